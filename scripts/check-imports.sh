@@ -41,13 +41,17 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own proofs, queue, bound of connections, suggestions, outlines and lineages only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines and lineages only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet(\/facts)?)$/) bad("the proofs import convcache, upstream and its fleet only")
+			} else if (package == "carryover/server/record") {
+				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
 			} else if (package == "carryover/server/admin") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/facts)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
-			} else if (package ~ /^carryover\/server\/(journal|telemetry)$/) {
-				if (name !~ /^carryover\/(server|upstream(\/fleet(\/facts)?)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
+			} else if (package == "carryover/server/journal") {
+				if (name !~ /^carryover\/(server\/record|upstream)$/) bad("the journal reads records of turns only")
+			} else if (package == "carryover/server/telemetry") {
+				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/facts)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest)$/) {

@@ -10,6 +10,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
@@ -85,8 +86,8 @@ func (a *answer) of(t *turn, d *decoding) {
 }
 
 // record returns the answer's part of the turn's record. It is called when the answer has ended.
-func (a *answer) record(relayed sse.Stats) AnswerRecord {
-	return AnswerRecord{
+func (a *answer) record(relayed sse.Stats) record.Answer {
+	return record.Answer{
 		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
 		CachedTokens: a.usage.cached,
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/server/record"
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -61,7 +62,7 @@ func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn,
 	t.record.Answer = a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})
 	t.record.Answer.Buffered = true
 	if _, err := out.Write(b.out); err != nil {
-		return errClientGone
+		return record.ErrClientGone
 	}
 	return nil
 }

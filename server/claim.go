@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -45,12 +46,12 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 }
 
 // abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
-func (s *turns) abandon(t *turn, h *claim, why Reason) {
+func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
 	s.conclude(t, h, fleet.Inconclusive)
 	h.arrived(true)
 	s.releaser.unuse(*h.ticket, t.model)
 	h.ticket = nil
-	t.record.Reuse.missed(why)
+	t.record.Reuse.Missed(why)
 	t.ids.Forward(false)
 }
 
@@ -90,7 +91,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 		s.releaser.unanswered(*ticket, t.model, h.reader)
 		return
 	}
-	t.record.Reuse.missed(ReasonRetried)
+	t.record.Reuse.Missed(record.ReasonRetried)
 	bounded, cancel := storeContext(ctx, s.cfg)
 	defer cancel()
 	s.tickets.put(bounded, t, *ticket)

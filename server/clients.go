@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/server/connlimit"
+	"carryover/server/record"
 )
 
 // idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
@@ -20,15 +21,9 @@ func (s *Server) limited(listener net.Listener) *connlimit.Listener {
 	return clients
 }
 
-// Connections counts the connections of clients that were closed to leave room for other clients.
-type Connections struct {
-	Refused uint64 // new connections of an address that already had its share
-	Idle    uint64 // idle connections that were closed earlier than usual
-}
-
-func (s *Server) connections() Connections {
+func (s *Server) connections() record.Connections {
 	if clients := s.clients.Load(); clients != nil {
-		return Connections(clients.Counts())
+		return record.Connections(clients.Counts())
 	}
-	return Connections{}
+	return record.Connections{}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"carryover/server/record"
 	"io"
 	"net/http"
 	"strconv"
@@ -40,10 +41,10 @@ func (o *commitWriter) head(p []byte) error {
 	o.early = true
 	defer func() { o.early = false }()
 	if _, err := o.Write(p); err != nil {
-		return errClientGone
+		return record.ErrClientGone
 	}
 	if err := o.Flush(); err != nil {
-		return errClientGone
+		return record.ErrClientGone
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (o *commitWriter) commit() {
 	}
 	t.record.Status = http.StatusOK
 	t.record.TTFT = time.Since(t.record.Began)
-	turnHeaders(o.w.Header(), &t.record)
+	record.SetHeaders(o.w.Header(), &t.record)
 	o.w.WriteHeader(http.StatusOK)
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"carryover/server/record"
 	"carryover/sse"
 )
 
@@ -59,7 +60,7 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
 		c := &clock{deadline: began.Add(writeLimit(limit))}
-		o := newCommitWriter(&turn{committed: true, record: Record{Times: Times{Began: began}}}, c, limit, nil)
+		o := newCommitWriter(&turn{committed: true, record: record.Turn{Times: record.Times{Began: began}}}, c, limit, nil)
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
 				t.Fatal(err)

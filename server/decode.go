@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/lineage"
+	"carryover/server/record"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -24,7 +25,7 @@ const detachedLimit = 10 * time.Second
 type decoding struct {
 	*upstream.Stream
 	incarnation *fleet.Incarnation // the incarnation of decode that has the leg
-	sent        legNote
+	sent        record.SentLeg
 	blockSize   int                   // decode's block size when the leg began
 	requestID   string                // the leg's X-Request-Id
 	began       time.Time             // when the leg was sent
@@ -77,7 +78,7 @@ func (d *decoding) leavesUnread() {
 // begun tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading the KV, and one step of
 // the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (d *decoding) begun() {
-	d.sent.began()
+	d.sent.Began()
 	if d.handed {
 		d.incarnation.Engine().Took(1, time.Since(d.began))
 	}
@@ -149,10 +150,10 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
-	d.sent = t.record.sent(&leg, incarnation.ID())
+	d.sent = t.record.Sent(&leg, incarnation.ID())
 	began := time.Now()
 	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
-	d.sent.answered(time.Since(began), err)
+	d.sent.Answered(time.Since(began), err)
 	if err != nil {
 		t.ended(incarnation.Engine(), err)
 		return nil, err
@@ -273,7 +274,7 @@ func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstr
 	}
 	edit.OneToken = true
 	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
-	t.record.Trace.joins(&leg)
+	t.record.Trace.Joins(&leg)
 	return leg, nil
 }
 

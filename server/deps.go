@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -100,6 +101,6 @@ type Deps struct {
 	// Tokens and History prove the turns of the two modes.
 	Tokens, History proof.Proof
 
-	Observers []Observer // of each turn's record, besides the log
-	Sample    Sample     // decides which turns have spans; nil if turns are not traced
+	Observers []record.Observer // of each turn's record, besides the log
+	Sample    record.Sample     // decides which turns have spans; nil if turns are not traced
 }

@@ -3,18 +3,18 @@
 //
 //  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, prefiller.go, inflight.go, conversation.go
 //  2. look up what the conversation holds, pick engines and the path       find.go (look), storetime.go, pick.go, path.go, estimate.go
-//  3. prove how much of a ticket may be used, and take it                  find.go, claim.go, package proof, reason.go
+//  3. prove how much of a ticket may be used, and take it                  find.go, claim.go, miss.go, package proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
 //  6. commit: send status and headers to the client                        commitwriter.go
 //  7. relay events and observe them, or make events of a whole answer      respond.go, answer.go, members.go, usagefilter.go, dialect.go, messages_answer.go, responses_answer.go, buffered.go, eventbuffer.go
 //  8. store the new ticket before the client sees the end of the stream    ticketmaker.go, ticketwriter.go, blocks.go
-//  9. account for the turn                                                 record.go, steps.go, account.go, counts.go
+//  9. account for the turn                                                 account.go, counts.go, package record
 //
 // The package promises four things. It excludes a wrong hand-over wherever it can: a ticket is used at most once, and only by a request
 // that provably continues the turn which left it. A truncated answer never looks complete. A fault of the store costs a miss, and at most
 // the store's time limit. Nothing that a client sends reaches an upstream path, header or KV address, except a trace context that was
-// parsed and written anew (trace.go); and a request can name its prefill instance only where the operator has listed the instances that
+// parsed and written anew (package record); and a request can name its prefill instance only where the operator has listed the instances that
 // it may name (prefiller.go).
 //
 // Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, ticketmaker.go).

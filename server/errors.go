@@ -14,18 +14,13 @@ import (
 	"unicode"
 
 	"carryover/server/queue"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
-// The causes with which this package ends a turn's context.
-var (
-	errClientGone   = errors.New("client gone")
-	errShuttingDown = errors.New("server shutting down")
-)
-
-// statusClientGone is nginx's status for a client that closed the connection before it had an answer. It appears only in logs.
-const statusClientGone = 499
+// errShuttingDown is the cause with which the server ends the context of its turns.
+var errShuttingDown = errors.New("server shutting down")
 
 // apiError is an error in the form that clients see: OpenAI's error object and a status.
 type apiError struct {
@@ -77,8 +72,8 @@ func (s *Server) toAPIError(err error) *apiError {
 		return badRequest(bad.Param, bad.Code, bad.Message)
 	case errors.Is(err, errShuttingDown), errors.Is(err, queue.ErrClosed):
 		return unavailable("server_shutting_down", "The server is shutting down.")
-	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
-		return &apiError{Status: statusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
+	case errors.Is(err, record.ErrClientGone), errors.Is(err, context.Canceled):
+		return &apiError{Status: record.StatusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
 	case errors.Is(err, upstream.ErrNoInstance):
 		return unavailable("decode_unavailable", "No engine is available.")
 	case errors.Is(err, queue.ErrFull):

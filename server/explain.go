@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -95,7 +96,7 @@ type PathAhead struct {
 func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models
-	t.record = Record{Asked: Asked{API: api}, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}}
+	t.record = record.Turn{Asked: record.Asked{API: api}, Times: record.Times{Began: time.Now()}, Reuse: record.Reuse{Cached: -1}}
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forInstance := s.Waiting()
 	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForInstance: forInstance}
@@ -215,7 +216,7 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 	case t.allHandedBack():
 		return VerdictEngines
 	case foresight.Miss != "":
-		reuse.Reason = Reason(foresight.Miss)
+		reuse.Reason = record.Reason(foresight.Miss)
 	case foresight.Asks == proof.AsksTokens:
 		return VerdictTokens
 	case foresight.Asks != "":
@@ -236,7 +237,7 @@ func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 			return
 		}
 	}
-	if reuse.Reason = reason; reason.rewritten() {
+	if reuse.Reason = reason; reason.Rewritten() {
 		reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
 	}
 }

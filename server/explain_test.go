@@ -13,6 +13,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
 
@@ -102,7 +103,7 @@ func TestExplain_AgreesWithWhatHappens(t *testing.T) {
 		r.agree(chatPath, ask("", stream, history(3)...), "miss;reason=no_conversation")
 		r.agree(chatPath, ask("c", stream, history(3)...), "off", "X-KV-Reuse", "off")
 		said = r.agree(chatPath, strings.Replace(ask("c", stream, history(3)...), `{`, `{"n":2,`, 1), "miss;reason=ineligible_n")
-		if said.Path.Way != server.WayDecodeOnly || said.Proof.Ineligible != "n" {
+		if said.Path.Way != record.WayDecodeOnly || said.Proof.Ineligible != "n" {
 			t.Errorf("two choices are explained as %+v", said)
 		}
 		r.agree(chatPath, strings.Replace(ask("c", stream, history(3)...), `{`, `{"echo":true,`, 1), "miss;reason=ineligible_echo")
@@ -243,7 +244,7 @@ func TestExplain_AnInstanceThatIsGone(t *testing.T) {
 	holder := r.decode[0]
 	restore := r.without(holder)
 	said := r.explain(chatPath, ask("c", true, history(4)...))
-	if len(said.Tickets) != 1 || said.Tickets[0].State != "gone" || said.Tickets[0].Why != string(server.ReasonInstanceGone) {
+	if len(said.Tickets) != 1 || said.Tickets[0].State != "gone" || said.Tickets[0].Why != string(record.ReasonInstanceGone) {
 		t.Errorf("the holder is gone, and explain says %+v", said)
 	}
 	restore()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -108,15 +109,15 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 }
 
 // barrier returns why a turn on this pair could not use a ticket, "" if it could.
-func (f *finder) barrier(ctx context.Context, t *turn, p *pair, c choice) Reason {
+func (f *finder) barrier(ctx context.Context, t *turn, p *pair, c choice) record.Reason {
 	if p == nil {
-		return ReasonBypass
+		return record.ReasonBypass
 	}
 	if why := t.excludes(p); why != "" {
 		return why
 	}
 	if c.offer.Tokens == 0 {
-		return ReasonRewritten
+		return record.ReasonRewritten
 	}
 	_, why := f.usable(ctx, p, c)
 	return why

@@ -1,12 +1,13 @@
 package server
 
 import (
+	"carryover/server/record"
 	"fmt"
 	"strings"
 )
 
 // sentence explains the verdict to a person.
-func (x *Explanation) sentence(reuse *Reuse) string {
+func (x *Explanation) sentence(reuse *record.Reuse) string {
 	switch {
 	case x.Error != nil:
 		return fmt.Sprintf("The client would get status %d, %s: %s", x.Error.Status, x.Error.Code, x.Error.Message)
@@ -23,10 +24,10 @@ func (x *Explanation) sentence(reuse *Reuse) string {
 	}
 	_, reason := reuse.Outcome()
 	sentence := "Nothing would be reused: " + meaning(reason) + "."
-	if reason == string(ReasonRewritten) || reason == string(ReasonBelowThreshold) {
+	if reason == string(record.ReasonRewritten) || reason == string(record.ReasonBelowThreshold) {
 		sentence += x.differing()
 	}
-	if x.Path != nil && x.Path.Way == WayDecodeOnly && reason == string(ReasonBypass) {
+	if x.Path != nil && x.Path.Way == record.WayDecodeOnly && reason == string(record.ReasonBypass) {
 		sentence += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
 	}
 	return sentence

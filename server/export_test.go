@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -58,9 +59,9 @@ func SlotClass(role upstream.Role, model string) string {
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
-	t := newTrace(header, nil)
+	t := record.NewTrace(header, nil)
 	var leg upstream.Leg
-	t.traced(&leg)
+	t.Traced(&leg)
 	return leg.Traceparent, leg.Tracestate
 }
 

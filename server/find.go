@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -52,7 +53,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 		if engine == nil || !engine.Last().Void(b.FreshAsOf) {
 			return false
 		}
-		t.dropped = ReasonInstanceCleared
+		t.dropped = record.ReasonInstanceCleared
 		if f.dryRun {
 			return true
 		}
@@ -73,7 +74,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	r := &t.record.Reuse
 	r.Proof = t.way
 	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0, 0
-	if !reason.rewritten() {
+	if !reason.Rewritten() {
 		r.Differs = ""
 	}
 	if h.ticket != nil {
@@ -102,7 +103,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 }
 
 // prove compares the conversation's tickets with the request, and claims the one of most use. The reason is "" for a hit.
-func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*claim, Reason) {
+func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*claim, record.Reason) {
 	if reason := t.excludes(p); reason != "" {
 		return &claim{}, reason
 	}
@@ -110,10 +111,10 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 		return &claim{}, f.nothing(t, p, looked)
 	}
 	if t.allHandedBack() {
-		return &claim{had: t.had(false)}, ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
+		return &claim{had: t.had(false)}, record.ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
-		return &claim{}, Reason(miss)
+		return &claim{}, record.Reason(miss)
 	}
 	h, reason := f.take(ctx, t, p)
 	h.had = t.had(true)
@@ -121,15 +122,15 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 }
 
 // nothing returns the reason why the look-up found nothing.
-func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
+func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) record.Reason {
 	reason := t.missed(p, looked)
 	switch {
-	case reason != ReasonNothingStored:
+	case reason != record.ReasonNothingStored:
 		return reason
 	case f.handBacks.underWay(t.conversation.key):
-		return ReasonHandingBack
+		return record.ReasonHandingBack
 	case f.ledger.evacuee(t.conversation.key):
-		return ReasonInstanceDrained
+		return record.ReasonInstanceDrained
 	}
 	if why := f.ledger.freed(t.conversation.key); why != "" {
 		return why
@@ -145,13 +146,13 @@ type choice struct {
 
 // take takes the branch of which the request may use the most tokens. If another request was faster, or Redis has failed over since the
 // ticket was put, it tries the next-best branch of the same look, once.
-func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
+func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, record.Reason) {
 	choices, reason := t.choices()
 	takes := 0
 	for _, c := range choices {
 		usable, why := f.usable(ctx, p, c)
 		if why != "" {
-			if reason.rewritten() { // else a better branch has said it
+			if reason.Rewritten() { // else a better branch has said it
 				reason = why
 			}
 			continue
@@ -163,14 +164,14 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 		if reason = why; reason == "" {
 			reason = t.missed(p, outcome)
 		}
-		if reason == ReasonConsumed && f.handBacks.underWay(t.conversation.key) {
-			reason = ReasonHandingBack
+		if reason == record.ReasonConsumed && f.handBacks.underWay(t.conversation.key) {
+			reason = record.ReasonHandingBack
 		}
 		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
 			break
 		}
 	}
-	if reason.rewritten() {
+	if reason.Rewritten() {
 		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
 	}
 	return &claim{}, reason
@@ -178,7 +179,7 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 
 // choices lists the branches that the request may use, the one with most usable tokens first. reason says why nothing is reused if the
 // list is empty.
-func (t *turn) choices() (choices []choice, reason Reason) {
+func (t *turn) choices() (choices []choice, reason record.Reason) {
 	for _, b := range t.branches {
 		if o := t.proof.Offer(b); o.Tokens > 0 {
 			choices = append(choices, choice{b, o})
@@ -188,7 +189,7 @@ func (t *turn) choices() (choices []choice, reason Reason) {
 	if t.dropped != "" && len(t.branches) == 0 {
 		return choices, t.dropped
 	}
-	return choices, ReasonRewritten
+	return choices, record.ReasonRewritten
 }
 
 // differs returns the first position at which the turn's history differs from the histories of its conversation's branches; of several
@@ -208,19 +209,19 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Reason) {
+func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why record.Reason) {
 	if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
-		return claim{}, ReasonBelowThreshold
+		return claim{}, record.ReasonBelowThreshold
 	}
 	holder := f.holder(ctx, p, c.branch)
 	if holder == nil {
-		return claim{}, ReasonInstanceGone
+		return claim{}, record.ReasonInstanceGone
 	}
 	if holder.Void(c.branch.FreshAsOf) { // since the look
-		return claim{}, ReasonInstanceCleared
+		return claim{}, record.ReasonInstanceCleared
 	}
 	if f.lineages.inDoubt(c.branch.Lineage) { // since the look
-		return claim{}, ReasonQuarantined
+		return claim{}, record.ReasonQuarantined
 	}
 	if f.dryRun {
 		return claim{}, denies(p.prefill.StatusWith(holder))
@@ -232,7 +233,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Re
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
 // no ticket, outcome or why gives the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial
 // never ends would never reuse anything again.
-func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why Reason) {
+func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why record.Reason) {
 	defer func() {
 		if h.ticket == nil {
 			h.pairState.End(fleet.Inconclusive)
@@ -253,7 +254,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 	}
 	if f.releaser.outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
 		f.releaser.unuse(ticket, t.model)
-		return nil, outcome, ReasonInstanceCleared
+		return nil, outcome, record.ReasonInstanceCleared
 	}
 	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
 	h.holder.BeginTransfer(h.pinned)
@@ -261,12 +262,12 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 }
 
 // denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
-func denies(status fleet.PairStatus) Reason {
+func denies(status fleet.PairStatus) record.Reason {
 	switch status {
 	case fleet.NoReuse:
-		return ReasonNotBidirectional
+		return record.ReasonNotBidirectional
 	case fleet.Busy:
-		return ReasonPairOnTrial
+		return record.ReasonPairOnTrial
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -57,7 +58,7 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	h.count(outcome, ticket.Tokens)
 	attrs := []any{
 		"conversation", k.conversation, "model", k.model, "prefill", prefill.Engine().Name, "decode", decode.Engine().Name,
-		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", Milliseconds(time.Since(began)),
+		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {
 		h.cfg.Logger.Warn("hand-back", append(attrs, "error", err)...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/record"
 )
 
 // handingBack keeps tickets for turns for a while, and then hands them back.
@@ -132,7 +133,7 @@ func TestHandBack_NextTurnHitsByPrefillsOwnCache(t *testing.T) {
 	if l := r.prefill[0].seen()[2]; l.ticket() != "" {
 		t.Errorf("the turn sent a ticket that was handed back: %s", l.body)
 	}
-	if c := r.server.Counts().HandBacks; c != (server.HandBacks{Done: 1, Tokens: 49}) {
+	if c := r.server.Counts().HandBacks; c != (record.HandBacks{Done: 1, Tokens: 49}) {
 		t.Errorf("counted %+v", c)
 	}
 }
@@ -240,7 +241,7 @@ func TestHandBack_RefusedIsReleased(t *testing.T) {
 	r.sendIDs("c", true, count(1, 40)...)
 	r.prefill[0].next(refuses)
 	r.handBack(overdue, 1)
-	if c := r.server.Counts().HandBacks; c != (server.HandBacks{Requeued: 1}) {
+	if c := r.server.Counts().HandBacks; c != (record.HandBacks{Requeued: 1}) {
 		t.Errorf("counted %+v", c)
 	}
 	r.refused = append(r.refused, r.prefill[0].seen()[1].ticket())
@@ -255,7 +256,7 @@ func TestHandBack_ErrorsAreStrikesAndNeverTriedAgain(t *testing.T) {
 	r.prefill[0].next(answers500)
 	r.handBack(overdue, 1)
 	r.handBack(overdue, 1)
-	if c := r.server.Counts().HandBacks; c != (server.HandBacks{Failed: 1}) {
+	if c := r.server.Counts().HandBacks; c != (record.HandBacks{Failed: 1}) {
 		t.Errorf("counted %+v", c)
 	}
 	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "miss;reason=first_turn") // a text does not tell

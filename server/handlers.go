@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/record"
 	"carryover/upstream/body"
 )
 
@@ -44,11 +45,11 @@ func (s *Server) handleTurn(api body.API) echo.HandlerFunc {
 // newTurn makes the turn of a request, with an empty record.
 func (s *Server) newTurn(api body.API, header http.Header) *turn {
 	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
-	t.record = Record{
-		Turn: header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
-		Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
+	t.record = record.Turn{
+		Turn: header.Get("X-Request-Id"), Asked: record.Asked{API: api}, Times: record.Times{Began: time.Now()},
+		Reuse: record.Reuse{Cached: -1}, Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}
-	t.record.Trace = newTrace(header, s.deps.Sample)
+	t.record.Trace = record.NewTrace(header, s.deps.Sample)
 	if !clientRequestID(t.record.Turn) {
 		t.record.Turn = t.legID
 	}
@@ -61,7 +62,7 @@ func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 		s.refuse(w, t, s.toAPIError(err))
 	}
 	s.account(t, err)
-	if t.record.Aborted() || t.record.Status == statusClientGone {
+	if t.record.Aborted() || t.record.Status == record.StatusClientGone {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
@@ -92,17 +93,17 @@ func (s *Server) recovered(t *turn, err *error) {
 	s.cfg.Logger.Error("panic in a turn", "turn", t.record.Turn, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	*err = fmt.Errorf("panic: %v", p)
 	if t.committed {
-		*err = &abortError{*err}
+		*err = &record.AbortError{Err: *err}
 	}
 }
 
 // refuse answers a turn with an error. Nothing may have been sent to the client before.
 func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 	t.record.Status, t.record.Code = e.Status, e.Code
-	if e.Status == statusClientGone {
+	if e.Status == record.StatusClientGone {
 		return
 	}
-	turnHeaders(w.Header(), &t.record)
+	record.SetHeaders(w.Header(), &t.record)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
 	writeErrorFor(w, t.api, e)
 }
@@ -111,7 +112,7 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 // only closed its sending side would otherwise get an empty 200.
 func (s *Server) answerFailed(w http.ResponseWriter, api body.API, err error) {
 	known := s.toAPIError(err)
-	if known.Status == statusClientGone {
+	if known.Status == record.StatusClientGone {
 		panic(http.ErrAbortHandler)
 	}
 	writeErrorFor(w, api, known)

@@ -14,6 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream/body"
 )
 
@@ -149,10 +150,10 @@ func (i *intake) admit(t *turn) {
 	}
 	switch {
 	case byHistory && t.api.Rendered():
-		t.ineligible = whyAPI
+		t.ineligible = record.WhyAPI
 	case !t.conversation.known && !i.outside(t):
 	case !i.reuses:
-		t.ineligible = whyConnector
+		t.ineligible = record.WhyConnector
 	default:
 		t.proof, t.ineligible = way.Admit(t.req)
 	}
@@ -173,12 +174,6 @@ func (i *intake) admit(t *turn) {
 func (i *intake) outside(t *turn) bool {
 	return i.arena != nil && !t.conversation.off && i.cfg.proofFor(t.model) != ProofHistory
 }
-
-// whyAPI: the history proof, or the connector, does not know the API.
-const whyAPI = "api"
-
-// whyConnector: the connector leaves no KV that a next turn could use.
-const whyConnector = "connector"
 
 // dropBody frees the request and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs. It is
 // called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
@@ -281,7 +276,7 @@ func readFailed(ctx context.Context, err error) error {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
 	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
-		return errClientGone
+		return record.ErrClientGone
 	}
 	return badRequest("", "bad_request", "The request body can't be read.")
 }

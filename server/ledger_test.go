@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -152,7 +153,7 @@ func TestLedger_IsBounded(t *testing.T) {
 func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 	c := newCached(t, 1)
 	key := convcache.Key{1}
-	for waited, want := range map[bool]Reason{false: ReasonReleasedOverBudget, true: ReasonReleasedForOthers} {
+	for waited, want := range map[bool]record.Reason{false: record.ReasonReleasedOverBudget, true: record.ReasonReleasedForOthers} {
 		c.givenUp(pin{key: key}, waited)
 		if c.freed(key) != want || c.freed(convcache.Key{2}) != "" {
 			t.Error("the conversation is not known for what it is")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -30,10 +31,10 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	switch plan.Order {
 	case upstream.DecodeAlone:
 		if s.picker.needsPrefill() {
-			return nil, noHandover(p, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, whyConnector)))
+			return nil, noHandover(p, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, record.WhyConnector)))
 		}
 		p.prefilled()
-		t.record.Path.alone(cmp.Or(plan.Why, whyConnector))
+		t.record.Path.Alone(cmp.Or(plan.Why, record.WhyConnector))
 		return s.decode(ctx, t, p, handed{})
 	case upstream.Together:
 		left = true
@@ -48,7 +49,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	}
 	whole, err := s.between(ctx, out, t, p, plan, handed)
 	switch {
-	case ctx.Err() != nil, errors.Is(err, errClientGone):
+	case ctx.Err() != nil, errors.Is(err, record.ErrClientGone):
 		left = s.drainHandover(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
 	case err != nil: // the KV has not arrived, so that decode must not ask for it
@@ -97,7 +98,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
 	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // after it had been taken
-		s.abandon(t, h, ReasonQuarantined)
+		s.abandon(t, h, record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
 	if h.ticket != nil {
@@ -111,7 +112,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		}
 		// An older or a foreign version has made the ticket. It is given up.
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.Turn, "error", err)
-		s.abandon(t, h, ReasonRewritten)
+		s.abandon(t, h, record.ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
 		h.piggyback = s.releaser.piggyback(p.prefill)
@@ -192,8 +193,8 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
 	}
-	step := t.record.step(StepHandover)
-	defer func() { step.ended(err == nil) }()
+	step := t.record.Step(record.StepHandover)
+	defer func() { step.Ended(err == nil) }()
 	switch {
 	case h.Whole != nil && !t.stream:
 		out.announce("application/json", len(h.Whole))

@@ -11,6 +11,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/lineage"
+	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
 
@@ -153,7 +154,7 @@ func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache
 	if bad == 0 {
 		return branches
 	}
-	t.dropped = cmp.Or(t.dropped, ReasonQuarantined)
+	t.dropped = cmp.Or(t.dropped, record.ReasonQuarantined)
 	for _, b := range branches {
 		switch {
 		case !f.lineages.inDoubt(b.Lineage):

@@ -2,54 +2,11 @@ package server
 
 import (
 	"net/http"
-	"strconv"
 
+	"carryover/server/record"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
-
-// The ways that a turn may go.
-const (
-	WayPrefillDecode = "prefill_decode"
-	WayDecodeOnly    = "decode_only"
-)
-
-// Why decode serves a turn alone. Besides these there are whyConnector and the reasons of package upstream for requests that share one
-// hand-over. The set is closed.
-const (
-	whyThreshold   = "disagg_threshold"    // so little is left to compute that a hand-over does not pay
-	whyNoPrefiller = "no_prefiller"        // requests name their prefill instance, and this one names none
-	whyUnavailable = "prefill_unavailable" // no prefill instance can be reached
-	whyQuarantined = "prefill_quarantined" // the prefill instances that can be reached are quarantined
-	whyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
-
-	whyNotAnnounced = "not_announced" // prefill's KV has recently not been announced for this decode instance
-)
-
-// Path is the way that a turn went: prefill and decode, or decode alone.
-type Path struct {
-	Way    string // "" if the turn ended before a way was chosen
-	Reason string // why decode serves alone, "" if it does not
-	Tokens int    // estimate of the prompt's tokens that are in no cache
-}
-
-// Header returns the value of X-KV-Path, "" if no way was chosen.
-func (p *Path) Header() string { return string(p.appendHeader(make([]byte, 0, 96))) }
-
-func (p *Path) appendHeader(b []byte) []byte {
-	if p.Way == "" {
-		return b
-	}
-	b = append(b, p.Way...)
-	if p.Way == WayDecodeOnly {
-		b = append(append(b, ";reason="...), p.Reason...)
-	}
-	return strconv.AppendInt(append(b, ";tokens="...), int64(p.Tokens), 10)
-}
-
-func (p *Path) disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }
-
-func (p *Path) alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }
 
 // alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
 // none of the slots for turns that decode prefills because no prefill instance can (decodeOnlySlots).
@@ -59,11 +16,11 @@ func (k *picker) alone(t *turn) string {
 	}
 	switch {
 	case t.api.Rendered() && !k.deps.Connector.Traits().Agents:
-		return whyAPI
+		return record.WhyAPI
 	case k.deps.Prefillers != nil && t.prefiller == "":
-		return whyNoPrefiller
+		return record.WhyNoPrefiller
 	case t.record.Path.Tokens < t.routing.DisaggThreshold && !k.needsPrefill():
-		return whyThreshold
+		return record.WhyThreshold
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"carryover/server/queue"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -81,8 +82,8 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		if k.needsPrefill() {
 			return nil, needsPrefill(why)
 		}
-		t.record.Path.alone(why)
-		p.tied = why == whyThreshold && most > 0
+		t.record.Path.Alone(why)
+		p.tied = why == record.WhyThreshold && most > 0
 		k.pin(ctx, t, p, nil, decode)
 		picked = true
 		return p, nil
@@ -95,7 +96,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		return nil, err
 	}
 	if prefill != nil {
-		t.record.Path.disaggregate()
+		t.record.Path.Disaggregate()
 	}
 	k.pin(ctx, t, p, prefill, decode)
 	picked = true
@@ -155,7 +156,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		if leave, ok := k.decodeOnly.take(t.share.client); ok {
 			p.decodeOnly = leave
-			t.record.Path.alone(t.retry.whyAlone(p.quarantined))
+			t.record.Path.Alone(t.retry.whyAlone(p.quarantined))
 			return nil, nil
 		}
 	}

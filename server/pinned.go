@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -228,14 +229,14 @@ func (l *ledger) evacuee(key convcache.Key) bool {
 }
 
 // freed returns why a ticket of the conversation was given up. It returns "" if none was, or if another ticket was stored since.
-func (l *ledger) freed(key convcache.Key) Reason {
+func (l *ledger) freed(key convcache.Key) record.Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.gaveUp.has(key):
-		return ReasonReleasedOverBudget
+		return record.ReasonReleasedOverBudget
 	case l.gave.has(key):
-		return ReasonReleasedForOthers
+		return record.ReasonReleasedForOthers
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/lineage"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -32,7 +33,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	engine := p.prefill.Engine()
 	found, ok := s.finds(p, h)
 	if !ok {
-		s.abandon(t, h, ReasonQuarantined)
+		s.abandon(t, h, record.ReasonQuarantined)
 		return handed{}, idEchoFailed(engine, true)
 	}
 	leg := s.prefillLeg(t, p, plan, found)
@@ -41,12 +42,12 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	defer cancel()
 
 	t.retry.sentTicket, t.retry.sentRelease, h.sent = h.ticket != nil, h.piggyback != nil, true
-	sent := t.record.sent(&leg, p.prefill.ID())
+	sent := t.record.Sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
-	sent.answered(took, err)
+	sent.Answered(took, err)
 	foreign := err == nil && p.prefill.Foreign(leg.RequestID, answer.ID)
 	if foreign {
 		answer.PromptIDs = nil // they belong to another prompt
@@ -57,7 +58,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 			return handed{}, err
 		}
 		t.ids.Lost()
-		t.record.Path.alone(whyFailed)
+		t.record.Path.Alone(record.WhyFailed)
 		return handed{}, nil
 	}
 	if foreign {
@@ -83,10 +84,10 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	case err != nil:
 		s.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
 			"turn", t.record.Turn, "prefill", engine.Name, "error", err)
-		t.record.Path.alone(whyFailed)
+		t.record.Path.Alone(record.WhyFailed)
 		return handed{}, nil
 	case handover == nil:
-		t.record.Path.alone(whyConnector)
+		t.record.Path.Alone(record.WhyConnector)
 		return handed{}, nil
 	}
 	s.worth(t, p.prefill, found, h, handover)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
@@ -79,13 +80,13 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	for i := range t.notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
 		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != body.Text {
-			r.Reason, r.Differs = ReasonRewritten, d.Position
+			r.Reason, r.Differs = record.ReasonRewritten, d.Position
 			return
 		}
 	}
-	r.Reason = ReasonHandedBackElsewhere
+	r.Reason = record.ReasonHandedBackElsewhere
 	if here {
-		r.Reason = ReasonHandedBackEvicted
+		r.Reason = record.ReasonHandedBackEvicted
 		prefill.HandedBackFound(false)
 	}
 }

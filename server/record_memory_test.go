@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/record"
 )
 
 // Observers keep what a record says of a turn, thousands of them. Nothing of it may be a part of the answer's own text: a string of
@@ -18,10 +19,10 @@ func TestRecord_KeepsNothingOfTheAnswer(t *testing.T) {
 	var mu sync.Mutex // guards kept
 	var kept []string
 	r := newRig(t, setup{probeless: true, deps: func(d *server.Deps) {
-		d.Observers = append(d.Observers, func(record *server.Record) {
+		d.Observers = append(d.Observers, func(rec *record.Turn) {
 			mu.Lock()
 			defer mu.Unlock()
-			kept = append(kept, record.Answer.Finish)
+			kept = append(kept, rec.Answer.Finish)
 		})
 	}})
 	heap := func() uint64 {

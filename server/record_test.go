@@ -7,27 +7,28 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // recorded is a rig whose turns are observed.
-func recorded(t *testing.T, s setup) (r *rig, all func() []server.Record) {
+func recorded(t *testing.T, s setup) (r *rig, all func() []record.Turn) {
 	t.Helper()
 	var mu sync.Mutex
-	var records []server.Record
+	var records []record.Turn
 	inner := s.deps
 	s.deps = func(d *server.Deps) {
 		if inner != nil {
 			inner(d)
 		}
-		d.Observers = append(d.Observers, func(r *server.Record) {
+		d.Observers = append(d.Observers, func(r *record.Turn) {
 			mu.Lock()
 			defer mu.Unlock()
 			records = append(records, *r)
 		})
 	}
-	return newRig(t, s), func() []server.Record {
+	return newRig(t, s), func() []record.Turn {
 		mu.Lock()
 		defer mu.Unlock()
 		return records
@@ -48,7 +49,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	r.wantError(r.turn("c", 3, true), 400, "invalid_request")
 	observed(3)
 	first, hit, refused := all()[0], all()[1], all()[2]
-	if first.Reuse.Reason != server.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
+	if first.Reuse.Reason != record.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
 		t.Errorf("first turn: %+v", first)
 	}
 	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.FreshAsOf.IsZero() {
@@ -89,9 +90,9 @@ func TestRecord_OfLegsThatRunTogether(t *testing.T) {
 	})
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;reason=ineligible_connector")
 	r.until(func() bool { return len(all()) == 1 })
-	record := all()[0]
-	if took := record.PrefillTook(); took <= 0 || took >= stream || record.Took < stream || record.Leg(upstream.RolePrefill).Err != nil {
-		t.Errorf("prefill took %v of %v: %+v", took, record.Took, record.Legs)
+	rec := all()[0]
+	if took := rec.PrefillTook(); took <= 0 || took >= stream || rec.Took < stream || rec.Leg(upstream.RolePrefill).Err != nil {
+		t.Errorf("prefill took %v of %v: %+v", took, rec.Took, rec.Legs)
 	}
 }
 

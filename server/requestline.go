@@ -1,6 +1,7 @@
 package server
 
 import (
+	"carryover/server/record"
 	"context"
 	"log/slog"
 	"net/http"
@@ -70,7 +71,7 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 		return
 	}
 	l.logger.Debug("request", "status", status, "method", shownMethod(r.Method), "path", shownPath(r.URL.EscapedPath()),
-		"client", l.names.address(r), "duration_ms", Milliseconds(took))
+		"client", l.names.address(r), "duration_ms", record.Milliseconds(took))
 }
 
 // around wraps a handler so that the line of each request is written.
@@ -79,7 +80,7 @@ func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 		if !l.logger.Enabled(c.Request().Context(), slog.LevelDebug) {
 			return handler(c)
 		}
-		began, status := time.Now(), statusClientGone // the status if the handler panics
+		began, status := time.Now(), record.StatusClientGone // the status if the handler panics
 		defer func() { l.write(c.Request(), status, time.Since(began)) }()
 		writer := &statusWriter{ResponseWriter: c.Response().Writer, status: http.StatusOK}
 		c.Response().Writer = writer // some handlers write to it directly

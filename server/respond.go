@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 
+	"carryover/server/record"
 	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -42,7 +43,7 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 func (d *decoding) over(t *turn, err error) {
 	told := d.told(t.record.Answer.Fault, err)
 	t.ended(d.incarnation.Engine(), told)
-	d.sent.over(told)
+	d.sent.Over(told)
 }
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
@@ -72,7 +73,7 @@ func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d 
 	}
 	out.announce("application/json", len(rest))
 	if _, err := out.Write(rest); err != nil {
-		return errClientGone
+		return record.ErrClientGone
 	}
 	return nil
 }
@@ -161,7 +162,7 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case gone:
-		return errClientGone
+		return record.ErrClientGone
 	}
 	if r.unwritable {
 		err = errUnwritable

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -20,7 +21,7 @@ type retryState struct {
 	excluded       []*fleet.Engine    // engines that are not picked any more
 	anotherDecode  bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
 	pathTied       bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
-	withoutTicket  Reason             // why further attempts must not use a ticket, "" if they may
+	withoutTicket  record.Reason      // why further attempts must not use a ticket, "" if they may
 	sentTicket     bool               // the last prefill leg carried a ticket
 	sentRelease    bool               // the last prefill leg carried a piggybacked release
 	withoutRelease bool               // further attempts must carry no release
@@ -35,13 +36,13 @@ type retryState struct {
 func (t *retryState) whyAlone(quarantined bool) string {
 	switch {
 	case t.prefillFailed:
-		return whyFailed
+		return record.WhyFailed
 	case t.notAnnounced:
-		return whyNotAnnounced
+		return record.WhyNotAnnounced
 	case quarantined:
-		return whyQuarantined
+		return record.WhyQuarantined
 	}
-	return whyUnavailable
+	return record.WhyUnavailable
 }
 
 // excludes reports whether an engine must not be picked any more.
@@ -119,7 +120,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	t.refresh()
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
 	if unanswered && retry.sentTicket {
-		retry.withoutTicket = ReasonNotBidirectional
+		retry.withoutTicket = record.ReasonNotBidirectional
 	}
 	if unanswered && len(s.deps.Fleet.Engines(upstream.RolePrefill)) > 1 {
 		s.exclude(retry, leg)
@@ -137,7 +138,7 @@ func (s *turns) decodesElsewhere(t *turn, leg *upstream.LegError) bool {
 // refresh gives the next attempt's legs a new request id, and forbids them a ticket.
 func (t *turn) refresh() {
 	t.legID = newID()
-	t.retry.withoutTicket, t.retry.withoutRelease = ReasonRetried, true
+	t.retry.withoutTicket, t.retry.withoutRelease = record.ReasonRetried, true
 	if reason := t.record.Reuse.Reason; !t.retry.sentTicket && reason != "" {
 		t.retry.withoutTicket = reason // the failed attempt had no ticket either, for this reason
 	}

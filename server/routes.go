@@ -83,7 +83,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	methods, known := served.methods[r.URL.EscapedPath()]
 	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
 	allowed := known && slices.Contains(methods, r.Method)
-	if !allowed || r.Method != http.MethodPost { // turns name themselves (turnHeaders)
+	if !allowed || r.Method != http.MethodPost { // turns name themselves (SetHeaders)
 		id := r.Header.Get("X-Request-Id")
 		if !clientRequestID(id) {
 			id = newID()

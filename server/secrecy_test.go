@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/server/telemetry"
 )
 
@@ -53,7 +54,7 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Store, d.Observers = measured.Store(d.Store), append(d.Observers, measured.Observe)
-		d.Sample = func(server.Trace) bool { return true }
+		d.Sample = func(record.Trace) bool { return true }
 		d.Observers = append(d.Observers, telemetry.Spans(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test")))
 	}})
 	header := append(hostileHeaders(), "X-Tenant", canary, "Authorization", "Bearer "+canary, "Cookie", canary, "User-Agent", canary, "X-Request-Id", canary+" not an id")

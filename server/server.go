@@ -15,6 +15,7 @@ import (
 	"carryover/server/connlimit"
 	"carryover/server/outline"
 	"carryover/server/queue"
+	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
 
@@ -30,7 +31,7 @@ type Server struct {
 
 	exposures *exposureWatch
 	pinned    *pinnedBudget
-	observers []Observer
+	observers []record.Observer
 	counts    counts
 
 	routing atomic.Pointer[RoutingConfig]
@@ -82,7 +83,7 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedLineages, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		logged: map[*fleet.Incarnation]struct{}{},
 	}
-	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
+	s.observers = append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
 	return s
 }

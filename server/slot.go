@@ -40,7 +40,7 @@ func (s *Server) Open() int { return len(s.streams) }
 // awaitSlot gets the turn a slot of the server, and waits for one if all are taken.
 func (s *Server) awaitSlot(ctx context.Context, t *turn) error {
 	waited, err := s.seat(ctx, t.share.client)
-	t.record.queued(waited, err == nil)
+	t.record.Waited(waited, err == nil)
 	t.placed = err == nil
 	return err
 }
@@ -120,7 +120,7 @@ func (k *picker) awaitSlot(
 		engine, free, err = k.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
-	t.record.queued(waited, full == nil)
+	t.record.Waited(waited, full == nil)
 	switch {
 	case full != nil:
 		return nil, full

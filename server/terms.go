@@ -3,6 +3,7 @@ package server
 import (
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream/body"
 )
 
@@ -18,30 +19,30 @@ func MissReasons() []Term { return missReasons }
 
 //nolint:gochecknoglobals // immutable table
 var missReasons = []Term{
-	{string(ReasonFirstTurn), "the request begins its conversation, and the store has nothing of it", ""},
-	{string(ReasonNoConversation), "the request names no conversation", "have the client name it"},
-	{string(ReasonNothingStored), "the store has nothing of the conversation", "`stored` in the line of the turn before says why"},
-	{string(ReasonRewritten), "the request does not begin with what the kept blocks hold", "`differs` names the place"},
-	{string(ReasonExpired), "the conversation's tickets have ended", "`--ttl`, with the engines' `decoder_kv_blocks_ttl`; or hand-back"},
-	{string(ReasonConsumed), "another request has taken the ticket", ""},
-	{string(ReasonBelowThreshold), "so little could be reused that computing is cheaper (reuse_min_tokens, reuse_min_share)", ""},
-	{string(ReasonStoreUnavailable), "the ticket store does not answer", "look at Redis"},
-	{string(ReasonStoreFailedOver), "Redis has failed over since the ticket was put", "one miss per conversation"},
-	{string(ReasonInstanceGone), "the decode instance that holds the blocks is gone, or was restarted", ""},
-	{string(ReasonInstanceDrained), "the ticket was released because its decode instance was drained or removed", ""},
-	{string(ReasonInstanceCleared), "the decode instance has cleared its KV cache", ""},
-	{string(ReasonQuarantined), "its KV may come from a prefill instance that is under quarantine", "restart that instance"},
-	{string(ReasonReleasedForOthers), "the ticket was released because requests waited for room in decode's KV cache and none ran", "more decode, or a smaller `--pinned-share`"},
-	{string(ReasonReleasedOverBudget), "the ticket was released because tickets pinned too much of decode's KV cache", "`--pinned-share`, or a shorter `--hand-back-after`"},
-	{string(ReasonHandingBack), "the ticket is on its way to prefill's prefix cache", "many of them: a longer `--hand-back-after`"},
-	{string(ReasonHandedBackEvicted), "prefill's prefix cache, to which the conversation was handed back, has nothing of it any more", "a larger KV cache of prefill"},
-	{string(ReasonHandedBackElsewhere), "the conversation was handed back to another prefill instance", "why did that instance not get the turn?"},
-	{string(ReasonHandBackUnreported), "the conversation was handed back, and prefill does not tell what it takes from its cache", "vLLM 0.31 or newer"},
-	{string(ReasonNotBidirectional), "the pair of instances does not answer tickets, and is left alone for a while", "`carryover doctor`; it is tried again after 1, 2, 4 … 30 minutes"},
-	{string(ReasonPairOnTrial), "another turn is trying whether the pair of instances answers tickets", ""},
-	{string(ReasonNoParams), "decode's answers carry no kv_transfer_params", "the plug-in, or `--decode-stream buffered`"},
-	{string(ReasonRetried), "the first attempt failed, and the second ran without the ticket", "`trying again` in the log"},
-	{string(ReasonBypass), "decode would serve the turn alone", "`X-KV-Path` says why"},
+	{string(record.ReasonFirstTurn), "the request begins its conversation, and the store has nothing of it", ""},
+	{string(record.ReasonNoConversation), "the request names no conversation", "have the client name it"},
+	{string(record.ReasonNothingStored), "the store has nothing of the conversation", "`stored` in the line of the turn before says why"},
+	{string(record.ReasonRewritten), "the request does not begin with what the kept blocks hold", "`differs` names the place"},
+	{string(record.ReasonExpired), "the conversation's tickets have ended", "`--ttl`, with the engines' `decoder_kv_blocks_ttl`; or hand-back"},
+	{string(record.ReasonConsumed), "another request has taken the ticket", ""},
+	{string(record.ReasonBelowThreshold), "so little could be reused that computing is cheaper (reuse_min_tokens, reuse_min_share)", ""},
+	{string(record.ReasonStoreUnavailable), "the ticket store does not answer", "look at Redis"},
+	{string(record.ReasonStoreFailedOver), "Redis has failed over since the ticket was put", "one miss per conversation"},
+	{string(record.ReasonInstanceGone), "the decode instance that holds the blocks is gone, or was restarted", ""},
+	{string(record.ReasonInstanceDrained), "the ticket was released because its decode instance was drained or removed", ""},
+	{string(record.ReasonInstanceCleared), "the decode instance has cleared its KV cache", ""},
+	{string(record.ReasonQuarantined), "its KV may come from a prefill instance that is under quarantine", "restart that instance"},
+	{string(record.ReasonReleasedForOthers), "the ticket was released because requests waited for room in decode's KV cache and none ran", "more decode, or a smaller `--pinned-share`"},
+	{string(record.ReasonReleasedOverBudget), "the ticket was released because tickets pinned too much of decode's KV cache", "`--pinned-share`, or a shorter `--hand-back-after`"},
+	{string(record.ReasonHandingBack), "the ticket is on its way to prefill's prefix cache", "many of them: a longer `--hand-back-after`"},
+	{string(record.ReasonHandedBackEvicted), "prefill's prefix cache, to which the conversation was handed back, has nothing of it any more", "a larger KV cache of prefill"},
+	{string(record.ReasonHandedBackElsewhere), "the conversation was handed back to another prefill instance", "why did that instance not get the turn?"},
+	{string(record.ReasonHandBackUnreported), "the conversation was handed back, and prefill does not tell what it takes from its cache", "vLLM 0.31 or newer"},
+	{string(record.ReasonNotBidirectional), "the pair of instances does not answer tickets, and is left alone for a while", "`carryover doctor`; it is tried again after 1, 2, 4 … 30 minutes"},
+	{string(record.ReasonPairOnTrial), "another turn is trying whether the pair of instances answers tickets", ""},
+	{string(record.ReasonNoParams), "decode's answers carry no kv_transfer_params", "the plug-in, or `--decode-stream buffered`"},
+	{string(record.ReasonRetried), "the first attempt failed, and the second ran without the ticket", "`trying again` in the log"},
+	{string(record.ReasonBypass), "decode would serve the turn alone", "`X-KV-Path` says why"},
 	{proof.MissTokenizeFailed, "prefill does not say what the prompt's ids are", "`/tokenize` of prefill"},
 	{proof.MissNotComparable, "/tokenize can't be given such a request, so that its ids can't be compared", ""},
 	{proof.MissNotAppendOnly, "the chat template renders history otherwise than it was generated", "a template that only appends"},
@@ -72,8 +73,8 @@ var ineligibleReasons = []Term{
 	{body.WhyMemberValue, "a member of the request has a value that Carryover can't judge", ""},
 	{body.WhyReasoningEffort, "the request's reasoning effort changes what is rendered", ""},
 	{body.WhyTooComplex, "the request is nested too deeply or has too many members", ""},
-	{whyAPI, "`--proof history` knows chats and text completions alone, or the connector moves no turns of this API", ""},
-	{whyConnector, "the KV connector leaves nothing that a next turn could use", ""},
+	{record.WhyAPI, "`--proof history` knows chats and text completions alone, or the connector moves no turns of this API", ""},
+	{record.WhyConnector, "the KV connector leaves nothing that a next turn could use", ""},
 }
 
 // AloneReasons returns why decode serves a turn alone.
@@ -81,18 +82,18 @@ func AloneReasons() []Term { return aloneReasons }
 
 //nolint:gochecknoglobals // immutable table
 var aloneReasons = []Term{
-	{whyThreshold, "fewer tokens were to be computed than `--disagg-threshold`; the ticket of the conversation stays where it is", ""},
+	{record.WhyThreshold, "fewer tokens were to be computed than `--disagg-threshold`; the ticket of the conversation stays where it is", ""},
 	{body.WhyN, "no hand-over serves a request for several answers", ""},
 	{body.WhyBatchPrompt, "nor one of several prompts or of embeddings", ""},
 	{body.WhyBeamSearch, "nor a beam search", ""},
 	{body.WhyTruncate, "nor a prompt that is cut: both legs would cut it otherwise", ""},
-	{whyUnavailable, "no prefill instance could be reached", "look at prefill"},
-	{whyQuarantined, "those that could be reached are under quarantine", "restart them"},
-	{whyFailed, "prefill failed, or gave nothing that decode could read", "`blame` and `kind` in the log"},
-	{whyAPI, "the KV connector moves no turns of `/v1/messages` and `/v1/responses`", ""},
-	{whyNoPrefiller, "requests name their prefill instance (`--prefiller-allow`), and this one names none", ""},
-	{whyConnector, "the KV connector can't move the request, or prefill had nothing for decode", ""},
-	{whyNotAnnounced, "prefill's LMCache has announced no KV for this decode instance of late", "restart the prefill instances if decode was restarted"},
+	{record.WhyUnavailable, "no prefill instance could be reached", "look at prefill"},
+	{record.WhyQuarantined, "those that could be reached are under quarantine", "restart them"},
+	{record.WhyFailed, "prefill failed, or gave nothing that decode could read", "`blame` and `kind` in the log"},
+	{record.WhyAPI, "the KV connector moves no turns of `/v1/messages` and `/v1/responses`", ""},
+	{record.WhyNoPrefiller, "requests name their prefill instance (`--prefiller-allow`), and this one names none", ""},
+	{record.WhyConnector, "the KV connector can't move the request, or prefill had nothing for decode", ""},
+	{record.WhyNotAnnounced, "prefill's LMCache has announced no KV for this decode instance of late", "restart the prefill instances if decode was restarted"},
 	{"prompt_too_long", "LMCache would not announce the prompt's KV", "`--lmcache-max-prompt-tokens`"},
 	{"prompt_too_short", "LMCache has no whole chunk of the prompt", ""},
 	{"context_unknown", "LMCache: a chat may use up the context, whose length is not known", ""},

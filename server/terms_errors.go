@@ -1,6 +1,9 @@
 package server
 
-import "net/http"
+import (
+	"carryover/server/record"
+	"net/http"
+)
 
 // ErrorCode is the member code of an error that clients get.
 type ErrorCode struct {
@@ -52,5 +55,5 @@ var errorCodes = []ErrorCode{
 	{"prefill_timeout", http.StatusGatewayTimeout, "prefill did not answer within `--prefill-timeout`"},
 	{"decode_timeout", http.StatusGatewayTimeout, "decode did not answer within `--first-byte-timeout`"},
 	{"stream_idle_timeout", http.StatusGatewayTimeout, "decode sent nothing for `--idle-timeout`"},
-	{"client_gone", statusClientGone, "the client closed the connection; only the log has it"},
+	{"client_gone", record.StatusClientGone, "the client closed the connection; only the log has it"},
 }

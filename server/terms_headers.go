@@ -1,6 +1,7 @@
 package server
 
 import (
+	"carryover/server/record"
 	"carryover/upstream/body"
 )
 
@@ -23,7 +24,7 @@ func RequestHeaders() []Term {
 func AnswerHeaders() []Term {
 	return []Term{
 		{"X-KV-Reuse", "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, `miss;reason=…` or `off`", ""},
-		{"X-KV-Path", "`" + WayPrefillDecode + ";tokens=…` or `" + WayDecodeOnly + ";reason=…;tokens=…`", ""},
+		{"X-KV-Path", "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`", ""},
 		{"Server-Timing", "`queue`, `lookup`, `prefill` and `ttft` in milliseconds", ""},
 		{"X-Request-Id", "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`", ""},
 		{"Retry-After", "seconds, on 429 and 503", ""},

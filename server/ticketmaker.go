@@ -10,6 +10,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -111,7 +112,7 @@ func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	t.record.Stored = storedOutside
 	if !k.handBacks.outside(t, a, &ticket) {
-		t.record.Stored = string(ReasonNoConversation)
+		t.record.Stored = string(record.ReasonNoConversation)
 		k.releaser.unuse(ticket, t.model)
 	}
 }
@@ -121,9 +122,9 @@ const storedOutside = "hand_back"
 
 // put stores a ticket.
 func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
-	step := t.record.step(StepPut)
+	step := t.record.Step(record.StepPut)
 	outcome := k.writer.put(ctx, t.conversation.key, ticket, t.model)
-	step.ended(outcome == convcache.Stored)
+	step.Ended(outcome == convcache.Stored)
 	return outcome
 }
 
@@ -172,7 +173,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known && t.proof == nil:
-		return string(ReasonNoConversation)
+		return string(record.ReasonNoConversation)
 	case t.conversation.final:
 		return "final"
 	case t.ineligible != "":
@@ -197,7 +198,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return "ineligible_" + convcache.WhyStopString
 	case a.params == nil:
 		k.sentNothing(t, d.incarnation)
-		return string(ReasonNoParams)
+		return string(record.ReasonNoParams)
 	}
 	return a.completeness().lacks()
 }

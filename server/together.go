@@ -30,7 +30,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
 	found, _ := s.finds(p, &claim{})                                // legs that are sent together carry no ticket
 	leg := s.prefillLeg(t, p, plan, found)
-	sent := t.record.sent(&leg, p.prefill.ID())
+	sent := t.record.Sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	var detached detachable
 	h.sent = true
@@ -61,7 +61,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		}
 		select {
 		case prefill := <-answered:
-			sent.answered(prefill.took, prefill.err)
+			sent.Answered(prefill.took, prefill.err)
 			t.endedAfter(p.prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				s.ratios.learn(t, prefill.answer.PromptTokens)
@@ -69,7 +69,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			}
 		default:
 			detached.keeps(s.detach(t), p.prefillSlot.detach())
-			sent.answered(time.Since(began), errUnanswered)
+			sent.Answered(time.Since(began), errUnanswered)
 		}
 	}
 	d, err := s.decode(both, t, p, handed{

@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // sampled has turns traced, all whose client does not forbid it.
 func sampled(d *server.Deps) {
-	d.Sample = func(client server.Trace) bool { return client.Parent == [8]byte{} || client.Sampled }
+	d.Sample = func(client record.Trace) bool { return client.Parent == [8]byte{} || client.Sampled }
 }
 
 // context is what a leg carries, "" for none.
@@ -49,7 +50,7 @@ func TestTraceLegs_WithoutTracingTheClientsContextIsPassedOn(t *testing.T) {
 }
 
 // wantSpans checks that each leg carries the context that the record has of it, and returns the record.
-func wantSpans(t *testing.T, all func() []server.Record, flags string, legs ...leg) server.Record {
+func wantSpans(t *testing.T, all func() []record.Turn, flags string, legs ...leg) record.Turn {
 	t.Helper()
 	records := all()
 	rec := records[len(records)-1]
@@ -85,7 +86,7 @@ func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 		r.wantOK(r.turn("c", i+1, turn.stream, turn.header...), turn.want)
 		r.until(func() bool { return len(all()) == i+1 }) // a record comes behind its answer, perhaps behind the next one's
 	}
-	upTo := func(n int) func() []server.Record { return func() []server.Record { return all()[:n] } }
+	upTo := func(n int) func() []record.Turn { return func() []record.Turn { return all()[:n] } }
 	for i, tc := range []struct {
 		flags, state string
 		client       bool
@@ -143,10 +144,10 @@ func TestTraceLegs_ThatRunTogether(t *testing.T) {
 func TestTraceLegs_OfABetweenTimeJoinTheTurn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deps func(*server.Deps)
-		want func(server.Record) [8]byte
+		want func(record.Turn) [8]byte
 	}{
-		"traced":     {sampled, func(r server.Record) [8]byte { return r.Trace.Span }},
-		"not traced": {nil, func(r server.Record) [8]byte { return r.Trace.Parent }},
+		"traced":     {sampled, func(r record.Turn) [8]byte { return r.Trace.Span }},
+		"not traced": {nil, func(r record.Turn) [8]byte { return r.Trace.Parent }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLeaver(t)
@@ -199,7 +200,7 @@ func TestTraceLegs_WaitsAndFailuresAreNoted(t *testing.T) {
 	rec := all()[0]
 	var waited time.Duration
 	for _, s := range rec.Steps {
-		if s.Name == server.StepHandover {
+		if s.Name == record.StepHandover {
 			waited = max(waited, s.Took)
 		}
 	}
@@ -231,11 +232,11 @@ func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
 			o.wantOK(<-second, "miss;")
 			o.until(func() bool { return len(all()) == 2 })
 			both := slices.Clone(all()) // the first may be accounted for last: its place is free before
-			slices.SortFunc(both, func(a, b server.Record) int { return a.Began.Compare(b.Began) })
+			slices.SortFunc(both, func(a, b record.Turn) int { return a.Began.Compare(b.Began) })
 			for i, want := range []int{0, 1} {
 				rec, queued := both[i], 0
 				for _, s := range rec.Steps {
-					if s.Name == server.StepQueue {
+					if s.Name == record.StepQueue {
 						queued++
 						if s.Took != rec.Queued || s.Failed || s.Began.Before(rec.Began.Add(-time.Millisecond)) {
 							t.Errorf("got %+v of a turn that waited for %s", s, rec.Queued)

@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/sse"
 	"carryover/upstream/fleet"
 )
@@ -23,14 +24,14 @@ type turn struct {
 	branches  []convcache.Branch // the conversation's tickets, as the last look at the store saw them
 	notes     []convcache.Branch // the parts of the conversation that were handed back to prefill
 	holds     []fleet.Holding    // branches in the form that policies read, made anew for each pick
-	dropped   Reason             // why the last look gave tickets up, "" where it gave up none
+	dropped   record.Reason      // why the last look gave tickets up, "" where it gave up none
 	chain     []uint64           // hashes of the prompt's beginning, for the choice of prefill
 	outline   *outline.Outline   // the history without its content, nil where no ticket is used or left
 	retry     retryState
 	share     reservation // the turn's part of the bytes in flight
 	placed    bool        // the turn has one of the server's slots
 	committed bool        // status and headers have reached the client
-	record    Record
+	record    record.Turn
 }
 
 // proving decides how much of a ticket a turn may use, and whether the turn may leave one.
@@ -64,14 +65,14 @@ type turns struct {
 	unseat func(client string) // gives a client's slot of the server back
 }
 
-// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *abortError when the
+// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 	s.budget.earn(t.share.client)
 	for {
 		err := s.attempt(ctx, out, t)
 		if err != nil && t.committed {
-			return &abortError{err}
+			return &record.AbortError{Err: err}
 		}
 		if err == nil || !s.again(ctx, t, err) {
 			return err
@@ -102,11 +103,11 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
 // have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
 func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
-	began, queued, lookup := time.Now(), t.record.Queued, t.record.step(StepLookup)
+	began, queued, lookup := time.Now(), t.record.Queued, t.record.Step(record.StepLookup)
 	looked := s.finder.look(ctx, t)    // which tickets the conversation has, and on which engines
 	pair, err := s.picker.pick(ctx, t) // which incarnations of which engines serve, and by which path
 	if err != nil {
-		lookup.ended(false)
+		lookup.Ended(false)
 		return nil, nil, err
 	}
 	defer func() {
@@ -118,20 +119,10 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 
 	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
-	lookup.ended(true)
+	lookup.Ended(true)
 	d, err := s.legs(ctx, out, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
 		return nil, nil, err
 	}
 	return pair, d, nil
 }
-
-// abortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the
-// client would take the truncated answer for a complete one.
-type abortError struct{ err error }
-
-// Error says what broke the answer.
-func (e *abortError) Error() string { return "answer broke off: " + e.err.Error() }
-
-// Unwrap returns what broke the answer.
-func (e *abortError) Unwrap() error { return e.err }

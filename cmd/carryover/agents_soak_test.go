@@ -16,7 +16,7 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -89,7 +89,7 @@ func (s *soak) converseAgent(ctx context.Context, main *agentTalk, counted bool)
 		if err != nil {
 			return fmt.Errorf("%s alone: %w", name, err)
 		}
-		a, record, err := s.agentTurn(ctx, k, header, body)
+		a, rec, err := s.agentTurn(ctx, k, header, body)
 		if err == nil {
 			err = sameSaid(a, right)
 		}
@@ -110,7 +110,7 @@ func (s *soak) converseAgent(ctx context.Context, main *agentTalk, counted bool)
 		if got > 0 && at >= 0 {
 			tickets.use(at)
 		}
-		if record.Stored == "yes" {
+		if rec.Stored == "yes" {
 			ticket := kept{ids: slices.Concat(prompt, output)}
 			tickets.put(ticket)
 			ever.tickets = append(ever.tickets, ticket)
@@ -146,18 +146,18 @@ func trueMiss(reuse string, tickets, worth int) error {
 }
 
 // agentTurn sends a request through the program.
-func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body map[string]any) (*agentAnswer, server.Record, error) {
+func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body map[string]any) (*agentAnswer, record.Turn, error) {
 	defer s.pins.begin()()
 	a, err := s.askAgent(ctx, k.path, header, body)
 	if err != nil {
-		return a, server.Record{}, err
+		return a, record.Turn{}, err
 	}
 	select {
-	case record := <-s.turns.turn(header.Get("X-Request-Id")):
+	case rec := <-s.turns.turn(header.Get("X-Request-Id")):
 		s.sees(a.answered)
-		return a, record, nil
+		return a, rec, nil
 	case <-time.After(time.Minute):
-		return a, server.Record{}, errors.New("no record after a minute")
+		return a, record.Turn{}, errors.New("no record after a minute")
 	}
 }
 

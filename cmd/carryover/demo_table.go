@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -47,7 +47,7 @@ func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []c
 }
 
 // computed returns how many tokens of the prompt prefill computed.
-func (a *chatAnswer) computed(reuse server.Reuse) int { return a.promptTokens - max(0, reuse.Cached) }
+func (a *chatAnswer) computed(reuse record.Reuse) int { return a.promptTokens - max(0, reuse.Cached) }
 
 // showLoads asks a turn and prints where decode got the prompt's KV from, by the counts of the simulated engines.
 func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []chatMessage, conversation string) (answer chatAnswer, good bool, err error) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 )
 
 // How a stream through a proxy is compared with one past it.
@@ -122,7 +122,7 @@ func missingHeaders(h http.Header) (lost []string) {
 
 // known reports whether a turn had a conversation.
 func known(answer probeAnswered) bool {
-	return !strings.Contains(answer.header.Get("X-KV-Reuse"), string(server.ReasonNoConversation))
+	return !strings.Contains(answer.header.Get("X-KV-Reuse"), string(record.ReasonNoConversation))
 }
 
 // buffers compares the pace of events through the proxy with their pace past it.

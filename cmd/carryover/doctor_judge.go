@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"carryover/server"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
@@ -86,7 +86,7 @@ func (v *verdict) legs() bool {
 		case r.Status != http.StatusOK || r.Aborted():
 			v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.Status, r.Code, r.Err))
 			return false
-		case r.Path.Way == server.WayDecodeOnly:
+		case r.Path.Way == record.WayDecodeOnly:
 			v.found(codeNoHandover, turn.String()+" went to decode alone ("+r.Path.Reason+")")
 			return false
 		}
@@ -101,7 +101,7 @@ func (v *verdict) legs() bool {
 }
 
 // unloaded says so if decode could not load what prefill has handed over, and reports whether that is so.
-func (v *verdict) unloaded(r *server.Record) bool {
+func (v *verdict) unloaded(r *record.Turn) bool {
 	if errors.Is(r.Err, upstream.ErrNotReady) || r.Path.Reason == "not_announced" {
 		v.found(codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", formatDuration(v.cfg.Timeouts.HandoverBudget)))
 		return true
@@ -177,7 +177,7 @@ func (v *verdict) tickets() bool {
 		}
 		return ""
 	}
-	none := string(server.ReasonNoParams)
+	none := string(record.ReasonNoParams)
 	streamed, whole := stored(true), stored(false)
 	switch {
 	case streamed == none && whole == none:

@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -20,7 +21,7 @@ type onlooker struct {
 	stored []storedTicket
 	legs   atomic.Int64 // prefill legs under way, releases included, and decode legs until they answer
 
-	records chan server.Record
+	records chan record.Turn
 }
 
 // kvPlace is the address at which an engine says that others find its KV, and the address that the proxy passes on.
@@ -37,14 +38,14 @@ type storedTicket struct {
 	id           convcache.TicketID
 }
 
-func newOnlooker() *onlooker { return &onlooker{records: make(chan server.Record, maxProbeTurns)} }
+func newOnlooker() *onlooker { return &onlooker{records: make(chan record.Turn, maxProbeTurns)} }
 
 // watch puts the onlooker between the server and what it works with.
 func (w *onlooker) watch(deps *server.Deps) {
 	deps.Connector = watchedConnector{deps.Connector, w}
 	deps.Store = watchedStore{deps.Store, w}
 	deps.Legs = watchedLegs{deps.Legs, w}
-	deps.Observers = append(deps.Observers, func(record *server.Record) { w.records <- *record })
+	deps.Observers = append(deps.Observers, func(rec *record.Turn) { w.records <- *rec })
 }
 
 // places returns the addresses that the engines have reported for their KV.

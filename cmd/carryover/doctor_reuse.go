@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"carryover/server"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
 )
@@ -57,7 +57,7 @@ func (v *verdict) second(first, second *probeTurn) bool {
 }
 
 // refused looks for a ticket that prefill has not answered, or answered with an error.
-func (v *verdict) refused(r *server.Record) (code, what string) {
+func (v *verdict) refused(r *record.Turn) (code, what string) {
 	for i := range r.Legs {
 		var leg *upstream.LegError
 		switch {
@@ -84,7 +84,7 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 		return codeTokenize, "a prompt could not be tokenised"
 	case proof.MissNotAppendOnly:
 		return codeTemplate, "a finished turn does not begin with the tokens that were rendered to generate it"
-	case string(server.ReasonRewritten), string(server.ReasonBelowThreshold):
+	case string(record.ReasonRewritten), string(record.ReasonBelowThreshold):
 		return codeRewritten, "of the first turn too little comes back in the second: " + reason
 	}
 	return codeMiss, strings.TrimSuffix(turn.String(), ",") + ", reused nothing: " + reason

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 )
 
 // maxProbeTurns is how many turns each pair runs.
@@ -79,7 +79,7 @@ func (t *probeTalk) body(second bool) []byte {
 type probeTurn struct {
 	stream, second bool
 	failure        string // why there is no record
-	record         server.Record
+	record         record.Turn
 	pace           pace
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -266,13 +266,13 @@ func TestDoctor_WantsFiles(t *testing.T) {
 
 // TestJudge_WordsOfRecords gives what simulated engines can't be made to do.
 func TestJudge_WordsOfRecords(t *testing.T) {
-	turns := func(first, second func(*server.Record)) *tried {
+	turns := func(first, second func(*record.Turn)) *tried {
 		seen := &tried{decode: kvPlace{told: true, host: "q", expires: true}}
 		for _, stream := range []bool{true, false} {
 			for _, again := range []bool{false, true} {
-				r := server.Record{Status: 200, Stored: "yes", Path: server.Path{Way: server.WayPrefillDecode}}
+				r := record.Turn{Status: 200, Stored: "yes", Path: record.Path{Way: record.WayPrefillDecode}}
 				if again {
-					r.Reuse = server.Reuse{Hit: true, Offered: 300, Cached: 300, Read: 120}
+					r.Reuse = record.Reuse{Hit: true, Offered: 300, Cached: 300, Read: 120}
 					second(&r)
 				} else {
 					first(&r)
@@ -282,21 +282,21 @@ func TestJudge_WordsOfRecords(t *testing.T) {
 		}
 		return seen
 	}
-	same := func(*server.Record) {}
+	same := func(*record.Turn) {}
 	for _, tc := range []struct {
 		name string
 		seen *tried
 		want string // "" for nothing
 	}{
 		{"as it should be", turns(same, same), ""},
-		{"prefill tells nothing of its caches", turns(same, func(r *server.Record) { r.Reuse.Cached = -1 }), ""},
-		{"a few tokens are computed", turns(same, func(r *server.Record) { r.Reuse.Cached = 270 }), ""},
-		{"block groups", turns(func(r *server.Record) { r.Stored = "ineligible_block_groups" }, same), codeBlockGroups},
-		{"no ids", turns(func(r *server.Record) { r.Stored = "ineligible_unproven;why=ids" }, same), codeNoIDs},
-		{"counts", turns(func(r *server.Record) { r.Stored = "ineligible_token_count" }, same), codeNoTicket},
-		{"too little", turns(same, func(r *server.Record) { r.Reuse = server.Reuse{Reason: server.ReasonBelowThreshold} }), codeRewritten},
-		{"gone", turns(same, func(r *server.Record) { r.Reuse = server.Reuse{Reason: server.ReasonInstanceGone} }), codeMiss},
-		{"an error within an answer", turns(func(r *server.Record) { r.Answer.Fault = 500 }, same), codeHandoverFails},
+		{"prefill tells nothing of its caches", turns(same, func(r *record.Turn) { r.Reuse.Cached = -1 }), ""},
+		{"a few tokens are computed", turns(same, func(r *record.Turn) { r.Reuse.Cached = 270 }), ""},
+		{"block groups", turns(func(r *record.Turn) { r.Stored = "ineligible_block_groups" }, same), codeBlockGroups},
+		{"no ids", turns(func(r *record.Turn) { r.Stored = "ineligible_unproven;why=ids" }, same), codeNoIDs},
+		{"counts", turns(func(r *record.Turn) { r.Stored = "ineligible_token_count" }, same), codeNoTicket},
+		{"too little", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonBelowThreshold} }), codeRewritten},
+		{"gone", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonInstanceGone} }), codeMiss},
+		{"an error within an answer", turns(func(r *record.Turn) { r.Answer.Fault = 500 }, same), codeHandoverFails},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := &doctor{cfg: defaultConfig(), report: newDoctorReport()}
@@ -324,7 +324,7 @@ func TestJudge_LoadedIsWhatWasRead(t *testing.T) {
 		v := verdict{report: newDoctorReport(), at: "p -> q"}
 		v.seen = &tried{decode: kvPlace{told: true, host: "127.0.0.1"}}
 		v.couple = couple{&examined{Instance: upstream.Instance{Name: "p"}}, &examined{Instance: upstream.Instance{Name: "q", BaseURL: "http://10.0.0.3"}, blockSize: 16}}
-		second := probeTurn{record: server.Record{Reuse: server.Reuse{Hit: true, Offered: 300, Cached: 300, Read: read}}}
+		second := probeTurn{record: record.Turn{Reuse: record.Reuse{Hit: true, Offered: 300, Cached: 300, Read: read}}}
 		if !v.loaded(&probeTurn{}, &second) {
 			t.Errorf("read %d: %+v", read, v.report.findings)
 		}

@@ -128,7 +128,7 @@ func (p *proxyProcess) wantHandBacksDone(t *testing.T) {
 
 // handedBackHits has conversations pause until all of them are handed back.
 func (s *suite) handedBackHits(t *testing.T) string {
-	prefill := record(t, rolePrefill, s.prefill.url)
+	prefill := recordEngine(t, rolePrefill, s.prefill.url)
 	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "idle", "--hand-back-after", "200ms")
 	var tellings []*telling
 	for _, k := range dialogues() {
@@ -211,7 +211,7 @@ func (s *suite) sameHandBackShape(t *testing.T) string {
 		cfg.Version = s.version(t)
 		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
 		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
-		return record(t, role, startInstance(t, cfg, "").URL())
+		return recordEngine(t, role, startInstance(t, cfg, "").URL())
 	}
 	prefill, decode := instance(rolePrefill), instance(roleDecode)
 	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto", "--hand-back", "now")

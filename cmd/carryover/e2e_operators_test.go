@@ -107,7 +107,7 @@ func (s *suite) traced(t *testing.T) string {
 	}
 	t.Setenv("OTEL_METRICS_EXPORTER", "none")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-	prefill, decode := record(t, rolePrefill, s.prefill.url), record(t, roleDecode, s.decode.url)
+	prefill, decode := recordEngine(t, rolePrefill, s.prefill.url), recordEngine(t, roleDecode, s.decode.url)
 	w := s.watch(t, prefill.url, decode.url)
 	var outcomes []string
 	for n, k := range []dialogue{

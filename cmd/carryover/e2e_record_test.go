@@ -32,8 +32,8 @@ type recorder struct {
 	exchanges []exchange
 }
 
-// record puts a recorder in front of an engine until the test ends.
-func record(t *testing.T, role, engineURL string) *recorder {
+// recordEngine puts a recorder in front of an engine until the test ends.
+func recordEngine(t *testing.T, role, engineURL string) *recorder {
 	t.Helper()
 	r := &recorder{role: role, engine: engineURL, client: &http.Transport{DisableKeepAlives: true}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

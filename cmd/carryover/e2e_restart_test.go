@@ -237,7 +237,7 @@ func checkCost(t *testing.T, took time.Duration, usual []time.Duration) string {
 // within seconds, so it is stopped meanwhile, as a process of a machine that sleeps is.
 func (s *suite) releaseExpired(t *testing.T) string {
 	t.Helper()
-	prefill := record(t, rolePrefill, s.prefill.url)
+	prefill := recordEngine(t, rolePrefill, s.prefill.url)
 	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto")
 	var usual []time.Duration
 	for n := range 4 {

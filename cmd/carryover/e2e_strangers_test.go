@@ -59,7 +59,7 @@ func (o strangeTurn) held() []int { return slices.Concat(o.prompt, o.output[:len
 
 // strangers has the conversations of a round ask together, and begins the next round when all of them are handed back.
 func (s *suite) strangers(t *testing.T) string {
-	prefill := record(t, rolePrefill, s.prefill.url)
+	prefill := recordEngine(t, rolePrefill, s.prefill.url)
 	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "now")
 	held := s.decode.counted(t).pinned
 	var list []*stranger

@@ -104,7 +104,7 @@ func (s *suite) tell(t *testing.T, k dialogue, programs ...*proxyProcess) []turn
 func (s *suite) mainRun(t *testing.T) {
 	t.Helper()
 	t.Run("conversations", func(t *testing.T) {
-		prefill, decode := record(t, rolePrefill, s.prefill.url), record(t, roleDecode, s.decode.url)
+		prefill, decode := recordEngine(t, rolePrefill, s.prefill.url), recordEngine(t, roleDecode, s.decode.url)
 		p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
 		for _, k := range dialogues() {
 			s.outcomes = append(s.outcomes, s.tell(t, k, p)...)
@@ -124,7 +124,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 		cfg.Version = s.version(t)
 		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
 		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
-		return record(t, role, startInstance(t, cfg, "").URL())
+		return recordEngine(t, role, startInstance(t, cfg, "").URL())
 	}
 	prefill, decode := instance(rolePrefill), instance(roleDecode)
 	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")

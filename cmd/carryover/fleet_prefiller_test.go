@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -24,12 +24,12 @@ func startPrefillers(t *testing.T, n int) (instances []*vllmsim.Instance, addres
 }
 
 // named holds a turn whose header names a prefill instance.
-func (h *thread) named(t *testing.T, prefill, reuse string) *server.Record {
+func (h *thread) named(t *testing.T, prefill, reuse string) *record.Turn {
 	t.Helper()
 	h.header.Set(prefillerHeader, prefill)
-	record := h.turn(t, reuse)
+	rec := h.turn(t, reuse)
 	h.header.Del(prefillerHeader)
-	return record
+	return rec
 }
 
 func TestFleet_InPlaceOfTheSidecarRequestsNameTheirPrefillInstance(t *testing.T) {
@@ -45,15 +45,15 @@ func TestFleet_InPlaceOfTheSidecarRequestsNameTheirPrefillInstance(t *testing.T)
 		prefill         int
 		reuse, instance string
 	}{{0, "first_turn", at[0]}, {1, hit, at[1]}, {0, hit, at[0]}, {1, hit, at[1]}} {
-		record := a.named(t, at[step.prefill], step.reuse)
-		if got := record.Leg(upstream.RolePrefill).Instance; got != step.instance || pathOf(record) != server.WayPrefillDecode {
-			t.Errorf("%s: prefill leg on %q by way of %s, want %s", record.Turn, got, pathOf(record), step.instance)
+		rec := a.named(t, at[step.prefill], step.reuse)
+		if got := rec.Leg(upstream.RolePrefill).Instance; got != step.instance || pathOf(rec) != record.WayPrefillDecode {
+			t.Errorf("%s: prefill leg on %q by way of %s, want %s", rec.Turn, got, pathOf(rec), step.instance)
 		}
 	}
 
 	prefilled := g.sum(t, rolePrefill)["requests"]
-	record := a.turn(t, "bypass") // the picker clears the header where decode is to serve alone
-	if got, want := pathOf(record), "decode_only;reason=no_prefiller"; got != want {
+	rec := a.turn(t, "bypass") // the picker clears the header where decode is to serve alone
+	if got, want := pathOf(rec), "decode_only;reason=no_prefiller"; got != want {
 		t.Errorf("path %q without a header, want %q", got, want)
 	}
 	for _, other := range []string{at[2], "127.0.0.1:1", "127.0.0.2:1", "localhost:" + portOf(t, prefill[0]), authority(g.decode[0]), "http://" + at[0], at[2] + "," + at[0]} {
@@ -90,8 +90,8 @@ func TestFleet_WithoutTheSettingTheSidecarsHeaderIsNothing(t *testing.T) {
 	g.prefill = prefill
 	a := g.thread("a")
 	for _, reuse := range []string{"first_turn", hit} {
-		record := a.named(t, at[1], reuse)
-		if got := record.Leg(upstream.RolePrefill).Instance; got != at[0] {
+		rec := a.named(t, at[1], reuse)
+		if got := rec.Leg(upstream.RolePrefill).Instance; got != at[0] {
 			t.Errorf("prefill leg on %q, want %s", got, at[0])
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -36,7 +36,7 @@ const (
 
 // turn holds a turn whose answer must be whole and right, and compares what it reused and on which decode instance it was, if
 // any are named.
-func (h *thread) turn(t *testing.T, reuse string, decode ...*vllmsim.Instance) *server.Record {
+func (h *thread) turn(t *testing.T, reuse string, decode ...*vllmsim.Instance) *record.Turn {
 	t.Helper()
 	id, script, body := h.next()
 	a, err := h.post(t.Context(), "/v1/chat/completions", h.with(id), body, unwatched)
@@ -67,29 +67,29 @@ type heard struct {
 	err error
 }
 
-func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.Instance) *server.Record {
+func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.Instance) *record.Turn {
 	t.Helper()
 	if a.err != nil {
 		t.Fatalf("%s: %v", a.id, a.err)
 	}
-	record := h.turns.await(t, a.id)
+	rec := h.turns.await(t, a.id)
 	if a.status != http.StatusOK || a.ends != endsDone || a.content != a.script {
-		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, record.Err)
+		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, rec.Err)
 	}
 	h.messages = append(h.messages, a.assistant())
-	got := string(record.Reuse.Reason)
-	if record.Reuse.Hit {
+	got := string(rec.Reuse.Reason)
+	if rec.Reuse.Hit {
 		got = hit
 	}
 	if got != reuse && reuse != whatever {
 		t.Errorf("%s: reuse %q, want %q (%s)", a.id, got, reuse, a.reuse())
 	}
 	for _, instance := range decode {
-		if name := record.Leg(upstream.RoleDecode).Instance; name != authority(instance) {
+		if name := rec.Leg(upstream.RoleDecode).Instance; name != authority(instance) {
 			t.Errorf("%s: decode leg on %s, want %s", a.id, name, authority(instance))
 		}
 	}
-	return &record
+	return &rec
 }
 
 // slowToken is long enough for a test to act while an answer of a hundred tokens is under way.
@@ -128,7 +128,7 @@ func (h *thread) begin(t *testing.T, decode ...*vllmsim.Instance) *under {
 }
 
 // end lets the answer come to its end and compares as turn does.
-func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) *server.Record {
+func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) *record.Turn {
 	t.Helper()
 	select {
 	case a := <-u.ended:
@@ -167,17 +167,17 @@ func (h *thread) refused(t *testing.T, status int, code string) {
 }
 
 // pathOf is the value of X-KV-Path without its estimate.
-func pathOf(record *server.Record) string {
-	path, _, _ := strings.Cut(record.Path.Header(), ";tokens=")
+func pathOf(rec *record.Turn) string {
+	path, _, _ := strings.Cut(rec.Path.Header(), ";tokens=")
 	return path
 }
 
 // on is turn for decode instances with names of their own.
-func (h *thread) on(t *testing.T, reuse, decode string) *server.Record {
+func (h *thread) on(t *testing.T, reuse, decode string) *record.Turn {
 	t.Helper()
-	record := h.turn(t, reuse)
-	if name := record.Leg(upstream.RoleDecode).Instance; name != decode {
-		t.Errorf("%s: decode leg on %s, want %s", record.Turn, name, decode)
+	rec := h.turn(t, reuse)
+	if name := rec.Leg(upstream.RoleDecode).Instance; name != decode {
+		t.Errorf("%s: decode leg on %s, want %s", rec.Turn, name, decode)
 	}
-	return record
+	return rec
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 	"carryover/upstream/zmq/zmtp/zmqtest"
@@ -148,16 +149,16 @@ func saying(want string) map[string]any {
 }
 
 // over sends a turn that both engines must serve, and compares the answer.
-func (r *registered) over(t *testing.T, members map[string]any, want string) server.Record {
+func (r *registered) over(t *testing.T, members map[string]any, want string) record.Turn {
 	t.Helper()
-	a, record := r.send(t, "", members)
-	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || record.Err != nil {
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, record.Err)
+	a, rec := r.send(t, "", members)
+	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.Err != nil {
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.Err)
 	}
 	if strings.Contains(string(a.raw), "_addr_") {
 		t.Errorf("the client is told addresses of engines: %.300s", a.raw)
 	}
-	return record
+	return rec
 }
 
 // settled checks what every test of these rigs ends with: no engine has read or written anything wrong, has died of what it was
@@ -257,7 +258,7 @@ func TestRegistered_OneReplicaHearsOfAnEngine(t *testing.T) {
 	other := startRegisteredWithout(t, as)
 	for _, want := range []string{"one", "two"} {
 		r.over(t, saying(want), want)
-		if a, record := other.send(t, "", saying(want)); a.status != http.StatusServiceUnavailable || a.code != "decode_unavailable" || len(record.Legs) > 0 {
+		if a, rec := other.send(t, "", saying(want)); a.status != http.StatusServiceUnavailable || a.code != "decode_unavailable" || len(rec.Legs) > 0 {
 			t.Errorf("the other replica: got status %d, code %q", a.status, a.code)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache/redistest"
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -40,7 +41,7 @@ func TestKVEvents_ClearedBlocksAreNotRead(t *testing.T) {
 				// would not with releases.
 				if !within(foundWithin, func() bool {
 					again := h.turn(t, whatever)
-					if again.Reuse.Reason == server.ReasonInstanceCleared {
+					if again.Reuse.Reason == record.ReasonInstanceCleared {
 						unused++
 					}
 					return again.Reuse.Hit
@@ -141,7 +142,7 @@ func TestKVEvents_AReplicaThatStartsVoidsNoLiveTickets(t *testing.T) {
 	lost := 1
 	if !within(foundWithin, func() bool { // tickets of the next two seconds are not used either
 		again := h.turn(t, whatever)
-		if again.Reuse.Reason == server.ReasonInstanceCleared {
+		if again.Reuse.Reason == record.ReasonInstanceCleared {
 			lost++
 		}
 		return again.Reuse.Hit

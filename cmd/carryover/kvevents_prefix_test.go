@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -23,9 +23,9 @@ func (p *publishing) from(id string) *thread {
 }
 
 // prefilledOn returns which prefill instance a turn was sent to.
-func (p *publishing) prefilledOn(t *testing.T, record *server.Record) int {
+func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
 	t.Helper()
-	name := record.Leg(upstream.RolePrefill).Instance
+	name := rec.Leg(upstream.RolePrefill).Instance
 	for i, instance := range p.prefill {
 		if name == authority(instance) {
 			return i

@@ -90,9 +90,9 @@ func TestLMCache_UnannouncedTurnSaysWhy(t *testing.T) {
 	if _, err := r.post(t.Context(), "/v1/chat/completions", map[string][]string{"X-Request-Id": {id}}, body, nil); err != nil {
 		t.Fatal(err)
 	}
-	record := r.turns.await(t, id)
-	if record.Err == nil || !strings.Contains(record.Err.Error(), "max_num_batched_tokens") {
-		t.Errorf("the turn's error is %v, want one that names max_num_batched_tokens", record.Err)
+	rec := r.turns.await(t, id)
+	if rec.Err == nil || !strings.Contains(rec.Err.Error(), "max_num_batched_tokens") {
+		t.Errorf("the turn's error is %v, want one that names max_num_batched_tokens", rec.Err)
 	}
 	r.verifyUnleft(t)
 }

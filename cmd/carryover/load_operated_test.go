@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -152,7 +152,7 @@ func (o *operated) ready(t *testing.T) (int, string) {
 }
 
 // send sends a chat turn as a tenant and returns the answer with the record of the turn.
-func (o *operated) send(t *testing.T, tenant string, members map[string]any) (*answered, server.Record) {
+func (o *operated) send(t *testing.T, tenant string, members map[string]any) (*answered, record.Turn) {
 	t.Helper()
 	a, id := o.try(t.Context(), t, tenant, members, unwatched)
 	return a, o.turns.await(t, id)
@@ -190,17 +190,17 @@ type foretold struct {
 }
 
 // say asks what has so much text before it, and wants the model's answer.
-func (d *foretold) say(t *testing.T, text string) (*answered, server.Record) {
+func (d *foretold) say(t *testing.T, text string) (*answered, record.Turn) {
 	t.Helper()
 	d.turns++
 	answer := fmt.Sprintf("Answer %d of %s is that the clerk remembers it.", d.turns, d.id)
 	d.messages = append(d.messages, question(text+" SAY "+answer))
-	a, record := d.send(t, "", map[string]any{
+	a, rec := d.send(t, "", map[string]any{
 		"model": "sim", "messages": d.messages, "max_tokens": 400, "stream": d.stream, "conversation_id": d.id,
 	})
 	if a.status != http.StatusOK || a.content != answer {
 		t.Fatalf("%s, turn %d: got status %d, %q, want %q: %.500s", d.id, d.turns, a.status, a.content, answer, a.raw)
 	}
 	d.messages = append(d.messages, a.assistant())
-	return a, record
+	return a, rec
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -51,11 +51,11 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 					}
 					o.hangUp()
 					began := time.Now()
-					a, record := o.send(t, "", ask)
+					a, rec := o.send(t, "", ask)
 					if took := time.Since(began); took > time.Minute {
 						t.Errorf("answered after %v", took)
 					}
-					wantEnd(t, a, &record, want)
+					wantEnd(t, a, &rec, want)
 					o.idle(t)
 					o.verifyPins(t, func() pins {
 						total := o.sum(t, rolePrefill)
@@ -68,14 +68,14 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 }
 
 // wantEnd checks what a client is told of a turn.
-func wantEnd(t *testing.T, a *answered, record *server.Record, want outcome) {
+func wantEnd(t *testing.T, a *answered, rec *record.Turn, want outcome) {
 	t.Helper()
 	path := a.header.Get("X-KV-Path")
 	switch {
 	case want.code == "" && (a.status != http.StatusOK || a.content != "yes" || !strings.HasPrefix(path, want.path)):
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %s (%v)", a.status, a.content, path, want.path, record.Err)
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %s (%v)", a.status, a.content, path, want.path, rec.Err)
 	case want.code != "" && (a.status < 500 || a.code != want.code):
-		t.Errorf("got status %d, code %q, want %s (%v)", a.status, a.code, want.code, record.Err)
+		t.Errorf("got status %d, code %q, want %s (%v)", a.status, a.code, want.code, rec.Err)
 	}
 }
 
@@ -99,9 +99,9 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 				o.turnOver(t, ask, "yes")
 				o.setFault(t, o.decode[0], row.fault)
 				o.hangUp()
-				a, record := o.send(t, "", ask)
+				a, rec := o.send(t, "", ask)
 				if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {
-					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.Err)
+					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, rec.Err)
 				}
 				o.idle(t)
 				o.verifyPins(t, func() pins {
@@ -122,9 +122,9 @@ func TestMooncake_ADecodeThatRefuses(t *testing.T) {
 	}
 	o.hangUp()
 	for range 2 {
-		record := o.turnOver(t, map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50}, "yes")
-		if record.Retries != 0 {
-			t.Errorf("%d retries, want the same hand-over at the other instance", record.Retries)
+		rec := o.turnOver(t, map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50}, "yes")
+		if rec.Retries != 0 {
+			t.Errorf("%d retries, want the same hand-over at the other instance", rec.Retries)
 		}
 	}
 	o.verify(t, pins{})
@@ -137,8 +137,8 @@ func TestMooncake_DecodeBreaksOffInsideAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1))}, "max_tokens": 400, "stream": true}
-	if a, record := o.send(t, "", ask); a.ends != endsBroken || record.Err == nil {
-		t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, record.Err)
+	if a, rec := o.send(t, "", ask); a.ends != endsBroken || rec.Err == nil {
+		t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, rec.Err)
 	}
 	o.hangUp()
 	o.turnOver(t, ask, longText(1))
@@ -160,9 +160,9 @@ func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
 				if noticed {
 					o.look() // as the prober would, within seconds
 				}
-				record := o.turnOver(t, ask, "yes")
-				if retried := record.Retries > 0; retried == noticed {
-					t.Errorf("%d retries, want some if the restart was not noticed", record.Retries)
+				rec := o.turnOver(t, ask, "yes")
+				if retried := rec.Retries > 0; retried == noticed {
+					t.Errorf("%d retries, want some if the restart was not noticed", rec.Retries)
 				}
 				if noticed {
 					o.turnOver(t, ask, "yes")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -91,16 +92,16 @@ func kinds(t *testing.T, run func(t *testing.T, ask func(text string) map[string
 }
 
 // turnOver sends a turn that is to be answered with the text behind SAY, over both instances.
-func (o *operated) turnOver(t *testing.T, members map[string]any, want string) server.Record {
+func (o *operated) turnOver(t *testing.T, members map[string]any, want string) record.Turn {
 	t.Helper()
-	a, record := o.send(t, "", members)
+	a, rec := o.send(t, "", members)
 	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, record.Err)
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.Err)
 	}
-	if record.Err != nil {
-		t.Errorf("the turn failed: %v", record.Err)
+	if rec.Err != nil {
+		t.Errorf("the turn failed: %v", rec.Err)
 	}
-	return record
+	return rec
 }
 
 // idle waits until no instance has a request of a client.
@@ -112,8 +113,8 @@ func (o *operated) idle(t *testing.T) {
 }
 
 // sentTo is the instance of a turn's last leg of a role.
-func sentTo(record server.Record, role upstream.Role) (instance string) {
-	for _, leg := range record.Legs {
+func sentTo(rec record.Turn, role upstream.Role) (instance string) {
+	for _, leg := range rec.Legs {
 		if leg.Role == role {
 			instance = leg.Instance
 		}

@@ -135,10 +135,10 @@ func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 		for name, value := range ask {
 			members[name] = value
 		}
-		a, record := o.send(t, "", members)
+		a, rec := o.send(t, "", members)
 		finish := gjson.GetBytes(a.raw, "choices.0.finish_reason").String()
-		if a.status != http.StatusOK || a.content != "" || finish != "stop" || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || record.Retries != 0 {
-			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", members, a.status, a.content, finish, record.Retries, record.Err)
+		if a.status != http.StatusOK || a.content != "" || finish != "stop" || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.Retries != 0 {
+			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", members, a.status, a.content, finish, rec.Retries, rec.Err)
 		}
 	}
 	if total := o.sum(t, ""); total["reads"] != 3 {

@@ -53,9 +53,9 @@ func TestMoRIIO_ConversationsGoOn(t *testing.T) {
 			group.Go(func() {
 				d := foretold{operated: r.operated, id: fmt.Sprint("c", n), stream: n%2 == 0}
 				for range 3 {
-					a, record := d.say(t, longText(1))
-					if record.Err != nil || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || a.reuse() != "miss;reason=ineligible_connector" {
-						t.Errorf("%s: X-KV-Path %q, X-KV-Reuse %q, %v", d.id, a.header.Get("X-KV-Path"), a.reuse(), record.Err)
+					a, rec := d.say(t, longText(1))
+					if rec.Err != nil || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || a.reuse() != "miss;reason=ineligible_connector" {
+						t.Errorf("%s: X-KV-Path %q, X-KV-Reuse %q, %v", d.id, a.header.Get("X-KV-Path"), a.reuse(), rec.Err)
 					}
 				}
 			})
@@ -77,10 +77,10 @@ func TestMoRIIO_AStopTokenThatComesFirst(t *testing.T) {
 			for name, value := range plain {
 				members[name] = value
 			}
-			a, record := r.send(t, "", members)
+			a, rec := r.send(t, "", members)
 			finish := gjson.GetBytes(a.raw, "choices.0.finish_reason").String()
-			if a.status != http.StatusOK || a.content != "" || finish != "stop" || record.Retries != 0 {
-				t.Errorf("%v: got status %d, %q, finish %q, %d retries (%v)", members, a.status, a.content, finish, record.Retries, record.Err)
+			if a.status != http.StatusOK || a.content != "" || finish != "stop" || rec.Retries != 0 {
+				t.Errorf("%v: got status %d, %q, finish %q, %d retries (%v)", members, a.status, a.content, finish, rec.Retries, rec.Err)
 			}
 		}
 		r.settled(t, pins{}, 0)
@@ -155,12 +155,12 @@ func TestMoRIIO_ModesThatDiffer(t *testing.T) {
 		r.prefill = []*vllmsim.Instance{prefill}
 		r.await(t, r.prefill, r.decode)
 		r.look()
-		a, record := r.send(t, "", saying("Yes."))
-		if a.status != http.StatusServiceUnavailable || a.code != "prefill_unavailable" || len(record.Legs) > 0 {
-			t.Errorf("got status %d, code %q after %d legs, want 503 and none (%v)", a.status, a.code, len(record.Legs), record.Err)
+		a, rec := r.send(t, "", saying("Yes."))
+		if a.status != http.StatusServiceUnavailable || a.code != "prefill_unavailable" || len(rec.Legs) > 0 {
+			t.Errorf("got status %d, code %q after %d legs, want 503 and none (%v)", a.status, a.code, len(rec.Legs), rec.Err)
 		}
-		if record.Err == nil || !strings.Contains(record.Err.Error(), "transfer_mode") {
-			t.Errorf("the log says %v, want why", record.Err)
+		if rec.Err == nil || !strings.Contains(rec.Err.Error(), "transfer_mode") {
+			t.Errorf("the log says %v, want why", rec.Err)
 		}
 		r.settled(t, pins{}, 0)
 	})
@@ -181,9 +181,9 @@ func TestRegistered_DecodeServesNothingAlone(t *testing.T) {
 				for name, value := range saying("Yes.") {
 					members[name] = value
 				}
-				a, record := r.send(t, "", members)
-				if a.status != http.StatusBadRequest || a.code != "not_disaggregable" || len(record.Legs) > 0 {
-					t.Errorf("%v: got status %d, code %q after %d legs", members, a.status, a.code, len(record.Legs))
+				a, rec := r.send(t, "", members)
+				if a.status != http.StatusBadRequest || a.code != "not_disaggregable" || len(rec.Legs) > 0 {
+					t.Errorf("%v: got status %d, code %q after %d legs", members, a.status, a.code, len(rec.Legs))
 				}
 			}
 			r.settled(t, pins{}, 0)
@@ -196,8 +196,8 @@ func TestRegistered_ClientSentParamsAreRefused(t *testing.T) {
 	r := startRegistered(t, registeredConfig{as: speaking{connector: connectorMoRIIO}})
 	members := saying("Yes.")
 	members["kv_transfer_params"] = map[string]any{"do_remote_prefill": true, "transfer_id": "x"}
-	if a, record := r.send(t, "", members); a.status != http.StatusBadRequest || len(record.Legs) > 0 {
-		t.Errorf("got status %d after %d legs", a.status, len(record.Legs))
+	if a, rec := r.send(t, "", members); a.status != http.StatusBadRequest || len(rec.Legs) > 0 {
+		t.Errorf("got status %d after %d legs", a.status, len(rec.Legs))
 	}
 	a, _ := r.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {"___prefill_addr_10.0.0.1:1___decode_addr_10.0.0.1:1_" + strings.Repeat("0", 32)}},
 		encode(saying("Yes.")), unwatched)

@@ -38,11 +38,11 @@ func TestP2PNCCL_PromptsWithImages(t *testing.T) {
 	t.Parallel()
 	r := startRegistered(t, registeredConfig{as: speaking{connector: connectorP2PNCCL}})
 	image := map[string]any{"type": "image_url", "image_url": map[string]any{"url": "data:image/png;base64,iVBORw0KGgo="}}
-	a, record := r.send(t, "", map[string]any{"model": "sim", "max_tokens": 50, "messages": []any{
+	a, rec := r.send(t, "", map[string]any{"model": "sim", "max_tokens": 50, "messages": []any{
 		map[string]any{"role": "user", "content": []any{image, map[string]any{"type": "text", "text": longText(1) + " SAY A lamp."}}},
 	}})
 	if a.status != http.StatusOK || a.content != "A lamp." {
-		t.Errorf("got status %d, %q (%v)", a.status, a.content, record.Err)
+		t.Errorf("got status %d, %q (%v)", a.status, a.content, rec.Err)
 	}
 	r.settled(t, pins{}, 0)
 }
@@ -54,14 +54,14 @@ func TestP2PNCCL_ClientsAreToldNoAddresses(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		members := saying("Yes.")
 		members["stream"] = stream
-		a, record := r.send(t, "", members)
+		a, rec := r.send(t, "", members)
 		for _, instance := range append(r.prefill, r.decode...) {
 			if strings.Contains(string(a.raw), instance.KVAddress()) || strings.Contains(fmt.Sprint(a.header), instance.KVAddress()) {
 				t.Errorf("the client gets %v %s", a.header, a.raw)
 			}
 		}
-		if !strings.Contains(string(a.raw), `"id":"chatcmpl-`) || a.content != "Yes." || len(record.Legs) != 2 {
-			t.Errorf("got %s after %d legs", a.raw, len(record.Legs))
+		if !strings.Contains(string(a.raw), `"id":"chatcmpl-`) || a.content != "Yes." || len(rec.Legs) != 2 {
+			t.Errorf("got %s after %d legs", a.raw, len(rec.Legs))
 		}
 	}
 	r.settled(t, pins{}, 0)

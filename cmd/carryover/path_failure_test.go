@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -48,14 +48,14 @@ func TestPrefillFailure_ByPolicy(t *testing.T) {
 						prefill: alike(2, asConfigured), decode: alike(2, asConfigured), flags: []string{"--routing-prefill", "round_robin"},
 					}, failing(policy))
 					unexplained := 0
-					turn := func(i int) (*answered, server.Record) {
-						a, record := o.send(t, "", map[string]any{
+					turn := func(i int) (*answered, record.Turn) {
+						a, rec := o.send(t, "", map[string]any{
 							"model": "sim", "messages": []json.RawMessage{question("Now. SAY yes")}, "max_tokens": 5, "conversation_id": fmt.Sprint(i),
 						})
-						if a.status == http.StatusOK && record.Path.Way == server.WayPrefillDecode && record.Stored != "yes" {
+						if a.status == http.StatusOK && rec.Path.Way == record.WayPrefillDecode && rec.Stored != "yes" {
 							unexplained++ // of an instance whose start is not known yet
 						}
-						return a, record
+						return a, rec
 					}
 					for i := range 2 { // what each instance can do is found out
 						turn(i)
@@ -68,13 +68,13 @@ func TestPrefillFailure_ByPolicy(t *testing.T) {
 					o.hangUp()
 					met := false
 					for i := 2; i < 4 && !met; i++ {
-						a, record := turn(i)
-						first := record.Leg(upstream.RolePrefill)
-						if len(record.Legs) == 2 && first.Err == nil && a.status == http.StatusOK {
+						a, rec := turn(i)
+						first := rec.Leg(upstream.RolePrefill)
+						if len(rec.Legs) == 2 && first.Err == nil && a.status == http.StatusOK {
 							continue // the other instance came first
 						}
 						met = true
-						wantTold(t, a, &record, want)
+						wantTold(t, a, &rec, want)
 					}
 					if !met {
 						t.Error("no turn has met the fault")
@@ -93,15 +93,15 @@ type outcome struct {
 }
 
 // wantTold checks it.
-func wantTold(t *testing.T, a *answered, record *server.Record, want outcome) {
+func wantTold(t *testing.T, a *answered, rec *record.Turn, want outcome) {
 	t.Helper()
 	path := a.header.Get("X-KV-Path")
 	switch {
 	case want.code == "" && (a.status != http.StatusOK || a.content != "yes" || !strings.HasPrefix(path, want.path)):
 		t.Errorf("got status %d, %q, X-KV-Path %q, want %s", a.status, a.content, path, want.path)
 	case want.code == "":
-	case a.code != want.code || a.status < 500 || len(record.Legs) > 1:
-		t.Errorf("got status %d, code %q after %d legs, want %s", a.status, a.code, len(record.Legs), want.code)
+	case a.code != want.code || a.status < 500 || len(rec.Legs) > 1:
+		t.Errorf("got status %d, code %q after %d legs, want %s", a.status, a.code, len(rec.Legs), want.code)
 	case (a.status == http.StatusServiceUnavailable) != (a.header.Get("Retry-After") != ""):
 		t.Errorf("status %d has Retry-After %q", a.status, a.header.Get("Retry-After"))
 	}

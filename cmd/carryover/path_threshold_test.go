@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -27,16 +27,16 @@ func alike(n int, change func(*vllmsim.Config)) (all []vllmsim.Config) {
 func disaggFrom(tokens int) string { return fmt.Sprintf("routing: {disagg_threshold: %d}\n", tokens) }
 
 // wantAlone checks that a turn went to decode alone, and as engines see it: no leg of prefill, and no params for decode.
-func (o *operated) wantAlone(t *testing.T, a *answered, record *server.Record, before int) {
+func (o *operated) wantAlone(t *testing.T, a *answered, rec *record.Turn, before int) {
 	t.Helper()
-	if path := record.Path.Header(); !strings.HasPrefix(path, "decode_only;reason=disagg_threshold;tokens=") || a.header.Get("X-KV-Path") != path {
+	if path := rec.Path.Header(); !strings.HasPrefix(path, "decode_only;reason=disagg_threshold;tokens=") || a.header.Get("X-KV-Path") != path {
 		t.Errorf("X-KV-Path %q, in the log %q, want decode alone below the threshold", a.header.Get("X-KV-Path"), path)
 	}
 	if got := o.prefillLegs(); got != before {
 		t.Errorf("prefill got %d legs", got-before)
 	}
 	for _, instance := range o.decode {
-		if instance.URL() != "http://"+record.Leg(upstream.RoleDecode).Instance {
+		if instance.URL() != "http://"+rec.Leg(upstream.RoleDecode).Instance {
 			continue
 		}
 		bodies := legs(instance)
@@ -92,23 +92,23 @@ func TestThreshold_OfAWholeConversation(t *testing.T) {
 				pinned, asked := o.sum(t, roleDecode)["pins"], o.prefillLegs()
 
 				short := &foretold{operated: o, id: "short", stream: stream}
-				a, record := short.say(t, "Hello.")
-				o.wantAlone(t, a, &record, asked)
+				a, rec := short.say(t, "Hello.")
+				o.wantAlone(t, a, &rec, asked)
 				if got := o.sum(t, roleDecode)["pins"]; got != pinned {
 					t.Errorf("%d pins after a short turn, want %d", got, pinned)
 				}
 
 				talk := &foretold{operated: o, id: "long", stream: stream}
-				a, record = talk.say(t, long)
+				a, rec = talk.say(t, long)
 				wantBoth(t, a)
-				holder := record.Leg(upstream.RoleDecode).Instance
+				holder := rec.Leg(upstream.RoleDecode).Instance
 				pinned, asked = o.sum(t, roleDecode)["pins"], o.prefillLegs()
 				for i := range 3 {
 					before := o.sum(t, roleDecode)
-					a, record = talk.say(t, fmt.Sprintf("Short question %d.", i))
-					o.wantAlone(t, a, &record, asked)
+					a, rec = talk.say(t, fmt.Sprintf("Short question %d.", i))
+					o.wantAlone(t, a, &rec, asked)
 					after := o.sum(t, roleDecode)
-					if got := record.Leg(upstream.RoleDecode).Instance; got != holder {
+					if got := rec.Leg(upstream.RoleDecode).Instance; got != holder {
 						t.Errorf("follow-up %d went to %s, want %s, which holds the conversation", i, got, holder)
 					}
 					prompt, hits := after["prompt_tokens"]-before["prompt_tokens"], after["local_hit_tokens"]-before["local_hit_tokens"]
@@ -121,15 +121,15 @@ func TestThreshold_OfAWholeConversation(t *testing.T) {
 				}
 
 				o.reload(t, disaggFrom(0))
-				a, record = talk.say(t, "Short question again.")
+				a, rec = talk.say(t, "Short question again.")
 				wantBoth(t, a)
-				if !strings.HasPrefix(a.reuse(), "hit;") || record.Leg(upstream.RoleDecode).Instance != holder {
-					t.Errorf("with the threshold off: X-KV-Reuse %q on %s, want a hit on %s", a.reuse(), record.Leg(upstream.RoleDecode).Instance, holder)
+				if !strings.HasPrefix(a.reuse(), "hit;") || rec.Leg(upstream.RoleDecode).Instance != holder {
+					t.Errorf("with the threshold off: X-KV-Reuse %q on %s, want a hit on %s", a.reuse(), rec.Leg(upstream.RoleDecode).Instance, holder)
 				}
 				o.reload(t, disaggFrom(100_000))
 				asked = o.prefillLegs()
-				a, record = talk.say(t, long)
-				o.wantAlone(t, a, &record, asked)
+				a, rec = talk.say(t, long)
+				o.wantAlone(t, a, &rec, asked)
 				o.verify(t, pins{})
 			})
 		}
@@ -149,12 +149,12 @@ func TestThreshold_CountsIDs(t *testing.T) {
 				ids[i] = 300 + i
 			}
 			asked := o.prefillLegs()
-			a, record := o.send(t, "", map[string]any{"model": "sim", "prompt": ids, "max_tokens": 3, "stream": stream})
+			a, rec := o.send(t, "", map[string]any{"model": "sim", "prompt": ids, "max_tokens": 3, "stream": stream})
 			if got := tokensOf(t, a); got != n {
 				t.Errorf("%d ids are counted as %d", n, got)
 			}
 			if n < threshold {
-				o.wantAlone(t, a, &record, asked)
+				o.wantAlone(t, a, &rec, asked)
 				continue
 			}
 			wantBoth(t, a)
@@ -213,9 +213,9 @@ func TestThreshold_CountsMedia(t *testing.T) {
 	const picture = "data:image/png;base64,iVBORw0KGgo="
 	for i, message := range []json.RawMessage{question("What is it?"), part("image_url", picture)} {
 		asked := o.prefillLegs()
-		a, record := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{message}, "max_tokens": 2})
+		a, rec := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{message}, "max_tokens": 2})
 		if i == 0 {
-			o.wantAlone(t, a, &record, asked)
+			o.wantAlone(t, a, &rec, asked)
 			continue
 		}
 		wantBoth(t, a)

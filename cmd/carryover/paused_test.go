@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -134,15 +134,15 @@ func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
 }
 
 // talk returns what holds the next turn of a conversation, whose answer must be right.
-func (r *rig) talk(t *testing.T, stream bool) func() *server.Record {
+func (r *rig) talk(t *testing.T, stream bool) func() *record.Turn {
 	if stream {
 		h := r.thread("a")
-		return func() *server.Record { return h.turn(t, whatever) }
+		return func() *record.Turn { return h.turn(t, whatever) }
 	}
 	c := &chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}
-	return func() *server.Record {
-		record := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
-		return &record
+	return func() *record.Turn {
+		rec := r.turns.await(t, c.turn(t).header.Get("X-Request-Id"))
+		return &rec
 	}
 }
 

@@ -234,14 +234,14 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			})
 			a := victim.turn(t)
 			reader := <-answered
-			record := r.turns.await(t, reader.header.Get("X-Request-Id"))
+			rec := r.turns.await(t, reader.header.Get("X-Request-Id"))
 			before := r.wrong(t)
 			if decoding {
-				if record.Stored != "ineligible_unproven;why=quarantined" || record.Retries != 0 {
-					t.Errorf("stored %q after %d retries", record.Stored, record.Retries)
+				if rec.Stored != "ineligible_unproven;why=quarantined" || rec.Retries != 0 {
+					t.Errorf("stored %q after %d retries", rec.Stored, rec.Retries)
 				}
-			} else if said := reader.content; said != a.content || record.Retries != 1 {
-				t.Errorf("the reader was told %q after %d retries, want %q", said, record.Retries, a.content)
+			} else if said := reader.content; said != a.content || rec.Retries != 1 {
+				t.Errorf("the reader was told %q after %d retries, want %q", said, rec.Retries, a.content)
 			}
 			c := &chatting{rig: r, id: "behind", cfg: cfg, asks: victim.asks - 1}
 			c.h.messages = slices.Clone(prompt[:len(prompt)-1])

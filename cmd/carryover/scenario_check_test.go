@@ -8,7 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -34,7 +34,7 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 }
 
 // checkAnswer compares what the client saw.
-func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn server.Record) {
+func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Turn) {
 	t.Helper()
 	want := r.step
 	if want.Status == 0 {

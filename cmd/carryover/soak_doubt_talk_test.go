@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"context"
 	"encoding/json"
@@ -30,7 +30,7 @@ type doubted struct {
 	leaves bool      // at the finish
 	leave  int       // events after which the client goes, 0 if it stays
 	answer *answered // up to the first [DONE], as clients read
-	record server.Record
+	record record.Turn
 	events [][]byte
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -152,15 +152,15 @@ func (l *turnLog) follow(log io.Reader, serving chan<- string) {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		record := map[string]any{}
-		if json.Unmarshal(lines.Bytes(), &record) != nil || record["panic"] != nil {
+		rec := map[string]any{}
+		if json.Unmarshal(lines.Bytes(), &rec) != nil || rec["panic"] != nil {
 			l.mu.Lock()
 			l.defects = append(l.defects, lines.Text())
 			l.mu.Unlock()
 			continue
 		}
 		values := map[string]string{}
-		for key, value := range record {
+		for key, value := range rec {
 			values[key] = fmt.Sprint(value)
 		}
 		switch values["msg"] {
@@ -173,11 +173,11 @@ func (l *turnLog) follow(log io.Reader, serving chan<- string) {
 }
 
 // logged is what the line of a turn tells.
-func logged(values map[string]string) *server.Record {
+func logged(values map[string]string) *record.Turn {
 	retries, _ := strconv.Atoi(values["retries"])
-	r := &server.Record{
+	r := &record.Turn{
 		Turn: values["turn"], Stored: values["stored"], Retries: retries,
-		Legs: []server.LegRecord{{Role: upstream.RoleDecode, Instance: values["decode"]}},
+		Legs: []record.Leg{{Role: upstream.RoleDecode, Instance: values["decode"]}},
 	}
 	if values["error"] != "" {
 		r.Err = errors.New(values["error"])

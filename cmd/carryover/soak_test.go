@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -154,7 +154,7 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if err != nil {
 			return fmt.Errorf("%s turn %d, alone: %w", k.id, turn, err)
 		}
-		a, record, err := s.turn(ctx, k, members, turn)
+		a, rec, err := s.turn(ctx, k, members, turn)
 		if err == nil {
 			err = same(a, right)
 		}
@@ -173,17 +173,17 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if got > 0 && at >= 0 {
 			tickets.use(at)
 		}
-		if record.Stored == "final" {
+		if rec.Stored == "final" {
 			tickets = shelf{} // they are given up
 		}
 		ticket := kept{ids: slices.Concat(prompt, output)}
-		if record.Stored == "yes" {
+		if rec.Stored == "yes" {
 			tickets.put(ticket)
 		}
-		if record.Stored == "yes" || record.Stored == "unavailable" { // then it may have been stored
+		if rec.Stored == "yes" || rec.Stored == "unavailable" { // then it may have been stored
 			ever.tickets = append(ever.tickets, ticket)
 		}
-		if counted && turn > 1 && !record.Reuse.Off {
+		if counted && turn > 1 && !rec.Reuse.Off {
 			s.count(a.reuse(), got, want, common)
 		}
 		k.heard(a, output)
@@ -235,13 +235,13 @@ func offeredBy(a *answered) int {
 }
 
 // turn sends a request through the program and returns its answer and its record.
-func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, server.Record, error) {
+func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, record.Turn, error) {
 	body := maps.Clone(members)
 	body["conversation_id"] = k.id
 	name := k.id + "-" + strconv.Itoa(turn)
 	if s.permit != nil {
 		if err := s.permit(ctx); err != nil {
-			return nil, server.Record{}, err
+			return nil, record.Turn{}, err
 		}
 	}
 	defer s.pins.begin()()
@@ -251,14 +251,14 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 	}
 	a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
 	if err != nil {
-		return nil, server.Record{}, err
+		return nil, record.Turn{}, err
 	}
 	select {
-	case record := <-front.turns.turn(name):
+	case rec := <-front.turns.turn(name):
 		s.sees(a)
-		return a, record, nil
+		return a, rec, nil
 	case <-time.After(time.Minute):
-		return a, server.Record{}, errors.New("no record after a minute")
+		return a, record.Turn{}, errors.New("no record after a minute")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"carryover/server"
+	"carryover/server/record"
 )
 
 // telemetryOf reads variables as the program does.
@@ -110,7 +110,7 @@ func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 		ratio := map[string]float64{"0": 0, "0.1": 0.1, "0.5": 0.5, "0.999": 0.999, "1": 1}[share]
 		theirs := sdktrace.TraceIDRatioBased(ratio)
 		for range 2000 {
-			var client server.Trace
+			var client record.Trace
 			binary.BigEndian.PutUint64(client.ID[:], random.Uint64())
 			binary.BigEndian.PutUint64(client.ID[8:], random.Uint64())
 			want := theirs.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: client.ID}).Decision == sdktrace.RecordAndSample
@@ -119,15 +119,15 @@ func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 			}
 		}
 	}
-	sent := func(sampled bool) server.Trace {
-		return server.Trace{ID: [16]byte{1}, Parent: [8]byte{1}, Sampled: sampled}
+	sent := func(sampled bool) record.Trace {
+		return record.Trace{ID: [16]byte{1}, Parent: [8]byte{1}, Sampled: sampled}
 	}
 	for name, want := range map[string]struct{ none, yes, no bool }{
 		"": {true, true, false}, "always_on": {true, true, true}, "always_off": {}, "parentbased_always_on": {true, true, false},
 		"parentbased_always_off": {false, true, false}, "parentbased_traceidratio": {true, true, false},
 	} {
 		s := telemetryOf(t, "OTEL_TRACES_EXPORTER=otlp", "OTEL_TRACES_SAMPLER="+name).sampling
-		if none, yes, no := s.sample(server.Trace{ID: [16]byte{1}}), s.sample(sent(true)), s.sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
+		if none, yes, no := s.sample(record.Trace{ID: [16]byte{1}}), s.sample(sent(true)), s.sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
 			t.Errorf("%s: got %v without a client's context, %v and %v with one; want %+v", name, none, yes, no, want)
 		}
 	}

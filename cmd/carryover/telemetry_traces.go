@@ -18,7 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/credentials"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/server/telemetry"
 )
 
@@ -60,9 +60,9 @@ type sampling struct {
 	below       uint64 // else a trace whose last 63 bits are below this
 }
 
-// sample implements server.Sample. A share is taken by the same bits as by the SDK's TraceIDRatioBased, so that services with one
+// sample implements record.Sample. A share is taken by the same bits as by the SDK's TraceIDRatioBased, so that services with one
 // share agree.
-func (s sampling) sample(client server.Trace) bool {
+func (s sampling) sample(client record.Trace) bool {
 	if s.heedsClient && client.Parent != [8]byte{} {
 		return client.Sampled
 	}
@@ -90,8 +90,8 @@ func (r *otelReader) sampling() sampling {
 
 // tracing exports the spans of turns.
 type tracing struct {
-	sample   server.Sample
-	observer server.Observer
+	sample   record.Sample
+	observer record.Observer
 	provider *sdktrace.TracerProvider
 	exporter *otlptrace.Exporter
 	client   *http.Client

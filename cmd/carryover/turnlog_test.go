@@ -1,7 +1,7 @@
 package main
 
 import (
-	"carryover/server"
+	"carryover/server/record"
 	"context"
 	"log/slog"
 	"sync"
@@ -13,7 +13,7 @@ import (
 // after the last byte of its answer.
 type turnLog struct {
 	mu      sync.Mutex // guards what follows
-	records map[string]chan server.Record
+	records map[string]chan record.Turn
 	defects []string
 	notes   []string // level and message of warnings and errors that are not about one turn's end
 }
@@ -28,34 +28,34 @@ func (l *turnLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l *turnLog) WithGroup(string) slog.Handler { return l }
 
 // Handle implements slog.Handler.
-func (l *turnLog) Handle(_ context.Context, record slog.Record) error {
+func (l *turnLog) Handle(_ context.Context, rec slog.Record) error {
 	values := map[string]string{}
-	record.Attrs(func(a slog.Attr) bool {
+	rec.Attrs(func(a slog.Attr) bool {
 		values[a.Key] = a.Value.String()
 		return true
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if record.Message != "turn" && record.Level >= slog.LevelWarn {
-		l.notes = append(l.notes, record.Level.String()+" "+record.Message)
+	if rec.Message != "turn" && rec.Level >= slog.LevelWarn {
+		l.notes = append(l.notes, rec.Level.String()+" "+rec.Message)
 	}
 	if panicked, ok := values["panic"]; ok {
-		l.defects = append(l.defects, record.Message+": "+panicked+"\n"+values["stack"])
+		l.defects = append(l.defects, rec.Message+": "+panicked+"\n"+values["stack"])
 	}
 	return nil
 }
 
-func newTurnLog() *turnLog { return &turnLog{records: map[string]chan server.Record{}} }
+func newTurnLog() *turnLog { return &turnLog{records: map[string]chan record.Turn{}} }
 
-// observe is a server.Observer.
-func (l *turnLog) observe(record *server.Record) { l.turn(record.Turn) <- *record }
+// observe is a record.Observer.
+func (l *turnLog) observe(rec *record.Turn) { l.turn(rec.Turn) <- *rec }
 
 // turn returns the channel of a turn, which holds its one record.
-func (l *turnLog) turn(id string) chan server.Record {
+func (l *turnLog) turn(id string) chan record.Turn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.records[id] == nil {
-		l.records[id] = make(chan server.Record, 1)
+		l.records[id] = make(chan record.Turn, 1)
 	}
 	return l.records[id]
 }
@@ -80,13 +80,13 @@ func (l *turnLog) panics() []string {
 }
 
 // await returns the record of a turn.
-func (l *turnLog) await(t *testing.T, id string) server.Record {
+func (l *turnLog) await(t *testing.T, id string) record.Turn {
 	t.Helper()
 	select {
-	case record := <-l.turn(id):
-		return record
+	case rec := <-l.turn(id):
+		return rec
 	case <-time.After(time.Minute):
 		t.Fatalf("turn %s: no record after a minute", id)
-		return server.Record{}
+		return record.Turn{}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/server/proof"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
@@ -58,13 +59,13 @@ type proxy struct {
 	redis     *redisstore.Store // what is shared then; else nil
 }
 
-func newProxy(cfg configured, logger *slog.Logger, observers ...server.Observer) (*proxy, error) {
+func newProxy(cfg configured, logger *slog.Logger, observers ...record.Observer) (*proxy, error) {
 	p, deps, err := newParts(cfg, logger)
 	if err != nil {
 		return nil, err
 	}
 	p.journal = journal.New(journal.Config{})
-	deps.Observers = slices.Concat(deps.Observers, []server.Observer{p.journal.Observe}, observers)
+	deps.Observers = slices.Concat(deps.Observers, []record.Observer{p.journal.Observe}, observers)
 	if err := p.trace(cfg.telemetry, &deps, logger); err != nil {
 		p.close()
 		return nil, err

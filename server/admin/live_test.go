@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
 	"carryover/server/admin"
 	"carryover/server/journal"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -79,7 +79,7 @@ func (l *listener) ended(t *testing.T) {
 
 // turn lets a turn end.
 func (l *listener) turn(id string, hit bool) {
-	l.deps.Journal.Observe(&server.Record{Turn: id, Asked: server.Asked{Model: "<b>m</b>"}, Reuse: server.Reuse{Hit: hit, Reason: server.ReasonFirstTurn}, Status: 200})
+	l.deps.Journal.Observe(&record.Turn{Turn: id, Asked: record.Asked{Model: "<b>m</b>"}, Reuse: record.Reuse{Hit: hit, Reason: record.ReasonFirstTurn}, Status: 200})
 }
 
 // viewer is one who looks.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
 	"carryover/server/admin"
 	"carryover/server/journal"
+	"carryover/server/record"
 )
 
 // kept is what GET /admin/turns and /admin/conversations answer.
@@ -32,7 +32,7 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 	}
 	h := admin.New(deps)
 	for n := range 150 {
-		deps.Journal.Observe(&server.Record{Turn: fmt.Sprint(n), Asked: server.Asked{Conversation: []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}[n%2]}})
+		deps.Journal.Observe(&record.Turn{Turn: fmt.Sprint(n), Asked: record.Asked{Conversation: []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"}[n%2]}})
 	}
 	ask := func(path string, want int) (got kept) {
 		t.Helper()

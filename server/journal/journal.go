@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 )
 
 // Config bounds a journal. The zero value gets the defaults.
@@ -37,8 +37,8 @@ func New(cfg Config) *Journal {
 	return &Journal{ring: make([]atomic.Pointer[entry], cfg.Turns), totals: newTotals(time.Now())}
 }
 
-// Observe takes in a turn that has ended. It is a server.Observer.
-func (j *Journal) Observe(r *server.Record) {
+// Observe takes in a turn that has ended. It is a record.Observer.
+func (j *Journal) Observe(r *record.Turn) {
 	e := &entry{}
 	e.TurnRecord = turnRecordOf(r, &e.counts)
 	j.mu.Lock()

@@ -13,19 +13,19 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carryover/server"
 	"carryover/server/journal"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // turnOf is the record of the nth turn.
-func turnOf(n int) *server.Record {
-	return &server.Record{
-		Turn: fmt.Sprint("turn-", n), Asked: server.Asked{Conversation: fmt.Sprint("c", n%3), Model: "m"},
-		Reuse: server.Reuse{Reason: server.ReasonFirstTurn, Cached: -1}, Status: 200,
-		Answer: server.AnswerRecord{PromptTokens: -1, CompletionTokens: -1},
+func turnOf(n int) *record.Turn {
+	return &record.Turn{
+		Turn: fmt.Sprint("turn-", n), Asked: record.Asked{Conversation: fmt.Sprint("c", n%3), Model: "m"},
+		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, Status: 200,
+		Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1},
 	}
 }
 
@@ -55,7 +55,7 @@ func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
 	if got := j.Conversation("c9"); len(got) != 0 {
 		t.Errorf("turns of no conversation: %+v", got)
 	}
-	j.Observe(&server.Record{})
+	j.Observe(&record.Turn{})
 	if got := j.Conversation(""); len(got) != 0 {
 		t.Errorf("turns without a conversation are nobody's: %+v", got)
 	}
@@ -70,15 +70,15 @@ func TestTotals_AddUp(t *testing.T) {
 		r := turnOf(n)
 		switch random.IntN(4) {
 		case 0:
-			r.Reuse = server.Reuse{Hit: true, Offered: 100, Read: 40, Saved: time.Second, Cached: 90}
+			r.Reuse = record.Reuse{Hit: true, Offered: 100, Read: 40, Saved: time.Second, Cached: 90}
 			hits, saved = hits+1, saved+40
 		case 1:
-			r.Reuse = server.Reuse{Off: true}
+			r.Reuse = record.Reuse{Off: true}
 			off++
 		default:
-			r.Reuse.Reason = server.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
+			r.Reuse.Reason = record.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
 		}
-		r.Path.Way, r.TTFT = server.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
+		r.Path.Way, r.TTFT = record.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
 		switch random.IntN(6) {
 		case 2: // what a client has asked for can't be had
 			r.Status, r.Code = []int{400, 404, 413, 422}[random.IntN(4)], "invalid_request"
@@ -210,8 +210,8 @@ func TestJournal_IsBounded(t *testing.T) {
 			r := turnOf(n)
 			r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, min(row.length, 128)), long(n, row.length), "header:X-Id", "messages[512].tool_calls_missing"
 			r.Answer.PromptTokens, r.Answer.CompletionTokens, r.Reuse.Hit, r.Reuse.Cached = n, n, true, n
-			r.Trace = server.Trace{ID: [16]byte{1}, Span: [8]byte{1}, Sampled: true}
-			r.Legs = []server.LegRecord{{Role: upstream.RolePrefill, Instance: long(n, row.length)}, {Role: upstream.RoleDecode, Instance: long(n, row.length)}}
+			r.Trace = record.Trace{ID: [16]byte{1}, Span: [8]byte{1}, Sampled: true}
+			r.Legs = []record.Leg{{Role: upstream.RolePrefill, Instance: long(n, row.length)}, {Role: upstream.RoleDecode, Instance: long(n, row.length)}}
 			j.Observe(r)
 		}
 		if took := heap() - before; took > row.most {
@@ -228,10 +228,10 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)
 	r.Status, r.Code = 504, "prefill_timeout"
-	r.Reuse = server.Reuse{Reason: server.ReasonRewritten, Differs: "messages[3].content", Cached: -1}
+	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3].content", Cached: -1}
 	r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
 	r.Model, r.Unserved = "SECRET", true
-	r.Trace = server.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
+	r.Trace = record.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
 	j.Observe(r)
 	got := j.Recent(1)[0]
 	if want := "ab0c" + strings.Repeat("0", 28); got.Trace != want {

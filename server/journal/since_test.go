@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/server/journal"
+	"carryover/server/record"
 )
 
 func TestSince_TellsEachTurnOnceAndInOrder(t *testing.T) {
 	j := journal.New(journal.Config{Turns: 5})
 	for n := range 8 {
-		j.Observe(&server.Record{Turn: fmt.Sprint(n + 1), Reuse: server.Reuse{Hit: n%2 == 0, Reason: server.ReasonFirstTurn}})
+		j.Observe(&record.Turn{Turn: fmt.Sprint(n + 1), Reuse: record.Reuse{Hit: n%2 == 0, Reason: record.ReasonFirstTurn}})
 	}
 	for _, tc := range []struct {
 		after uint64

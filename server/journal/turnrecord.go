@@ -3,7 +3,7 @@ package journal
 import (
 	"time"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -57,23 +57,23 @@ type TurnRecord struct {
 }
 
 // turnRecordOf makes the turn record of a record. The result points to counts.
-func turnRecordOf(r *server.Record, counts *[4]int) TurnRecord {
-	record := TurnRecord{
+func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
+	rec := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.Status, Code: r.Code,
-		Queued: server.Milliseconds(r.Queued), Lookup: server.Milliseconds(r.Lookup), PrefillT: server.Milliseconds(r.PrefillTook()),
-		TTFT: server.Milliseconds(r.TTFT), Took: server.Milliseconds(r.Took), Saved: server.Milliseconds(r.Reuse.Saved),
+		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),
+		TTFT: record.Milliseconds(r.TTFT), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
 	}
-	record.Outcome, record.Reason = r.Reuse.Outcome()
-	if record.Outcome == Hit {
-		record.Proof, record.Offered, record.Read, record.Confirmed = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read), optional(&counts[2], r.Reuse.Cached)
+	rec.Outcome, rec.Reason = r.Reuse.Outcome()
+	if rec.Outcome == Hit {
+		rec.Proof, rec.Offered, rec.Read, rec.Confirmed = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read), optional(&counts[2], r.Reuse.Cached)
 	}
-	record.Blame, record.Kind = r.Blamed()
-	return record
+	rec.Blame, rec.Kind = r.Blamed()
+	return rec
 }
 
 // optional is a number that -1 stands for the want of, kept in the place for it.

@@ -1,5 +1,5 @@
 // Package telemetry reports turns and the state of the program to OpenTelemetry, in metrics and in traces. It learns about turns as an
-// observer of turns that have ended (server.Observer). It uses OpenTelemetry's API; the program brings the SDK and the exporters. It
+// observer of turns that have ended (record.Observer). It uses OpenTelemetry's API; the program brings the SDK and the exporters. It
 // promises that
 //
 //   - a turn never waits for it: observers run at the end of a turn, call nothing that waits, and need a few microseconds; the SDK drops

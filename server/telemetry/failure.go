@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -15,12 +15,9 @@ const (
 	errorOther  = "_OTHER"       // the word of the conventions for any other error
 )
 
-// statusClientGone is the status in the record of a client that left before it got a status.
-const statusClientGone = 499
-
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
 // the same word: the code of the error that the client got.
-func failureOf(r *server.Record) (kind string, ours bool) {
+func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
 		return clientGone, false

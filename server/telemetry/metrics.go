@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
@@ -97,8 +97,8 @@ func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
 // begin writes zero to the counters of label values that are known beforehand, so that their first event shows as an increase.
 func (m *Metrics) begin() {
 	ctx := context.Background()
-	for _, path := range []string{server.WayPrefillDecode, server.WayDecodeOnly} {
-		for _, l := range []turnLabels{{"hit", none, path}, {"off", none, path}, {"miss", string(server.ReasonFirstTurn), path}} {
+	for _, path := range []string{record.WayPrefillDecode, record.WayDecodeOnly} {
+		for _, l := range []turnLabels{{"hit", none, path}, {"off", none, path}, {"miss", string(record.ReasonFirstTurn), path}} {
 			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
 		}
 	}
@@ -115,8 +115,8 @@ func (m *Metrics) begin() {
 	m.to.saved.Add(ctx, 0)
 }
 
-// Observe records a turn that has ended. It is a server.Observer.
-func (m *Metrics) Observe(r *server.Record) {
+// Observe records a turn that has ended. It is a record.Observer.
+func (m *Metrics) Observe(r *record.Turn) {
 	ctx := context.Background()
 	outcome, reason := r.Reuse.Outcome()
 	if outcome != "miss" {
@@ -150,7 +150,7 @@ func (m *Metrics) Observe(r *server.Record) {
 }
 
 // reuse counts the tokens that the turn reused, and the time saved.
-func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
+func (m *Metrics) reuse(ctx context.Context, r *record.Turn, outcome string) {
 	if cached := r.Answer.CachedTokens; cached > 0 {
 		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RoleDecode.String()).add...)
 	}
@@ -169,7 +169,7 @@ func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
 
 // request measures the turn as a request by the semantic conventions of HTTP, and also by those of generative AI if a way was chosen for
 // it.
-func (m *Metrics) request(ctx context.Context, r *server.Record) {
+func (m *Metrics) request(ctx context.Context, r *record.Turn) {
 	failure, ours := failureOf(r)
 	if !ours && failure != clientGone { // a request that there is no answer to
 		failure = ""

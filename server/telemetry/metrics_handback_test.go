@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
+	"carryover/server/record"
 )
 
 // handingBack is a server of which hand-backs are read.
 type handingBack struct {
 	Server
-	counts server.HandBacks
+	counts record.HandBacks
 }
 
 // Counts implements Server.
-func (h *handingBack) Counts() server.Counts { return server.Counts{HandBacks: h.counts} }
+func (h *handingBack) Counts() record.Counts { return record.Counts{HandBacks: h.counts} }
 
 // HandBackWaiting implements Server.
 func (*handingBack) HandBackWaiting() int { return 7 }
@@ -38,7 +38,7 @@ func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 	}
 	h := &handingBack{}
 	owner = h
-	for _, counts := range []server.HandBacks{{}, {Done: 5, Failed: 2, Requeued: 1, Tokens: 1200}} {
+	for _, counts := range []record.HandBacks{{}, {Done: 5, Failed: 2, Requeued: 1, Tokens: 1200}} {
 		h.counts = counts
 		want := map[string]float64{
 			"carryover.hand_backs{outcome=done}": float64(counts.Done), "carryover.hand_backs{outcome=failed}": float64(counts.Failed),
@@ -61,7 +61,7 @@ func TestObserve_HitsOfTheEngineAreToldApart(t *testing.T) {
 		t.Error("hits do not begin at zero")
 	}
 	r := hit()
-	r.Reuse = server.Reuse{Hit: true, Proof: "engine", Offered: 1900, Read: 300, Cached: 2000}
+	r.Reuse = record.Reuse{Hit: true, Proof: "engine", Offered: 1900, Read: 300, Cached: 2000}
 	m.Observe(r)
 	if after := read(); after[hits] != 1 || after[offered] != 1900 || after[tokens] != 300 || after["carryover.reuse.tokens.confirmed{role=prefill}"] != 2000 {
 		t.Errorf("after a hit: %v", after)
@@ -72,7 +72,7 @@ func TestObserve_ReasonsOfHandBackAreCounted(t *testing.T) {
 	m, read := newMetrics(t)
 	for _, reason := range []string{"handing_back", "handed_back_evicted", "handed_back_elsewhere", "hand_back_unreported"} {
 		r := hit()
-		r.Reuse, r.Stored = server.Reuse{Reason: server.Reason(reason), Cached: -1}, "hand_back"
+		r.Reuse, r.Stored = record.Reuse{Reason: record.Reason(reason), Cached: -1}, "hand_back"
 		m.Observe(r)
 		if name := "carryover.turns{outcome=miss,path=prefill_decode,reason=" + reason + "}"; read()[name] != 1 {
 			t.Errorf("%s: got %v, want 1", name, read()[name])

@@ -10,13 +10,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // Server is the part of a [server.Server] that metrics read.
 type Server interface {
-	Counts() server.Counts
+	Counts() record.Counts
 	Waiting() (toBegin, forInstance int)
 	Open() int
 	Tickets() int
@@ -159,7 +160,7 @@ func (m *Metrics) watchServer(state State) error {
 			return nil
 		}
 		counts := owner.Counts()
-		for by, n := range map[string]server.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
+		for by, n := range map[string]record.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
 			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "requeued": n.Requeued} {
 				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
 			}

@@ -15,6 +15,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -78,31 +79,31 @@ func collect(tb testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 }
 
 // hit is the record of a usual turn.
-func hit() *server.Record {
+func hit() *record.Turn {
 	began := time.Now()
-	return &server.Record{
-		Turn: "t", Asked: server.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
-		Path:  server.Path{Way: server.WayPrefillDecode, Tokens: 100},
-		Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
-		Legs: []server.LegRecord{
+	return &record.Turn{
+		Turn: "t", Asked: record.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
+		Path:  record.Path{Way: record.WayPrefillDecode, Tokens: 100},
+		Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
+		Legs: []record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
 		},
-		Answer: server.AnswerRecord{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, Status: 200,
-		Times: server.Times{Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second},
+		Answer: record.Answer{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, Status: 200,
+		Times: record.Times{Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second},
 	}
 }
 
 // A turn that failed is told apart by why, and a request that there is no answer to is no failure.
 func TestObserve_SaysWhatFailed(t *testing.T) {
 	leg := func(kind upstream.Kind) error { return fmt.Errorf("x: %w", &upstream.LegError{Kind: kind}) }
-	for want, change := range map[string]func(*server.Record){
-		"status_code=200,":                       func(*server.Record) {},
-		"error.type=timeout|status_code=504,":    func(r *server.Record) { r.Status, r.Err = 504, leg(upstream.Timeout) },
-		"error.type=queue_full|status_code=503,": func(r *server.Record) { r.Status, r.Code, r.Err = 503, "queue_full", errors.New("queue is full") },
-		"error.type=client_gone|status_code=499": func(r *server.Record) { r.Status, r.Err = 499, leg(upstream.Gone) },
-		"error.type=client_gone|status_code=200": func(r *server.Record) { r.Err = fmt.Errorf("relay: %w", context.Canceled) },
-		"status_code=400,":                       func(r *server.Record) { r.Status, r.Code, r.Err = 400, "invalid_request", leg(upstream.Status) },
+	for want, change := range map[string]func(*record.Turn){
+		"status_code=200,":                       func(*record.Turn) {},
+		"error.type=timeout|status_code=504,":    func(r *record.Turn) { r.Status, r.Err = 504, leg(upstream.Timeout) },
+		"error.type=queue_full|status_code=503,": func(r *record.Turn) { r.Status, r.Code, r.Err = 503, "queue_full", errors.New("queue is full") },
+		"error.type=client_gone|status_code=499": func(r *record.Turn) { r.Status, r.Err = 499, leg(upstream.Gone) },
+		"error.type=client_gone|status_code=200": func(r *record.Turn) { r.Err = fmt.Errorf("relay: %w", context.Canceled) },
+		"status_code=400,":                       func(r *record.Turn) { r.Status, r.Code, r.Err = 400, "invalid_request", leg(upstream.Status) },
 	} {
 		m, read := newMetrics(t)
 		r := hit()
@@ -132,9 +133,9 @@ func TestObserve_TenThousandClientsAddNoSeries(t *testing.T) {
 		r.Turn, r.Conversation, r.Source = fmt.Sprint("turn", n), fmt.Sprint("c", n), "conversation_id"
 		switch n % 3 {
 		case 1:
-			r.Reuse, r.Stored = server.Reuse{Reason: server.ReasonFirstTurn, Cached: -1}, "no_handover"
+			r.Reuse, r.Stored = record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, "no_handover"
 		case 2:
-			r.Reuse, r.Path = server.Reuse{Off: true, Cached: -1}, server.Path{Way: server.WayDecodeOnly, Reason: "n"}
+			r.Reuse, r.Path = record.Reuse{Off: true, Cached: -1}, record.Path{Way: record.WayDecodeOnly, Reason: "n"}
 		}
 		if n >= 3 {
 			r.Model, r.Unserved = fmt.Sprint("model-", draw.Uint64()), true
@@ -181,7 +182,7 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 	const turns = 3 * maxLabels
 	for n := range turns {
 		r := hit()
-		r.Reuse = server.Reuse{Reason: server.Reason(fmt.Sprint("reason", n)), Cached: -1}
+		r.Reuse = record.Reuse{Reason: record.Reason(fmt.Sprint("reason", n)), Cached: -1}
 		r.Stored, r.Legs[0].Instance = fmt.Sprint("why", n), fmt.Sprint("p", n)
 		m.Observe(r)
 	}

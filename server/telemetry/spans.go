@@ -11,21 +11,21 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 )
 
 // Spans returns an observer that makes the spans of a turn: one for the server, and under it one for each step and for each leg of each
 // attempt, with the ids that the legs were sent with. A turn whose trace is not recorded has no spans. The tracer's provider must keep
 // every span, and give spans the ids that Preset returns.
-func Spans(tracer trace.Tracer) server.Observer {
+func Spans(tracer trace.Tracer) record.Observer {
 	s := &spans{tracer}
 	return s.observe
 }
 
 type spans struct{ tracer trace.Tracer }
 
-func (s *spans) observe(r *server.Record) {
+func (s *spans) observe(r *record.Turn) {
 	if !r.Trace.Recorded() {
 		return
 	}
@@ -50,7 +50,7 @@ func (s *spans) observe(r *server.Record) {
 }
 
 // clientContext returns a context with the client's span as the parent, if the client has sent one.
-func clientContext(t *server.Trace) context.Context {
+func clientContext(t *record.Trace) context.Context {
 	if t.Parent == [8]byte{} {
 		return context.Background()
 	}
@@ -64,7 +64,7 @@ func clientContext(t *server.Trace) context.Context {
 }
 
 // sharedAttributes returns the attributes that the turn and its legs share.
-func sharedAttributes(r *server.Record) []attribute.KeyValue {
+func sharedAttributes(r *record.Turn) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attrMethod.String(methodPost), attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM)}
 	if r.Model != "" && !r.Unserved {
 		attrs = append(attrs, attrModel.String(r.Model))
@@ -73,7 +73,7 @@ func sharedAttributes(r *server.Record) []attribute.KeyValue {
 }
 
 // turnAttributes returns the attributes of the turn's result.
-func turnAttributes(r *server.Record) []attribute.KeyValue {
+func turnAttributes(r *record.Turn) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attrRoute.String(r.API.Path()), attrPath.String(r.API.Path()), attrScheme.String(schemeHTTP), attrRetries.Int(r.Retries),
 		attrTimeQueued.Float64(r.Queued.Seconds()),
@@ -83,7 +83,7 @@ func turnAttributes(r *server.Record) []attribute.KeyValue {
 			attrs = append(attrs, key.String(value))
 		}
 	}
-	if r.Status != 0 && r.Status != statusClientGone { // no client has received that status
+	if r.Status != 0 && r.Status != record.StatusClientGone { // no client has received that status
 		attrs = append(attrs, attrStatusCode.Int(r.Status))
 	}
 	if r.TTFT > 0 {
@@ -111,7 +111,7 @@ func turnAttributes(r *server.Record) []attribute.KeyValue {
 }
 
 // reuseAttributes returns what was reused, or why nothing was.
-func reuseAttributes(u *server.Reuse) []attribute.KeyValue {
+func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
 	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
 	switch outcome {
@@ -127,16 +127,16 @@ func reuseAttributes(u *server.Reuse) []attribute.KeyValue {
 }
 
 // step makes the span of a step.
-func (s *spans) step(under context.Context, r *server.Record, step *server.Step) {
+func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
 	name := step.Name
 	attrs := []attribute.KeyValue{attrAttempt.Int(step.Attempt)}
 	kind := cmp.Or(r.Code, errorOther)
 	switch {
-	case name == server.StepHandover:
+	case name == record.StepHandover:
 		name = "handover wait"
-	case name == server.StepLookup && step.Attempt == r.Retries: // the record describes only the last attempt's reuse
+	case name == record.StepLookup && step.Attempt == r.Retries: // the record describes only the last attempt's reuse
 		attrs = append(attrs, reuseAttributes(&r.Reuse)...)
-	case name == server.StepPut:
+	case name == record.StepPut:
 		attrs = append(attrs, attrStored.String(r.Stored))
 		kind = r.Stored
 	}
@@ -152,7 +152,7 @@ func (s *spans) step(under context.Context, r *server.Record, step *server.Step)
 const firstEvent = "first event"
 
 // leg makes the span of a leg.
-func (s *spans) leg(under context.Context, r *server.Record, leg *server.LegRecord, shared []attribute.KeyValue) {
+func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shared []attribute.KeyValue) {
 	role := leg.Role.String()
 	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
 		trace.WithAttributes(shared...), trace.WithAttributes(attrRole.String(role), attrInstance.String(leg.Instance), attrAttempt.Int(leg.Attempt)))

@@ -15,7 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"carryover/server"
+	"carryover/server/record"
 	"carryover/server/telemetry"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -38,7 +38,7 @@ func (g *presetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID
 }
 
 // observed makes the spans of records.
-func observed(t *testing.T, records ...server.Record) tracetest.SpanStubs {
+func observed(t *testing.T, records ...record.Turn) tracetest.SpanStubs {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(&presetIDs{}))
@@ -52,20 +52,20 @@ func observed(t *testing.T, records ...server.Record) tracetest.SpanStubs {
 var began = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 // aTurn is the record of a turn by prefill and decode, which began in the client's trace.
-func aTurn() server.Record {
-	return server.Record{
-		Turn: "CANARY-request-id", Asked: server.Asked{API: body.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
-		Trace: server.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
-		Path:  server.Path{Way: server.WayPrefillDecode}, Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
-		Stored: "yes", Status: 200, Times: server.Times{Began: began, Took: 10 * time.Second},
-		Answer: server.AnswerRecord{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
-		Legs: []server.LegRecord{
+func aTurn() record.Turn {
+	return record.Turn{
+		Turn: "CANARY-request-id", Asked: record.Asked{API: body.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
+		Trace: record.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
+		Path:  record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
+		Stored: "yes", Status: 200, Times: record.Times{Began: began, Took: 10 * time.Second},
+		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
+		Legs: []record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
 			{Role: upstream.RoleDecode, Instance: "d", Span: [8]byte{7}, Began: began.Add(2 * time.Second), Took: time.Second, First: 2 * time.Second, Whole: 5 * time.Second},
 		},
-		Steps: []server.Step{
-			{Name: server.StepQueue, Began: began, Took: time.Second}, {Name: server.StepLookup, Began: began, Took: time.Second},
-			{Name: server.StepHandover, Began: began.Add(time.Second), Took: time.Second}, {Name: server.StepPut, Began: began.Add(6 * time.Second), Took: time.Millisecond},
+		Steps: []record.Step{
+			{Name: record.StepQueue, Began: began, Took: time.Second}, {Name: record.StepLookup, Began: began, Took: time.Second},
+			{Name: record.StepHandover, Began: began.Add(time.Second), Took: time.Second}, {Name: record.StepPut, Began: began.Add(6 * time.Second), Took: time.Millisecond},
 		},
 	}
 }
@@ -154,18 +154,18 @@ func TestSpans_AreMadeOfRecordedTracesOnly(t *testing.T) {
 func TestSpans_SayHowATurnFailed(t *testing.T) {
 	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Status, Sent: true, Status: 503, Fault: upstream.Fault{Message: "CANARY"}}
 	for name, tc := range map[string]struct {
-		change func(*server.Record)
+		change func(*record.Turn)
 		kind   string
 		failed bool
 	}{
-		"nothing":                  {func(*server.Record) {}, "", false},
-		"the client's mistake":     {func(r *server.Record) { r.Status, r.Code, r.Err = 400, "invalid_request", leg }, "invalid_request", false},
-		"the deployment":           {func(r *server.Record) { r.Status, r.Code, r.Err = 502, "decode_failed", leg }, "decode_failed", true},
-		"the stream broke off":     {func(r *server.Record) { r.Code, r.Err = "decode_failed", leg }, "decode_failed", true},
-		"it broke off in an event": {func(r *server.Record) { r.Err = leg }, "status", true},
-		"the client left":          {func(r *server.Record) { r.Status, r.Code, r.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
-		"the engine's own error":   {func(r *server.Record) { r.Answer.Fault = 500 }, "engine_error", true},
-		"a defect":                 {func(r *server.Record) { r.Err = errors.New("CANARY") }, "_OTHER", true},
+		"nothing":                  {func(*record.Turn) {}, "", false},
+		"the client's mistake":     {func(r *record.Turn) { r.Status, r.Code, r.Err = 400, "invalid_request", leg }, "invalid_request", false},
+		"the deployment":           {func(r *record.Turn) { r.Status, r.Code, r.Err = 502, "decode_failed", leg }, "decode_failed", true},
+		"the stream broke off":     {func(r *record.Turn) { r.Code, r.Err = "decode_failed", leg }, "decode_failed", true},
+		"it broke off in an event": {func(r *record.Turn) { r.Err = leg }, "status", true},
+		"the client left":          {func(r *record.Turn) { r.Status, r.Code, r.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
+		"the engine's own error":   {func(r *record.Turn) { r.Answer.Fault = 500 }, "engine_error", true},
+		"a defect":                 {func(r *record.Turn) { r.Err = errors.New("CANARY") }, "_OTHER", true},
 	} {
 		r := aTurn()
 		tc.change(&r)

@@ -1,4 +1,4 @@
-package server
+package record
 
 import "time"
 
@@ -22,37 +22,37 @@ type Step struct {
 	Failed  bool
 }
 
-// stepNote is a step that has begun. The zero value records nothing.
-type stepNote struct {
-	of    *Record
+// BegunStep is a step that has begun. The zero value records nothing.
+type BegunStep struct {
+	of    *Turn
 	name  string
 	began time.Time
 }
 
-// step begins a step.
-func (r *Record) step(name string) stepNote {
+// Step begins a step.
+func (r *Turn) Step(name string) BegunStep {
 	if !r.Trace.Recorded() {
-		return stepNote{}
+		return BegunStep{}
 	}
-	return stepNote{r, name, time.Now()}
+	return BegunStep{r, name, time.Now()}
 }
 
-// ended records the step, and whether it succeeded.
-func (n stepNote) ended(ok bool) {
+// Ended records the step, and whether it succeeded.
+func (n BegunStep) Ended(ok bool) {
 	if n.of != nil {
 		n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: time.Since(n.began), Failed: !ok})
 	}
 }
 
-// queued records a wait that has just ended.
-func (r *Record) queued(waited time.Duration, ok bool) {
+// Waited records a wait that has just ended.
+func (r *Turn) Waited(waited time.Duration, ok bool) {
 	r.Queued += waited
 	if waited > 0 && r.Trace.Recorded() {
 		r.noteStep(Step{Name: StepQueue, Attempt: r.Retries, Began: time.Now().Add(-waited), Took: waited, Failed: !ok})
 	}
 }
 
-func (r *Record) noteStep(s Step) {
+func (r *Turn) noteStep(s Step) {
 	if r.Steps == nil {
 		r.Steps = make([]Step, 0, 4)
 	}

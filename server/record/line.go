@@ -1,4 +1,4 @@
-package server
+package record
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // EmptyOmitter is a log handler for people: a turn's line has no empty members there.
 type EmptyOmitter interface{ OmitsEmpty() bool }
 
-// logTurns writes one line in the log for each turn: the turn's record. The keys have this order; times are in milliseconds:
+// Log writes one line in the log for each turn: the turn's record. The keys have this order; times are in milliseconds:
 //
 //   - result: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history differs), tokens_offered,
 //     tokens_read (tokens that reuse spared prefill), tokens_confirmed (tokens that prefill took from caches, its own included; -1 if it
@@ -24,16 +24,16 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
 //   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
 //     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and
-//     tenant ([ClientsMode]).
+//     tenant (server.ClientsMode).
 //
 // Two keys appear only if they apply: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here) and
 // stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
 // client has made up.
-func logTurns(logger *slog.Logger, redis func() string) Observer {
+func Log(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
 	omitter, _ := handler.(EmptyOmitter)
 	short := omitter != nil && omitter.OmitsEmpty()
-	return func(r *Record) {
+	return func(r *Turn) {
 		now, level := time.Now(), slog.LevelInfo
 		if r.Err != nil && (r.Status >= 500 || r.Aborted()) {
 			level = slog.LevelWarn
@@ -98,9 +98,9 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 			attrs = l.text(attrs, "stream", "buffered")
 		}
 		// The record has no source position, which no line shows: finding it costs as much as a tenth of the line.
-		record := slog.NewRecord(now, level, "turn", 0)
-		record.AddAttrs(attrs...)
-		_ = handler.Handle(context.Background(), record) // slog.Logger ignores the error too
+		rec := slog.NewRecord(now, level, "turn", 0)
+		rec.AddAttrs(attrs...)
+		_ = handler.Handle(context.Background(), rec) // slog.Logger ignores the error too
 	}
 }
 

@@ -1,4 +1,4 @@
-package server
+package record
 
 import (
 	"crypto/rand"
@@ -34,8 +34,8 @@ func (t *Trace) Shown() string {
 	return hex.EncodeToString(t.ID[:])
 }
 
-// newTrace reads a client's context. If turns are traced, the turn gets a span in the trace; sample is nil if they are not.
-func newTrace(header http.Header, sample Sample) Trace {
+// NewTrace reads a client's context. If turns are traced, the turn gets a span in the trace; sample is nil if they are not.
+func NewTrace(header http.Header, sample Sample) Trace {
 	t := parseTrace(header)
 	if sample == nil {
 		return t
@@ -58,8 +58,8 @@ func newSpanID() (id [8]byte) {
 	return id
 }
 
-// traced gives a leg its place in the trace and returns the leg's span, zero if turns are not traced.
-func (t *Trace) traced(leg *upstream.Leg) (span [8]byte) {
+// Traced gives a leg its place in the trace and returns the leg's span, zero if turns are not traced.
+func (t *Trace) Traced(leg *upstream.Leg) (span [8]byte) {
 	if t.Span != span {
 		span = newSpanID()
 	}
@@ -67,8 +67,8 @@ func (t *Trace) traced(leg *upstream.Leg) (span [8]byte) {
 	return span
 }
 
-// joins puts a leg that gets no span of its own under the turn's span.
-func (t *Trace) joins(leg *upstream.Leg) { t.under(leg, t.Span) }
+// Joins puts a leg that gets no span of its own under the turn's span.
+func (t *Trace) Joins(leg *upstream.Leg) { t.under(leg, t.Span) }
 
 // under writes the context that a leg carries. If turns are not traced, that is the client's context.
 func (t *Trace) under(leg *upstream.Leg, parent [8]byte) {

@@ -1,17 +1,15 @@
-package server
+package record
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
-// Record is everything that is known about a turn when it has ended. It has no prompt and no conversation id in clear.
-type Record struct {
+// Turn is everything that is known about a turn when it has ended. It has no prompt and no conversation id in clear.
+type Turn struct {
 	Turn string // X-Request-Id
 	Asked
 	Trace Trace
@@ -19,26 +17,15 @@ type Record struct {
 	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
-	Legs    []LegRecord
+	Legs    []Leg
 	Steps   []Step // in the order in which they ended; only traced turns have them
 	Retries int
-	Answer  AnswerRecord
+	Answer  Answer
 	Status  int    // what the client got; 499 if it had gone before it got any
 	Code    string // code of the error that the client got, "" for none
 
 	Times
 	Err error // how the turn failed, nil if it did not
-}
-
-// Asked is what a turn asked for.
-type Asked struct {
-	API          body.API
-	Model        string // as the client named it
-	Unserved     bool   // no engine is known to serve a model of that name, which must then not be shown
-	Conversation string // the first characters of its keyed hash, "" without one
-	Source       string // where the conversation's id was found, "" without one
-	Client       string // the address that the request came from, as logs may name it
-	Tenant       string // keyed hash of who is kept apart from others, "" for nobody
 }
 
 // Times are the times of a turn as a whole.
@@ -69,8 +56,8 @@ type Reuse struct {
 	Differs string
 }
 
-// LegRecord is one leg that was sent.
-type LegRecord struct {
+// Leg is one leg that was sent.
+type Leg struct {
 	Role        upstream.Role
 	Instance    string
 	Incarnation string // the engine's incarnation, as far as it was known
@@ -83,8 +70,8 @@ type LegRecord struct {
 	Err         error
 }
 
-// AnswerRecord is what is recorded of decode's answer and of what the client got.
-type AnswerRecord struct {
+// Answer is what is recorded of decode's answer and of what the client got.
+type Answer struct {
 	Events, Bytes int64
 	Buffered      bool   // the stream was made of a whole answer
 	Fault         int    // status of the error that decode told within its answer, 0 for none
@@ -95,39 +82,39 @@ type AnswerRecord struct {
 	CachedTokens int
 }
 
-// legNote is a leg in the record of its turn.
-type legNote struct {
-	of *Record
+// SentLeg is a leg in the record of its turn.
+type SentLeg struct {
+	of *Turn
 	at int
 }
 
-// sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
-func (r *Record) sent(leg *upstream.Leg, incarnation string) legNote {
+// Sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
+func (r *Turn) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 	at := len(r.Legs)
 	if r.Legs == nil {
-		r.Legs = make([]LegRecord, 0, 2) // most turns have as many
+		r.Legs = make([]Leg, 0, 2) // most turns have as many
 	}
-	r.Legs = append(r.Legs, LegRecord{
-		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.traced(leg), Began: time.Now(),
+	r.Legs = append(r.Legs, Leg{
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
 	})
-	return legNote{r, at}
+	return SentLeg{r, at}
 }
 
-// answered records how long the leg took to be answered, and its failure if it has one.
-func (n legNote) answered(took time.Duration, err error) {
+// Answered records how long the leg took to be answered, and its failure if it has one.
+func (n SentLeg) Answered(took time.Duration, err error) {
 	leg := &n.of.Legs[n.at]
 	leg.Took, leg.Whole, leg.Err = took, took, err
 }
 
-// began notes that the answer has begun.
-func (n legNote) began() {
+// Began notes that the answer has begun.
+func (n SentLeg) Began() {
 	leg := &n.of.Legs[n.at]
 	leg.First = time.Since(leg.Began)
 }
 
-// over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
+// Over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
 // client or of the other leg.
-func (n legNote) over(err error) {
+func (n SentLeg) Over(err error) {
 	leg := &n.of.Legs[n.at]
 	leg.Whole = time.Since(leg.Began)
 	if err == nil {
@@ -140,17 +127,17 @@ func (n legNote) over(err error) {
 }
 
 // Leg returns the last leg of a role, the zero value if there was none.
-func (r *Record) Leg(role upstream.Role) LegRecord {
+func (r *Turn) Leg(role upstream.Role) Leg {
 	for i := len(r.Legs) - 1; i >= 0; i-- {
 		if r.Legs[i].Role == role {
 			return r.Legs[i]
 		}
 	}
-	return LegRecord{}
+	return Leg{}
 }
 
 // PrefillTook returns how long the client has waited for prefill, in all attempts together.
-func (r *Record) PrefillTook() (took time.Duration) {
+func (r *Turn) PrefillTook() (took time.Duration) {
 	for i := range r.Legs {
 		if r.Legs[i].Role == upstream.RolePrefill {
 			took += r.Legs[i].Took
@@ -201,23 +188,9 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	return "miss", string(r.Reason)
 }
 
-// missed records that nothing is reused after all.
-func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0 }
-
-// Aborted reports whether the answer broke off after the client had seen part of it.
-func (r *Record) Aborted() bool {
-	if r.Err == nil {
-		return false
-	}
-	var abort *abortError
-	return errors.As(r.Err, &abort)
-}
-
-// ClientLeft reports whether the client had gone before the turn's end.
-func (r *Record) ClientLeft() bool {
-	return r.Status == statusClientGone || errors.Is(r.Err, errClientGone) || errors.Is(r.Err, context.Canceled)
-}
+// Missed records that nothing is reused after all.
+func (r *Reuse) Missed(why Reason) { r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0 }
 
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
 // whose Legs and Steps it does not change.
-type Observer func(*Record)
+type Observer func(*Turn)

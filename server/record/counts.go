@@ -1,0 +1,46 @@
+package record
+
+// Connections counts the connections of clients that were closed to leave room for other clients.
+type Connections struct {
+	Refused uint64 // new connections of an address that already had its share
+	Idle    uint64 // idle connections that were closed earlier than usual
+}
+
+// Counts are events since the program started that no turn's record has.
+type Counts struct {
+	// Piggybacked are releases on legs of turns, Own those on legs of their own.
+	Piggybacked, Own Releases
+	HandBacks        HandBacks
+	// Stranded are hand-overs whose decode leg got no answer.
+	Stranded Stranded
+	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
+	GivenUp uint64
+	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
+	Quarantines uint64
+	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
+	RetriesDenied uint64
+	// Connections are those of clients that were closed for the sake of others.
+	Connections Connections
+}
+
+// Releases counts how releases ended. Each attempt to release a ticket is counted once: in Sent, in Failed, or in Requeued if the ticket
+// waits again.
+type Releases struct {
+	Sent     uint64 // the leg was answered
+	Failed   uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
+}
+
+// Stranded counts what became of hand-overs whose client left or whose decode leg failed.
+type Stranded struct {
+	Read uint64 // decode read prefill's blocks after all, for an answer that nobody gets
+	Lost uint64 // prefill's blocks stay pinned until their lease ends
+}
+
+// HandBacks counts how hand-backs ended. A ticket that was sent is never handed back again.
+type HandBacks struct {
+	Done     uint64 // prefill has read the KV, and decode is free
+	Failed   uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
+	Tokens   uint64 // of those that are done
+}

@@ -1,0 +1,51 @@
+package record
+
+import "strconv"
+
+// The ways that a turn may go.
+const (
+	WayPrefillDecode = "prefill_decode"
+	WayDecodeOnly    = "decode_only"
+)
+
+// Why decode serves a turn alone. Besides these there are WhyConnector and the reasons of package upstream for requests that share one
+// hand-over. The set is closed.
+const (
+	WhyThreshold   = "disagg_threshold"    // so little is left to compute that a hand-over does not pay
+	WhyNoPrefiller = "no_prefiller"        // requests name their prefill instance, and this one names none
+	WhyUnavailable = "prefill_unavailable" // no prefill instance can be reached
+	WhyQuarantined = "prefill_quarantined" // the prefill instances that can be reached are quarantined
+	WhyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
+
+	WhyAPI       = "api"       // the history proof, or the connector, does not know the API
+	WhyConnector = "connector" // the connector can't move the request, or leaves no KV that a next turn could use
+
+	WhyNotAnnounced = "not_announced" // prefill's KV has recently not been announced for this decode instance
+)
+
+// Path is the way that a turn went: prefill and decode, or decode alone.
+type Path struct {
+	Way    string // "" if the turn ended before a way was chosen
+	Reason string // why decode serves alone, "" if it does not
+	Tokens int    // estimate of the prompt's tokens that are in no cache
+}
+
+// Header returns the value of X-KV-Path, "" if no way was chosen.
+func (p *Path) Header() string { return string(p.appendHeader(make([]byte, 0, 96))) }
+
+func (p *Path) appendHeader(b []byte) []byte {
+	if p.Way == "" {
+		return b
+	}
+	b = append(b, p.Way...)
+	if p.Way == WayDecodeOnly {
+		b = append(append(b, ";reason="...), p.Reason...)
+	}
+	return strconv.AppendInt(append(b, ";tokens="...), int64(p.Tokens), 10)
+}
+
+// Disaggregate records that prefill and decode serve the turn.
+func (p *Path) Disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }
+
+// Alone records that decode serves the turn alone, and why.
+func (p *Path) Alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }
