@@ -26,16 +26,6 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// completeValues makes shells complete the values of a flag.
-func completeValues(cmd *cobra.Command, flag string, values []string) {
-	if values == nil {
-		return
-	}
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
-	}
-}
-
 // newManCommand writes manual pages, for `make man` and packages.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{

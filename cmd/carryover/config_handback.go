@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"carryover/server"
 )
@@ -54,4 +56,11 @@ func (c *Config) handBackWhen() string {
 		return "at the end of each turn"
 	}
 	return "when no turn has used it for " + formatDuration(c.HandBack.After)
+}
+
+// provesTokens reports whether the token proof is used for any model. Engines that
+// only ever see the history proof are not probed for what they need not have.
+func provesTokens(p ProofConfig) bool {
+	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
+	return slices.Contains(modes, string(server.ProofAuto))
 }

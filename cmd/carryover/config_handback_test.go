@@ -1,46 +1,8 @@
 package main
 
 import (
-	"log/slog"
 	"testing"
-	"time"
-
-	"carryover/server"
 )
-
-func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
-	off := server.HandBackConfig{HandBack: server.HandBackOff}
-	for args, want := range map[string]server.HandBackConfig{
-		"":                                  {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back now --release off":     {HandBack: server.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-after 1s":              {HandBack: server.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-memory 3MiB":           {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20},
-		"--hand-back off":                   off,
-		"--proof history":                   off,
-		"--connector multi":                 off,
-		"--connector mooncake":              off,
-		"--connector lmcache-storage":       off,
-		"--connector multi --hand-back now": off,
-	} {
-		cfg, err := served(t, args)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
-			continue
-		}
-		if got := newServerConfig(cfg, slog.New(slog.DiscardHandler)).HandBackConfig; got != want {
-			t.Errorf("%s: got %+v, want %+v", args, got, want)
-		}
-	}
-}
-
-// A model with its own proof has ids to hand back although the others have none.
-func TestServerConfig_OneModelWithIDsIsHandedBack(t *testing.T) {
-	cfg := defaultConfig()
-	cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), map[string]string{"m": string(server.ProofAuto)}
-	if off := cfg.handBackOff(); off != (handBackOff{}) {
-		t.Errorf("%+v, want none", off)
-	}
-}
 
 // A wait that no ticket survives matters with idle only, and the default follows a time that is too short for it.
 func TestConfig_HandBackAfterIsBelowTheLifeOfTickets(t *testing.T) {

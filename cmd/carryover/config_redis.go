@@ -173,3 +173,11 @@ func readKey(key, path string, least int, refuse redisFaults) Secret {
 	}
 	return secret
 }
+
+// storeName says where tickets are: in memory, or behind a URL, which shows neither user nor password.
+func storeName(cfg RedisConfig) string {
+	if cfg.URL == "" {
+		return "memory"
+	}
+	return cfg.URL.String()
+}

@@ -14,13 +14,16 @@ import (
 // returns the full text.
 type RedisURL string
 
+// hiddenPart stands for user and password.
+const hiddenPart = "<redacted>"
+
 // String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
 func (u RedisURL) String() string {
 	at := strings.LastIndexByte(string(u), '@')
 	if at < 0 {
 		return string(u)
 	}
-	hidden := redacted + string(u[at:])
+	hidden := hiddenPart + string(u[at:])
 	if scheme, _, ok := strings.Cut(string(u[:at]), "://"); ok {
 		hidden = scheme + "://" + hidden
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/upstream/vllmsim"
 )
 
 // handBackFinding is what was found of hand-back at a place, the zero value for nothing.
@@ -76,5 +77,20 @@ func TestPairConfig_HandsNothingBack(t *testing.T) {
 	}
 	if cfg.HandBack.Mode != string(server.HandBackNow) {
 		t.Error("the configuration that is reported was changed")
+	}
+}
+
+// The doctor says of a pair that hand-back is off by prefill's own doing.
+func TestDoctor_SaysThatPrefillKeepsNoPrefixes(t *testing.T) {
+	w := newWard(t, func(prefill, _ *vllmsim.Config) { prefill.NoPrefixCaching = true })
+	told := w.examine(t)
+	i := slices.IndexFunc(told.Findings, func(f finding) bool { return f.Code == codeHandBack && f.Severity == severityWarn })
+	if i < 0 || !strings.Contains(told.Findings[i].What, "prefix caching is off") || !strings.Contains(told.Findings[i].Fix, "--enable-prefix-caching") {
+		t.Errorf("findings: %+v", told.Findings)
+	}
+	if told = newWard(t, func(prefill, _ *vllmsim.Config) { prefill.NoPrefixCaching = true }, "--hand-back", "off").examine(t); slices.ContainsFunc(told.Findings, func(f finding) bool {
+		return f.Code == codeHandBack && strings.Contains(f.What, "prefix caching")
+	}) {
+		t.Errorf("with --hand-back off: %+v", told.Findings)
 	}
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
 
 // Prefill keeps no prefixes, so that what is handed back to it is lost at once: tickets serve turns as they would without hand-back.
@@ -68,19 +65,4 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 	}
 	h.settle(t)
 	h.verifyBack(t, accounted{})
-}
-
-// The doctor says of a pair that hand-back is off by prefill's own doing.
-func TestDoctor_SaysThatPrefillKeepsNoPrefixes(t *testing.T) {
-	w := newWard(t, func(prefill, _ *vllmsim.Config) { prefill.NoPrefixCaching = true })
-	told := w.examine(t)
-	i := slices.IndexFunc(told.Findings, func(f finding) bool { return f.Code == codeHandBack && f.Severity == severityWarn })
-	if i < 0 || !strings.Contains(told.Findings[i].What, "prefix caching is off") || !strings.Contains(told.Findings[i].Fix, "--enable-prefix-caching") {
-		t.Errorf("findings: %+v", told.Findings)
-	}
-	if told = newWard(t, func(prefill, _ *vllmsim.Config) { prefill.NoPrefixCaching = true }, "--hand-back", "off").examine(t); slices.ContainsFunc(told.Findings, func(f finding) bool {
-		return f.Code == codeHandBack && strings.Contains(f.What, "prefix caching")
-	}) {
-		t.Errorf("with --hand-back off: %+v", told.Findings)
-	}
 }

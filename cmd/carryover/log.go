@@ -8,14 +8,6 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// The formats of the log.
-const (
-	logAuto    = "auto" // console on a terminal, else text
-	logText    = "text"
-	logJSON    = "json"
-	logConsole = "console"
-)
-
 // newLogger returns the log, and the level that can be changed.
 func newLogger(cfg LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := &slog.LevelVar{}

@@ -5,8 +5,6 @@ import (
 	"io"
 	"log"
 	"os"
-	"os/signal"
-	"syscall"
 )
 
 func main() {
@@ -17,22 +15,4 @@ func main() {
 	os.Exit(untilSignal(func(ctx context.Context) int {
 		return run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	}))
-}
-
-// untilSignal turns the first SIGINT or SIGTERM into the end of the context, which is a graceful shutdown. By then signals
-// are not caught any more, so that a second one ends the process at once.
-func untilSignal(work func(ctx context.Context) int) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	signals := make(chan os.Signal, 1) // one: Notify does not wait for the goroutine below to look
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { // ends with the context at the latest
-		select {
-		case <-signals:
-		case <-ctx.Done():
-		}
-		signal.Stop(signals)
-		cancel()
-	}()
-	return work(ctx)
 }

@@ -2,27 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
-
-// The exit codes of every command.
-const (
-	exitOK      = 0
-	exitRuntime = 1
-	exitUsage   = 2
-)
-
-// usageError marks what the caller of the program has to correct: a flag, a setting, an argument.
-type usageError struct{ err error }
-
-func (e *usageError) Error() string { return e.err.Error() }
-
-func (e *usageError) Unwrap() error { return e.err }
 
 // serveFunc runs the proxy until ctx ends.
 type serveFunc func(ctx context.Context, cfg configured, stderr io.Writer) error
@@ -39,17 +22,7 @@ func runWithServe(ctx context.Context, args, env []string, stdout, stderr io.Wri
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	addCompletion(root) // which takes the output of now
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitOK
-	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "carryover: %s\n", line)
-	}
-	if _, ok := errors.AsType[*usageError](err); ok {
-		return exitUsage
-	}
-	return exitRuntime
+	return execute(ctx, root, stderr)
 }
 
 // newRootCommand builds the command tree. The root serves, so that the command line of vLLM's example works as it is.
@@ -105,12 +78,4 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 		return serve(cmd.Context(), configured{cfg, telemetry, again}, cmd.ErrOrStderr())
 	}
 	return cmd
-}
-
-// noArgs refuses positional arguments; cobra's own check would be reported as a runtime error.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return unknownCommand(cmd, args[0])
 }

@@ -51,7 +51,7 @@ func TestSecretFile_OneThatOthersCanWriteIsRefused(t *testing.T) {
 	}
 }
 
-func TestServe_WarnsOfSecretsThatAllUsersCanRead(t *testing.T) {
+func TestWarnOfReadable_NamesSecretsThatAllUsersCanRead(t *testing.T) {
 	for flag, key := range secretFiles {
 		for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o604: true, 0o644: true} {
 			args, _ := withSecrets(t, flag, mode, 0o600)
@@ -60,11 +60,7 @@ func TestServe_WarnsOfSecretsThatAllUsersCanRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log strings.Builder
-			p, _, err := newParts(configured{Config: cfg}, slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.close()
+			warnOfReadable(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 			lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(line string) bool { return !strings.Contains(line, "can read") })
 			if got := len(lines) == 1 && strings.Contains(lines[0], "level=WARN") && strings.Contains(lines[0], "setting="+key); got != warned || len(lines) > 1 {
 				t.Errorf("mode %s of --%s: log %q, want a warning of %s: %v", mode, flag, lines, key, warned)

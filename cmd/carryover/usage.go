@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // printUsage lists the settings of a command by section, in the order of the settings table; a command that takes no
@@ -95,30 +94,6 @@ func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
 		fmt.Fprintf(w, "  %s\t%s\n", left, right)
 	}
 	return w.Flush()
-}
-
-// helpAllFlag is --help with every setting.
-const helpAllFlag = "help-all"
-
-// helpAll asks for help when it is set. It implements pflag.Value.
-type helpAll struct{ flags *pflag.FlagSet }
-
-// String is the default, none.
-func (h helpAll) String() string { return "" }
-
-// Type is that of a flag without a value.
-func (h helpAll) Type() string { return "bool" }
-
-// Set asks for help, whatever else is on the command line.
-func (h helpAll) Set(value string) error {
-	if err := h.flags.Set("help", value); err != nil {
-		return fmt.Errorf("--%s: %w", helpAllFlag, err)
-	}
-	return nil
-}
-
-func addHelpAll(cmd *cobra.Command) {
-	cmd.Flags().VarPF(helpAll{cmd.Flags()}, helpAllFlag, "", "help with every setting").NoOptDefVal = "true"
 }
 
 // commonFlags are the settings that most people need.

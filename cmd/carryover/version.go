@@ -2,28 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
 var version = "dev" // set by the linker: -ldflags "-X main.version=v1.2.3"
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print version and Go version, and the source revision if the build has recorded it",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := io.WriteString(cmd.OutOrStdout(), versionText()); err != nil {
-				return fmt.Errorf("print version: %w", err)
-			}
-			return nil
-		},
-	}
-}
 
 // versionText is what is known of the program. `make build` records no revision, so that the binary is the same wherever it is built.
 func versionText() string {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"maps"
-	"slices"
 	"syscall"
 
 	"carryover/server"
@@ -89,11 +87,4 @@ func newRouting(cfg Config) server.RoutingConfig {
 // newQueue bounds what waits, which a reload changes.
 func newQueue(cfg Config) server.QueueConfig {
 	return server.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
-}
-
-// provesTokens reports whether the token proof is used for any model. Engines that
-// only ever see the history proof are not probed for what they need not have.
-func provesTokens(p ProofConfig) bool {
-	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
-	return slices.Contains(modes, string(server.ProofAuto))
 }

@@ -20,14 +20,6 @@ type ticketStore interface {
 	Run(ctx context.Context) error
 }
 
-// storeName says where tickets are: in memory, or behind a URL, which shows neither user nor password.
-func storeName(cfg RedisConfig) string {
-	if cfg.URL == "" {
-		return "memory"
-	}
-	return cfg.URL.String()
-}
-
 // openStore makes the store, which connects to nothing yet.
 func (p *proxy) openStore(cfg Config, secret convcache.Secret, logger *slog.Logger) error {
 	if cfg.Redis.URL == "" {
