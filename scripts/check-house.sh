@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go run ./scripts/house
-output=$(go test ./cmd/carryover -run '^TestReference_' -count 1 -v 2>&1) && grep -q -e '--- PASS: TestReference_' <<<"$output" || {
+output=$(go test ./cmd/carryover/e2e -run '^TestReference_' -count 1 -v 2>&1) && grep -q -e '--- PASS: TestReference_' <<<"$output" || {
 	printf '%s\n' "$output" "docs/reference.md is not what the code says"
 	exit 1
 }

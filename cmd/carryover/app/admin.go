@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server/admin"
+)
+
+// Bounds of the listener for operators.
+const (
+	adminHeaderLimit = 5 * time.Second
+	adminLimit       = 30 * time.Second
+	adminHeaderBytes = 16 << 10
+)
+
+// OpenAdmin opens the listener for operators. It returns nil if the configuration has none.
+func OpenAdmin(ctx context.Context, cfg config.AdminConfig) (net.Listener, error) {
+	if cfg.Listen == config.AdminOff {
+		return nil, nil
+	}
+	listener, err := listenAt(ctx, cfg.Listen, "an address with --admin-listen, or "+config.AdminOff+" for no listener for operators")
+	if err != nil {
+		return nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	return listener, nil
+}
+
+// listenAt listens on an address. If the address is taken, the error names the flag that chooses another one.
+func listenAt(ctx context.Context, address, choose string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is taken by another program: choose %s (%w)", address, choose, err)
+	}
+	return listener, err
+}
+
+// tickets lists the tickets of a conversation that this replica knows to be in the store.
+func (p *Proxy) tickets(conversation string) []admin.Ticket {
+	out := []admin.Ticket{}
+	for _, t := range p.Server.TicketsOut(conversation) {
+		out = append(out, admin.Ticket{Instance: t.Decode, Tokens: t.Tokens, Deadline: t.Deadline})
+	}
+	return out
+}
+
+// PageAt returns the URL of the page for operators.
+func PageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
+
+// ServeAdmin answers operators until ctx ends.
+func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token config.Secret, reload func() error, logger *slog.Logger) error {
+	p.own.add(listener.Addr())
+	deps := admin.Deps{
+		Token: string(token), Fleet: p.Fleet, Reload: reload, Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed,
+		Waiting: p.Server.Waiting, Open: p.Server.Open, Journal: p.Journal, Metrics: p.Meters.Scraped,
+		Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler(), Own: p.own.has, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
+	}
+	if p.registry != nil {
+		deps.Registry = p.registry
+	}
+	srv := &http.Server{
+		Handler: admin.New(deps), ReadHeaderTimeout: adminHeaderLimit, ReadTimeout: adminLimit, WriteTimeout: adminLimit,
+		IdleTimeout: adminLimit, MaxHeaderBytes: adminHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin: %w", err)
+	}
+	return nil
+}

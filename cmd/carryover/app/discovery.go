@@ -1,0 +1,186 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+	"carryover/upstream/discovery/kubernetes"
+)
+
+// namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
+const namedIdle = 10 * time.Minute
+
+// openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: instances that
+// announce themselves, the configuration's lists, found instances, instances added at run time.
+func (p *Proxy) openSources(cfg config.Config, logger *slog.Logger) error {
+	instances, err := newInstances(cfg)
+	if err != nil {
+		return err
+	}
+	p.listed = &discovery.Listed{}
+	p.listed.Replace(instances)
+	found, err := newFinders(cfg.Discovery, logger)
+	if err != nil {
+		return err
+	}
+	sources := append([]upstream.Source{p.listed}, found...)
+	if cfg.Discovery.ZMQListen != "" {
+		allow, err := newPatterns(cfg.Discovery.ZMQAllow)
+		if err != nil {
+			return err
+		}
+		p.Announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Own: p.own.isIP, Logger: logger}
+		sources = append([]upstream.Source{p.Announced}, sources...) // no other source knows the addresses that its instances announce
+	}
+	if cfg.Discovery.Registration {
+		p.registry = &discovery.Registry{}
+		sources = append(sources, p.registry)
+	}
+	if len(cfg.Routing.PrefillerAllow) > 0 {
+		allow, err := newPatterns(cfg.Routing.PrefillerAllow)
+		if err != nil {
+			return err
+		}
+		p.named = discovery.NewNamed(allow, namedIdle)
+		sources = append([]upstream.Source{p.named}, sources...) // its names are what requests are told
+	}
+	p.Source = discovery.Together{Sources: sources, Logger: logger}
+	return nil
+}
+
+// refusedRegistrations returns what reads those that were refused, by reason; nil where no engine registers over ZeroMQ.
+func (p *Proxy) refusedRegistrations() func() map[string]uint64 {
+	if p.Announced == nil {
+		return nil
+	}
+	return func() map[string]uint64 {
+		refused := p.Announced.Refused()
+		return map[string]uint64{
+			"malformed": refused.Malformed, "not_allowed": refused.NotAllowed, "taken": refused.Taken, "full": refused.Full,
+		}
+	}
+}
+
+// newPatterns reads an allow-list.
+func newPatterns(texts []string) (allow []discovery.Pattern, err error) {
+	for _, text := range texts {
+		pattern, err := discovery.ParsePattern(text)
+		if err != nil {
+			return nil, err
+		}
+		allow = append(allow, pattern)
+	}
+	return allow, nil
+}
+
+// newInstances are the instances of the configuration's lists.
+func newInstances(cfg config.Config) ([]upstream.Instance, error) {
+	var all []upstream.Instance
+	for role, configured := range map[upstream.Role][]config.InstanceConfig{upstream.RolePrefill: cfg.Prefill, upstream.RoleDecode: cfg.Decode} {
+		for _, c := range configured {
+			instance, err := upstream.NewInstance(role, c.Name, c.URL)
+			if err != nil {
+				return nil, err
+			}
+			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
+			instance.KVPort, instance.Notices, instance.KVEvents = c.BootstrapPort, c.Notifications, c.KVEvents
+			all = append(all, discovery.Ranks(instance, c.Ranks)...)
+		}
+	}
+	return all, nil
+}
+
+// newFinders makes the sources that look for instances.
+func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {
+	if d.File != "" {
+		found = append(found, &discovery.File{Path: d.File, Logger: logger})
+	}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, name := range d.Names(role.String()) {
+			dns, err := discovery.ParseDNS(role, name)
+			if err != nil {
+				return nil, err
+			}
+			dns.Interval, dns.Logger = d.DNSInterval, logger
+			found = append(found, dns)
+		}
+	}
+	if d.K8sLabelSelector != "" {
+		source, err := kubernetes.New(NewKubernetes(d, logger))
+		if err != nil {
+			return nil, fmt.Errorf("discovery.k8s: %w", err)
+		}
+		found = append(found, source)
+	}
+	return found, nil
+}
+
+// NewKubernetes says which objects of the cluster that the program runs in are instances.
+func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
+	return kubernetes.Config{
+		APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
+		Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Resource: d.K8sResource, Port: d.K8sPort,
+		ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
+	}
+}
+
+// inherited are the values that an instance gets where its source left them empty.
+type inherited struct {
+	kvHost    string
+	kvTTL     time.Duration // of decode
+	announced bool          // an instance is one only while it announces itself
+}
+
+func newInherited(cfg config.Config) inherited {
+	return inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL, announced: cfg.Connector.Registers()}
+}
+
+// completed returns the instances with everything filled in; the source keeps its own list. Without those that have to announce themselves
+// and don't: the other engine of a turn can't be told where they are, so that each of their turns would fail.
+func (i inherited) completed(instances []upstream.Instance) []upstream.Instance {
+	all := slices.Clone(instances)
+	if i.announced {
+		all = slices.DeleteFunc(all, func(one upstream.Instance) bool { return one.Announced.Address == "" })
+	}
+	for n := range all {
+		if all[n].KVHost == "" {
+			all[n].KVHost = i.kvHost
+		}
+		if all[n].Role == upstream.RoleDecode && all[n].KVTTL == 0 {
+			all[n].KVTTL = i.kvTTL
+		}
+	}
+	return all
+}
+
+// watch keeps the fleet as the source says until ctx ends, and closes known with the first list. It fails if the source does,
+// and if the source ends by itself without having given a list.
+func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
+	first := sync.OnceFunc(func() { close(known) })
+	err := p.Source.Watch(ctx, func(instances []upstream.Instance) {
+		p.Fleet.Set(p.inherited.completed(instances))
+		p.events.follow()
+		first()
+	})
+	if ctx.Err() != nil {
+		return nil // what a source says at its end is of no use any more
+	}
+	if err != nil {
+		return fmt.Errorf("discovery: %w", err)
+	}
+	select {
+	case <-known:
+		return nil
+	default:
+		return errors.New("discovery ended before it gave a list of instances")
+	}
+}

@@ -1,0 +1,61 @@
+package app
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/config/configtest"
+	"carryover/server"
+)
+
+// Tickets are handed back only where that was measured: with NixlConnector, and nothing beside.
+func TestOpenConnector_HandsBackWhereThatWasMeasured(t *testing.T) {
+	for _, name := range config.Connectors() {
+		cfg := config.Default()
+		cfg.Connector.Name = name
+		connector, err := (&Proxy{}).OpenConnector(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got, want := connector.Traits().HandsBack, name == config.ConnectorNIXL; got != want {
+			t.Errorf("%s: hands back %t, want %t", name, got, want)
+		}
+	}
+}
+
+func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
+	off := server.HandBackConfig{HandBack: server.HandBackOff}
+	for args, want := range map[string]server.HandBackConfig{
+		"":                                  {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
+		"--hand-back now --release off":     {HandBack: server.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
+		"--hand-back-after 1s":              {HandBack: server.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
+		"--hand-back-memory 3MiB":           {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20},
+		"--hand-back off":                   off,
+		"--proof history":                   off,
+		"--connector multi":                 off,
+		"--connector mooncake":              off,
+		"--connector lmcache-storage":       off,
+		"--connector multi --hand-back now": off,
+	} {
+		cfg, err := configtest.Load(t, args)
+		if err != nil {
+			t.Errorf("%s: %v", args, err)
+			continue
+		}
+		if got := NewServerConfig(cfg, slog.New(slog.DiscardHandler)).HandBackConfig; got != want {
+			t.Errorf("%s: got %+v, want %+v", args, got, want)
+		}
+	}
+}
+
+// A model with its own proof has ids to hand back although the others have none.
+func TestServerConfig_OneModelWithIDsIsHandedBack(t *testing.T) {
+	cfg := config.Default()
+	cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), map[string]string{"m": string(server.ProofAuto)}
+	if off := cfg.HandBackOff(); off != (config.HandBackOff{}) {
+		t.Errorf("%+v, want none", off)
+	}
+}

@@ -1,0 +1,129 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/zmq/kvevents"
+	"carryover/upstream/zmq/zmtp"
+)
+
+// events are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances
+// come and go.
+type events struct {
+	cfg     config.KVEventsConfig
+	fleet   *fleet.Fleet
+	logger  *slog.Logger
+	changed chan struct{} // room for one word: the fleet has other instances
+}
+
+func newEvents(cfg config.KVEventsConfig, f *fleet.Fleet, logger *slog.Logger) *events {
+	return &events{cfg: cfg, fleet: f, logger: logger, changed: make(chan struct{}, 1)}
+}
+
+// follow makes run look which instances the fleet has.
+func (e *events) follow() {
+	select {
+	case e.changed <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// subscribed is a subscription that runs, and where it listens.
+type subscribed struct {
+	at, replay string
+	end        func()
+}
+
+// run keeps a subscription to each engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
+// subscribed to anew.
+func (e *events) run(ctx context.Context) error {
+	all := map[*fleet.Engine]subscribed{}
+	defer func() {
+		for _, one := range all {
+			one.end()
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.changed:
+		}
+		kept := map[*fleet.Engine]subscribed{}
+		for _, engine := range slices.Concat(e.fleet.Engines(upstream.RolePrefill), e.fleet.Engines(upstream.RoleDecode)) {
+			at, replay := e.endpoints(engine.Instance())
+			if at == "" {
+				continue
+			}
+			one := all[engine]
+			if one.at != at || one.replay != replay {
+				if one.end != nil {
+					one.end()
+					engine.EventsLost() // what it holds was told by the publisher of before
+				}
+				one = subscribed{at, replay, e.subscribe(ctx, engine, at, replay)}
+			}
+			delete(all, engine)
+			kept[engine] = one
+		}
+		for engine, one := range all {
+			one.end()
+			engine.EventsLost()
+		}
+		all = kept
+	}
+}
+
+// subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
+func (e *events) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
+	s := kvevents.Subscription{
+		Endpoint: at, Replay: replay, Topic: e.cfg.Topic, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := s.Run(ctx); ctx.Err() == nil {
+			s.Logger.Error("KV events can't be followed", "error", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// endpoints are where an instance publishes its events and replays them, "" for nowhere. Data-parallel ranks have ports behind one
+// another (vLLM kv_events.py, offset_endpoint_port); that of an instance's own address is its rank's already.
+func (e *events) endpoints(instance *upstream.Instance) (at, replay string) {
+	host := instance.Host()
+	endpoint := func(port int) string {
+		if port == 0 {
+			return ""
+		}
+		return "tcp://" + net.JoinHostPort(host, strconv.Itoa(port+instance.Rank))
+	}
+	if at = instance.KVEvents; at == "" {
+		at = endpoint(e.cfg.Port)
+	} else if hostPort, err := zmtp.ParseEndpoint(at); err == nil {
+		host, _, _ = net.SplitHostPort(hostPort)
+	}
+	return at, endpoint(e.cfg.ReplayPort)
+}
+
+// heardOf tells the fleet what an engine holds.
+type heardOf struct{ engine *fleet.Engine }
+
+func (h heardOf) Started()                 { h.engine.EventsStarted() }
+func (h heardOf) Stored(b kvevents.Blocks) { h.engine.BlocksStored(fleet.Blocks(b)) }
+func (h heardOf) Removed(hashes []uint64)  { h.engine.BlocksRemoved(hashes) }
+func (h heardOf) Cleared(at time.Time)     { h.engine.BlocksCleared(at) }
+func (h heardOf) Lost()                    { h.engine.EventsLost() }

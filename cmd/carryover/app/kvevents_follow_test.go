@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/vllmsim"
+)
+
+// following is subscriptions to instances that a test has come and go.
+type following struct {
+	*events
+	decode []*vllmsim.Instance
+}
+
+func startFollowing(t *testing.T, cfg config.KVEventsConfig, n int) *following {
+	t.Helper()
+	client := upstream.NewClient(upstream.ClientConfig{})
+	t.Cleanup(client.Close)
+	f := &following{events: newEvents(cfg, fleet.New(fleet.Config{Client: client}), slog.New(slog.DiscardHandler))}
+	for range n {
+		sim := vllmsim.DefaultConfig()
+		sim.KVEvents = vllmsim.KVEventsConfig{Port: -1, ReplayPort: -1, Topic: "kv-events"}
+		f.decode = append(f.decode, testrig.StartInstance(t, sim, ""))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = f.run(ctx) // returns nil
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return f
+}
+
+// has the fleet have these instances.
+func (f *following) has(t *testing.T, change func(*upstream.Instance), instances ...*vllmsim.Instance) {
+	t.Helper()
+	var all []upstream.Instance
+	for _, sim := range instances {
+		instance, err := upstream.NewInstance(upstream.RoleDecode, "", sim.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		instance.KVEvents = sim.KVEvents(0)
+		if change != nil {
+			change(&instance)
+		}
+		all = append(all, instance)
+	}
+	f.fleet.Set(all)
+	f.follow()
+}
+
+// hears reports whether an instance that clears its cache is heard within a while.
+func (f *following) hears(sim *vllmsim.Instance) bool {
+	before := time.Now()
+	return testrig.Eventually(func() bool {
+		sim.ClearBlocks() // what is published before the subscription is there is not heard
+		engine := f.fleet.Engine(upstream.RoleDecode, strings.TrimPrefix(sim.URL(), "http://"))
+		return engine != nil && engine.Last().Free(before)
+	})
+}
+
+func TestKVEvents_FollowInstancesAsTheyComeAndGo(t *testing.T) {
+	t.Parallel()
+	f := startFollowing(t, config.KVEventsConfig{Topic: "kv"}, 3)
+	a, b, c := f.decode[0], f.decode[1], f.decode[2]
+	f.has(t, nil, a)
+	if !f.hears(a) {
+		t.Error("the first instance is not heard")
+	}
+	f.has(t, nil, b, c)
+	if !f.hears(b) || !f.hears(c) {
+		t.Error("instances that have come are not heard")
+	}
+	f.has(t, nil)
+	f.has(t, nil, a, b)
+	if !f.hears(a) || !f.hears(b) {
+		t.Error("instances that are back are not heard")
+	}
+	f.has(t, func(i *upstream.Instance) { i.Weight = 2 }, a)
+	if !f.hears(a) {
+		t.Error("an instance that was configured differently is not heard")
+	}
+	f.has(t, func(i *upstream.Instance) { i.KVEvents, i.Weight = "tcp://nowhere", 3 }, a) // which the log says
+	f.has(t, func(i *upstream.Instance) { i.Weight = 4 }, a)
+	if !f.hears(a) {
+		t.Error("an instance is not heard behind an endpoint that was none")
+	}
+}
+
+func TestKVEvents_Endpoints(t *testing.T) {
+	instance := upstream.Instance{BaseURL: "http://[::1]:8000", Rank: 2, Ranked: true}
+	named := instance
+	named.KVEvents = "tcp://10.0.0.1:7000"
+	for _, row := range []struct {
+		cfg        config.KVEventsConfig
+		instance   upstream.Instance
+		at, replay string
+	}{
+		{config.KVEventsConfig{}, instance, "", ""},
+		{config.KVEventsConfig{Port: 5557}, instance, "tcp://[::1]:5559", ""},
+		{config.KVEventsConfig{Port: 5557, ReplayPort: 6557}, instance, "tcp://[::1]:5559", "tcp://[::1]:6559"},
+		{config.KVEventsConfig{}, named, "tcp://10.0.0.1:7000", ""},
+		{config.KVEventsConfig{Port: 5557, ReplayPort: 6557}, named, "tcp://10.0.0.1:7000", "tcp://10.0.0.1:6559"},
+	} {
+		e := newEvents(row.cfg, nil, nil)
+		if at, replay := e.endpoints(&row.instance); at != row.at || replay != row.replay {
+			t.Errorf("%+v of %s: got %q and %q, want %q and %q", row.cfg, row.instance.KVEvents, at, replay, row.at, row.replay)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server"
+	"carryover/upstream/connector/lmcache"
+	"carryover/upstream/zmq/kvready"
+)
+
+// openLMCache makes the connector of LMCache's P/D mode, and has the notifications of prefill instances read beside the server.
+func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (server.Connector, error) {
+	named, err := cfg.Receivers()
+	if err != nil {
+		return nil, err
+	}
+	heard := kvready.Config{Logger: logger}
+	if p.Redis != nil {
+		heard.Relay = p.Redis // a worker may be connected to another replica than that of the turn
+	}
+	waits := kvready.New(heard)
+	if p.Redis != nil {
+		p.Alongside = append(p.Alongside, toTheEnd(waits.Run), toTheEnd(func(ctx context.Context) error {
+			return p.Redis.Subscribe(ctx, waits.Relayed)
+		}))
+	}
+	p.Alongside = append(p.Alongside, toTheEnd(func(ctx context.Context) error {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen to LMCache: %w", err)
+		}
+		logger.Info("waiting for notifications of LMCache", "lmcache_address", listener.Addr().String())
+		return waits.Serve(ctx, listener)
+	}))
+	c := &lmcache.Connector{
+		Expect: waits.Expect, NewID: rand.Text, Receivers: named, Notifications: cfg.Notifications,
+		DecodeUnready: cfg.Unready == config.UnreadyDecode, MaxPromptTokens: cfg.MaxPromptTokens, ChunkTokens: cfg.ChunkTokens,
+		ChatAtDecode: cfg.Chat == config.LMCacheChat,
+	}
+	if r, ok := cfg.Otherwise(); ok {
+		c.Otherwise = r
+	}
+	return c, nil
+}
+
+// toTheEnd is work that ends with the program, which is no failure.
+func toTheEnd(work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := work(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+}

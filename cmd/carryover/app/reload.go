@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"reflect"
+	"sync"
+	"syscall"
+
+	"carryover/cmd/carryover/config"
+)
+
+// Configured is a configuration, and a function that reads it again.
+type Configured struct {
+	config.Config
+	Telemetry telemetryConfig
+	Again     func() (config.Config, error)
+}
+
+// Reloader applies new configurations while the program serves.
+type Reloader struct {
+	Again  func() (config.Config, error)
+	Proxy  *Proxy
+	Logger *slog.Logger
+
+	mu  sync.Mutex    // one reload at a time; guards cfg
+	Cfg config.Config // in force
+}
+
+// Reload reads flags, environment and file again and applies the settings that can change. If there is a fault, or if any other setting
+// has changed, it applies nothing; the error names each.
+func (r *Reloader) Reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.Again()
+	if err == nil {
+		err = fixed(&r.Cfg, &next)
+	}
+	if err == nil {
+		err = r.Proxy.apply(next)
+	}
+	if err != nil {
+		r.Logger.Error("configuration refused, nothing has changed", "error", err)
+		return err
+	}
+	r.Cfg = next
+	r.Logger.Info("configuration reloaded", "prefill", len(next.Prefill), "decode", len(next.Decode))
+	return nil
+}
+
+// fixed names the settings that differ and take a restart to change.
+func fixed(old, next *config.Config) error {
+	var faults []error
+	before := config.Settings(old)
+	for i, s := range config.Settings(next) {
+		if !s.Live && !reflect.DeepEqual(reflect.ValueOf(before[i].To).Elem().Interface(), reflect.ValueOf(s.To).Elem().Interface()) {
+			faults = append(faults, fmt.Errorf("%s: %s instead of %s takes a restart", s.Key, config.Quoted(config.FormatValue(s.To)), config.Quoted(config.FormatValue(before[i].To))))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// apply applies the settings that can change while the program serves. A turn keeps the routing that it began with.
+func (p *Proxy) apply(cfg config.Config) error {
+	instances, err := newInstances(cfg)
+	if err != nil {
+		return err
+	}
+	p.Fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
+	p.Fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
+	p.Server.SetRouting(newRouting(cfg))
+	p.Server.SetQueue(newQueue(cfg))
+	p.Level.Set(logLevel(cfg.Log))
+	p.listed.Replace(instances)
+	return nil
+}
+
+// onHangup returns what reloads at each SIGHUP until its context ends. The signal is caught from here on: before, it would
+// end the process.
+func (r *Reloader) onHangup() func(context.Context) error {
+	hangups := make(chan os.Signal, 1) // a second one while the first is handled is the same wish
+	signal.Notify(hangups, syscall.SIGHUP)
+	return func(ctx context.Context) error {
+		defer signal.Stop(hangups)
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-hangups:
+				_ = r.Reload() // it has logged why
+			}
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"log/slog"
+	"syscall"
+
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/server"
+)
+
+// NewServerConfig is what the server is told of the configuration.
+func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
+	models := map[string]server.ProofMode{}
+	for model, mode := range cfg.Proof.Models {
+		models[model] = server.ProofMode(mode)
+	}
+	files := OpenFiles()
+	connections := max(16, (files-ReservedFiles)/2)
+	streams := cfg.Limits.MaxStreams
+	if streams == 0 {
+		streams = max(16, (files-ReservedFiles)/FilesPerTurn)
+	}
+	return server.Config{
+		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
+		ReuseConfig: server.ReuseConfig{
+			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
+			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
+		},
+		ReleaseConfig: server.ReleaseConfig{
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
+		},
+		HandBackConfig: NewHandBack(cfg),
+		IdentityConfig: server.IdentityConfig{
+			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+		},
+		PassingConfig: server.PassingConfig{
+			BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, StripClientParams: cfg.KV.ClientParams == "strip",
+			ExposeParams: cfg.KV.ExposeParams, ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+		},
+		LimitConfig: server.LimitConfig{
+			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
+			MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
+			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
+		},
+		TimeConfig: server.TimeConfig{
+			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
+			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
+			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
+		},
+		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: server.ClientsMode(cfg.Log.Clients),
+	}
+}
+
+// NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either.
+func NewHandBack(cfg config.Config) server.HandBackConfig {
+	if cfg.HandBackOff().Why != "" {
+		return server.HandBackConfig{HandBack: server.HandBackOff}
+	}
+	return server.HandBackConfig{
+		HandBack: server.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBack.After, HandBackMemory: int64(cfg.HandBack.Memory),
+	}
+}
+
+// A turn holds one client connection and one upstream connection at a time; a
+// third of a file is left for connections that wait in the pools. Some files are
+// reserved for listeners, logs and probes.
+const (
+	ReservedFiles = 256
+	FilesPerTurn  = 3
+)
+
+// OpenFiles is the limit of open files; the Go runtime has raised it to the hard
+// limit at start.
+func OpenFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+// newRouting is which way turns go, which a reload changes.
+func newRouting(cfg config.Config) server.RoutingConfig {
+	return server.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: server.PrefillFailure(cfg.Routing.PrefillFailure)}
+}
+
+// newQueue bounds what waits, which a reload changes.
+func newQueue(cfg config.Config) server.QueueConfig {
+	return server.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/server"
+)
+
+// ticketStore is a store with work of its own to do beside the turns.
+type ticketStore interface {
+	server.Store
+	// Run returns the cause of the end of ctx.
+	Run(ctx context.Context) error
+}
+
+// openStore makes the store, which connects to nothing yet.
+func (p *Proxy) openStore(cfg config.Config, secret convcache.Secret, logger *slog.Logger) error {
+	if cfg.Redis.URL == "" {
+		p.Store = convcache.NewMemory(memoryBounds(cfg.Store))
+		return nil
+	}
+	conn, err := redisConnection(cfg, secret, logger)
+	if err != nil {
+		return err
+	}
+	if conn.Unfenced {
+		logger.Warn("redis.fencing is off: should Redis ever fail over or restart from a file, a ticket may be used twice, which gives wrong answers")
+	}
+	if config.Exposed(conn) {
+		logger.Warn("redis.insecure: others on the network may be able to read tickets, or to write them")
+	}
+	redis, err := redisstore.New(conn)
+	if err != nil {
+		return err
+	}
+	p.Redis = redis
+	p.Shared = convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger})
+	p.Store = p.Shared
+	return nil
+}
+
+// redisConnection is all that Redis' store is told. Load has found no fault, but a file may have changed since.
+func redisConnection(cfg config.Config, secret convcache.Secret, logger *slog.Logger) (redisstore.Config, error) {
+	var faults []error
+	conn := cfg.Redis.Connection(func(key, _, want string) {
+		faults = append(faults, fmt.Errorf("%s: want %s", key, want))
+	})
+	conn.Secret, conn.Timeout, conn.Logger = secret, cfg.Timeouts.Store, logger
+	conn.Messages = cfg.Connector.Name == config.ConnectorLMCache
+	return conn, errors.Join(faults...)
+}
+
+// memoryBounds hold for the tickets of this process, with Redis too: there they are kept while it does not answer.
+func memoryBounds(cfg config.StoreConfig) convcache.MemoryConfig {
+	return convcache.MemoryConfig{MaxEntries: cfg.MaxTickets, MaxBytes: int64(cfg.MaxBytes)}
+}
+
+func (p *Proxy) closeStore() {
+	if p.Redis != nil {
+		_ = p.Redis.Close() // a second Close is its only error
+	}
+}
+
+// redisState is what /readyz shows of Redis, nil where there is none.
+func (p *Proxy) redisState() func() string {
+	if p.Shared == nil {
+		return nil
+	}
+	return func() string { return p.Shared.State().String() }
+}
+
+// StoreCheckTimeout is how long a Redis that does not answer may hold up the start.
+const StoreCheckTimeout = 2 * time.Second
+
+// late reports whether an error is a time limit's.
+func late(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// checkStore finds out whether Redis can share tickets. If Redis refuses, it would refuse always, and every replica would keep its tickets
+// to itself unnoticed. If it does not answer, it may do so later.
+func (p *Proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
+	if p.Shared == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, StoreCheckTimeout)
+	defer cancel()
+	err := p.Shared.Check(ctx)
+	for late(err) && ctx.Err() == nil { // the limit of one operation is milliseconds, and this process has only just begun
+		err = p.Shared.Check(ctx)
+	}
+	if errors.Is(err, convcache.ErrRemoteForbids) {
+		return err
+	}
+	if err != nil {
+		logger.Warn("starting without Redis: tickets are kept in this replica until it answers", "error", err)
+	}
+	return nil
+}

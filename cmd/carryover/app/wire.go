@@ -1,0 +1,263 @@
+// Package app is the composition root: it picks implementations, puts the program together and runs it.
+//
+// wire.go puts the parts together: discovery.go makes the sources of instances, store.go the ticket store and server.go the server.
+// Operators have a listener of their own (admin.go).
+//
+// OpenTelemetry's standard variables are read here. A fault in them is a fault of the configuration, and the SDK gets their values as options
+// (telemetry_variables.go). telemetry_metrics.go and telemetry_traces.go decide where metrics and spans go; package telemetry defines them.
+//
+// # Reload
+//
+// The rows with Live in the table of settings can change while turns run: lists of instances, policies and thresholds, limits, the log's
+// level. SIGHUP and POST /admin/reload read flags, environment and file anew. A fault, or a change of any other setting, changes nothing and
+// is named (reload.go). A turn keeps the routing that it began with.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/server"
+	"carryover/server/journal"
+	"carryover/server/proof"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+	"carryover/upstream/fleet"
+	"carryover/upstream/routing"
+)
+
+// Serve runs the proxy on the configured address until ctx ends.
+func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
+	logger, level := NewLogger(cfg.Log, stderr)
+	p, err := NewProxy(cfg, logger)
+	if err != nil {
+		return err
+	}
+	p.Level = level
+	return p.Serve(ctx, cfg, logger)
+}
+
+// Proxy is a wired server with everything that runs beside it.
+type Proxy struct {
+	Server    *server.Server
+	Journal   *journal.Journal // of the last turns, for operators
+	tracing   *tracing         // nil if no traces are exported
+	Meters    *meters
+	Fleet     *fleet.Fleet
+	events    *events                     // what instances publish of their KV caches
+	Probe     func(context.Context) error // keeps the fleet up to date
+	Source    upstream.Source
+	inherited inherited           // by instances of the source
+	listed    *discovery.Listed   // those of the configuration, which a reload replaces
+	Announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
+	registry  *discovery.Registry // those that are added at run time, nil if none may be
+	named     *discovery.Named    // prefill instances that requests name, nil where they name none
+	own       ownAddresses        // where it listens
+	Level     *slog.LevelVar      // of the log
+	Alongside []func(context.Context) error
+	Client    *upstream.Client
+	Store     ticketStore
+	Shared    *convcache.Shared // the store, if replicas share it; else nil
+	Redis     *redisstore.Store // what is shared then; else nil
+}
+
+// NewProxy puts the program together from a configuration. Observers hear of each finished turn.
+func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer) (*Proxy, error) {
+	p, deps, err := NewParts(cfg, logger)
+	if err != nil {
+		return nil, err
+	}
+	p.Journal = journal.New(journal.Config{})
+	deps.Observers = slices.Concat(deps.Observers, []record.Observer{p.Journal.Observe}, observers)
+	if err := p.trace(cfg.Telemetry, &deps, logger); err != nil {
+		p.Close()
+		return nil, err
+	}
+	p.Server = server.New(NewServerConfig(cfg.Config, logger), deps)
+	return p, nil
+}
+
+// trace traces turns if traces are exported.
+func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
+	if cfg.traces == nil {
+		return nil
+	}
+	if p.tracing, err = openTracing(cfg, logger); err != nil {
+		return err
+	}
+	deps.Sample, deps.Observers = p.tracing.sample, append(deps.Observers, p.tracing.observer)
+	return nil
+}
+
+// Serve checks the store and runs on the configured address until ctx ends.
+func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) error {
+	defer p.Close()
+	if err := p.checkStore(ctx, logger); err != nil {
+		return err
+	}
+	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
+	listener, err := listenAt(ctx, address, "a port with --port")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	reload := &Reloader{Again: cfg.Again, Proxy: p, Logger: logger, Cfg: cfg.Config}
+	operators, err := OpenAdmin(ctx, cfg.Admin)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	p.Alongside = append(p.Alongside, reload.onHangup())
+	if operators != nil {
+		logger.Info("serving operators", "admin_address", operators.Addr().String(), "page", PageAt(operators))
+		p.Alongside = append(p.Alongside, func(ctx context.Context) error {
+			return p.ServeAdmin(ctx, operators, cfg.Admin.Token, reload.Reload, logger)
+		})
+	}
+	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
+		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", config.StoreName(cfg.Redis), "version", command.Version)
+	if cfg.Proof.Mode == string(server.ProofHistory) {
+		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
+	}
+	return p.Run(ctx, listener)
+}
+
+// NewParts makes everything except the server, and the dependencies of the server.
+func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) {
+	cfg := all.Config
+	secret, err := newSecret(cfg.Conversation.Secret)
+	if err != nil {
+		return nil, server.Deps{}, err
+	}
+	config.WarnOfReadable(cfg, logger)
+	p := &Proxy{inherited: newInherited(cfg), Level: &slog.LevelVar{}}
+	if err := p.openSources(cfg, logger); err != nil {
+		return nil, server.Deps{}, err
+	}
+	if err := p.openStore(cfg, secret, logger); err != nil {
+		return nil, server.Deps{}, err
+	}
+	client := upstream.NewClient(upstream.ClientConfig{
+		DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey), Std: cfg.Upstream.Client == config.ClientStd,
+	})
+	connector, err := p.OpenConnector(cfg, logger)
+	if err != nil {
+		return nil, server.Deps{}, err
+	}
+	engines := fleet.New(fleet.Config{
+		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
+		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
+		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
+		Render: config.RenderServer(cfg.Proof),
+	})
+	p.Fleet, p.Probe, p.Client = engines, engines.Run, client
+	p.events = newEvents(cfg.KVEvents, engines, logger)
+	p.Alongside = append(p.Alongside, p.events.run)
+	deps := server.Deps{
+		Store: p.Store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
+		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
+	}
+	if err := p.measure(all.Telemetry, &deps, logger); err != nil {
+		return nil, server.Deps{}, err
+	}
+	if p.Shared != nil {
+		deps.SharedQuarantines, deps.SharedLineages = p.Shared, p.Shared
+	}
+	if p.named != nil {
+		deps.Prefillers = p.named
+	}
+	return p, deps, nil
+}
+
+// Close drops all connections. A second time it does nothing.
+func (p *Proxy) Close() {
+	p.Client.Close()
+	p.closeStore()
+	if p.tracing != nil {
+		p.tracing.close()
+	}
+	p.Meters.end()
+}
+
+// Run serves on the listener until ctx ends and everything that was started has
+// stopped.
+func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
+	defer p.Close()
+	defer listener.Close() // the server has done so already, if it came to run
+	p.Meters.running.Store(true)
+	p.own.add(listener.Addr())
+	// Discovery and probing outlive ctx: turns go on while the server drains.
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, beside := errgroup.WithContext(beside)
+	known := make(chan struct{}) // closed when the first list of instances is set
+	group.Go(func() error { return p.watch(beside, known) })
+	select {
+	case <-known:
+	case <-beside.Done(): // there will be none
+		return group.Wait()
+	case <-ctx.Done():
+		stop()
+		return group.Wait()
+	}
+	group.Go(func() error { return p.Probe(beside) })
+	group.Go(func() error {
+		_ = p.Store.Run(beside) // returns the cause of the end, which is ours
+		return nil
+	})
+	for _, work := range p.Alongside {
+		group.Go(func() error { return work(beside) })
+	}
+	// Without these the server would use its last knowledge for ever.
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	context.AfterFunc(beside, end)
+	group.Go(func() error {
+		defer stop()
+		return p.Server.Run(serving, listener)
+	})
+	return group.Wait()
+}
+
+func newSecret(configured config.Secret) (convcache.Secret, error) {
+	if configured == "" {
+		return convcache.RandomSecret()
+	}
+	return convcache.NewSecret([]byte(configured))
+}
+
+// newDecodePolicy keeps a conversation at its home if no ticket says which decode instance holds it: the prefix cache of that instance has
+// the most of the next prompt.
+func newDecodePolicy(cfg config.Config) upstream.Policy {
+	if cfg.Routing.Decode == "auto" && !cfg.Connector.ReusesKV() {
+		return &routing.Prefix{}
+	}
+	return newPolicy(cfg.Routing.Decode)
+}
+
+func newPolicy(name string) upstream.Policy {
+	switch name {
+	case "affinity":
+		return &routing.Affinity{Otherwise: &routing.RoundRobin{}}
+	case "prefix":
+		return &routing.Prefix{}
+	case "least_loaded":
+		return &routing.LeastLoaded{}
+	case "power_of_two":
+		return &routing.PowerOfTwo{}
+	case "round_robin":
+		return &routing.RoundRobin{}
+	}
+	return &routing.Auto{}
+}

@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server"
+)
+
+// explain says in words what a configuration comes to: where instances come from, which way turns go, what bounds them,
+// and what a reload can change.
+func explain(cfg config.Config) string {
+	var out bytes.Buffer
+	out.WriteString(summary(cfg))
+	w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
+	for _, topic := range []struct {
+		name  string
+		lines []string
+	}{
+		{"instances", explainInstances(cfg)},
+		{"prefill", []string{policyMeaning(cfg, config.RolePrefill)}},
+		{"decode", []string{policyMeaning(cfg, config.RoleDecode)}},
+		{"connector", explainConnector(cfg)},
+		{"path", explainPath(cfg)},
+		{"reuse", explainReuse(cfg)},
+		{"limits", explainLimits(cfg.Limits)},
+		{"tickets", explainStore(cfg)},
+		{"admin", explainAdmin(cfg)},
+		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all else takes a restart"}},
+		{"beware", warnings(cfg)},
+	} {
+		for i, line := range topic.lines {
+			name := topic.name
+			if i > 0 {
+				name = ""
+			}
+			fmt.Fprintf(w, "%s\t%s\n", name, line)
+		}
+	}
+	_ = w.Flush() // into memory
+	return out.String()
+}
+
+func explainInstances(cfg config.Config) (lines []string) {
+	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
+		for _, i := range *cfg.Instances(role) {
+			line := fmt.Sprintf("%s %s at %s", role, i.Name, i.URL)
+			if i.Weight > 1 {
+				line += fmt.Sprintf(", weight %d", i.Weight)
+			}
+			if i.Ranks > 0 {
+				line += fmt.Sprintf(", as %d data-parallel ranks", i.Ranks)
+			}
+			lines = append(lines, line)
+		}
+		for _, name := range cfg.Discovery.Names(role) {
+			lines = append(lines, fmt.Sprintf("%s by DNS: %s, asked every %s", role, name, config.FormatDuration(cfg.Discovery.DNSInterval)))
+		}
+	}
+	d := cfg.Discovery
+	if d.File != "" {
+		lines = append(lines, "those of the file "+d.File+", which is watched")
+	}
+	if d.K8sLabelSelector != "" {
+		namespace := d.K8sNamespace
+		if namespace == "" {
+			namespace = "this pod's namespace"
+		}
+		lines = append(lines, fmt.Sprintf("%s of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", d.K8sResource, namespace,
+			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
+	}
+	if d.ZMQListen != "" {
+		who := "those that register over ZMQ at " + d.ZMQListen
+		if len(d.ZMQAllow) > 0 {
+			who += ", as far as they are at " + strings.Join(d.ZMQAllow, " or ")
+		}
+		lines = append(lines, who)
+	}
+	if cfg.KVEvents.Port > 0 {
+		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))
+	}
+	if d.Registration {
+		lines = append(lines, "those that are added at the admin listener")
+	}
+	if allow := cfg.Routing.PrefillerAllow; len(allow) > 0 {
+		lines = append(lines, "prefill is what x-prefiller-host-port names, if that is one of "+strings.Join(allow, ", "))
+	}
+	return lines
+}
+
+// policyMeaning says how a policy picks an instance of a role.
+func policyMeaning(cfg config.Config, role string) string {
+	name := cfg.Routing.Prefill
+	if role == config.RoleDecode {
+		name = cfg.Routing.Decode
+	}
+	prefix := "the instance that has computed most of the prompt's beginning, else the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
+	meaning := map[string]string{
+		"auto":         "the instance that holds most of the conversation, unless it is busier than twice the mean; else the least loaded",
+		"affinity":     "the instance that holds most of the conversation, else its home; turns without a conversation go to each in turn",
+		"prefix":       prefix,
+		"least_loaded": "the one with the least to do, as its metrics and our turns tell",
+		"power_of_two": "the less loaded of two that are drawn",
+		"round_robin":  "each in turn",
+	}[name]
+	switch {
+	case name == "auto" && role == config.RolePrefill:
+		meaning = prefix
+	case name == "auto" && !cfg.Connector.ReusesKV():
+		meaning = "the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
+	}
+	return name + ": " + meaning
+}
+
+func explainPath(cfg config.Config) (lines []string) {
+	r := cfg.Routing
+	if cfg.Connector.Registers() {
+		return []string{
+			"every turn has a prefill leg, decode serves none alone",
+			map[bool]string{
+				true:  "a failed prefill leg is an error for the client",
+				false: "a failed prefill leg is tried once more, elsewhere if possible; then it is an error for the client",
+			}[r.PrefillFailure == string(server.PrefillError)],
+		}
+	}
+	switch {
+	case len(r.PrefillerAllow) > 0:
+		lines = append(lines, "requests without x-prefiller-host-port go to decode alone")
+	case r.DisaggThreshold == 0:
+		lines = append(lines, "every turn has a prefill leg")
+	}
+	if r.DisaggThreshold > 0 {
+		lines = append(lines, fmt.Sprintf("turns with fewer than %d uncached prompt tokens, as estimated, go to decode alone", r.DisaggThreshold))
+	}
+	return append(lines, map[server.PrefillFailure]string{
+		server.PrefillRetryOther: "a failed prefill leg is tried once more, elsewhere if possible; then decode prefills by itself, 16 turns at once; then 503",
+		server.PrefillDecodeOnly: "after a failed prefill leg decode prefills by itself, 16 turns at once; then 503",
+		server.PrefillError:      "a failed prefill leg is an error for the client",
+	}[server.PrefillFailure(r.PrefillFailure)])
+}
+
+func explainReuse(cfg config.Config) []string {
+	if !cfg.Connector.ReusesKV() {
+		return []string{"none from decode to prefill with this connector; what a turn finds is in the instances' own prefix caches"}
+	}
+	p := cfg.Proof
+	lines := []string{fmt.Sprintf("proof %s; of a ticket at least %d tokens and %g of it", p.Mode, p.ReuseMinTokens, p.ReuseMinShare)}
+	if cfg.Release.Mode == "on" {
+		line := fmt.Sprintf("unused tickets are released, more than %d of a decode instance at once", cfg.Release.Backlog)
+		if cfg.Release.PinnedShare > 0 {
+			line += fmt.Sprintf("; so are the oldest tickets when they pin more than %g of its KV cache", cfg.Release.PinnedShare)
+		}
+		lines = append(lines, line)
+	}
+	if off := cfg.HandBackOff(); off.Why != "" {
+		return append(lines, "nothing is handed back to prefill: "+off.Why)
+	}
+	return append(lines, fmt.Sprintf("a ticket is handed back %s: prefill reads it into its prefix cache, and decode is free; the ids for that take %s at most",
+		cfg.HandBackWhen(), cfg.HandBack.Memory))
+}
+
+func explainLimits(l config.LimitsConfig) []string {
+	some := func(n int, none string) string {
+		if n == 0 {
+			return none
+		}
+		return fmt.Sprint(n)
+	}
+	return []string{
+		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"),
+			some(l.MaxPerInstance, "any number"), some(l.MaxPerTenant, "any number")),
+		fmt.Sprintf("%d turns wait for a place, in fair shares among tenants, %s at most; beyond that 503", l.MaxQueue, config.FormatDuration(l.QueueTimeout)),
+	}
+}
+
+func explainStore(cfg config.Config) []string {
+	if !cfg.Connector.ReusesKV() {
+		return nil
+	}
+	where := "Redis, for all replicas"
+	if cfg.Redis.URL == "" {
+		where = "this process only"
+	}
+	return []string{fmt.Sprintf("in %s, usable for %s", where, config.FormatDuration(cfg.Store.TTL))}
+}
+
+func explainAdmin(cfg config.Config) []string {
+	switch {
+	case cfg.Admin.Listen == config.AdminOff:
+		return []string{"no listener; SIGHUP reloads"}
+	case cfg.Admin.Token == "":
+		return []string{cfg.Admin.Listen + ", without a token, for this machine only"}
+	}
+	return []string{cfg.Admin.Listen + ", with a bearer token"}
+}
+
+// liveKeys are the settings that a reload can change.
+func liveKeys() (keys []string) {
+	var cfg config.Config
+	for _, s := range config.Settings(&cfg) {
+		if s.Live {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}
+
+// warnings are what is allowed and seldom meant.
+func warnings(cfg config.Config) (lines []string) {
+	if cfg.Proof.Mode == string(server.ProofHistory) {
+		lines = append(lines, "history proof is the weaker one: equal text is not always equal tokens")
+	}
+	lines = append(lines, connectorWarnings(cfg)...)
+	if cfg.Conversation.Secret == "" && cfg.Connector.ReusesKV() {
+		lines = append(lines, "no secret: tickets end with this process")
+	}
+	if r := cfg.Routing; r.Prefill == "round_robin" && r.Decode == "round_robin" {
+		lines = append(lines, "round_robin for both roles: prefill and decode compute again what another instance has in its prefix cache")
+	}
+	if len(cfg.Routing.PrefillerAllow) > 0 && len(cfg.Prefill)+len(cfg.Discovery.PrefillDNS) > 0 {
+		lines = append(lines, "routing.prefiller_allow: other prefill instances than those that requests name get nothing")
+	}
+	if cfg.Limits.MaxPerInstance > 0 && cfg.Limits.MaxQueue == 0 {
+		lines = append(lines, "limits.max_per_instance without a queue: turns beyond it are refused at once")
+	}
+	if len(cfg.Prefill) == 1 && cfg.Routing.PrefillFailure == string(server.PrefillError) && !cfg.Finds(config.RolePrefill) {
+		lines = append(lines, "one prefill instance and routing.prefill_failure error: its restart is an outage")
+	}
+	return lines
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
+
+	"carryover/cmd/carryover/config"
+)
+
+// explainConnector says what the connector does in a turn, and what it cannot do.
+func explainConnector(cfg config.Config) []string {
+	c := cfg.Connector
+	switch c.Name {
+	case config.ConnectorNIXL:
+		return []string{c.Name + ": decode reads prefill's KV, and prefill reads what decode has kept of the turn before"}
+	case config.ConnectorMulti:
+		return []string{c.Name + ": as nixl, whose params MultiConnector passes on; what its other children store is theirs"}
+	case config.ConnectorOrchestrated:
+		what := "prefill's kv_transfer_params, with the host of prefill"
+		if c.OrchestratedForm == config.OrchestratedResponse {
+			what = "all of prefill's answer as disagg_prefill_resp"
+		}
+		return []string{c.Name + ": decode gets " + what}
+	case config.ConnectorLMCache:
+		return explainLMCache(cfg)
+	case config.ConnectorLMCacheStorage:
+		return []string{c.Name + ": prefill writes KV to storage that decode reads, in whole chunks; nothing waits for it, and decode computes what it does not find"}
+	case config.ConnectorMooncake:
+		return []string{
+			fmt.Sprintf("%s: both legs at once, decode waits for prefill's KV; prefill's engine id is asked for at port %d (VLLM_MOONCAKE_BOOTSTRAP_PORT)", c.Name, cfg.Mooncake.BootstrapPort),
+			"it compares nothing, so both legs carry the same token ids; decode whose prefill has failed is cancelled, or it would wait for 480s",
+		}
+	case config.ConnectorMoRIIO:
+		return []string{c.Name + ": both legs at once (WRITE) or decode after prefill (READ), as the engines announce; request ids carry their addresses", registeredAt(cfg)}
+	case config.ConnectorP2PNCCL:
+		return []string{c.Name + ": both legs under one request id that carries the addresses of both engines; for vLLM before the removal of P2pNcclConnector (June 2026)", registeredAt(cfg)}
+	}
+	return nil
+}
+
+func registeredAt(cfg config.Config) string {
+	return "engines register over ZMQ at " + cfg.Discovery.ZMQListen + ", every three seconds"
+}
+
+func explainLMCache(cfg config.Config) []string {
+	l := cfg.LMCache
+	notices := "one per init port"
+	if l.Notifications > 0 {
+		notices = fmt.Sprint(l.Notifications)
+	}
+	unready := "the turn fails"
+	if l.Unready == config.UnreadyDecode {
+		unready = "decode computes the prompt by itself"
+	}
+	lines := []string{
+		fmt.Sprintf("%s: prefill sends KV to the receiver of the decode instance and says so at %s (pd_proxy_host, pd_proxy_port), %s for each prompt", cfg.Connector.Name, l.Listen, notices),
+		fmt.Sprintf("without that within %s %s", config.FormatDuration(cfg.Timeouts.HandoverBudget), unready),
+	}
+	if l.Chat == config.LMCacheCompletions {
+		lines = append(lines, "chats go to decode as text completions: the first token is out at once, tool calls and reasoning are not parsed")
+	} else {
+		lines = append(lines, "chats go to decode as chats: its parsers work, and the first token comes with decode's")
+	}
+	if l.MaxPromptTokens > 0 {
+		lines = append(lines, fmt.Sprintf("prompts of more than %d tokens go to decode alone", l.MaxPromptTokens))
+	}
+	named, err := l.Receivers()
+	for _, at := range slices.Sorted(maps.Keys(named)) {
+		lines = append(lines, fmt.Sprintf("decode %s receives at %s, ports %s and %s", at, named[at].Host, ports(named[at].InitPorts), ports(named[at].AllocPorts)))
+	}
+	if r, ok := l.Otherwise(); ok && err == nil {
+		host := r.Host
+		if host == "" {
+			host = "its own host"
+		}
+		lines = append(lines, fmt.Sprintf("any other decode instance receives at %s, ports %s and %s", host, ports(r.InitPorts), ports(r.AllocPorts)))
+	}
+	return lines
+}
+
+func ports(list []int) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
+}
+
+// connectorWarnings are what a connector asks of the engines, and the settings of which nothing comes with it.
+func connectorWarnings(cfg config.Config) (lines []string) {
+	c := cfg.Connector
+	if idle := idleSettings(cfg); len(idle) > 0 {
+		lines = append(lines, fmt.Sprintf("connector %s leaves no tickets: nothing comes of %s", c.Name, strings.Join(idle, ", ")))
+	}
+	if c.Registers() && cfg.Routing.DisaggThreshold > 0 {
+		lines = append(lines, "routing.disagg_threshold has no effect: decode computes no prompt of its own")
+	}
+	if host, _, err := net.SplitHostPort(cfg.Discovery.ZMQListen); err == nil && len(cfg.Discovery.ZMQAllow) == 0 && !config.IsLoopback(host) {
+		lines = append(lines, "discovery.zmq_allow is empty: what reaches "+cfg.Discovery.ZMQListen+" can register as an engine, and gets prompts")
+	}
+	switch c.Name {
+	case config.ConnectorLMCache:
+		lines = append(lines, "a request that reaches a prefill instance past Carryover ends that engine: LMCache's sender takes none without disagg_spec")
+		if cfg.LMCache.MaxPromptTokens == 0 {
+			lines = append(lines, "lmcache.max_prompt_tokens is not set: prompts longer than prefill's --max-num-batched-tokens (2048 by default) are never announced")
+		}
+		lines = append(lines, "each decode leg has a cache_salt of its own, so that decode fetches all that it is sent: what it does not fetch stays in LMCache's receiver, and a full one stops prefill")
+		if len(cfg.LMCache.InitPorts) == 0 && cfg.Finds(config.RoleDecode) {
+			lines = append(lines, "decode instances that are found and not in lmcache.decoder_registry get no KV")
+		}
+		lines = append(lines, "each hand-over has LMCache keys of its own, of which LMCache before 0.3.6 knows nothing: there tenants share keys, and KV that is not there yet can be found")
+	case config.ConnectorLMCacheStorage:
+		lines = append(lines, "cache_salt keeps no tenants apart in LMCache: its keys are of token ids alone")
+		if cfg.Conversation.TenantSalt {
+			lines = append(lines, "conversation.tenant_salt keeps tenants apart in the engines' prefix caches, and not in LMCache")
+		}
+	}
+	return lines
+}
+
+// idleSettings are the settings of tickets that are not as they are by default although the connector leaves none.
+func idleSettings(cfg config.Config) (keys []string) {
+	if cfg.Connector.ReusesKV() {
+		return nil
+	}
+	defaults := config.Default()
+	usual := config.Settings(&defaults)
+	for i, s := range config.Settings(&cfg) {
+		same := reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface())
+		if ofTickets := slices.Contains([]string{"proof", "release", "hand_back", "store"}, s.Section()) || s.Key == "kv.decode_stream"; ofTickets && !same {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+)
+
+// explained is what check-config says of a command line.
+func explained(t *testing.T, commandLine string) string {
+	t.Helper()
+	code, stdout, stderr := runCommand(t, append([]string{"check-config"}, strings.Fields(commandLine)...)...)
+	if code != command.ExitOK {
+		t.Fatalf("check-config %s: exit code %d\n%s", commandLine, code, stderr)
+	}
+	return stdout
+}
+
+func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
+	const lmcache = "--connector lmcache --lmcache-init-ports 7300 --lmcache-alloc-ports 7400 "
+	for _, tc := range []struct {
+		args        string
+		says, lacks []string
+	}{
+		{"", []string{"\nconnector   nixl: decode reads prefill's KV, and prefill reads", "\nreuse       proof auto;", "\ntickets     in this process only", "no secret"}, nil},
+		{"--connector multi", []string{"multi: as nixl", "\nreuse       proof auto;"}, []string{"leaves no tickets"}},
+		{"--connector orchestrated", []string{"\ndecode      auto: the conversation's home, unless", "decode gets prefill's kv_transfer_params", "\nreuse       none from decode to prefill"}, []string{"\ntickets", "no secret", "leaves no tickets"}},
+		{"--connector orchestrated --orchestrated-form response", []string{"all of prefill's answer as disagg_prefill_resp"}, nil},
+		{
+			"--connector orchestrated --proof history --reuse-min-tokens 32 --release off --decode-stream buffered --ttl 100s",
+			[]string{"connector orchestrated leaves no tickets: nothing comes of kv.decode_stream, proof.mode, proof.reuse_min_tokens, release.mode, store.ttl"}, nil,
+		},
+		{"--connector nixl --reuse-min-tokens 32 --release off", []string{"a ticket is handed back when no turn has used it for 5s:", "take 16MiB at most"}, []string{"leaves no tickets"}},
+		{"--hand-back now --hand-back-memory 2MiB", []string{"a ticket is handed back at the end of each turn:", "take 2MiB at most"}, []string{"nothing is handed back"}},
+		{"--hand-back off", []string{"nothing is handed back to prefill: --hand-back off"}, []string{"a ticket is handed back"}},
+		{"--proof history", []string{"nothing is handed back to prefill: --proof history knows no token ids"}, []string{"a ticket is handed back"}},
+		{"--connector multi --hand-back now", []string{"nothing is handed back to prefill: with connector multi it was never measured"}, []string{"a ticket is handed back", "leaves no tickets"}},
+		{"--connector mooncake --hand-back now", []string{"leaves no tickets: nothing comes of hand_back.mode"}, []string{"handed back"}},
+		{"--connector mooncake", []string{"asked for at port 8998 (VLLM_MOONCAKE_BOOTSTRAP_PORT)", "wait for 480s"}, nil},
+		{"--connector lmcache-storage --tenant-salt", []string{"storage that decode reads", "cache_salt keeps no tenants apart", "conversation.tenant_salt keeps tenants apart"}, nil},
+		{lmcache, []string{
+			"says so at 127.0.0.1:7500 (pd_proxy_host, pd_proxy_port), one per init port", "without that within 20s the turn fails", "tool calls and reasoning are not parsed",
+			"any other decode instance receives at its own host, ports 7300 and 7400", "ends that engine", "lmcache.max_prompt_tokens is not set", "each hand-over has LMCache keys of its own", "each decode leg has a cache_salt of its own",
+		}, nil},
+		{lmcache + "--lmcache-unready decode --lmcache-chat chat --lmcache-notifications 1 --lmcache-max-prompt-tokens 8192 --lmcache-decoder-host 10.0.0.9", []string{
+			", 1 for each prompt", "within 20s decode computes the prompt", "the first token comes with decode's", "more than 8192 tokens go to decode alone", "receives at 10.0.0.9,",
+		}, []string{"max_prompt_tokens is not set"}},
+		{
+			`--connector lmcache --decode-dns http://d:8200 --decoder-registry {"http://d:8200":{"receiver_host":"d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]}}`,
+			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, []string{"any other decode"},
+		},
+		{"--connector moriio --zmq-discovery-listen :36367", []string{"instances   those that register over ZMQ at :36367", "WRITE", "engines register over ZMQ at :36367", "\npath        every turn has a prefill leg, decode serves none alone", "then it is an error for the client"}, []string{"16 turns at once"}},
+		{
+			"--connector p2pnccl --zmq-discovery-listen :30001 --disagg-threshold 9 --prefill-failure error",
+			[]string{"one request id", "engines register over ZMQ at :30001", "a failed prefill leg is an error", "routing.disagg_threshold has no effect"}, []string{"fewer than 9"},
+		},
+		{"--kv-events-port 5557", []string{"KV events are read at port 5557"}, nil},
+	} {
+		text := explained(t, tc.args)
+		for _, part := range tc.says {
+			if !strings.Contains(text, part) {
+				t.Errorf("check-config %s lacks %q\n%s", tc.args, part, text)
+			}
+		}
+		for _, part := range tc.lacks {
+			if strings.Contains(text, part) {
+				t.Errorf("check-config %s says %q\n%s", tc.args, part, text)
+			}
+		}
+	}
+}
+
+func TestExplain_EveryConnectorIsExplained(t *testing.T) {
+	for _, name := range config.Connectors() {
+		if lines := explainConnector(config.Config{Connector: config.ConnectorConfig{Name: name}}); len(lines) == 0 || !strings.HasPrefix(lines[0], name+": ") {
+			t.Errorf("%s: %q", name, lines)
+		}
+	}
+}
+
+// TestExplain_WhatConnectorsCanDo compares what the configuration believes of connectors with what they say of themselves.
+func TestExplain_WhatConnectorsCanDo(t *testing.T) {
+	for _, name := range config.Connectors() {
+		cfg := config.Default()
+		cfg.Connector.Name = name
+		connector, err := (&app.Proxy{}).OpenConnector(cfg, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		traits := connector.Traits()
+		if traits.Reuses != cfg.Connector.ReusesKV() || traits.NeedsPrefill != cfg.Connector.Registers() {
+			t.Errorf("%s: %+v, but it is held to reuse KV: %t, to register and to serve nothing alone: %t", name, traits, cfg.Connector.ReusesKV(), cfg.Connector.Registers())
+		}
+		if traits.HandsBack != cfg.Connector.HandsBack() && name != config.ConnectorMulti { // which could, and was never measured
+			t.Errorf("%s: hands back: %t, but it is held to: %t", name, traits.HandsBack, cfg.Connector.HandsBack())
+		}
+	}
+}

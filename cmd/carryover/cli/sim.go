@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"carryover/cmd/carryover/command"
+	"carryover/upstream/vllmsim"
+)
+
+// newSimCommand runs one simulated vLLM instance as a process, for tests and
+// demonstrations over real sockets.
+func newSimCommand() *cobra.Command {
+	cfg := vllmsim.DefaultConfig()
+	var host, release string
+	var port, sidePort int
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Run one simulated vLLM instance",
+		Long: "Run one simulated vLLM instance. It speaks the OpenAI API of vLLM with a KV connector and models block\n" +
+			"ownership, so that reading wrong, stale or foreign KV is detected: GET /_sim/stats counts it, and POST\n" +
+			"/_sim/faults breaks the instance in a chosen way. POST /_sim/config changes it: its timing, or how slow it is.",
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if cfg.Version, err = vllmsim.Release(release); err != nil {
+				return fmt.Errorf("--vllm: %w", err)
+			}
+			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, strconv.Itoa(port)), net.JoinHostPort(host, strconv.Itoa(sidePort)))
+			if err != nil {
+				return fmt.Errorf("start simulated instance: %w", err)
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "simulated %s instance serves %s\n", cfg.Role, instance.URL())
+			tellPorts(cmd.OutOrStdout(), &cfg, instance)
+			<-cmd.Context().Done()
+			return instance.Close()
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&release, "vllm", "0.33", "release of vLLM whose answers it gives: 0.32 or 0.33")
+	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; what it is shown as, the requests decide")
+	flags.StringVar(&host, "host", "127.0.0.1", "address to listen on")
+	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
+	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
+	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
+	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names, the first of which answers say; in place of --model")
+	flags.StringSliceVar(&cfg.Adapters, "adapters", nil, "names of LoRA modules")
+	flags.IntVar(&cfg.DPRanks, "dp-ranks", cfg.DPRanks, "data-parallel engines behind the port, each with a side channel")
+	flags.IntVar(&cfg.MaxNumSeqs, "max-num-seqs", cfg.MaxNumSeqs, "requests that run at once; the others wait")
+	flags.IntVar(&cfg.BlockSize, "block-size", cfg.BlockSize, "tokens per KV block")
+	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
+	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
+	flags.BoolVar(&cfg.Bidirectional, "bidirectional", cfg.Bidirectional, "bidirectional_kv_xfer")
+	flags.BoolVar(&cfg.NoPrefixCaching, "no-prefix-caching", false, "--no-enable-prefix-caching")
+	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish (stock vLLM 0.33), usage, separate or never (stock vLLM 0.32)")
+	flags.BoolVar(&cfg.MessageParams, "message-params", cfg.MessageParams, "streams of the Messages API carry kv_transfer_params on message_delta, as an engine plug-in can")
+	flags.BoolVar(&cfg.OutputTokenIDs, "output-token-ids", cfg.OutputTokenIDs, "params carry output_token_ids, as an engine plug-in can")
+	flags.BoolVar(&cfg.Render, "render", cfg.Render, "--enable-scale-out: the render endpoints answer with a prompt's ids")
+	flags.IntVar(&cfg.MaxModelLen, "max-model-len", cfg.MaxModelLen, "context length in tokens, never more than the blocks hold")
+	flags.StringVar(&cfg.Sampling, "sampling", cfg.Sampling, "canonical, or noncanonical: sampled text tokenises differently")
+	flags.StringVar(&cfg.Template, "template", cfg.Template, "chat template: chatml, strip_reasoning, thinking_prompt or trim")
+	flags.StringVar(&cfg.APIKey, "api-key", "", "bearer token that requests must carry")
+	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token, a speed that all prompts share")
+	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
+	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
+	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "how many times as long all of this takes")
+	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
+	addSimConnectorFlags(flags, &cfg)
+	return cmd
+}

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/command"
+	"carryover/upstream/vllmsim"
+)
+
+// simulated runs sim and returns what it says until it serves, and the configuration that it runs.
+func simulated(t *testing.T, args string, lines int) (said string, got vllmsim.Config) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	ended := make(chan int, 1) // room for the one result
+	go func() {
+		ended <- Run(ctx, strings.Fields("sim --port 0 "+args), nil, in, io.Discard)
+		_ = in.Close()
+	}()
+	reader := bufio.NewReader(out)
+	for range lines {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		said += line
+	}
+	url, _, _ := strings.Cut(said[strings.Index(said, "http://"):], "\n")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/_sim/config", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if code := <-ended; code != command.ExitOK {
+		t.Errorf("it ends with %d", code)
+	}
+	return said, got
+}
+
+func simDefaults() vllmsim.Config {
+	want := vllmsim.DefaultConfig()
+	want.Timing = vllmsim.Timing{PrefillPerToken: 100 * time.Microsecond, TransferPerBlock: 20 * time.Microsecond, InterToken: 10 * time.Millisecond}
+	want.Mooncake.BootstrapPort = 8998
+	return want
+}
+
+func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
+	_, got := simulated(t, "--models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5 "+
+		"--vllm 0.32 --render --message-params --output-token-ids --max-model-len 6000", 1)
+	want := simDefaults()
+	want.Version = vllmsim.VLLM032
+	want.Model, want.Models, want.Adapters = "a", []string{"a", "b"}, []string{"c", "d"}
+	want.DPRanks, want.MaxNumSeqs, want.Slowness, want.TimeScale = 2, 3, 4, 5
+	want.Render, want.MessageParams, want.OutputTokenIDs, want.MaxModelLen = true, true, true, 6000
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("it runs %+v\nwant %+v", got, want)
+	}
+}
+
+func TestSim_RunsOtherConnectors(t *testing.T) {
+	folder := t.TempDir()
+	for _, tc := range []struct {
+		args  string
+		lines int
+		says  string
+		want  func(*vllmsim.Config)
+	}{
+		{
+			"--role decode --connector lmcache --lmcache-tp 2 --lmcache-chunk-size 64", 2, "its LMCache receives at init ports ",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.LMCache.TP, c.LMCache.ChunkSize = "decode", "lmcache", 2, 64
+			},
+		},
+		{
+			"--role prefill --connector lmcache --lmcache-mode sync --lmcache-mla --lmcache-max-batched-tokens 9 --lmcache-proxy-host localhost --lmcache-notify-delay 1s", 1, "simulated prefill",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.LMCache.Mode, c.LMCache.MLA = "prefill", "lmcache", "sync", true
+				c.LMCache.MaxBatchedTokens, c.LMCache.ProxyHost, c.LMCache.NotifyDelay = 9, "localhost", time.Second
+			},
+		},
+		{
+			"--connector lmcache-storage --storage-chunk-size 32 --storage-folder " + folder, 1, "simulated both",
+			func(c *vllmsim.Config) {
+				c.Connector, c.Storage.Folder, c.Storage.ChunkSize = "lmcache-storage", folder, 32
+			},
+		},
+		{
+			"--role prefill --connector mooncake --mooncake-bootstrap-port 0 --mooncake-abort-timeout 12s", 2, "its bootstrap server listens at port ",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.Mooncake = "prefill", "mooncake", vllmsim.MooncakeConfig{AbortTimeout: 12 * time.Second}
+			},
+		},
+		{
+			"--role decode --connector moriio --moriio-read --register 127.0.0.1:9", 1, "simulated decode",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.MoRIIO.Read, c.Registration.Proxy = "decode", "moriio", true, "127.0.0.1:9"
+			},
+		},
+		{
+			"--role prefill --connector p2pnccl", 1, "simulated prefill",
+			func(c *vllmsim.Config) { c.Role, c.Connector = "prefill", "p2pnccl" },
+		},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			said, got := simulated(t, tc.args, tc.lines)
+			want := simDefaults()
+			tc.want(&want)
+			if !reflect.DeepEqual(got, want) || !strings.Contains(said, tc.says) {
+				t.Errorf("it says %q, want %q, and runs %+v\nwant %+v", said, tc.says, got, want)
+			}
+		})
+	}
+	if code, _, stderr := runCommand(t, "sim", "--vllm", "0.31"); code != command.ExitRuntime || !strings.Contains(stderr, "must be 0.32 or 0.33") {
+		t.Errorf("an unknown release: exit code %d, %q", code, stderr)
+	}
+	if code, _, stderr := runCommand(t, "sim", "--connector", "none"); code != command.ExitRuntime || !strings.Contains(stderr, "connector") {
+		t.Errorf("an unknown connector: exit code %d, %q", code, stderr)
+	}
+}

@@ -1,0 +1,296 @@
+// Package config reads the settings of the program: flags, environment and configuration file.
+//
+// The program never starts with a wrong configuration. One message names all faults of all sources, each with its key, its value, the
+// value's source and the accepted values (load.go, validate.go). Every setting has one row in one table: its key in the file, its flag, its
+// environment variable and its help text (settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
+//
+// Unknown keys, unknown flags, unknown variables, and two ways of saying the same thing at once are refused. The flags of vLLM's example
+// disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, example.go).
+package config
+
+import (
+	"time"
+
+	"carryover/cmd/carryover/config/redisurl"
+	"carryover/server"
+)
+
+// Config is everything that an operator can set. The table in settings.go names each field in the file, on the command
+// line and in the environment; Load fills and checks it.
+type Config struct {
+	Listen       ListenConfig
+	Admin        AdminConfig
+	Prefill      []InstanceConfig
+	Decode       []InstanceConfig
+	Connector    ConnectorConfig
+	Mooncake     MooncakeConfig
+	LMCache      LMCacheConfig
+	KVEvents     KVEventsConfig
+	Routing      RoutingConfig
+	Discovery    DiscoveryConfig
+	Conversation ConversationConfig
+	Proof        ProofConfig
+	Release      ReleaseConfig
+	HandBack     HandBackConfig
+	Store        StoreConfig
+	Redis        RedisConfig
+	KV           KVConfig
+	Limits       LimitsConfig
+	Timeouts     TimeoutsConfig
+	Upstream     UpstreamConfig
+	Auth         AuthConfig
+	Log          LogConfig
+}
+
+// ListenConfig is the address that clients connect to.
+type ListenConfig struct {
+	Host string
+	Port int // 0 lets the system choose
+}
+
+// AdminConfig is the listener for operators.
+type AdminConfig struct {
+	Listen    string // host:port, or AdminOff
+	TokenFile string
+	Token     Secret // content of TokenFile; empty demands none
+}
+
+// AdminDefault is reachable only from this machine. Its port is not 9090, because Prometheus uses that one.
+const AdminDefault = "127.0.0.1:9480"
+
+// AdminOff is the value of AdminConfig.Listen for no listener.
+const AdminOff = "off"
+
+// InstanceConfig is one vLLM instance. Load fills every field, except KVTTL of a prefill instance and the fields that only some
+// connectors need. Instances of all sources inherit those in package app.
+type InstanceConfig struct {
+	URL    string        // scheme://host[:port], no slash at the end
+	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
+	KVHost string        // KVHostAuto, kvHostPin or a host; kv.host unless given
+	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
+	Weight int           // its share of the load, relative to others of its role
+	Ranks  int           // data-parallel ranks behind the address that the proxy picks one by one; 0 lets the engine pick
+
+	BootstrapPort int    // of a prefill instance with Mooncake; mooncake.bootstrap_port unless given
+	Notifications int    // of a prefill instance with LMCache, per prompt; lmcache.notifications unless given
+	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
+}
+
+// RoutingConfig says how turns are routed.
+type RoutingConfig struct {
+	Prefill         string // the policy that picks an instance, per role
+	Decode          string
+	DisaggThreshold int
+	PrefillFailure  string
+	PrefillerAllow  []string // if not empty, requests name their prefill instance, and it must be one of these
+}
+
+// DiscoveryConfig says where the proxy finds instances in addition to those of the configuration.
+type DiscoveryConfig struct {
+	Registration       bool // instances can be added at the admin listener
+	File               string
+	PrefillDNS         []string
+	DecodeDNS          []string
+	DNSInterval        time.Duration
+	K8sLabelSelector   string
+	K8sNamespace       string // empty: the pod's own
+	K8sResource        string
+	K8sPort            string // number or name
+	K8sModelLabel      string
+	PrefillModelLabels []string
+	DecodeModelLabels  []string
+	ZMQListen          string   // host:port where engines register over ZMQ; empty for none
+	ZMQAllow           []string // addresses that those engines may have; empty for all
+}
+
+// ConversationConfig says how a request names its conversation and what keeps conversations apart.
+type ConversationConfig struct {
+	Sources      []string // first that is present and valid wins
+	TenantHeader string   // empty: the tenant comes from the credential
+	TenantSalt   bool
+	SecretFile   string
+	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
+}
+
+// ProofConfig says what must be proved about a ticket before a request may use it.
+type ProofConfig struct {
+	Mode              string
+	Models            map[string]string // mode by served model name, before Mode
+	ReuseMinTokens    int
+	ReuseMinShare     float64 // of a ticket's tokens, 0 to 1
+	ReuseTrialTimeout time.Duration
+	ReuseHybrid       bool   // use tickets of several block groups too
+	Render            string // address of a server that renders prompts for the fleet; empty: the prefill instances do
+}
+
+// ReleaseConfig says what happens to tickets that no turn will use.
+type ReleaseConfig struct {
+	Mode       string // on or off
+	Backlog    int
+	BranchKeep time.Duration
+	// PinnedShare is the share of a decode instance's KV cache that tickets may hold, 0 to 1; 0 sets no bound.
+	PinnedShare float64
+}
+
+// HandBackConfig says when the KV of tickets goes back to prefill.
+type HandBackConfig struct {
+	Mode   string        // idle, now or off
+	After  time.Duration // how long a ticket waits for a turn before its hand-back, with idle
+	Memory ByteSize      // for the token ids of answers that may be handed back
+}
+
+// StoreConfig bounds the ticket store.
+type StoreConfig struct {
+	TTL          time.Duration
+	DecoderKVTTL time.Duration
+	MaxTickets   int
+	MaxBytes     ByteSize
+}
+
+// RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL, tickets live in this process.
+type RedisConfig struct {
+	URL                  redisurl.URL
+	PasswordFile         string
+	SentinelUsername     string
+	SentinelPasswordFile string
+	CAFile               string // empty: the system's
+	CertFile             string
+	KeyFile              string
+	Prefix               string
+	SealKeyFile          string // empty: values are authenticated, not encrypted
+	MaxValueBytes        ByteSize
+	Fencing              string // on or off
+	Insecure             bool
+	Required             bool
+}
+
+// FencingOff is the value of RedisConfig.Fencing that turns the fence off.
+const FencingOff = "off"
+
+// KVConfig is the handling of kv_transfer_params.
+type KVConfig struct {
+	Host         string // KVHostAuto, kvHostPin or a host
+	ClientParams string
+	ExposeParams bool
+	DecodeStream string // stream or buffered
+}
+
+// DecodeBuffered is the value of KVConfig.DecodeStream that makes streams out of whole answers.
+const DecodeBuffered = "buffered"
+
+// The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
+const (
+	KVHostAuto = "auto"
+	kvHostPin  = "pin"
+)
+
+// LimitsConfig bounds what clients can make the proxy keep in memory.
+type LimitsConfig struct {
+	MaxBodyBytes     ByteSize
+	MaxInflightBytes ByteSize
+	MaxStreams       int // 0: derived from the open-file limit
+	MaxHeaderBytes   ByteSize
+	MaxPerInstance   int // attempts at once, 0 for no limit
+	MaxPerTenant     int // turns at once, 0 for no limit
+	MaxQueue         int // turns that wait for a place
+	QueueTimeout     time.Duration
+	AddressShare     float64  // share of the clients' connections that one address may have, 0 to 1
+	TrustedProxies   []string // addresses and networks to which that share does not apply
+}
+
+// TimeoutsConfig bounds every wait of a turn. All are positive.
+type TimeoutsConfig struct {
+	Dial           time.Duration
+	Prefill        time.Duration
+	HandoverBudget time.Duration
+	FirstByte      time.Duration
+	Idle           time.Duration
+	Store          time.Duration
+	Tokenize       time.Duration
+	ShutdownGrace  time.Duration
+	ClientWrite    time.Duration
+	ClientHeader   time.Duration
+	ClientBody     time.Duration
+}
+
+// UpstreamConfig says how the proxy talks to engines.
+type UpstreamConfig struct {
+	Client string // own or ClientStd
+}
+
+// ClientStd is the value of UpstreamConfig.Client that sends the legs with net/http.
+const ClientStd = "std"
+
+// AuthConfig says how the proxy authenticates to the engines.
+type AuthConfig struct {
+	ForwardAuthorization bool
+	UpstreamKey          Secret // bearer token for the engines; empty sends none
+}
+
+// LogConfig is the shape of the log on standard error.
+type LogConfig struct {
+	Format  string // LogAuto or another
+	Level   string // debug, info, warn or error, as slog.Level reads it
+	Clients string // a server.ClientsMode
+}
+
+// Default returns what holds where nothing is set.
+func Default() Config {
+	return Config{
+		Listen:    ListenConfig{Host: "0.0.0.0", Port: 8000},
+		Admin:     AdminConfig{Listen: AdminDefault},
+		Prefill:   []InstanceConfig{{URL: "http://localhost:8100"}},
+		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
+		Connector: ConnectorConfig{Name: ConnectorNIXL, OrchestratedForm: OrchestratedParams},
+		Mooncake:  MooncakeConfig{BootstrapPort: 8998},
+		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", Unready: unreadyFail, ChunkTokens: 256, Chat: LMCacheCompletions},
+		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(server.PrefillRetryOther)},
+		Discovery: DiscoveryConfig{
+			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
+			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
+		},
+		Conversation: ConversationConfig{Sources: UsualSources()},
+		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
+		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
+		HandBack:     HandBackConfig{Mode: string(server.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},
+		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
+		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
+		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream"},
+		Limits: LimitsConfig{
+			MaxBodyBytes:     32 * mebibyte,
+			MaxInflightBytes: gibibyte,
+			MaxHeaderBytes:   32 * kibibyte,
+			MaxQueue:         1024,
+			QueueTimeout:     10 * time.Second,
+			AddressShare:     0.5,
+			TrustedProxies:   []string{"127.0.0.0/8", "::1"},
+		},
+		Timeouts: TimeoutsConfig{
+			Dial:           2 * time.Second,
+			Prefill:        120 * time.Second,
+			HandoverBudget: 20 * time.Second,
+			FirstByte:      300 * time.Second,
+			Idle:           300 * time.Second,
+			Store:          5 * time.Millisecond,
+			Tokenize:       2 * time.Second,
+			ShutdownGrace:  30 * time.Second,
+			ClientWrite:    30 * time.Second,
+			ClientHeader:   10 * time.Second,
+			ClientBody:     60 * time.Second,
+		},
+		Upstream: UpstreamConfig{Client: "own"},
+		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(server.ClientsClear)},
+	}
+}
+
+// ConversationSources returns all places where a request can name its conversation.
+func ConversationSources() []string { return append(UsualSources(), "prompt_cache_key") }
+
+// UsualSources returns the places that the proxy looks at by default, the most explicit first. It leaves out prompt_cache_key, which
+// stands for a prefix that requests share: applications send one value for all of their users.
+func UsualSources() []string {
+	return []string{
+		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
+		"client_headers", "metadata",
+	}
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"carryover/cmd/carryover/config/hostport"
+)
+
+// ExampleRole names the flags that vLLM's example disagg_proxy_multiturn.py has for the instances of one role. Each
+// flag also has a plural spelling with the same meaning.
+type ExampleRole struct {
+	Key          string // key of the setting that the flags fill
+	Hosts, Ports string // flags
+	DefaultPort  string
+}
+
+// ExampleRoles returns the flags of both roles.
+func ExampleRoles() []ExampleRole {
+	return []ExampleRole{
+		{Key: RolePrefill, Hosts: "prefiller-host", Ports: "prefiller-port", DefaultPort: "8100"},
+		{Key: RoleDecode, Hosts: "decoder-host", Ports: "decoder-port", DefaultPort: "8200"},
+	}
+}
+
+// addExampleFlags gives both spellings of a flag one value, so that the later one replaces the earlier, as with one
+// dest in argparse.
+func addExampleFlags(cmd *cobra.Command, flags *Flags, r ExampleRole) {
+	hosts := &flagText{kind: "hosts", nargs: true}
+	ports := &flagText{kind: "ports", nargs: true}
+	flags.lists[r.Hosts], flags.lists[r.Ports] = hosts, ports
+	for _, plural := range []string{"", "s"} {
+		cmd.Flags().Var(hosts, r.Hosts+plural, fmt.Sprintf("hosts of %s instances, separated by spaces; also --%ss (default localhost)", r.Key, r.Hosts))
+		cmd.Flags().Var(ports, r.Ports+plural, fmt.Sprintf("their ports; also --%ss (default %s)", r.Ports, r.DefaultPort))
+	}
+}
+
+// applyExample turns the host and port lists into instances. A missing list has its default of one value.
+func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
+	hosts, ports := flags.lists[r.Hosts], flags.lists[r.Ports]
+	if !hosts.given && !ports.given {
+		return
+	}
+	origin := "--" + r.Hosts
+	if !hosts.given {
+		origin = "--" + r.Ports
+	}
+	hostList, portList := []string{"localhost"}, []string{r.DefaultPort}
+	if hosts.given {
+		hostList = strings.Fields(hosts.text)
+	}
+	if ports.given {
+		portList = strings.Fields(ports.text)
+	}
+	var faults []error
+	refuse := func(flag, value, want string) {
+		faults = append(faults, Fault{Key: r.Key, Value: Quoted(value), Origin: "--" + flag, Want: want})
+	}
+	if urls := flags.settings[r.Key]; urls.given {
+		refuse(r.Key, urls.text, fmt.Sprintf("either URLs or --%s and --%s, not both", r.Hosts, r.Ports))
+	} else if len(hostList) != len(portList) {
+		refuse(r.Hosts, strings.Join(hostList, " "), fmt.Sprintf("as many hosts as ports, got %d hosts and %d ports", len(hostList), len(portList)))
+	}
+	for _, host := range hostList {
+		if !hostport.IsHost(Unbracket(host)) {
+			refuse(r.Hosts, host, "a host name or an IP address")
+		}
+	}
+	for _, port := range portList {
+		if !hostport.IsPort(port) {
+			refuse(r.Ports, port, "a port from 1 to 65535")
+		}
+	}
+	if len(faults) > 0 {
+		l.faults = append(l.faults, faults...)
+		return
+	}
+	instances := make([]InstanceConfig, len(hostList))
+	for i, host := range hostList {
+		// JoinHostPort puts brackets around an IPv6 address; the example does not.
+		instances[i].URL = "http://" + net.JoinHostPort(Unbracket(host), portList[i])
+	}
+	*l.cfg.Instances(r.Key) = instances
+	l.own(r.Key, origin)
+}
+
+// Unbracket returns a host without the brackets of an IPv6 address.
+func Unbracket(host string) string { return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") }

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"carryover/server"
+)
+
+// leastHandBackMemory holds 262,144 ids, enough for a conversation of the longest context of usual models.
+const leastHandBackMemory = mebibyte
+
+// completeHandBack halves the lifetime of tickets for the wait if the usual wait is not shorter than that lifetime.
+func (l *Loader) completeHandBack() {
+	if ttl := l.cfg.Store.TTL; !l.given("hand_back.after") && ttl > 0 && l.cfg.HandBack.After >= ttl {
+		l.cfg.HandBack.After = ttl / 2
+	}
+}
+
+// validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
+func (l *Loader) validateHandBack() {
+	h := &l.cfg.HandBack
+	if ttl := l.cfg.Store.TTL; h.Mode == string(server.HandBackIdle) && ttl > 0 && h.After >= ttl {
+		l.fault("hand_back.after", FormatDuration(h.After), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
+	}
+	if h.Memory > 0 && h.Memory < leastHandBackMemory {
+		l.fault("hand_back.memory", h.Memory.String(), "at least "+leastHandBackMemory.String())
+	}
+}
+
+// HandBackOff is the reason why a configuration hands nothing back. The zero value means that tickets are handed back.
+type HandBackOff struct {
+	Why    string
+	Change string // the change that would enable hand-backs, "" if no change does
+}
+
+// HandBackOff returns what the configuration alone decides. In addition, tickets of a model whose own proof is history are never handed back.
+func (c *Config) HandBackOff() HandBackOff {
+	switch {
+	case !c.Connector.ReusesKV():
+		return HandBackOff{Why: "connector " + c.Connector.Name + " leaves no tickets"}
+	case !c.Connector.HandsBack():
+		return HandBackOff{Why: "with connector " + c.Connector.Name + " it was never measured"}
+	case c.HandBack.Mode == string(server.HandBackOff):
+		return HandBackOff{Why: "--hand-back off", Change: "--hand-back idle"}
+	case !ProvesTokens(c.Proof):
+		return HandBackOff{Why: "--proof history knows no token ids, which prefill would have to be sent", Change: "engines of vLLM 0.28 or newer, and --proof auto"}
+	}
+	return HandBackOff{}
+}
+
+// HandBackWhen returns a phrase that says when tickets are handed back.
+func (c *Config) HandBackWhen() string {
+	if c.HandBack.Mode == string(server.HandBackNow) {
+		return "at the end of each turn"
+	}
+	return "when no turn has used it for " + FormatDuration(c.HandBack.After)
+}
+
+// ProvesTokens reports whether the token proof is used for any model. Engines that
+// only ever see the history proof are not probed for what they need not have.
+func ProvesTokens(p ProofConfig) bool {
+	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
+	return slices.Contains(modes, string(server.ProofAuto))
+}

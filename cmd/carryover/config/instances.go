@@ -1,0 +1,157 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
+)
+
+// The roles of instances, which are also the keys of their lists.
+const (
+	RolePrefill = "prefill"
+	RoleDecode  = "decode"
+)
+
+// Instances returns the list of a role.
+func (c *Config) Instances(role string) *[]InstanceConfig {
+	if role == RolePrefill {
+		return &c.Prefill
+	}
+	return &c.Decode
+}
+
+// Bounds of the values of an instance.
+const (
+	maxWeight = 1000
+	maxRanks  = 64
+)
+
+// instanceKey is the prefix of the keys of one instance.
+func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
+
+// complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
+func (l *Loader) complete() {
+	for _, role := range []string{RolePrefill, RoleDecode} {
+		l.completeRole(role)
+		list := *l.cfg.Instances(role)
+		for i := range list {
+			inst, key := &list[i], instanceKey(role, i)
+			if u, ok := parseInstanceURL(inst.URL); ok {
+				inst.URL = u.String()
+				if inst.Name == "" {
+					inst.Name = u.Host
+				}
+			}
+			if !l.given(key + "weight") {
+				inst.Weight = 1
+			}
+			if !l.given(key + "kv_host") {
+				inst.KVHost = l.cfg.KV.Host
+			}
+			if role == RoleDecode && !l.given(key+"kv_ttl") {
+				inst.KVTTL = l.cfg.Store.DecoderKVTTL
+			}
+		}
+	}
+	c := &l.cfg
+	l.completeHandBack()
+	l.completeSecret("conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
+	l.completeSecret("admin.token", &c.Admin.Token, c.Admin.TokenFile)
+}
+
+// completeSecret reads a secret from its file. A secret from another source besides the file is a fault.
+func (l *Loader) completeSecret(key string, secret *Secret, path string) {
+	if path == "" {
+		return
+	}
+	if l.given(key) {
+		l.fault(key+"_file", path, "no secret file beside "+key+" from "+l.origins[key])
+		return
+	}
+	text, want := readSecret(path)
+	if want != "" {
+		l.fault(key+"_file", path, want)
+		return
+	}
+	*secret = text
+	l.origins[key] = path
+}
+
+// validateRole checks the instances of one role. Both roles may name the same instance: vLLM's kv_both serves either.
+func (l *Loader) validateRole(role string) {
+	list := *l.cfg.Instances(role)
+	if len(list) == 0 && !l.cfg.Finds(role) {
+		l.fault(role, "", "at least one instance")
+	}
+	addresses, names := map[string]int{}, map[string]int{}
+	for i, inst := range list {
+		key := instanceKey(role, i)
+		u, ok := parseInstanceURL(inst.URL)
+		if !ok {
+			l.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
+			l.validateInstance(key, &inst)
+			continue
+		}
+		if first, taken := addresses[address(u)]; taken {
+			l.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
+		} else {
+			addresses[address(u)] = i
+			if first, taken := names[inst.Name]; taken {
+				l.fault(key+"name", inst.Name, fmt.Sprintf("a name of its own, %s[%d] has the same", role, first))
+			}
+		}
+		names[inst.Name] = i
+		if !isName(inst.Name) {
+			l.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
+		}
+		l.validateInstance(key, &inst)
+	}
+}
+
+// validateInstance checks the settings of an instance besides its address and its name.
+func (l *Loader) validateInstance(key string, inst *InstanceConfig) {
+	if inst.Weight < 1 || inst.Weight > maxWeight {
+		l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
+	}
+	if inst.Ranks < 0 || inst.Ranks > maxRanks {
+		l.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
+	}
+	if l.given(key + "kv_host") {
+		l.validateKVHost(key+"kv_host", inst.KVHost)
+	}
+	if l.given(key + "kv_ttl") {
+		l.validateKVTTL(key+"kv_ttl", inst.KVTTL)
+	}
+}
+
+func (l *Loader) validateKVHost(key, host string) {
+	if host != KVHostAuto && host != kvHostPin && !hostport.IsHost(host) {
+		l.fault(key, host, "auto, pin, a host name or an IP address")
+	}
+}
+
+// parseInstanceURL reads the address of an instance.
+func parseInstanceURL(raw string) (*url.URL, bool) {
+	u, err := upstream.ParseBaseURL(raw)
+	return u, err == nil
+}
+
+// address returns the key by which instances are compared: http://a and http://a:80 are the same.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Hostname() + " " + port
+}
+
+// Letters and Digits are those of ASCII.
+const (
+	Letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	Digits  = "0123456789"
+)
+
+func isName(text string) bool { return upstream.IsName(text) }

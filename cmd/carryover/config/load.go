@@ -1,0 +1,122 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"carryover/cmd/carryover/command"
+)
+
+// Fault is one thing that is wrong with the configuration.
+type Fault struct {
+	Key    string // section.key, whatever the source
+	Value  string // as written, quoted; empty if the key itself is wrong
+	Origin string // flag, variable, file and line, or "default"
+	Want   string // the values that would be accepted
+}
+
+func (f Fault) Error() string {
+	value := f.Value
+	if value != "" {
+		value += " "
+	}
+	return fmt.Sprintf("%s: %s(%s): want %s", f.Key, value, f.Origin, f.Want)
+}
+
+// Loader merges defaults, file, environment and flags, in this order, and remembers where each value came from. A bad value
+// is a fault even if a later source replaces it.
+type Loader struct {
+	cfg     Config
+	rows    []Setting // pointers into cfg
+	origins map[string]string
+	faults  []error
+}
+
+// Load returns the effective configuration, or a UsageError that joins all faults.
+func Load(env map[string]string, flags *Flags) (Config, error) {
+	return NewLoader().Load(env, flags)
+}
+
+// Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
+func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
+	l.merge(env, flags)
+	l.complete()
+	l.validate()
+	if len(l.faults) > 0 {
+		return Config{}, &command.UsageError{Err: errors.Join(l.faults...)}
+	}
+	return l.cfg, nil
+}
+
+// NewLoader returns a loader of the defaults.
+func NewLoader() *Loader {
+	l := &Loader{cfg: Default(), origins: map[string]string{}}
+	l.rows = Settings(&l.cfg)
+	return l
+}
+
+func (l *Loader) merge(env map[string]string, flags *Flags) {
+	path, origin := env[configVariable], configVariable
+	if flags.file.given {
+		path, origin = flags.file.text, "--"+FileFlag
+	}
+	if path != "" {
+		l.applyFile(path, origin)
+	}
+	l.applyEnv(env)
+	l.applyFlags(flags)
+}
+
+// set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
+// so these faults never contain a secret.
+func (l *Loader) set(s Setting, text, origin string) {
+	if want, ok := parseValue(s, text); !ok {
+		l.faults = append(l.faults, Fault{Key: s.Key, Value: Quoted(text), Origin: origin, Want: want})
+		return
+	}
+	l.own(s.Key, origin)
+}
+
+// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
+func (l *Loader) own(key, origin string) {
+	maps.DeleteFunc(l.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
+	l.origins[key] = origin
+}
+
+// given reports whether any source set the value, even to its default.
+func (l *Loader) given(key string) bool {
+	_, ok := l.origins[key]
+	return ok
+}
+
+// fault records that an effective value cannot be used. value is quoted as it stands.
+func (l *Loader) fault(key, value, want string) {
+	l.faults = append(l.faults, Fault{Key: key, Value: Quoted(value), Origin: l.origin(key), Want: want})
+}
+
+// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
+// variables set as a whole.
+func (l *Loader) origin(key string) string {
+	list, _, _ := strings.Cut(key, "[")
+	for _, k := range []string{key, list} {
+		if origin, ok := l.origins[k]; ok {
+			return origin
+		}
+	}
+	return "default"
+}
+
+// Quoted hides the user part of a URL, because it may contain a password.
+func Quoted(text string) string {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		scheme, _, ok := strings.Cut(text[:i], "://")
+		hidden := redacted + text[i:]
+		if ok {
+			hidden = scheme + "://" + hidden
+		}
+		text = hidden
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"carryover/cmd/carryover/config/redisurl"
+)
+
+// Marshal writes the configuration as a file that can be loaded again, each value under a comment with its help text, flag
+// and variable. Secrets are redacted, which makes them too short to load.
+func Marshal(cfg Config) ([]byte, error) {
+	if cfg.Conversation.SecretFile != "" {
+		cfg.Conversation.Secret = ""
+	}
+	if cfg.Admin.TokenFile != "" {
+		cfg.Admin.Token = ""
+	}
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range Settings(&cfg) {
+		if secret, ok := s.To.(*Secret); ok && *secret == "" {
+			continue
+		}
+		key := text(s.Name())
+		key.HeadComment = comment(s)
+		into := root
+		if s.Section() != s.Key {
+			into = member(root, s.Section())
+		}
+		into.Content = append(into.Content, key, valueNode(s))
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(root); err != nil {
+		return nil, fmt.Errorf("print configuration: %w", err)
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, fmt.Errorf("print configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// member finds or appends the section of a mapping.
+func member(root *yaml.Node, section string) *yaml.Node {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == section {
+			return root.Content[i+1]
+		}
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	root.Content = append(root.Content, text(section), n)
+	return n
+}
+
+func comment(s Setting) string {
+	var names []string
+	if s.Flag != "" {
+		names = append(names, "--"+s.Flag)
+	}
+	if v := s.Variable(); v != "" {
+		names = append(names, v)
+	}
+	if len(names) == 0 {
+		names = []string{"file only"}
+	}
+	return fmt.Sprintf("%s (%s)", s.Usage(), strings.Join(names, ", "))
+}
+
+func valueNode(s Setting) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	switch v := s.To.(type) {
+	case *[]InstanceConfig:
+		for i := range *v {
+			n.Content = append(n.Content, instanceNode(s.Key, i, &(*v)[i]))
+		}
+	case *[]string:
+		for _, item := range *v {
+			n.Content = append(n.Content, text(item))
+		}
+	case *map[string]string:
+		n.Kind = yaml.MappingNode
+		for _, model := range slices.Sorted(maps.Keys(*v)) {
+			n.Content = append(n.Content, text(model), text((*v)[model]))
+		}
+	case *string, *Secret, *redisurl.URL:
+		return text(FormatValue(v))
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: FormatValue(v)}
+	}
+	return n
+}
+
+func instanceNode(role string, i int, c *InstanceConfig) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range InstanceSettings(role, i, c) {
+		n.Content = append(n.Content, text(s.Name()), valueNode(s))
+	}
+	return n
+}
+
+// text returns a scalar that the encoder quotes if it would otherwise read as another type.
+func text(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+}

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"carryover/convcache/redisstore"
+)
+
+// minSealKeyBytes is the length of a random 128-bit key; redisstore demands it.
+const minSealKeyBytes = 16
+
+// maxRedisPrefix bounds the prefix, which is sent with every command.
+const maxRedisPrefix = 64
+
+// maxRedisValue is the largest redis.max_value_bytes; redisstore demands it.
+const maxRedisValue = mebibyte
+
+// redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
+type redisFaults func(key, value, want string)
+
+// validateRedis checks the section and the settings that must be equal on all replicas.
+func (l *Loader) validateRedis() {
+	c := &l.cfg.Redis
+	if c.URL == "" {
+		l.refuseWithoutRedis()
+		return
+	}
+	_ = c.Connection(l.fault)
+	if l.cfg.Conversation.SecretFile == "" && !l.given("conversation.secret") {
+		l.fault("conversation.secret", "", "a secret, because redis.url is set and replicas must share it: conversation.secret_file or CARRYOVER_SECRET")
+	}
+}
+
+// refuseWithoutRedis reports Redis settings without a URL: an operator who demands Redis would otherwise run without it.
+func (l *Loader) refuseWithoutRedis() {
+	defaults := Default()
+	usual := redisSettings(&defaults)
+	for i, s := range redisSettings(&l.cfg) {
+		if value := FormatValue(s.To); value != FormatValue(usual[i].To) {
+			l.fault(s.Key, value, "redis.url beside it")
+		}
+	}
+}
+
+// Connection returns how to reach Redis: all members of redisstore.Config that this section sets. It reads the files that
+// the section names.
+func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
+	servers, wants := c.URL.Parse()
+	for _, want := range wants {
+		refuse("redis.url", redacted, want)
+	}
+	conn := redisstore.Config{
+		Topology: servers.Topology, Addresses: servers.Addresses, Master: servers.Master, DB: servers.Db,
+		Username: servers.Username, Password: servers.Password, SentinelUsername: c.SentinelUsername,
+		Prefix: c.Prefix, MaxValue: int(c.MaxValueBytes), Unfenced: c.Fencing == FencingOff,
+	}
+	if len(wants) > 0 {
+		return conn // what follows depends on the URL
+	}
+	c.readPasswords(&conn, refuse)
+	conn.TLS = c.readTLS(servers.TLS, refuse)
+	if c.SealKeyFile != "" {
+		conn.SealKey = []byte(readKey("redis.seal_key_file", c.SealKeyFile, minSealKeyBytes, refuse))
+	}
+	if conn.Unfenced && servers.Topology != redisstore.Single {
+		refuse("redis.fencing", FencingOff, "on with "+servers.Topology.String()+": a failover would let a ticket be used twice")
+	}
+	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, Letters+Digits+".:_-") != "" {
+		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
+	}
+	if c.MaxValueBytes > maxRedisValue {
+		refuse("redis.max_value_bytes", c.MaxValueBytes.String(), "at most "+maxRedisValue.String())
+	}
+	if !c.Insecure && Exposed(conn) {
+		refuse("redis.url", c.URL.String(), "TLS (rediss…) and a password (redis.password_file), or redis.insecure, unless it is a single server on loopback or a unix socket")
+	}
+	return conn
+}
+
+// Exposed reports whether others on the network could read or write tickets.
+func Exposed(conn redisstore.Config) bool {
+	return (conn.TLS == nil || conn.Password == "") && !onThisMachine(conn)
+}
+
+// onThisMachine reports whether all servers are on this machine. For a Sentinel or a Cluster it returns false, because they name their
+// servers only later.
+func onThisMachine(conn redisstore.Config) bool {
+	address := conn.Addresses[0]
+	if conn.Topology != redisstore.Single {
+		return false
+	}
+	if strings.HasPrefix(address, "/") {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(address)
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && addr.Unmap().IsLoopback())
+}
+
+func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults) {
+	if c.PasswordFile != "" {
+		if conn.Password != "" {
+			refuse("redis.password_file", c.PasswordFile, "no password file beside a password in redis.url")
+		} else {
+			conn.Password = string(readKey("redis.password_file", c.PasswordFile, 1, refuse))
+		}
+	} else if conn.Username != "" && conn.Password == "" {
+		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
+	}
+	if conn.Topology != redisstore.Sentinel {
+		for _, s := range []struct{ name, value string }{{"username", c.SentinelUsername}, {"password_file", c.SentinelPasswordFile}} {
+			if s.value != "" {
+				refuse("redis.sentinel_"+s.name, s.value, "redis+sentinel:// or rediss+sentinel:// in redis.url")
+			}
+		}
+		return
+	}
+	if c.SentinelPasswordFile != "" {
+		conn.SentinelPassword = string(readKey("redis.sentinel_password_file", c.SentinelPasswordFile, 1, refuse))
+	} else if c.SentinelUsername != "" {
+		refuse("redis.sentinel_username", c.SentinelUsername, "redis.sentinel_password_file beside it")
+	}
+}
+
+// readTLS returns nil if the URL asks for no TLS.
+func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
+	if !wanted {
+		for _, f := range []struct{ name, value string }{{"ca", c.CAFile}, {"cert", c.CertFile}, {"key", c.KeyFile}} {
+			if f.value != "" {
+				refuse("redis."+f.name+"_file", f.value, "TLS in redis.url: rediss://, rediss+sentinel:// or rediss+cluster://")
+			}
+		}
+		return nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		config.RootCAs = x509.NewCertPool()
+		if err != nil {
+			refuse("redis.ca_file", c.CAFile, "a readable file: "+err.Error())
+		} else if !config.RootCAs.AppendCertsFromPEM(pem) {
+			refuse("redis.ca_file", c.CAFile, "certificates in PEM")
+		}
+	}
+	if c.CertFile == "" && c.KeyFile == "" {
+		return config
+	}
+	if c.CertFile == "" || c.KeyFile == "" {
+		refuse("redis.cert_file", c.CertFile, "redis.cert_file and redis.key_file, or neither")
+		return config
+	}
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		refuse("redis.cert_file", c.CertFile, "a certificate in PEM, and its key in redis.key_file: "+err.Error())
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config
+}
+
+// readKey reads the secret in a file, without the line end.
+func readKey(key, path string, least int, refuse redisFaults) Secret {
+	secret, want := readSecret(path)
+	if want != "" {
+		refuse(key, path, want)
+	} else if len(secret) < least {
+		refuse(key, path, fmt.Sprintf("a file of %d or more bytes, not %d", least, len(secret)))
+	}
+	return secret
+}
+
+// StoreName says where tickets are: in memory, or behind a URL, which shows neither user nor password.
+func StoreName(cfg RedisConfig) string {
+	if cfg.URL == "" {
+		return "memory"
+	}
+	return cfg.URL.String()
+}

@@ -1,0 +1,185 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+
+	"carryover/cmd/carryover/config/redisurl"
+	"carryover/convcache/redisstore"
+)
+
+func TestRedisURL_Parse(t *testing.T) {
+	for raw, want := range map[string]redisurl.Servers{
+		"redis://localhost":          {Addresses: []string{"localhost:6379"}},
+		"REDIS://10.0.0.1:7000/":     {Addresses: []string{"10.0.0.1:7000"}},
+		"redis://[::1]/3":            {Addresses: []string{"[::1]:6379"}, Db: 3},
+		"redis://[fd00::1]:7000/15":  {Addresses: []string{"[fd00::1]:7000"}, Db: 15},
+		"redis://:p%40ss@r":          {Addresses: []string{"r:6379"}, Password: "p@ss"},
+		"redis://p@ss@r":             {Addresses: []string{"r:6379"}, Username: "p@ss"},
+		"rediss://u:a:b%2F%25+c@r/0": {Addresses: []string{"r:6379"}, Username: "u", Password: "a:b/%+c", TLS: true},
+		"unix:///run/redis.sock":     {Addresses: []string{"/run/redis.sock"}, Socket: true},
+		"unix://u:p@/run/r.s?db=1":   {Addresses: []string{"/run/r.s"}, Socket: true, Username: "u", Password: "p", Db: 1},
+		"redis+sentinel://s1/m": {
+			Addresses: []string{"s1:26379"}, Topology: redisstore.Sentinel, Master: "m",
+		},
+		"rediss+sentinel://u:p@s1:1,[::1],s3/m%20y/2": {
+			Addresses: []string{"s1:1", "[::1]:26379", "s3:26379"}, Topology: redisstore.Sentinel, TLS: true,
+			Username: "u", Password: "p", Master: "m y", Db: 2,
+		},
+		"redis+cluster://c1,c2:6380": {Addresses: []string{"c1:6379", "c2:6380"}, Topology: redisstore.Cluster},
+		"rediss+cluster://:p@c1/":    {Addresses: []string{"c1:6379"}, Topology: redisstore.Cluster, TLS: true, Password: "p"},
+	} {
+		if got, wants := redisurl.URL(raw).Parse(); len(wants) > 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s\n got %+v, refused with %q\nwant %+v", raw, got, wants, want)
+		}
+	}
+}
+
+// Every URL holds hunter2 where a hasty writer puts a password, and no answer repeats it.
+func TestRedisURL_Refused(t *testing.T) {
+	for raw, want := range map[string]string{
+		"hunter2":                          "redis://, rediss://",
+		"hunter2@redis.example":            "redis://, rediss://",
+		"http://u:hunter2@r":               "redis://, rediss://",
+		"redis+sentinels://u:hunter2@r":    "redis://, rediss://",
+		"unix+cluster://u:hunter2@r":       "redis://, rediss://",
+		"redis://u:hunter2 @r":             "redis://, rediss://",
+		"redis://u:hunter2ü@r":             "redis://, rediss://",
+		"redis://":                         "redis://, rediss://",
+		"redis://u:hunter2@":               "a host in every place",
+		"redis://:hunter2":                 "a host in every place",
+		"redis://hunter2:0":                "a host in every place",
+		"redis://hunter2:":                 "a host in every place",
+		"redis://hunter2:65536":            "a host in every place",
+		"redis://::1:6379":                 "a host in every place",
+		"redis://[::1":                     "a host in every place",
+		"redis://[::1]6379":                "a host in every place",
+		"redis://[127.0.0.1]":              "a host in every place",
+		"redis://[redis]":                  "a host in every place",
+		"redis+cluster://c1,,hunter2":      "a host in every place",
+		"redis+cluster://c1,":              "a host in every place",
+		"redis://r1,hunter2":               "one host",
+		"redis://r/hunter2":                "the number of a database",
+		"redis://r/-1":                     "the number of a database",
+		"redis://r/0/1":                    "the number of a database",
+		"redis+sentinel://s1/m/hunter2":    "the number of a database",
+		"redis+sentinel://u:hunter2@s1":    "the name under which",
+		"redis+sentinel://u:hunter2@s1//1": "the name under which",
+		"redis+cluster://u:hunter2@c1/0":   "no database",
+		"redis://r?password=hunter2":       "no query",
+		"redis://r?":                       "no query",
+		"redis+cluster://c1?addr=c2":       "no query",
+		"redis://u:hun/ter2@r":             "a user and a password in which",
+		"redis://u:hun?ter2@r":             "a user and a password in which",
+		"redis://u:hun#ter2@r":             "a user and a password in which",
+		"redis://u:hunter2%@r":             "a user and a password in which",
+		"unix://hunter2/run/r.sock":        "a path behind unix://",
+		"unix://u:hunter2@":                "a path behind unix://",
+		"unix:///":                         "a path behind unix://",
+		"unix:///r.sock?password=hunter2":  "no query but db",
+		"unix:///r.sock?db=hunter2":        "no query but db",
+		"unix:///r.sock?db=1&db=2":         "no query but db",
+	} {
+		_, wants := redisurl.URL(raw).Parse()
+		answer := strings.Join(wants, "; ")
+		if !strings.HasPrefix(answer, want) || strings.Contains(answer, "hunter2") {
+			t.Errorf("%s is refused with %q, want %q", raw, answer, want)
+		}
+		_, err := loadSources(t, []string{"--secret-file", "secret-file.txt", "--redis-url", raw})
+		if err == nil || strings.Contains(err.Error(), "hun") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is refused with %v, want %q without the URL", raw, err, want)
+		}
+	}
+}
+
+func TestRedisURL_StaysHidden(t *testing.T) {
+	for _, raw := range []redisurl.URL{"redis://carry:hunter2@r:1/0", "redis://:a@hunter2@r:1/0", "unix://hunter2@/r.sock", "hunter2@r"} {
+		cfg := Config{Redis: RedisConfig{URL: raw}}
+		var out bytes.Buffer
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			fmt.Fprintf(&out, verb, cfg)
+			fmt.Fprintf(&out, verb, cfg.Redis.URL)
+		}
+		if err := json.NewEncoder(&out).Encode(cfg); err != nil {
+			t.Fatal(err)
+		}
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "url", raw)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "url", raw)
+		printed, err := Marshal(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(printed)
+		if strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "carry:") || !strings.Contains(out.String(), redacted+"@") {
+			t.Errorf("%s: the output shows user or password, want %s@", raw, redacted)
+		}
+	}
+}
+
+func TestRedis_ExposedIsRefused(t *testing.T) {
+	const secret, password = "--secret-file secret-file.txt ", "--redis-password-file redis-password.txt "
+	for _, tc := range []struct {
+		args    string
+		refused bool
+	}{
+		{"--redis-url redis://localhost", false},
+		{"--redis-url redis://127.9.9.9", false},
+		{"--redis-url redis://[::1]", false},
+		{"--redis-url redis://[::ffff:127.0.0.1]", false},
+		{"--redis-url unix:///run/redis.sock", false},
+		{"--redis-url rediss://:p@redis.example", false},
+		{password + "--redis-url rediss://redis.example", false},
+		{password + "--redis-url rediss+sentinel://redis.example/m", false},
+		{password + "--redis-url rediss+cluster://redis.example", false},
+		{"--redis-insecure --redis-url redis://redis.example", false},
+		{"--redis-url redis://redis.example", true},
+		{"--redis-url redis://10.0.0.1", true},
+		{"--redis-url redis://0.0.0.0", true},
+		{"--redis-url redis://localhost.example", true},
+		{"--redis-url rediss://redis.example", true},
+		{password + "--redis-url redis://redis.example", true},
+		{"--redis-url redis+sentinel://127.0.0.1/m", true}, // the master can be anywhere
+		{"--redis-url redis+cluster://127.0.0.1", true},
+	} {
+		_, err := loadSources(t, strings.Fields(secret+tc.args))
+		if refused := err != nil; refused != tc.refused {
+			t.Errorf("%s: got %v, want refused %t", tc.args, err, tc.refused)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "or redis.insecure") || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: %v does not say what to do", tc.args, err)
+		}
+	}
+}
+
+// TestRedis_FilesReachTheStore covers what is not in the settings themselves.
+func TestRedis_FilesReachTheStore(t *testing.T) {
+	cfg, err := loadSources(t, []string{"--config", "accepted-full.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(key, value, want string) { t.Errorf("%s: %s: want %s", key, value, want) }
+	got := cfg.Redis.Connection(refuse)
+	if got.TLS == nil || got.TLS.RootCAs == nil || len(got.TLS.Certificates) != 1 || got.TLS.MinVersion != 0x303 || got.TLS.InsecureSkipVerify {
+		t.Errorf("TLS %+v, want at least TLS 1.2 with the CA and the certificate", got.TLS)
+	}
+	got.TLS = nil
+	want := redisstore.Config{
+		Topology: redisstore.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
+		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv", SealKey: []byte("correct-horse-battery-staple"),
+		MaxValue: 64 << 10,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("connection\n got %+v\nwant %+v", got, want)
+	}
+	if cfg, err = loadSources(t, []string{"--config", "accepted-redis.yaml"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := cfg.Redis.Connection(refuse); !got.Unfenced || got.DB != 1 || got.TLS != nil {
+		t.Errorf("connection %+v, want one without fence and TLS, to database 1", got)
+	}
+}

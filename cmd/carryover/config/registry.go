@@ -1,0 +1,183 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
+	"carryover/upstream/connector/lmcache"
+)
+
+// registryReader reads the setting lmcache.decoder_registry, which has the form that production-stack's router gave it
+// (--decoder-registry): by the URL of a decode instance an object with the members of disagg_spec but req_id, a list with a port
+// per tensor-parallel rank of prefill for each kind of port.
+//
+//	{"http://10.0.0.3:8200": {"receiver_host": "10.0.0.3", "receiver_init_port": [7300], "receiver_alloc_port": [7400]}}
+//
+// It is strict, because LMCache is not: a member that is missing is a KeyError in prefill's scheduler, and a port without a listener
+// keeps prefill from answering this request and all later ones (LMCache 0.5.6, measured). A port that is no list, as in
+// LMCache's own older examples, is a list of one.
+type registryReader struct {
+	receivers map[string]lmcache.Receiver
+	faults    []Fault // without their origin
+}
+
+const registryKey = "lmcache.decoder_registry"
+
+// The members of an entry.
+const (
+	MemberHost  = "receiver_host"
+	MemberInit  = "receiver_init_port"
+	MemberAlloc = "receiver_alloc_port"
+	memberQuery = "receiver_query_port"
+)
+
+func (r *registryReader) errors() (all []error) {
+	for _, f := range r.faults {
+		all = append(all, f)
+	}
+	return all
+}
+
+// refuse records a fault. It shortens long values.
+func (r *registryReader) refuse(key, value, want string) {
+	if len(value) > 80 {
+		value = value[:80] + "…"
+	}
+	if value != "" {
+		value = Quoted(value)
+	}
+	r.faults = append(r.faults, Fault{Key: key, Value: value, Want: want})
+}
+
+func (r *registryReader) read(text string) {
+	entries, err := jsonMembers([]byte(text))
+	if err != nil || len(entries) == 0 {
+		r.refuse(registryKey, text, "a JSON object of receivers by the URL of their decode instance")
+		return
+	}
+	r.receivers = map[string]lmcache.Receiver{}
+	for _, entry := range entries {
+		key := registryKey + "[" + entry.name + "]"
+		u, err := upstream.ParseBaseURL(entry.name)
+		if err != nil {
+			r.refuse(registryKey, entry.name, "keys http://host[:port] or https://host[:port], without path, query and user")
+		} else if at := (upstream.Instance{BaseURL: u.String()}).Authority(); r.known(at) {
+			r.refuse(registryKey, entry.name, "each decode instance once")
+		} else {
+			r.receivers[at] = r.receiver(key, entry.value)
+		}
+	}
+}
+
+func (r *registryReader) known(authority string) bool {
+	_, ok := r.receivers[authority]
+	return ok
+}
+
+// receiver reads one entry; unreadable members stay zero.
+func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver) {
+	members, err := jsonMembers(value)
+	if err != nil {
+		r.refuse(key, string(value), "an object with "+strings.Join([]string{MemberHost, MemberInit, MemberAlloc}, ", "))
+		return to
+	}
+	seen := map[string]bool{}
+	for _, m := range members {
+		at := key + "." + m.name
+		if seen[m.name] {
+			r.refuse(at, "", "each member once")
+			continue
+		}
+		seen[m.name] = true
+		switch m.name {
+		case MemberHost:
+			if json.Unmarshal(m.value, &to.Host) != nil || !hostport.IsHost(to.Host) {
+				r.refuse(at, string(m.value), "a host name or an IP address")
+			}
+		case MemberInit:
+			to.InitPorts = r.ports(at, m.value)
+		case MemberAlloc:
+			to.AllocPorts = r.ports(at, m.value)
+		case memberQuery:
+			to.QueryPorts = r.ports(at, m.value)
+		default:
+			r.refuse(at, "", "a known member: "+strings.Join([]string{MemberHost, MemberInit, MemberAlloc, memberQuery}, ", "))
+		}
+	}
+	for _, name := range []string{MemberHost, MemberInit, MemberAlloc} {
+		if !seen[name] {
+			r.refuse(key+"."+name, "", "a value")
+		}
+	}
+	r.sameLength(key+"."+MemberAlloc, MemberInit, to.InitPorts, to.AllocPorts)
+	r.sameLength(key+"."+memberQuery, MemberInit, to.InitPorts, to.QueryPorts)
+	return to
+}
+
+// sameLength compares the lengths of two lists if both were readable.
+func (r *registryReader) sameLength(key, other string, as, list []int) {
+	if len(as) > 0 && len(list) > 0 && len(as) != len(list) {
+		r.refuse(key, fmt.Sprint(list), fmt.Sprintf("as many ports as %s, %d", other, len(as)))
+	}
+}
+
+// ports reads a port or a list of ports, nil if it is neither.
+func (r *registryReader) ports(key string, value []byte) []int {
+	items := []json.RawMessage{value}
+	if bytes.HasPrefix(bytes.TrimSpace(value), []byte("[")) {
+		items = nil
+		_ = json.Unmarshal(value, &items) // has been read
+	}
+	ports := make([]int, 0, len(items))
+	for _, item := range items {
+		if text := string(bytes.TrimSpace(item)); hostport.IsPort(text) {
+			n, _ := strconv.Atoi(text)
+			ports = append(ports, n)
+		}
+	}
+	if len(items) == 0 || len(ports) < len(items) {
+		r.refuse(key, string(value), "a port, or a list with a port per tensor-parallel rank of prefill")
+		return nil
+	}
+	return ports
+}
+
+// jsonMember is a member of a JSON object.
+type jsonMember struct {
+	name  string
+	value json.RawMessage
+}
+
+// jsonMembers reads one JSON object with all its members. A map would hide members that occur twice, and a struct would accept names
+// in another case.
+func jsonMembers(data []byte) (members []jsonMember, err error) {
+	d := json.NewDecoder(bytes.NewReader(data))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return nil, errors.New("not a JSON object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		m := jsonMember{name: name.(string)} // within an object, tokens before values are names
+		if err := d.Decode(&m.value); err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one JSON value")
+	}
+	return members, nil
+}

@@ -1,0 +1,71 @@
+package config
+
+import (
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+)
+
+// Secret is text that fmt, slog, encoding/json and yaml show as "<redacted>". A conversion to string gives the text.
+type Secret string
+
+const redacted = "<redacted>"
+
+// String hides the text.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// GoString hides the text from %#v.
+func (s Secret) GoString() string { return `"` + s.String() + `"` }
+
+// MarshalText hides the text from encoders, slog's JSON handler among them.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// readSecret reads a file without the line end at its end, so that replicas agree however they got the secret. If the file can't be used,
+// want says what would be accepted. It refuses a file that others can write, because they could choose the secret.
+func readSecret(path string) (_ Secret, want string) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", "a readable file: " + err.Error()
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err == nil && info.Mode().Perm()&writableByOthers != 0 {
+		return "", "a file that only its owner can write, not one of mode " + info.Mode().String()
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return "", "a readable file: " + err.Error()
+	}
+	return trimSecret(string(text)), ""
+}
+
+const (
+	writableByOthers    fs.FileMode = 0o022
+	readableByEverybody fs.FileMode = 0o004
+)
+
+// WarnOfReadable names the secrets that every user of the machine can read. They are not refused, because Docker and Kubernetes
+// mount them so; a group that can read one was chosen.
+func WarnOfReadable(cfg Config, logger *slog.Logger) {
+	for _, file := range []struct{ key, path string }{
+		{"conversation.secret_file", cfg.Conversation.SecretFile},
+		{"admin.token_file", cfg.Admin.TokenFile},
+		{"redis.password_file", cfg.Redis.PasswordFile},
+		{"redis.sentinel_password_file", cfg.Redis.SentinelPasswordFile},
+		{"redis.seal_key_file", cfg.Redis.SealKeyFile},
+	} {
+		info, err := os.Stat(file.path) // no path, no file
+		if err == nil && info.Mode().Perm()&readableByEverybody != 0 {
+			logger.Warn("every user of this machine can read a secret", "setting", file.key, "file", file.path, "mode", info.Mode().String())
+		}
+	}
+}
+
+func trimSecret(text string) Secret { return Secret(strings.TrimRight(text, "\r\n")) }

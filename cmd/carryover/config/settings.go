@@ -1,0 +1,223 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"carryover/server"
+)
+
+// Setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
+// lists the flag and the file key; the environment variable follows from the flag.
+type Setting struct {
+	Key   string   // section.key of the file
+	Flag  string   // without dashes; empty for secrets, which a process list would show, and for values that a flag cannot express
+	env   string   // only if there is no flag to derive it from
+	To    any      // pointer to the field of Config
+	OneOf []string // closed set for a text, for each item of a list, for each value of a map; nil if open
+	min   int      // bounds of a whole number; max 0 means none
+	max   int
+	Live  bool // a reload can change it
+	Help  string
+}
+
+// Variable returns the environment variable of the setting, empty if it has none.
+func (s Setting) Variable() string {
+	if s.Flag == "" {
+		return s.env
+	}
+	return "CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
+}
+
+// Section is the section of the file that holds the setting.
+func (s Setting) Section() string {
+	section, _, _ := strings.Cut(s.Key, ".")
+	return section
+}
+
+// Name returns the last part of the key.
+func (s Setting) Name() string { return s.Key[strings.LastIndexByte(s.Key, '.')+1:] }
+
+// Usage returns the help text, with the allowed values if they are a closed set.
+func (s Setting) Usage() string {
+	if s.OneOf == nil {
+		return s.Help
+	}
+	return s.Help + ": " + strings.Join(s.OneOf, ", ")
+}
+
+// bounds returns a phrase for the accepted whole numbers.
+func (s Setting) bounds() string {
+	if s.max > 0 {
+		return fmt.Sprintf("a whole number from %d to %d", s.min, s.max)
+	}
+	return fmt.Sprintf("a whole number, at least %d", s.min)
+}
+
+// Settings returns the table, in the order in which it is shown, with pointers into c.
+func Settings(c *Config) []Setting {
+	return slices.Concat(EngineSettings(c), connectorSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
+}
+
+// EngineSettings are the rows of listeners, engines and how they are reached.
+func EngineSettings(c *Config) []Setting {
+	return []Setting{
+		{Key: "listen.host", Flag: "host", To: &c.Listen.Host, Help: "address to listen on"},
+		{Key: "listen.port", Flag: "port", To: &c.Listen.Port, max: 65535, Help: "port to listen on, 0 for a free one"},
+		{Key: "admin.listen", Flag: "admin-listen", To: &c.Admin.Listen, Help: "address of the listener for operators, off for none; one that is not loopback needs a token"},
+		{Key: "admin.token_file", Flag: "admin-token-file", To: &c.Admin.TokenFile, Help: "file with the bearer token that the admin listener demands"},
+		{Key: "admin.token", env: "CARRYOVER_ADMIN_TOKEN", To: &c.Admin.Token, Help: "the token itself, at least 16 bytes"},
+		{Key: "prefill", Flag: "prefill", To: &c.Prefill, Live: true, Help: "prefill instance; repeat for more"},
+		{Key: "decode", Flag: "decode", To: &c.Decode, Live: true, Help: "decode instance; repeat for more"},
+		{Key: "kv.host", Flag: "kv-host", To: &c.KV.Host, Help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
+		{Key: "kv.client_params", Flag: "client-kv-params", To: &c.KV.ClientParams, OneOf: []string{"reject", "strip"}, Help: "what becomes of kv_transfer_params in a client's request"},
+		{Key: "kv.expose_params", Flag: "expose-kv-params", To: &c.KV.ExposeParams, Help: "leave kv_transfer_params in what clients see"},
+		{Key: "kv.decode_stream", Flag: "decode-stream", To: &c.KV.DecodeStream, OneOf: []string{"stream", DecodeBuffered}, Help: "buffered: make streams of whole answers, for engines that omit kv_transfer_params from streams"},
+	}
+}
+
+// Policies returns the policies that pick an instance, the default first.
+func Policies() []string {
+	return []string{"auto", "affinity", "prefix", "least_loaded", "power_of_two", "round_robin"}
+}
+
+func routingSettings(c *Config) []Setting {
+	r := &c.Routing
+	failures := []string{string(server.PrefillRetryOther), string(server.PrefillDecodeOnly), string(server.PrefillError)}
+	return []Setting{
+		{Key: "routing.prefill", Flag: "routing-prefill", To: &r.Prefill, Live: true, OneOf: Policies(), Help: "how the prefill instance is picked"},
+		{Key: "routing.decode", Flag: "routing-decode", To: &r.Decode, Live: true, OneOf: Policies(), Help: "how the decode instance is picked"},
+		{Key: "routing.disagg_threshold", Flag: "disagg-threshold", To: &r.DisaggThreshold, Live: true, Help: "turns with fewer uncached prompt tokens go to decode alone, 0 for none"},
+		{Key: "routing.prefill_failure", Flag: "prefill-failure", To: &r.PrefillFailure, Live: true, OneOf: failures, Help: "what becomes of a turn whose prefill failed"},
+		{Key: "routing.prefiller_allow", Flag: "prefiller-allow", To: &r.PrefillerAllow, Help: "prefill instances that x-prefiller-host-port may name, as host:port, CIDR:port or *.domain:from-to; in place of llm-d's sidecar"},
+	}
+}
+
+func discoverySettings(c *Config) []Setting {
+	d := &c.Discovery
+	return []Setting{
+		{Key: "discovery.registration", Flag: "discovery-registration", To: &d.Registration, Help: "let instances be added at the admin listener"},
+		{Key: "discovery.file", Flag: "discovery-file", To: &d.File, Help: "file with lists of prefill and decode instances, JSON or YAML, which is watched"},
+		{Key: "discovery.prefill_dns", Flag: "prefill-dns", To: &d.PrefillDNS, Help: "names of prefill instances: http://name:port, an instance per address; srv://_service._tcp.name"},
+		{Key: "discovery.decode_dns", Flag: "decode-dns", To: &d.DecodeDNS, Help: "names of decode instances, likewise"},
+		{Key: "discovery.dns_interval", Flag: "dns-interval", To: &d.DNSInterval, Help: "between two look-ups of a name"},
+		{Key: "discovery.k8s_label_selector", Flag: "k8s-label-selector", To: &d.K8sLabelSelector, Help: "which objects of Kubernetes are instances, such as app in (prefill,decode)"},
+		{Key: "discovery.k8s_namespace", Flag: "k8s-namespace", To: &d.K8sNamespace, Help: "where they are (default: the namespace of the pod)"},
+		{Key: "discovery.k8s_resource", Flag: "k8s-resource", To: &d.K8sResource, OneOf: []string{k8sPods, "endpointslices"}, Help: "what they are"},
+		{Key: "discovery.k8s_port", Flag: "k8s-port", To: &d.K8sPort, Help: "number or name of their port"},
+		{Key: "discovery.k8s_model_label", Flag: "k8s-model-label", To: &d.K8sModelLabel, Help: "label that tells their role"},
+		{Key: "discovery.prefill_model_labels", Flag: "prefill-model-labels", To: &d.PrefillModelLabels, Help: "its values for prefill instances"},
+		{Key: "discovery.decode_model_labels", Flag: "decode-model-labels", To: &d.DecodeModelLabels, Help: "its values for decode instances"},
+		{Key: "discovery.zmq_listen", Flag: "zmq-discovery-listen", To: &d.ZMQListen, Help: "host:port where engines with MoRI-IO or P2P-NCCL register over ZMQ"},
+		{Key: "discovery.zmq_allow", Flag: "zmq-discovery-allow", To: &d.ZMQAllow, Help: "engines that may register over ZMQ, by their HTTP address, as host:port, CIDR:port or *.domain:from-to; their KV address must be at a host of these (default: all)"},
+	}
+}
+
+func reuseSettings(c *Config) []Setting {
+	modes := []string{"auto", "history"}
+	backs := []string{string(server.HandBackIdle), string(server.HandBackNow), string(server.HandBackOff)}
+	return []Setting{
+		{Key: "conversation.sources", Flag: "conversation-sources", To: &c.Conversation.Sources, OneOf: ConversationSources(), Help: "where a request names its conversation, first match wins"},
+		{Key: "conversation.tenant_header", Flag: "tenant-header", To: &c.Conversation.TenantHeader, Help: "request header that names the tenant, which a gateway must replace, not append (default: the credential does)"},
+		{Key: "conversation.tenant_salt", Flag: "tenant-salt", To: &c.Conversation.TenantSalt, Help: "also isolate tenants in the engines by a cache_salt"},
+		{Key: "conversation.secret_file", Flag: "secret-file", To: &c.Conversation.SecretFile, Help: "file with the secret that replicas share (default: a random one per start)"},
+		{Key: "conversation.secret", env: "CARRYOVER_SECRET", To: &c.Conversation.Secret, Help: "the secret itself, at least 16 bytes"},
+		{Key: "proof.mode", Flag: "proof", To: &c.Proof.Mode, OneOf: modes, Help: "what proves that a ticket may be used: auto, its tokens; history, equal messages, which is weaker"},
+		{Key: "proof.models", To: &c.Proof.Models, OneOf: modes, Help: "proof.mode by served model name"},
+		{Key: "proof.reuse_min_tokens", Flag: "reuse-min-tokens", To: &c.Proof.ReuseMinTokens, min: 1, Help: "fewest tokens worth a hand-over from decode to prefill"},
+		{Key: "proof.reuse_min_share", Flag: "reuse-min-share", To: &c.Proof.ReuseMinShare, Help: "smallest share of a ticket worth using it up, 0 to 1"},
+		{Key: "proof.reuse_hybrid", Flag: "reuse-hybrid", To: &c.Proof.ReuseHybrid, Help: "use tickets of several block groups (hybrid models) too, whole: where a load of one group fails, vLLM 0.32 answers wrongly"},
+		{Key: "proof.reuse_trial_timeout", Flag: "reuse-trial-timeout", To: &c.Proof.ReuseTrialTimeout, Help: "longest wait for prefill's first answer to a ticket, at most 25s"},
+		{Key: "proof.render", Flag: "render", To: &c.Proof.Render, Help: "address of a server that renders the prompts of /v1/messages and /v1/responses, such as vllm launch render (default: the prefill instances, with --enable-scale-out)"},
+		{Key: "release.mode", Flag: "release", To: &c.Release.Mode, OneOf: []string{"on", "off"}, Help: "free the blocks of tickets that nobody will use"},
+		{Key: "release.backlog", Flag: "release-backlog", To: &c.Release.Backlog, min: 0, Help: "more unused tickets of one decode instance are released at once"},
+		{Key: "release.branch_keep", Flag: "branch-keep", To: &c.Release.BranchKeep, Help: "how long a branch lives after the conversation has left it"},
+		{Key: "release.pinned_share", Flag: "pinned-share", To: &c.Release.PinnedShare, Help: "share of a decode instance's KV cache that tickets may pin before the oldest are released, 0 for no bound"},
+		{Key: "hand_back.mode", Flag: "hand-back", To: &c.HandBack.Mode, OneOf: backs, Help: "when prefill reads what decode holds of a turn into its prefix cache, which frees decode (idle: once no turn has used it for a while; now: after each turn)"},
+		{Key: "hand_back.after", Flag: "hand-back-after", To: &c.HandBack.After, Help: "how long decode's KV waits for a turn before it is handed back (idle); half of the TTL where that is no longer than the default"},
+		{Key: "hand_back.memory", Flag: "hand-back-memory", To: &c.HandBack.Memory, Help: "memory for the token ids of what may be handed back, 4 bytes each, at least 1MiB; what finds no room is not handed back"},
+		{Key: "store.ttl", Flag: "ttl", To: &c.Store.TTL, Help: "longest time that a ticket can be used"},
+		{Key: "store.decoder_kv_ttl", Flag: "decoder-kv-ttl", To: &c.Store.DecoderKVTTL, Help: "decoder_kv_blocks_ttl of the decode instances, above 30s"},
+		{Key: "store.max_tickets", Flag: "store-max-tickets", To: &c.Store.MaxTickets, min: 1, Help: "most tickets held in memory"},
+		{Key: "store.max_bytes", Flag: "store-max-bytes", To: &c.Store.MaxBytes, Help: "most memory for tickets"},
+	}
+}
+
+func redisSettings(c *Config) []Setting {
+	r := &c.Redis
+	return []Setting{
+		{Key: "redis.url", Flag: "redis-url", To: &r.URL, Help: "Redis through which replicas share tickets: redis, rediss (TLS), unix, redis+sentinel, redis+cluster"},
+		{Key: "redis.password_file", Flag: "redis-password-file", To: &r.PasswordFile, Help: "file with the password of Redis, instead of one in the URL"},
+		{Key: "redis.sentinel_username", Flag: "redis-sentinel-username", To: &r.SentinelUsername, Help: "user name at the Sentinels"},
+		{Key: "redis.sentinel_password_file", Flag: "redis-sentinel-password-file", To: &r.SentinelPasswordFile, Help: "file with the password of the Sentinels"},
+		{Key: "redis.ca_file", Flag: "redis-ca-file", To: &r.CAFile, Help: "file with the certificates that Redis is checked against (default: the system's)"},
+		{Key: "redis.cert_file", Flag: "redis-cert-file", To: &r.CertFile, Help: "file with the client certificate for Redis"},
+		{Key: "redis.key_file", Flag: "redis-key-file", To: &r.KeyFile, Help: "file with its key"},
+		{Key: "redis.prefix", Flag: "redis-prefix", To: &r.Prefix, Help: "beginning of every key in Redis"},
+		{Key: "redis.seal_key_file", Flag: "redis-seal-key-file", To: &r.SealKeyFile, Help: "file with the key that encrypts tickets in Redis (default: they are authenticated only)"},
+		{Key: "redis.max_value_bytes", Flag: "redis-max-value-bytes", To: &r.MaxValueBytes, Help: "largest ticket that is shared, at most 1MiB; larger ones stay in the replica that made them"},
+		{Key: "redis.fencing", Flag: "redis-fencing", To: &r.Fencing, OneOf: []string{"on", FencingOff}, Help: "refuse tickets of another master; off only for a single Redis without replicas that never restarts from a file"},
+		{Key: "redis.insecure", Flag: "redis-insecure", To: &r.Insecure, Help: "accept a Redis on the network without TLS or without a password"},
+		{Key: "redis.required", Flag: "redis-required", To: &r.Required, Help: "fail /readyz unless Redis is up"},
+	}
+}
+
+func boundSettings(c *Config) []Setting {
+	l, t := &c.Limits, &c.Timeouts
+	return []Setting{
+		{Key: "limits.max_body_bytes", Flag: "max-body-bytes", To: &l.MaxBodyBytes, Help: "largest request body"},
+		{Key: "limits.max_inflight_bytes", Flag: "max-inflight-bytes", To: &l.MaxInflightBytes, Help: "most memory for request bodies in flight, a quarter of it for one client"},
+		{Key: "limits.max_streams", Flag: "max-streams", To: &l.MaxStreams, Help: "most turns at once, 0 to derive it from the open-file limit"},
+		{Key: "limits.max_header_bytes", Flag: "max-header-bytes", To: &l.MaxHeaderBytes, Help: "largest request header"},
+		{Key: "limits.max_per_instance", Flag: "max-per-instance", To: &l.MaxPerInstance, Live: true, Help: "most turns that an instance gets at once, 0 for no limit"},
+		{Key: "limits.max_per_tenant", Flag: "max-per-tenant", To: &l.MaxPerTenant, Live: true, Help: "most turns of one tenant at once, 0 for no limit"},
+		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among tenants"},
+		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
+		{Key: "limits.address_share", Flag: "address-share", To: &l.AddressShare, Help: "share of the clients' connections that one address may have, 1 for all"},
+		{Key: "limits.trusted_proxies", Flag: "trusted-proxies", To: &l.TrustedProxies, Help: "addresses and networks of proxies in front, which may have all connections"},
+		{Key: "timeouts.dial", Flag: "dial-timeout", To: &t.Dial, Help: "connecting to an instance, below the hand-over budget"},
+		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg"},
+		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
+		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's answer"},
+		{Key: "timeouts.idle", Flag: "idle-timeout", To: &t.Idle, Help: "between two reads of a stream"},
+		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store"},
+		{Key: "timeouts.tokenize", Flag: "tokenize-timeout", To: &t.Tokenize, Help: "tokenising one prompt, and reading an instance's metrics"},
+		{Key: "timeouts.shutdown_grace", Flag: "shutdown-grace", To: &t.ShutdownGrace, Help: "for turns in flight after SIGTERM"},
+		{Key: "timeouts.client_write", Flag: "client-write-timeout", To: &t.ClientWrite, Help: "one write to a client"},
+		{Key: "timeouts.client_header", Flag: "client-header-timeout", To: &t.ClientHeader, Help: "reading a request's header"},
+		{Key: "timeouts.client_body", Flag: "client-body-timeout", To: &t.ClientBody, Help: "reading a request's body"},
+	}
+}
+
+func clientSettings(c *Config) []Setting {
+	return []Setting{
+		{Key: "auth.forward_authorization", Flag: "forward-authorization", To: &c.Auth.ForwardAuthorization, Help: "send the client's credential on to the engines"},
+		{Key: "upstream.client", Flag: "upstream-client", To: &c.Upstream.Client, OneOf: []string{"own", ClientStd}, Help: "HTTP client for the engines; std is that of Go's library"},
+		{Key: "auth.upstream_key", env: "OPENAI_API_KEY", To: &c.Auth.UpstreamKey, Help: "bearer token for the engines"},
+		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogAuto, LogText, LogJSON, LogConsole}, Help: "log format; auto is console on a terminal, else text"},
+		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(server.ClientsClear), string(server.ClientsHash), string(server.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
+		{Key: "log.level", Flag: "log-level", To: &c.Log.Level, Live: true, OneOf: []string{"debug", "info", "warn", "error"}, Help: "least severe record that is logged"},
+	}
+}
+
+// InstanceSettings describes instance number i of a role. Only the file can set its fields one by one.
+func InstanceSettings(role string, i int, c *InstanceConfig) []Setting {
+	at := instanceKey(role, i)
+	rows := []Setting{
+		{Key: at + "url", To: &c.URL},
+		{Key: at + "name", To: &c.Name},
+		{Key: at + "kv_host", To: &c.KVHost},
+		{Key: at + "weight", To: &c.Weight, min: 1, max: maxWeight},
+		{Key: at + "ranks", To: &c.Ranks, max: maxRanks},
+		{Key: at + "kv_events", To: &c.KVEvents},
+	}
+	if role == RoleDecode {
+		rows = append(rows, Setting{Key: at + "kv_ttl", To: &c.KVTTL})
+	} else {
+		rows = append(rows,
+			Setting{Key: at + "bootstrap_port", To: &c.BootstrapPort, max: 65535},
+			Setting{Key: at + "notifications", To: &c.Notifications, min: 0, max: 1024})
+	}
+	return rows
+}

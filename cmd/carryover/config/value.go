@@ -1,0 +1,137 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"carryover/cmd/carryover/config/redisurl"
+)
+
+const wantShare = "a number from 0 to 1"
+
+// parseValue stores text in the field of the setting. If it returns false, the field is unchanged and want says what would be
+// accepted. Flags, environment variables and scalars of the file all use it.
+func parseValue(s Setting, text string) (want string, ok bool) {
+	switch v := s.To.(type) {
+	case *string:
+		*v = text
+	case *Secret:
+		*v = trimSecret(text)
+	case *redisurl.URL:
+		*v = redisurl.URL(text)
+	case *bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return "true or false", false
+		}
+		*v = b
+	case *int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return s.bounds(), false
+		}
+		*v = n
+	case *float64:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1) {
+			return wantShare, false
+		}
+		*v = n
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return "a Go duration such as 450s", false
+		}
+		*v = d
+	case *ByteSize:
+		n, ok := parseByteSize(text)
+		if !ok {
+			return "a whole number of bytes, KiB, MiB or GiB, such as 32MiB", false
+		}
+		*v = n
+	case *[]string:
+		*v = SplitList(text)
+	case *[]InstanceConfig:
+		*v = nil
+		for _, u := range SplitList(text) {
+			*v = append(*v, InstanceConfig{URL: u})
+		}
+	default:
+		return "a mapping in the configuration file", false
+	}
+	return "", true
+}
+
+// FormatValue is the inverse of parseValue, except that it hides secrets.
+func FormatValue(from any) string {
+	switch v := from.(type) {
+	case *string:
+		return *v
+	case *Secret:
+		return v.String()
+	case *redisurl.URL:
+		return v.String()
+	case *bool:
+		return strconv.FormatBool(*v)
+	case *int:
+		return strconv.Itoa(*v)
+	case *float64:
+		return strconv.FormatFloat(*v, 'f', -1, 64)
+	case *time.Duration:
+		return FormatDuration(*v)
+	case *ByteSize:
+		return v.String()
+	case *[]string:
+		return strings.Join(*v, ",")
+	case *[]InstanceConfig:
+		urls := make([]string, len(*v))
+		for i, inst := range *v {
+			urls[i] = inst.URL
+		}
+		return strings.Join(urls, ",")
+	default:
+		return fmt.Sprint(from)
+	}
+}
+
+// valueKind returns the word that stands for the value in help texts.
+func valueKind(to any) string {
+	switch to.(type) {
+	case *bool:
+		return "bool"
+	case *int, *float64:
+		return "number"
+	case *time.Duration:
+		return "duration"
+	case *ByteSize:
+		return "size"
+	case *[]string:
+		return "names"
+	case *[]InstanceConfig, *redisurl.URL:
+		return "URL"
+	default:
+		return "text"
+	}
+}
+
+// FormatDuration writes 450s, as vLLM's documentation and ours do; time.Duration would write 7m30s.
+func FormatDuration(d time.Duration) string {
+	if d%time.Second == 0 {
+		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
+	}
+	return d.String()
+}
+
+// SplitList reads "a, b,c"; a blank text is an empty list. URLs of instances and names of sources contain no comma.
+func SplitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	items := strings.Split(text, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return items
+}

@@ -1,9 +1,0 @@
-package main
-
-// The formats of the log.
-const (
-	logAuto    = "auto" // console on a terminal, else text
-	logText    = "text"
-	logJSON    = "json"
-	logConsole = "console"
-)

@@ -1,0 +1,178 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+)
+
+const demoMessages, demoResponses = "/v1/messages", "/v1/responses"
+
+var demoServesAt = regexp.MustCompile(`Serving on (http://127\.0\.0\.1:\d+) with`)
+
+// readsMuch is what a turn says for which prefill has read 64 tokens or more from decode.
+var readsMuch = regexp.MustCompile(`^hit;tokens=\d+;read=(6[4-9]|[7-9]\d|\d{3,});`)
+
+// invited is what a demo prints. It hands on the address of the proxy as soon as that is there.
+type invited struct {
+	mu   sync.Mutex // guards the rest
+	text bytes.Buffer
+	base chan string // holds one
+}
+
+func (i *invited) Write(text []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if at := demoServesAt.FindSubmatch(text); at != nil {
+		i.base <- string(at[1])
+	}
+	return i.text.Write(text)
+}
+
+func (i *invited) String() string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.text.String()
+}
+
+// servingDemo runs the demo until the test ends, and returns when it serves.
+func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
+	t.Helper()
+	o := Options{host: "127.0.0.1", turns: 2, Prefills: 2, Decodes: 2, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
+	d, err := StartDeployment(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	said = &invited{base: make(chan string, 1)}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.present(ctx, o, said, io.Discard) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the demo ended with %v", err)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	})
+	select {
+	case base = <-said.base:
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("the demo does not serve: %v\n%s", err, said)
+	}
+	return d, base, said
+}
+
+// demoTurn sends a request and returns what the answer says of reuse, and the answer.
+func demoTurn(t *testing.T, url string, header http.Header, body []byte) (reuse, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", resp.StatusCode, err, text)
+	}
+	return resp.Header.Get("X-KV-Reuse"), string(text)
+}
+
+// agentSaid is an answer of more tokens than prefill computes by itself (kv_recompute_threshold).
+const agentSaid = "the second turn of an agent sends the whole history of the first, and prefill has its own part of it in its cache, but not the answer, " +
+	"which only decode has computed; so it reads the blocks of the answer from decode and computes nothing but the question, and it does that for " +
+	"the Messages of one vendor and for the Responses of the other, streamed and whole, as it does for chats"
+
+// agentRequest returns the request of a turn in the shape of an SDK, and what stands at the end of its answer.
+func agentRequest(path string, turn int, stream bool, session string) (header http.Header, body map[string]any, end string) {
+	first, second := "SAY "+agentSaid, "Thank you."
+	header, body = http.Header{}, map[string]any{"model": "sim", "stream": stream}
+	if path == demoMessages {
+		header.Set("X-Api-Key", "any")
+		header.Set("Anthropic-Version", "2023-06-01")
+		messages := []any{map[string]any{"role": "user", "content": first}}
+		if turn == 2 {
+			messages = append(messages,
+				map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "text", "text": agentSaid}}},
+				map[string]any{"role": "user", "content": second})
+		}
+		body["max_tokens"], body["system"], body["messages"] = 300, "You repeat.", messages
+		body["metadata"] = map[string]any{"user_id": "user_5f1b_account__session_" + session}
+		end = map[bool]string{true: "message_stop", false: "end_turn"}[stream]
+		return header, body, end
+	}
+	header.Set("Authorization", "Bearer any")
+	said := func(role, kind, text string) any {
+		return map[string]any{"type": "message", "role": role, "content": []any{map[string]any{"type": kind, "text": text}}}
+	}
+	input := []any{said("user", "input_text", first)}
+	if turn == 2 {
+		input = append(input, said("assistant", "output_text", agentSaid), said("user", "input_text", second))
+	}
+	body["instructions"], body["input"], body["store"], body["prompt_cache_key"] = "You repeat.", input, false, session
+	return header, body, map[bool]string{true: "response.completed", false: `"completed"`}[stream]
+}
+
+// TestDemo_AgentsHitOnTheirSecondTurn: the engines of the demo render prompts, and have the plug-in for streams of the Messages API.
+func TestDemo_AgentsHitOnTheirSecondTurn(t *testing.T) {
+	d, base, said := servingDemo(t)
+	for _, path := range []string{demoMessages, demoResponses} {
+		for _, stream := range []bool{true, false} {
+			session := "0d9c2f6a-0000-4a51-8f43-" + strings.Repeat(map[bool]string{true: "a", false: "b"}[stream], 12)
+			for turn := 1; turn <= 2; turn++ {
+				header, body, end := agentRequest(path, turn, stream, session)
+				if turn == 2 {
+					header.Set("X-Conversation-Final", "true")
+				}
+				encoded, err := json.Marshal(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reuse, answer := demoTurn(t, base+path, header, encoded)
+				if !strings.Contains(answer, end) || turn == 1 && !stream && !strings.Contains(answer, agentSaid) {
+					t.Errorf("%s, stream %v, turn %d: %s", path, stream, turn, answer)
+				}
+				if turn == 2 && !readsMuch.MatchString(reuse) {
+					t.Errorf("%s, stream %v, turn %d: %s", path, stream, turn, reuse)
+				}
+			}
+		}
+	}
+	for i, body := range invitedTurns() {
+		if !strings.Contains(said.String(), body) {
+			t.Errorf("nobody is invited to send %s", body)
+		}
+		header := http.Header{}
+		if i == 1 {
+			header.Set("X-Conversation-Final", "true")
+		}
+		if reuse, _ := demoTurn(t, base+"/v1/chat/completions", header, []byte(body)); i == 1 && !readsMuch.MatchString(reuse) {
+			t.Errorf("the invited turn: %s", reuse)
+		}
+	}
+	for end := time.Now().Add(time.Minute); d.pinned() > 0 && time.Now().Before(end); { // the demo's own conversation is handed back, the others are over
+		<-time.After(20 * time.Millisecond)
+	}
+	if n := d.pinned(); n != 0 {
+		t.Errorf("%d answers are still pinned", n)
+	}
+	if n := d.misread(); n != 0 {
+		t.Errorf("%d wrong reads", n)
+	}
+}

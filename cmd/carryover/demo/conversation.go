@@ -1,0 +1,164 @@
+package demo
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
+)
+
+// conversationDemo holds one conversation through the proxy and prints what each
+// turn did.
+type conversationDemo struct {
+	base    string
+	out     io.Writer
+	records *records
+	engines *Deployment
+	fleet   *fleet.Fleet // the engines as the proxy knows them
+	reuses  bool         // the connector hands KV from decode to prefill
+	saved   savings
+}
+
+// demoSystem is longer than 1 KiB, the shortest beginning of a prompt that the policy auto recognises. So the turns without reuse, whose
+// conversation has no name, go to the prefill instance that has computed their history, too.
+const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
+	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation. " +
+	"You speak of what you know and say so when you do not know. You name things as engineers of inference name them: a block is a fixed number " +
+	"of tokens, a cache keeps the blocks of earlier prompts, and a connector moves blocks from one engine to another. You give numbers with their " +
+	"units, and you say whether they were measured or are guessed. You answer in a few sentences, without lists, without headings and without " +
+	"praise for the question. When somebody asks who may read a block, you recall that blocks are read by their position and that nothing compares " +
+	"what they hold, so that whoever reads them must know what they hold. When somebody asks what a mistake costs, you say that a miss costs time " +
+	"and that a wrong hit costs trust. When a question has nothing to do with a cluster, you lead back to it politely and with one example."
+
+// run holds the conversation and returns how many turns failed to show what they should: they did not go by prefill and decode, or, if the
+// connector reuses KV and they were not the first, prefill read nothing from decode for them.
+func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
+	questions := []string{
+		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
+		"How long is it kept?", "Which instance computes the next prompt?", "What does a miss cost?",
+	}
+	messages := []chatMessage{{"system", demoSystem}}
+	conversation := "demo-" + rand.Text()[:8]
+	if err := d.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := d.warmUp(ctx, messages); err != nil {
+		return 0, err
+	}
+	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
+	show := d.showLoads
+	if d.reuses {
+		show = d.showReuse
+	}
+	d.head()
+	for turn := 1; turn <= turns; turn++ {
+		if turn == turns && turn > 2 { // the turns before use tickets
+			d.pause(ctx)
+		}
+		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
+		answer, good, err := show(ctx, turn, messages, conversation)
+		if err != nil {
+			return missed, err
+		}
+		messages = append(messages, chatMessage{"assistant", answer.text})
+		if !good {
+			missed++
+		}
+	}
+	d.records.end()
+	d.summary(turns - 1)
+	return missed, nil
+}
+
+// ready waits until the proxy has read every instance: some announce themselves only after their start, and a conversation whose home is
+// not there yet begins elsewhere.
+func (d *conversationDemo) ready(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	for !d.knows(upstream.RolePrefill, len(d.engines.Prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.Decode)) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the instances are not ready: %w", ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// knows reports whether the proxy has read that many instances of a role.
+func (d *conversationDemo) knows(role upstream.Role, instances int) bool {
+	engines := d.fleet.Engines(role)
+	return len(engines) == instances && !slices.ContainsFunc(engines, func(e *fleet.Engine) bool { return !e.Last().Known() })
+}
+
+// warmUp sends requests with the shape of a later turn until the proxy trusts its tokenizer for that shape on each prefill instance: it does
+// once it has agreed with the instance's rendering. The requests leave nothing: no other prompt has their cache_salt, and no turn follows
+// a final one. They have no conversation, so that idle instances are picked in turn, unless nothing is handed back: then only turns of a
+// conversation are compared, and their instances are drawn.
+func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
+	if !d.reuses {
+		return nil
+	}
+	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
+	for range 16 * len(d.engines.Prefill) { // a busy machine may be too slow for one comparison, not for all
+		extra := map[string]any{"cache_salt": rand.Text(), "min_tokens": 0, "max_tokens": 4}
+		if d.engines.Settings.HandBackOff().Why != "" {
+			extra["conversation_id"] = "warm-up-" + rand.Text()
+		}
+		asked, err := chatBody(later, extra)
+		if err != nil {
+			return err
+		}
+		if d.trusts(asked) {
+			break
+		}
+		answer, err := d.send(ctx, asked, http.Header{"X-Conversation-Final": {"true"}})
+		if err != nil {
+			return err
+		}
+		d.records.of(ctx, answer.requestID)
+	}
+	return nil
+}
+
+// trusts reports whether the proxy trusts its tokenizer for requests like this one on each prefill instance.
+func (d *conversationDemo) trusts(asked []byte) bool {
+	request, err := body.ParseRequest(body.Chat, asked)
+	if err != nil {
+		return false
+	}
+	shape, _ := request.FeatureSet()
+	return !slices.ContainsFunc(d.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return e.Last().Parity(request.Model(), shape) != facts.Yes
+	})
+}
+
+// pause lets the conversation rest until prefill has its KV and decode is free, if the settings hand KV back.
+func (d *conversationDemo) pause(ctx context.Context) {
+	settings := &d.engines.Settings
+	if settings.HandBackOff().Why != "" {
+		return
+	}
+	d.printf("      (a pause: what no turn uses within %s is handed back to prefill, so that decode is free)\n", settings.HandBack.After)
+	ctx, stop := context.WithTimeout(ctx, settings.HandBack.After+20*time.Second)
+	defer stop()
+	for d.engines.pinned() > 0 {
+		select {
+		case <-ctx.Done():
+			return // the next turn shows what became of it
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (d *conversationDemo) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format, args...)
+}

@@ -1,0 +1,230 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/upstream/vllmsim"
+)
+
+// Options are the flags of the demo command.
+type Options struct {
+	host              string
+	port              int
+	turns             int
+	once              bool
+	Prefills, Decodes int
+	Connector         string
+	adminListen       string
+	adminAsked        bool // for this very address
+}
+
+func NewCommand() *cobra.Command {
+	var o Options
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show a conversation that reuses its KV, with simulated instances",
+		Long: "Start simulated prefill and decode instances and the proxy in one process, hold a conversation that shows what\n" +
+			"each turn reused and saved, and keep serving until interrupted. The proxy has its default settings. With a connector\n" +
+			"that reuses nothing from decode to prefill it shows the way of each turn, and what decode loaded of the prompt.",
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.turns < 2 || o.Prefills < 1 || o.Decodes < 1 {
+				return &command.UsageError{Err: errors.New("demo needs --turns of at least 2 and at least one instance of each role")}
+			}
+			if _, ok := demoSetups()[o.Connector]; !ok {
+				return &command.UsageError{Err: fmt.Errorf("demo --connector %s: want %s%s", o.Connector, config.Choice(Connectors()), command.Meant(o.Connector, Connectors()))}
+			}
+			o.adminAsked = cmd.Flags().Changed("admin-listen")
+			if err := o.checkAdmin(); err != nil {
+				return err
+			}
+			return runDemo(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.host, "host", "127.0.0.1", "address of the proxy")
+	flags.IntVar(&o.port, "port", 8000, "port of the proxy, 0 lets the system choose")
+	flags.IntVar(&o.turns, "turns", 6, "turns of the conversation")
+	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) prefill read KV from decode for each after the first, and nothing was read wrongly")
+	flags.IntVar(&o.Prefills, "prefills", 2, "simulated prefill instances")
+	flags.IntVar(&o.Decodes, "decodes", 2, "simulated decode instances")
+	flags.StringVar(&o.Connector, "connector", config.ConnectorNIXL, "KV connector of the instances: "+strings.Join(Connectors(), ", "))
+	flags.StringVar(&o.adminListen, "admin-listen", config.AdminDefault, "address of the listener for operators and their page, a free port if this one is taken; off for none")
+	command.CompleteValues(cmd, "connector", Connectors())
+	return cmd
+}
+
+// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
+// so that prompts that fit on a screen show what reuse saves.
+const (
+	demoPrefillPerToken  = 200 * time.Microsecond
+	demoTransferPerBlock = 50 * time.Microsecond
+	demoInterToken       = 5 * time.Millisecond
+)
+
+// Deployment is a set of simulated instances, and the settings of the proxy in front of them.
+type Deployment struct {
+	Prefill, Decode []*vllmsim.Instance
+	Settings        config.Config
+	port            int      // port of the proxy to which instances send what their connector announces
+	folder          string   // folder that the instances share
+	undo            []func() // functions that close calls
+}
+
+func StartDeployment(o Options) (*Deployment, error) {
+	d := &Deployment{Settings: config.Default()}
+	if err := d.start(o); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
+func (d *Deployment) start(o Options) error {
+	c := &d.Settings
+	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.Connector
+	setup := demoSetups()[o.Connector]
+	if setup.begin != nil {
+		if err := setup.begin(d); err != nil {
+			return fmt.Errorf("demo of %s: %w", o.Connector, err)
+		}
+	}
+	for n := range o.Prefills + o.Decodes {
+		role, number := config.RolePrefill, n+1
+		if n >= o.Prefills {
+			role, number = config.RoleDecode, n-o.Prefills+1
+		}
+		instance, err := vllmsim.Start(d.engine(role, setup))
+		if err != nil {
+			return fmt.Errorf("start simulated %s instance: %w", role, err)
+		}
+		listed := config.InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto}
+		if role == config.RolePrefill {
+			d.Prefill = append(d.Prefill, instance)
+		} else {
+			d.Decode = append(d.Decode, instance)
+			listed.KVTTL = c.Store.DecoderKVTTL
+		}
+		if setup.started != nil {
+			setup.started(d, instance, &listed)
+		}
+		if !c.Connector.Registers() {
+			*c.Instances(role) = append(*c.Instances(role), listed)
+		}
+	}
+	if setup.end != nil {
+		return setup.end(d)
+	}
+	return nil
+}
+
+func (d *Deployment) engine(role string, setup demoSetup) vllmsim.Config {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Role = role
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
+	cfg.Timing = vllmsim.Timing{
+		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
+	}
+	if setup.engine != nil {
+		setup.engine(d, &cfg)
+	}
+	return cfg
+}
+
+func (d *Deployment) Close() {
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		_ = instance.Close()
+	}
+	for _, undo := range d.undo {
+		undo()
+	}
+}
+
+// pinned returns how many answers have blocks of decode that wait for a reader.
+func (d *Deployment) pinned() (answers int) {
+	for _, instance := range d.Decode {
+		answers += instance.Stats().Pins
+	}
+	return answers
+}
+
+// misread returns how often an instance read KV that was not the KV of its prompt.
+func (d *Deployment) misread() int {
+	n := 0
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		stats := instance.Stats()
+		n += stats.CorruptReads + stats.DoubleReads
+	}
+	return n
+}
+
+func runDemo(ctx context.Context, o Options, stdout, stderr io.Writer) error {
+	engines, err := StartDeployment(o)
+	if err != nil {
+		return err
+	}
+	defer engines.Close()
+	return engines.present(ctx, o, stdout, stderr)
+}
+
+// present runs the proxy in front of the instances and the conversation through it.
+func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.Writer) error {
+	records := newRecords()
+	logger, level := app.NewLogger(config.LogConfig{Format: config.LogAuto, Level: "warn"}, stderr)
+	proxy, err := app.NewProxy(app.Configured{Config: d.Settings}, logger, records.observe)
+	if err != nil {
+		return err
+	}
+	proxy.Level = level
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.host, fmt.Sprint(o.port)))
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	operators, err := o.openAdmin(ctx)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if operators != nil {
+		tellOperators(proxy, operators, logger)
+		_, _ = fmt.Fprintf(stdout, "The page for operators: %s\n\n", app.PageAt(operators))
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return proxy.Run(groupCtx, listener) })
+	group.Go(func() error {
+		show := &conversationDemo{
+			base: "http://" + listener.Addr().String(), out: stdout, records: records, engines: d, fleet: proxy.Fleet,
+			reuses: d.Settings.Connector.ReusesKV(),
+		}
+		missed, err := show.run(groupCtx, o.turns)
+		wrong := d.misread()
+		switch {
+		case groupCtx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case o.once && missed+wrong > 0:
+			return fmt.Errorf("%d turns that did not go as they should, %d wrong reads", missed, wrong)
+		case o.once:
+			stop()
+			return nil
+		}
+		show.invite()
+		return nil
+	})
+	return group.Wait()
+}

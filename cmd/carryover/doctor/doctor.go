@@ -1,0 +1,149 @@
+// Package doctor is the command that finds out what keeps KV from being reused.
+//
+// It runs the program itself without clients. It first runs on the whole fleet, with the probes of serve, then once for each pair, with two
+// conversations of two turns over a loopback address and an observing proxy between the parts. It takes the tickets of its turns from the
+// store and releases them. One file judges the observations (judge.go), and tables hold the texts (table.go and its neighbours). Codes are
+// stable, because scripts depend on them.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/upstream"
+)
+
+// options are the flags of the doctor command beside the settings.
+type options struct {
+	through string // the address that clients use, "" for none
+	json    bool
+	strict  bool
+	all     bool
+	verbose bool
+	noTurns bool
+	timeout time.Duration
+}
+
+// Flags returns the names of these flags, in the order in which they are shown.
+func Flags() []string {
+	return []string{"through", "no-turns", "timeout", "all", "json", "strict", "verbose"}
+}
+
+// doctorLong is the help text, which says what the command costs.
+const doctorLong = `Find out what keeps KV from being reused, with the settings of serve and no proxy running.
+
+Each instance is asked what it is. Each pair of a prefill and a decode instance
+gets four short requests, two conversations of two turns, through the program's
+own code on a loopback address; what they leave in the engines is released, and
+nothing of them is stored in Redis. Of more than 64 pairs 64 are tried, with each
+instance in one of them if possible. The exit code is 0 without errors, 1 with errors
+(--strict: with warnings too) and 2 if the command line or a setting is wrong.`
+
+// NewCommand returns the command. Env is the environment of the program.
+func NewCommand(env map[string]string) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find out what keeps KV from being reused, and how to change that",
+		Long:  doctorLong,
+		Args:  command.NoArgs,
+	}
+	flags := config.AddFlags(cmd)
+	own := cmd.Flags()
+	own.StringVar(&o.through, "through", "", "address that clients use, of which a proxy in front is examined with two short requests to the Carryover behind it")
+	own.BoolVar(&o.noTurns, "no-turns", false, "do only what needs no completion")
+	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "for everything; a turn that has begun then still ends")
+	own.BoolVar(&o.all, "all", false, "show what holds, too")
+	own.BoolVar(&o.json, "json", false, "print JSON, with what holds")
+	own.BoolVar(&o.strict, "strict", false, "exit 1 for warnings, too")
+	own.BoolVar(&o.verbose, "verbose", false, "the program's own log on standard error, as log.level says")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(env, flags)
+		if err != nil {
+			return err
+		}
+		if o.timeout <= 0 {
+			return &command.UsageError{Err: errors.New("doctor --timeout: want a positive duration")}
+		}
+		if _, err := upstream.ParseBaseURL(o.through); o.through != "" && err != nil {
+			return &command.UsageError{Err: fmt.Errorf("doctor --through %q: want http://host[:port] or https://host[:port]", o.through)}
+		}
+		return runDoctor(cmd.Context(), cfg, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// runDoctor examines a deployment and prints the report. The error counts the findings that make the command fail.
+func runDoctor(ctx context.Context, cfg config.Config, o options, stdout, stderr io.Writer) error {
+	logger := slog.New(slog.DiscardHandler)
+	if o.verbose {
+		logger, _ = app.NewLogger(cfg.Log, stderr)
+	}
+	d := &doctor{cfg: cfg, options: o, logger: logger, report: newDoctorReport()}
+	if err := d.examine(ctx); err != nil {
+		return err
+	}
+	r := d.report
+	r.sort()
+	show := r.text
+	if o.json {
+		show = r.json
+	}
+	if err := show(stdout, o.all); err != nil {
+		return fmt.Errorf("print report: %w", err)
+	}
+	errs, warnings := r.count(severityError), r.count(severityWarn)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errs > 0:
+		return fmt.Errorf("doctor: %s", counted(errs, "error"))
+	case o.strict && warnings > 0:
+		return fmt.Errorf("doctor: %s", counted(warnings, "warning"))
+	}
+	return nil
+}
+
+// doctor examines one deployment.
+type doctor struct {
+	cfg     config.Config
+	options options
+	logger  *slog.Logger
+	report  *doctorReport
+
+	prefill, decode []*examined // facts that instances report about themselves
+	pace            pace        // pace of the slowest stream of a pair
+}
+
+// examine runs all examinations for which there is time. The error is a fault in the set-up of this process.
+func (d *doctor) examine(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.options.timeout)
+	defer cancel()
+	d.settings(app.OpenFiles())
+	if err := d.survey(ctx); err != nil {
+		return err
+	}
+	d.listed(ctx)
+	d.pairs(ctx)
+	if d.options.through != "" {
+		d.front(ctx)
+	}
+	if ctx.Err() != nil {
+		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; what is missing was not looked at")
+	}
+	return nil
+}
+
+// asksTokens reports whether the token proof applies to any model.
+func (d *doctor) asksTokens() bool {
+	return config.ProvesTokens(d.cfg.Proof) && d.cfg.Connector.ReusesKV()
+}

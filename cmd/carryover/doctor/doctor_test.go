@@ -1,0 +1,369 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+func TestDoctor_EachCodeHasAFix(t *testing.T) {
+	seen := map[string]bool{}
+	for _, d := range diagnosisTable() {
+		if seen[d.code] || d.code == "" || strings.ToLower(d.code) != d.code || strings.ContainsAny(d.code, " -") {
+			t.Errorf("%q: want a code of its own, in lower case and with underscores", d.code)
+		}
+		seen[d.code] = true
+		if d.fix == "" || d.severity != severityOK && d.why == "" {
+			t.Errorf("%s: no fix, or no reason", d.code)
+		}
+	}
+	if len(seen) < 50 {
+		t.Errorf("%d codes", len(seen))
+	}
+}
+
+// TestDoctor_EachCodeIsInTheTable reads the constants: one without an entry would be reported without a fix.
+func TestDoctor_EachCodeIsInTheTable(t *testing.T) {
+	text, err := os.ReadFile("table.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, n := doctorCodes(), 0
+	for line := range strings.Lines(string(text)) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), "= \"")
+		if !found || !strings.HasPrefix(name, "code") {
+			continue
+		}
+		n++
+		if code := strings.TrimSuffix(value, "\""); !slices.Contains(codes, code) {
+			t.Errorf("%s is in no table", code)
+		}
+	}
+	if n != len(codes) {
+		t.Errorf("%d constants, %d entries", n, len(codes))
+	}
+}
+
+// TestDoctor_FixesAreComplete has no name in braces left in what findings of instances and pairs say.
+func TestDoctor_FixesAreComplete(t *testing.T) {
+	p, q := &examined{Instance: upstream.Instance{Name: "p", BaseURL: "http://p:1", Role: upstream.RolePrefill}}, &examined{Instance: upstream.Instance{Name: "q", BaseURL: "http://q:1", Role: upstream.RoleDecode}}
+	d := &doctor{cfg: config.Default(), report: newDoctorReport()}
+	v := d.verdictOf(couple{p, q}, "m", &tried{})
+	for _, one := range append(pairDiagnoses(), ticketDiagnoses()...) {
+		if slices.Contains([]string{codeModelPaths, codeVersions, codeBlockSizes, codePrefillHost, codeDecodeHost}, one.code) {
+			continue // they bring more, which tests of faults look at
+		}
+		v.found(one.code, "x")
+	}
+	for _, f := range d.report.findings {
+		for _, name := range []string{"{prefill}", "{decode}", "{config}", "{model}", "{url}", "{limit}", "{instance}", "{host}"} {
+			if strings.Contains(f.Fix+f.Why, name) {
+				t.Errorf("%s: %s stands for nothing", f.Code, name)
+			}
+		}
+	}
+}
+
+func TestDoctor_PrintsJSON(t *testing.T) {
+	golden := filepath.Join("testdata", "doctor.json")
+	r := newDoctorReport()
+	r.place("prefill p")
+	r.place("p -> q")
+	r.pairs, r.probed, r.requests = 1, 1, 4
+	r.found("p -> q", codeStreamParams, "whole answers have kv_transfer_params, streams have none", "{decode}", "q", "{why}", "reason", "{fix}", "remedy")
+	r.holds("prefill p", codeUnreachable, "")
+	r.check(whereSettings, codeTTLOrder, "store.ttl is 470s", "{ttl}", "450s")
+	r.note("A note.")
+	r.sort()
+	var out bytes.Buffer
+	if err := r.json(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(want) {
+		t.Errorf("JSON is not that of %s:\n%s", golden, out.String())
+	}
+}
+
+// A clean result says what it says nothing of; one that is not has enough to say.
+func TestDoctor_ListsWhatItCannotCheck(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		r := newDoctorReport()
+		r.check("decode q", codeUnreachable, "")
+		if !clean {
+			r.check("decode q", codeStartUnknown, "it does not tell")
+		}
+		var out bytes.Buffer
+		if err := r.text(&out, false); err != nil {
+			t.Fatal(err)
+		}
+		_, below, listed := strings.Cut(out.String(), "all 1 checks hold\nnot checked")
+		if listed != clean {
+			t.Errorf("clean %v: printed\n%s", clean, out.String())
+		}
+		for _, words := range []string{"decoder_kv_blocks_ttl", "kv_load_failure_policy", "nixl", "kv_recompute_threshold", "plug-in"} {
+			if strings.Contains(below, words) != clean {
+				t.Errorf("clean %v: %s is listed below: %v", clean, words, !clean)
+			}
+		}
+	}
+}
+
+func TestDoctor_PrintsTheFixBelowTheFinding(t *testing.T) {
+	r := newDoctorReport()
+	r.place("decode q")
+	r.check("decode q", codeStartUnknown, "it does not tell")
+	r.holds("decode q", codeUnreachable, "")
+	r.sort()
+	var out bytes.Buffer
+	if err := r.text(&out, false); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	if len(lines) != 6 || lines[0] != "decode q" || lines[1] != "  error start_unknown: it does not tell" || !strings.HasPrefix(lines[2], "        why: ") ||
+		!strings.HasPrefix(lines[3], "        fix: vllm serve … --api-server-count 1") || lines[4] != "1 error, 0 warnings, 1 checks hold" {
+		t.Errorf("%s", out.String())
+	}
+}
+
+func TestDoctor_ExitCodes(t *testing.T) {
+	closed := newWard(t, nil)
+	if err := closed.decode.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		args string
+		code int
+		want string // on standard error
+	}{
+		{"--no-turns " + strings.Join(closed.args, " "), command.ExitRuntime, "carryover: doctor: 1 error\n"},
+		{"--timeout 0s", command.ExitUsage, "carryover: doctor --timeout: want a positive duration\n"},
+		{"--through example", command.ExitUsage, "carryover: doctor --through \"example\": want"},
+		{"--ttl 500s", command.ExitUsage, "carryover: store.ttl:"},
+		{"--admin-listen 0.0.0.0:9480", command.ExitUsage, "carryover: admin.listen:"},
+		{"--redis-url redis://127.0.0.1:6379", command.ExitUsage, "carryover: conversation.secret:"},
+		{"now", command.ExitUsage, "carryover: unknown command or argument"},
+	} {
+		code, stdout, stderr := runCommand(t, append([]string{"doctor"}, strings.Fields(tc.args)...)...)
+		if code != tc.code || !strings.HasPrefix(stderr, tc.want) || (stdout != "") != (code == command.ExitRuntime) {
+			t.Errorf("doctor %s: exit code %d, %q, want %d and %q", tc.args, code, stderr, tc.code, tc.want)
+		}
+	}
+}
+
+func TestDoctor_StrictFailsForWarnings(t *testing.T) {
+	w := newWard(t, nil, "--ttl", "470s")
+	for _, flags := range []string{"--no-turns", "--no-turns --strict"} {
+		want := command.ExitOK
+		if strings.Contains(flags, "strict") {
+			want = command.ExitRuntime
+		}
+		code, _, stderr := runCommand(t, slices.Concat([]string{"doctor"}, strings.Fields(flags), w.args)...)
+		if code != want || want == command.ExitRuntime && stderr != "carryover: doctor: 1 warning\n" {
+			t.Errorf("doctor %s: exit code %d, %q", flags, code, stderr)
+		}
+	}
+}
+
+func TestCouples_HaveEachInstanceFirst(t *testing.T) {
+	for _, size := range [][2]int{{1, 1}, {1, 5}, {5, 1}, {3, 4}, {4, 3}, {8, 8}, {20, 30}, {64, 64}, {100, 2}} {
+		p, q := make([]*examined, size[0]), make([]*examined, size[1])
+		for i := range p {
+			p[i] = &examined{}
+		}
+		for i := range q {
+			q[i] = &examined{}
+		}
+		all := couples(p, q, mostPairs)
+		seen, pairs := map[*examined]bool{}, map[couple]bool{}
+		for _, c := range all {
+			seen[c.prefill], seen[c.decode], pairs[c] = true, true, true
+		}
+		if want := min(mostPairs, size[0]*size[1]); len(all) != want || len(pairs) != want {
+			t.Errorf("%v: %d couples, %d different, want %d", size, len(all), len(pairs), want)
+		}
+		if max(size[0], size[1]) <= mostPairs && len(seen) != size[0]+size[1] {
+			t.Errorf("%v: %d instances are tried", size, len(seen))
+		}
+	}
+}
+
+func TestOlderThan_ComparesTwoNumbers(t *testing.T) {
+	for version, want := range map[string]bool{
+		"0.27.9": true, "0.9.2": true, "0.28.0": false, "0.28": false, "0.32.0": false, "1.0": false, "v0.27.1": true, "0.28.0rc1.dev3+gabc": false,
+		"0.21.0.dev12": true, "": false, "main": false, "0": false,
+	} {
+		if got := olderThan(version, oldestForTokens); got != want {
+			t.Errorf("olderThan(%q) = %t", version, got)
+		}
+	}
+}
+
+func TestHostTrap_KnowsAddressesThatMeanTheirReader(t *testing.T) {
+	for _, tc := range []struct {
+		instance, told, passed string
+		want                   bool
+	}{
+		{"http://10.0.0.1:8100", "10.0.0.1", "10.0.0.1", false},
+		{"http://10.0.0.1:8100", "192.168.0.1", "192.168.0.1", false},
+		{"http://10.0.0.1:8100", "127.0.0.1", "127.0.0.1", true},
+		{"http://10.0.0.1:8100", "127.0.1.1", "127.0.1.1", true},
+		{"http://prefill:8100", "localhost", "prefill", true},
+		{"http://prefill:8100", "", "prefill", true},
+		{"http://prefill:8100", "0.0.0.0", "prefill", true},
+		{"http://[fd00::1]:8100", "::1", "::1", true},
+		{"http://127.0.0.1:8100", "localhost", "127.0.0.1", false},
+		{"http://localhost:8100", "127.0.0.1", "127.0.0.1", false},
+	} {
+		instance, err := upstream.NewInstance(upstream.RolePrefill, "", tc.instance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hostTrap(kvPlace{told: true, host: tc.told, passed: tc.passed}, &examined{Instance: instance}); (got != "") != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+}
+
+func TestClockApart_SeesClocksThatAreAhead(t *testing.T) {
+	now := time.Unix(1_795_000_000, 0)
+	for start, want := range map[string]bool{
+		"1794000000.25": false, "1795000000": false, "1795000001.5": false, "1795000010.5": true, "1.7949999e+09": false, "1.7950001e+09": true, "": false, "soon": false,
+	} {
+		if got := clockApart(start, now); (got != "") != want {
+			t.Errorf("start %q at %d: %q", start, now.Unix(), got)
+		}
+	}
+}
+
+func TestDoctor_WantsFiles(t *testing.T) {
+	for _, tc := range []struct {
+		files, streams int
+		want           bool
+	}{{1 << 20, 0, false}, {1024, 0, false}, {512, 0, true}, {4096, 1000, false}, {4096, 2000, true}} {
+		cfg := config.Default()
+		cfg.Limits.MaxStreams = tc.streams
+		d := &doctor{cfg: cfg, report: newDoctorReport()}
+		d.settings(tc.files)
+		if got := d.report.has(whereSettings, codeOpenFiles); got != tc.want {
+			t.Errorf("%+v: %+v", tc, d.report.findings)
+		}
+	}
+}
+
+// TestJudge_WordsOfRecords gives what simulated engines can't be made to do.
+func TestJudge_WordsOfRecords(t *testing.T) {
+	turns := func(first, second func(*record.Turn)) *tried {
+		seen := &tried{decode: kvPlace{told: true, host: "q", expires: true}}
+		for _, stream := range []bool{true, false} {
+			for _, again := range []bool{false, true} {
+				r := record.Turn{Status: 200, Stored: "yes", Path: record.Path{Way: record.WayPrefillDecode}}
+				if again {
+					r.Reuse = record.Reuse{Hit: true, Offered: 300, Cached: 300, Read: 120}
+					second(&r)
+				} else {
+					first(&r)
+				}
+				seen.turns = append(seen.turns, probeTurn{stream: stream, second: again, record: r})
+			}
+		}
+		return seen
+	}
+	same := func(*record.Turn) {}
+	for _, tc := range []struct {
+		name string
+		seen *tried
+		want string // "" for nothing
+	}{
+		{"as it should be", turns(same, same), ""},
+		{"prefill tells nothing of its caches", turns(same, func(r *record.Turn) { r.Reuse.Cached = -1 }), ""},
+		{"a few tokens are computed", turns(same, func(r *record.Turn) { r.Reuse.Cached = 270 }), ""},
+		{"block groups", turns(func(r *record.Turn) { r.Stored = "ineligible_block_groups" }, same), codeBlockGroups},
+		{"no ids", turns(func(r *record.Turn) { r.Stored = "ineligible_unproven;why=ids" }, same), codeNoIDs},
+		{"counts", turns(func(r *record.Turn) { r.Stored = "ineligible_token_count" }, same), codeNoTicket},
+		{"too little", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonBelowThreshold} }), codeRewritten},
+		{"gone", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonInstanceGone} }), codeMiss},
+		{"an error within an answer", turns(func(r *record.Turn) { r.Answer.Fault = 500 }, same), codeHandoverFails},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := &doctor{cfg: config.Default(), report: newDoctorReport()}
+			instance := func(role upstream.Role, name string) *examined {
+				return &examined{Instance: upstream.Instance{Name: name, BaseURL: "http://" + name, Role: role, KVHost: config.KVHostAuto}, blockSize: 16}
+			}
+			d.judge(couple{instance(upstream.RolePrefill, "p"), instance(upstream.RoleDecode, "q")}, "m", tc.seen)
+			if bad := d.report.count(severityError) + d.report.count(severityWarn); (bad == 1) != (tc.want != "") || bad > 1 || tc.want != "" && !d.report.has("p -> q", tc.want) {
+				t.Errorf("%+v", d.report.findings)
+			}
+		})
+	}
+	seen := turns(same, same)
+	seen.decode.expires = false
+	d := &doctor{cfg: config.Default(), report: newDoctorReport()}
+	d.judge(couple{&examined{Instance: upstream.Instance{Name: "p"}}, &examined{Instance: upstream.Instance{Name: "q"}}}, "m", seen)
+	if !d.report.has("p -> q", codeExpiry) {
+		t.Errorf("%+v", d.report.findings)
+	}
+}
+
+// What prefill had by itself is not loaded: a cache that had all that was offered says nothing of the address at which decode's KV is.
+func TestJudge_LoadedIsWhatWasRead(t *testing.T) {
+	for read, want := range map[int]bool{120: false, 0: true} { // whether the address is complained of
+		v := verdict{report: newDoctorReport(), at: "p -> q"}
+		v.seen = &tried{decode: kvPlace{told: true, host: "127.0.0.1"}}
+		v.couple = couple{&examined{Instance: upstream.Instance{Name: "p"}}, &examined{Instance: upstream.Instance{Name: "q", BaseURL: "http://10.0.0.3"}, blockSize: 16}}
+		second := probeTurn{record: record.Turn{Reuse: record.Reuse{Hit: true, Offered: 300, Cached: 300, Read: read}}}
+		if !v.loaded(&probeTurn{}, &second) {
+			t.Errorf("read %d: %+v", read, v.report.findings)
+		}
+		if got := v.report.has("p -> q", codeDecodeHost); got != want {
+			t.Errorf("read %d: the address is complained of: %t, want %t", read, got, want)
+		}
+	}
+}
+
+// Engines choose what they say of themselves, and an operator's terminal shows it.
+func TestDoctor_PrintsNothingThatATerminalObeys(t *testing.T) {
+	const hostile = "\x1b]0;owned\a\x1b[2J\r\n  all 99 checks hold\u009b31m\u202etxt"
+	r := newDoctorReport()
+	r.found(whereSettings, codeModelPaths, "it says "+hostile)
+	r.note("a note of " + hostile)
+	var text, told bytes.Buffer
+	if err := errors.Join(r.text(&text, true), r.json(&told, true)); err != nil {
+		t.Fatal(err)
+	}
+	for _, printed := range []string{text.String(), told.String()} {
+		for i, c := range printed {
+			if c != '\n' && !unicode.IsPrint(c) {
+				t.Fatalf("%q is printed, in %q", c, printed[max(0, i-20):])
+			}
+		}
+	}
+	if strings.Contains(text.String(), "\n  all 99") || !strings.Contains(text.String(), `it says \x1b]0;owned\a\x1b[2J\r\n  all 99 checks hold`) {
+		t.Errorf("%s", text.String())
+	}
+}
+
+// A fix is copied into a shell. What an engine has chosen stands in it where that is harmless.
+func TestDoctor_FixesRunNothingThatAnEngineHasChosen(t *testing.T) {
+	w := newWard(t, func(p, _ *vllmsim.Config) { p.ModelPath = "m'; touch owned; echo '" })
+	told := w.examine(t)
+	f := told.find(t, codeModelPaths)
+	if strings.Contains(f.Fix, "touch") || !strings.Contains(f.Fix, "vllm serve {root} on") || !strings.Contains(f.What, "touch") {
+		t.Errorf("%+v", f)
+	}
+}

@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/config/configtest"
+	"carryover/cmd/carryover/demo"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
+	"carryover/upstream/vllmsim"
+)
+
+func TestDoctor_IsQuietOnAHealthyFleet(t *testing.T) {
+	for _, connector := range demo.Connectors() {
+		t.Run(connector, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("drives the whole program")
+			}
+			engines, err := demo.StartDeployment(demo.Options{Connector: connector, Prefills: 2, Decodes: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer engines.Close()
+			engines.Settings.HandBack.Mode = config.Default().HandBack.Mode // the demo shows tickets, and the doctor speaks of what is switched off
+			for _, i := range append(engines.Prefill, engines.Decode...) {
+				if err := i.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			told := examineBy(t, engines.Settings, options{timeout: time.Minute, strict: true})
+			if wrong := told.wrong(); len(wrong) > 0 || !told.Healthy || told.Holds < 20 || told.Requests != 4*MaxProbeTurns {
+				t.Errorf("healthy %t, %d checks hold, %d requests, and %+v", told.Healthy, told.Holds, told.Requests, wrong)
+			}
+			nothingLeft(t, engines.Prefill, engines.Decode)
+		})
+	}
+}
+
+func TestDoctor_SaysSoInOneLine(t *testing.T) {
+	w := newWard(t, func(p, _ *vllmsim.Config) { p.Render = true }) // without, agents could have more
+	code, stdout, stderr := runCommand(t, append([]string{"doctor", "--strict"}, w.args...)...)
+	if code != command.ExitOK || stderr != "" || !strings.Contains(stdout, "\nall ") && !strings.HasPrefix(stdout, "all ") || strings.Contains(stdout, "fix:") ||
+		!strings.Contains(stdout, "1 of 1 pair tried, with 4 short requests") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+func TestDoctor_NoTurnsCompletesNothing(t *testing.T) {
+	w := newWard(t, nil)
+	w.options.noTurns = true
+	if told := w.examine(t); !told.Healthy || told.Requests != 0 {
+		t.Errorf("%+v", told)
+	}
+	for _, i := range []*vllmsim.Instance{w.prefill, w.decode} {
+		for _, r := range i.Requests() {
+			if r.Method != "GET" {
+				t.Errorf("%s %s was sent", r.Method, r.Path)
+			}
+		}
+	}
+}
+
+func TestDoctor_HealthyWithHistoryProofAndWholeAnswers(t *testing.T) {
+	for _, flags := range []string{"--proof history", "--decode-stream buffered"} {
+		t.Run(flags, func(t *testing.T) {
+			w := newWard(t, func(p, d *vllmsim.Config) {
+				if strings.Contains(flags, "history") {
+					p.PromptTokenIDs, d.PromptTokenIDs = false, false
+				} else {
+					p.Version, d.Version, d.Params = vllmsim.VLLM032, vllmsim.VLLM032, vllmsim.ParamsNever
+				}
+			}, strings.Fields(flags)...)
+			told := w.examine(t)
+			for _, f := range told.wrong() {
+				if f.Code != codeHistory && f.Code != codeHandBack {
+					t.Errorf("%+v", f)
+				}
+			}
+			nothingLeft(t, []*vllmsim.Instance{w.prefill}, []*vllmsim.Instance{w.decode})
+		})
+	}
+}
+
+func TestDoctor_LeavesNothingInRedis(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl")
+	w := newWard(t, nil, "--redis-url", "redis://"+server.Addr())
+	w.env = []string{testrig.ReplicaSecret}
+	puts := func(noTurns bool) int { // of an examination, the test of the store among them
+		before := fieldsSet(t, server)
+		w.options.noTurns = noTurns
+		if told := w.examine(t); len(told.wrong()) > 0 {
+			t.Errorf("%+v", told.wrong())
+		}
+		return fieldsSet(t, server) - before
+	}
+	if without, with := puts(true), puts(false); with != without || without == 0 {
+		t.Errorf("Redis got %d tickets with turns and %d without", with, without)
+	}
+	if keys := server.CLI("DBSIZE"); keys != "0" {
+		t.Errorf("%s keys are left in Redis", keys)
+	}
+}
+
+func TestDoctor_EndsInTimeAndGivesBackWhatItHas(t *testing.T) {
+	w := newWard(t, func(p, _ *vllmsim.Config) { p.Timing.Overhead = 400 * time.Millisecond })
+	w.options.timeout = 1500 * time.Millisecond
+	began := time.Now()
+	told := w.examine(t)
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("it took %s", took)
+	}
+	told.find(t, codeNotFinished)
+	nothingLeft(t, nil, []*vllmsim.Instance{w.decode})
+}
+
+func TestDoctor_ACancelledOneFails(t *testing.T) {
+	w := newWard(t, nil)
+	cfg, err := configtest.Load(t, strings.Join(w.args, " "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := runDoctor(ctx, cfg, w.options, &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
+		t.Error("a doctor that was cancelled found nothing wrong")
+	}
+}
+
+// fieldsSet is how often fields have been set in a Redis.
+func fieldsSet(t *testing.T, server *redistest.Server) (n int) {
+	t.Helper()
+	for line := range strings.Lines(server.CLI("INFO", "commandstats")) {
+		if rest, found := strings.CutPrefix(line, "cmdstat_hset:calls="); found {
+			count, _, _ := strings.Cut(rest, ",")
+			n, _ = strconv.Atoi(count)
+		}
+	}
+	return n
+}

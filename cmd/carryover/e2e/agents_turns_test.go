@@ -1,0 +1,306 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/upstream/vllmsim"
+)
+
+// startAgents runs the program in front of a pair that serves agents: with a render endpoint, and a plug-in that tells the ids of answers.
+func startAgents(t *testing.T, change func(*vllmsim.Config), flags ...string) *rig {
+	t.Helper()
+	return startTokens(t, 1, 1, func(c *vllmsim.Config) {
+		c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
+		change(c)
+	}, flags...)
+}
+
+func asTheyAre(*vllmsim.Config) {}
+
+// agentHistory is a session with fixed questions, one of which has the model think and one of which has it call a tool.
+func agentHistory(path string) *agentTalk {
+	k := newAgentTalk(1, map[string]int{pathMessages: 0, pathResponses: 1}[path])
+	k.tools, k.thoughts, k.inline, k.parts = true, true, false, true
+	return k
+}
+
+// agentTurns holds a session of four turns. ask changes each request before it is sent.
+func (r *rig) agentTurns(t *testing.T, path string, stream bool, ask func(turn int, header http.Header, body map[string]any)) (answers []*agentAnswer) {
+	t.Helper()
+	k := agentHistory(path)
+	for turn, order := range []string{"", " THINK", ` CALL lookup {"b": 1,   "a":"é"}`, ""} {
+		if k.results == nil {
+			k.say(longText(turn) + order)
+		} else {
+			k.history, k.results = append(k.history, k.answerTools()...), nil
+		}
+		header, body := http.Header{}, map[string]any{"model": "sim", "stream": stream}
+		if path == pathResponses {
+			k.response(header, body)
+			delete(body, "max_output_tokens")
+		} else {
+			k.message(header, body)
+			body["max_tokens"] = 400
+		}
+		ask(turn, header, body)
+		a, err := r.askAgent(t.Context(), path, header, body)
+		if err != nil || a.status != http.StatusOK || !a.over {
+			t.Fatalf("turn %d: %v, status %d, over %v: %.600s", turn+1, err, a.status, a.over, a.raw)
+		}
+		k.heard(a)
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+// say adds a question.
+func (k *agentTalk) say(text string) {
+	if k.path == pathResponses {
+		k.history = append(k.history, map[string]any{"type": "message", "role": "user", "content": text})
+		return
+	}
+	k.history = append(k.history, map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": text}}})
+}
+
+// answerTools are what the session has to add for the calls of the last answer.
+func (k *agentTalk) answerTools() []any {
+	if k.path == pathResponses {
+		return k.results
+	}
+	return []any{map[string]any{"role": "user", "content": k.results}}
+}
+
+// agentPlainly replaces what differs between any two answers: ids, signatures, times, and the seconds of a response.
+func agentPlainly(raw []byte) string {
+	s := regexp.MustCompile(`"(id|item_id|call_id|signature)":"[^"]*"`).ReplaceAllString(string(raw), `"$1":"…"`)
+	return regexp.MustCompile(`"(created_at|completed_at)":\d+`).ReplaceAllString(s, `"$1":0`)
+}
+
+// Turns of either API reuse the KV of the turn before, decode computes nothing of their prompts, and what a client gets is what a stock
+// engine sends.
+func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
+	for name, plugIn := range map[string]bool{"plug-in": true, "stock": false} {
+		for _, path := range []string{pathMessages, pathResponses} {
+			for _, stream := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s%s/stream %v", name, path, stream), func(t *testing.T) {
+					r := startAgents(t, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = plugIn, plugIn })
+					got := r.agentTurns(t, path, stream, func(int, http.Header, map[string]any) {})
+					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ map[string]any) { h.Set("X-KV-Reuse", "off") })
+					hits := 0
+					for i, a := range got {
+						if a, b := agentPlainly(a.raw), agentPlainly(want[i].raw); a != b {
+							t.Errorf("turn %d:\ngot  %s\nwant %s", i+1, a, b)
+						}
+						if id := a.header.Get("X-Request-Id"); path == pathMessages && a.header.Get("Request-Id") != id {
+							t.Errorf("turn %d: request-id %q, want %q", i+1, a.header.Get("Request-Id"), id)
+						}
+						if strings.Contains(string(a.raw), "kv_transfer_params\":{") || strings.Contains(string(a.raw), "token_ids") {
+							t.Errorf("turn %d shows what it must not: %s", i+1, a.raw)
+						}
+						if strings.HasPrefix(a.reuse(), "hit;tokens=") {
+							hits++
+						} else if i > 0 && (plugIn || path == pathResponses) {
+							t.Errorf("turn %d: %s, want a hit", i+1, a.reuse())
+						}
+					}
+					if plugIn || path == pathResponses {
+						if n := r.sum(t, config.RoleDecode)["computed_tokens"]; n > len(got)+len(want) { // the last of a prompt, as ever
+							t.Errorf("decode computed %d tokens of prompts, want one of each", n)
+						}
+					} else if hits > 0 {
+						t.Errorf("%d hits, but stock engines tell nothing of their Messages", hits)
+					}
+					r.verifyReads(t, 0)
+				})
+			}
+		}
+	}
+}
+
+// Ids prove, so that a ticket serves a turn of another API.
+func TestAgents_ATicketServesEveryAPI(t *testing.T) {
+	r := startAgents(t, asTheyAre)
+	question, then := longText(1), longText(2)
+	chat := func(messages ...any) (string, map[string]any) {
+		return "/v1/chat/completions", map[string]any{"model": "sim", "max_tokens": 60, "messages": messages, "conversation_id": "one"}
+	}
+	say := func(role, text string) any { return map[string]any{"role": role, "content": text} }
+	ask := func(path string, body map[string]any) *agentAnswer {
+		a, err := r.askAgent(t.Context(), path, http.Header{}, body)
+		if err != nil || a.status != http.StatusOK {
+			t.Fatalf("%v: %d %s", err, a.status, a.raw)
+		}
+		return a
+	}
+	path, body := chat(say("user", question))
+	first := ask(path, body)
+	_, body = chat(say("user", question), say("assistant", first.content), say("user", then))
+	body["metadata"], body["conversation_id"] = map[string]string{}, "one"
+	second := ask(pathMessages, body)
+	if !strings.HasPrefix(second.reuse(), "hit;tokens=") {
+		t.Errorf("a Messages turn behind a chat turn: %s", second.reuse())
+	}
+	input := []any{
+		say("user", question), say("assistant", first.content), say("user", then),
+		say("assistant", gjson.GetBytes(second.raw, "content.0.text").String()), say("user", longText(3)),
+	}
+	third := ask(pathResponses, map[string]any{"model": "sim", "max_output_tokens": 60, "input": input, "conversation_id": "one"})
+	if !strings.HasPrefix(third.reuse(), "hit;tokens=") {
+		t.Errorf("a response behind a Messages turn: %s", third.reuse())
+	}
+	r.verifyReads(t, 0)
+}
+
+// Without a render endpoint the legs are native, nothing is offered, and the reason says so.
+func TestAgents_WithoutRender(t *testing.T) {
+	for _, path := range []string{pathMessages, pathResponses} {
+		t.Run(path, func(t *testing.T) {
+			r := startAgents(t, func(c *vllmsim.Config) { c.Render = false })
+			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, map[string]any) {}) {
+				if a.reuse() != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
+					t.Errorf("turn %d: %s", turn+1, a.reuse())
+				}
+			}
+			if n := r.sum(t, config.RolePrefill)["computed_tokens"]; n == 0 {
+				t.Error("prefill has computed nothing")
+			}
+			if n := r.sum(t, config.RoleDecode)["computed_tokens"]; n > 4 {
+				t.Errorf("decode computed %d tokens of prompts, want one of each", n)
+			}
+			r.verifyReads(t, 0)
+		})
+	}
+}
+
+// A render server beside the engines tells the ids, where prefill does not.
+func TestAgents_RenderServer(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Render = true
+	render := testrig.StartInstance(t, cfg, "")
+	r := startAgents(t, func(c *vllmsim.Config) { c.Render = false }, "--render", render.URL())
+	for turn, a := range r.agentTurns(t, pathMessages, true, func(int, http.Header, map[string]any) {}) {
+		if turn > 0 && !strings.HasPrefix(a.reuse(), "hit;tokens=") {
+			t.Errorf("turn %d: %s", turn+1, a.reuse())
+		}
+	}
+	r.verifyReads(t, 0)
+}
+
+// agentFaults are faults of decode in a stream, and how the turn is to end.
+func agentFaults() map[string]struct {
+	fault   vllmsim.Fault
+	retried bool
+} {
+	return map[string]struct {
+		fault   vllmsim.Fault
+		retried bool
+	}{
+		"KV can't be loaded":   {vllmsim.Fault{Kind: vllmsim.FaultTransferFails}, true},
+		"an error in place":    {vllmsim.Fault{Kind: vllmsim.FaultErrorEvent}, true},
+		"before the first":     {vllmsim.Fault{Kind: vllmsim.FaultDieBeforeFirstEvent}, true},
+		"in the middle":        {vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Events: 6}, false},
+		"an end that is clean": {vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone}, false},
+	}
+}
+
+// A failure that shows before anything has reached the client is tried again; one behind it is an error in the API's own shape, and no
+// stream that breaks ends in order.
+func TestAgents_FaultsOfDecode(t *testing.T) {
+	for name, row := range agentFaults() {
+		for _, path := range []string{pathMessages, pathResponses} {
+			t.Run(name+path, func(t *testing.T) {
+				r := startAgents(t, asTheyAre)
+				if a := r.oneAgentTurn(t, path); !a.over { // after which nothing more is asked about decode
+					t.Fatalf("status %d: %s", a.status, a.raw)
+				}
+				row.fault.Route, row.fault.Count = path, 1
+				if err := r.decode[0].SetFault(row.fault); err != nil {
+					t.Fatal(err)
+				}
+				a := r.oneAgentTurn(t, path)
+				switch {
+				case row.retried && (a.status != http.StatusOK || !a.over):
+					t.Errorf("status %d, over %v: %.900s", a.status, a.over, a.raw)
+				case !row.retried && (a.over || a.ends != endsBroken):
+					t.Errorf("over %v, ends %s: %.900s", a.over, a.ends, a.raw)
+				case !row.retried && !strings.Contains(string(a.raw), "event: error\n") && row.fault.Kind == vllmsim.FaultEndWithoutDone:
+					t.Errorf("no error event: %.900s", a.raw)
+				}
+				again := r.oneAgentTurn(t, path)
+				if again.status != http.StatusOK || !again.over {
+					t.Errorf("the turn after it: status %d, over %v: %.900s", again.status, again.over, again.raw)
+				}
+				r.stop()
+				total := r.sum(t, "")
+				for _, what := range wrongReads() {
+					if total[what] != 0 {
+						t.Errorf("%s: got %d, want 0", what, total[what])
+					}
+				}
+			})
+		}
+	}
+}
+
+// oneAgentTurn asks one question.
+func (r *rig) oneAgentTurn(t *testing.T, path string) *agentAnswer {
+	t.Helper()
+	k := agentHistory(path)
+	k.say(longText(9))
+	header, body := http.Header{}, map[string]any{"model": "sim", "stream": true}
+	if path == pathResponses {
+		k.response(header, body)
+	} else {
+		k.message(header, body)
+	}
+	a, err := r.askAgent(context.WithoutCancel(t.Context()), path, header, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// What is refused before any leg, in the shape of its API.
+func TestAgents_Refusals(t *testing.T) {
+	r := startAgents(t, asTheyAre)
+	for name, row := range map[string]struct {
+		path   string
+		change map[string]any
+		want   map[string]string
+	}{
+		"previous response": {pathResponses, map[string]any{"previous_response_id": "resp_1"}, map[string]string{"error.param": "previous_response_id"}},
+		"conversation":      {pathResponses, map[string]any{"conversation": "conv_1"}, map[string]string{"error.param": "conversation"}},
+		"background":        {pathResponses, map[string]any{"background": true}, map[string]string{"error.param": "background"}},
+		"params":            {pathMessages, map[string]any{"kv_transfer_params": map[string]any{"remote_host": "x"}}, map[string]string{"type": "error", "error.type": "invalid_request_error"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := map[string]any{"model": "sim", "max_tokens": 10, "messages": []any{map[string]string{"role": "user", "content": "x"}}}
+			if row.path == pathResponses {
+				body = map[string]any{"model": "sim", "input": "x"}
+			}
+			maps.Copy(body, row.change)
+			a, err := r.post(t.Context(), row.path, http.Header{}, encode(body), unwatched)
+			if err != nil || a.status != http.StatusBadRequest {
+				t.Fatalf("%v, status %d: %s", err, a.status, a.raw)
+			}
+			for path, want := range row.want {
+				if got := gjson.GetBytes(a.raw, path).String(); got != want {
+					t.Errorf("%s is %q, want %q: %s", path, got, want, a.raw)
+				}
+			}
+		})
+	}
+	if n := r.sum(t, "")["requests"]; n != 0 {
+		t.Errorf("%d engine requests, want 0", n)
+	}
+}

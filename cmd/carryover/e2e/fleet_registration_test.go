@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/upstream/vllmsim"
+)
+
+// operate asks the listener for operators and returns its answer, which must have the status.
+func (g *changing) operate(t *testing.T, method, path string, body any, status int) gjson.Result {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.operators+path, bytes.NewReader(encode(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := g.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != status {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, resp.StatusCode, answer, status)
+	}
+	return gjson.ParseBytes(answer)
+}
+
+// state is what operators are shown of an instance, "" if it is not there.
+func (g *changing) state(t *testing.T, name string) string {
+	t.Helper()
+	return g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get(`instances.#(name=="` + name + `").state`).String()
+}
+
+func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	g := startChanging(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"},
+	})
+	listed := authority(g.decode[0])
+	added := testrig.StartInstance(t, cfg, "")
+	g.decode = append(g.decode, added)
+
+	a, b := g.thread("a"), g.thread("b")
+	a.on(t, "first_turn", listed)
+	under := a.begin(t, g.decode[0])
+	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
+	b.on(t, "first_turn", "added") // at once: the other one is busy
+	b.on(t, hit, "added")
+	under.end(t, hit, g.decode[0])
+
+	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/drain", nil, http.StatusOK)
+	a.on(t, whatever, "added") // a hit, or instance_drained: what a drained instance holds is read until it is released, within 250 ms
+	for i := range 3 {
+		g.thread("during-"+string(rune('a'+i))).on(t, "first_turn", "added")
+	}
+	if got := g.state(t, listed); got != "draining" {
+		t.Errorf("state of the drained instance %q, want draining", got)
+	}
+	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/undrain", nil, http.StatusOK)
+
+	under = b.begin(t, added)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
+	if got := g.state(t, "added"); got != "draining" {
+		t.Errorf("state of the removed instance under a stream %q, want draining", got)
+	}
+	a.on(t, "instance_gone", listed)
+	a.on(t, hit, listed)
+	under.end(t, hit)
+	g.awaitDrained(t)
+	if got := g.state(t, "added"); got != "" {
+		t.Errorf("state of the removed instance after its last turn %q, want none", got)
+	}
+	b.on(t, "instance_gone", listed)
+	b.on(t, hit, listed)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
+	g.verify(t, pins{})
+}
+
+// What names this program itself would have its turns run in a circle, and of what is said twice, either could be meant.
+func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	g := startChanging(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"}})
+	port := g.base[strings.LastIndexByte(g.base, ':'):]
+	for name, body := range map[string]string{
+		"itself":                   `{"role":"decode","url":"` + g.base + `"}`,
+		"itself by name":           `{"role":"prefill","url":"http://localhost` + port + `"}`,
+		"itself as no address":     `{"role":"prefill","url":"http://0.0.0.0` + port + `"}`,
+		"its admin listener":       `{"role":"decode","url":"` + g.operators + `"}`,
+		"url twice":                `{"role":"decode","url":"http://10.0.0.7:8200","url":"http://10.0.0.8:8200"}`,
+		"role twice, escaped":      `{"role":"decode","url":"http://10.0.0.7:8200","r\u006fle":"prefill"}`,
+		"role twice, as equal":     `{"role":"decode","url":"http://10.0.0.7:8200","role":"decode"}`,
+		"role in another spelling": `{"role":"decode","url":"http://10.0.0.7:8200","ROLE":"prefill"}`,
+		"two bodies":               `{"role":"decode","url":"http://10.0.0.7:8200"}{"role":"decode","url":"http://10.0.0.8:8200"}`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.operators+"/admin/instances", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := g.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || gjson.GetBytes(answer, "error.code").String() != "invalid_instance" {
+			t.Errorf("%s: %d %s, want 400", name, resp.StatusCode, answer)
+		}
+	}
+	if n := g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
+		t.Errorf("%d instances, want those of the configuration", n)
+	}
+	other := testrig.StartInstance(t, cfg, "") // of this machine, and not the program
+	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": config.RoleDecode, "url": other.URL()}, http.StatusOK)
+}

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// The mutants of hand-back, as those in mutant_test.go: each takes one rule away from the program, and the simulator must notice, or
+// an answer is wrong.
+
+// respelling changes the legs of hand-backs when the connector has made them: it makes none of what is not whole.
+type respelling struct {
+	server.Connector
+	change func(leg map[string]json.RawMessage)
+}
+
+// HandBack implements server.Connector.
+func (c respelling) HandBack(o upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
+	made, err := c.Connector.HandBack(o, model, salt)
+	if err != nil {
+		return made, err
+	}
+	leg := map[string]json.RawMessage{}
+	if err := json.Unmarshal(made.Body, &leg); err != nil {
+		return made, err
+	}
+	c.change(leg)
+	made.Body = encode(leg)
+	return made, nil
+}
+
+// prompted changes the ids of a leg.
+func prompted(change func(ids []int) []int) func(leg map[string]json.RawMessage) {
+	return func(leg map[string]json.RawMessage) {
+		leg["prompt"] = encode(change(numbers(gjson.ParseBytes(leg["prompt"]))))
+	}
+}
+
+// oneBlockMore reads one block, and its tokens, more than the ticket has: the last one twice.
+func oneBlockMore(leg map[string]json.RawMessage) {
+	params := map[string]json.RawMessage{}
+	if json.Unmarshal(leg["kv_transfer_params"], &params) != nil {
+		return
+	}
+	blocks := numbers(gjson.GetBytes(params["remote_block_ids"], "0"))
+	params["remote_block_ids"] = encode([][]int{append(blocks, blocks[len(blocks)-1])})
+	params["remote_num_tokens"] = encode(gjson.ParseBytes(params["remote_num_tokens"]).Int() + simBlock)
+	leg["kv_transfer_params"] = encode(params)
+}
+
+// believing is legs whose hand-backs always have the receipt that is wanted: the program does not compare.
+type believing struct {
+	server.Legs
+	mu  sync.Mutex // guards ids
+	ids []byte     // of the ticket
+}
+
+// HandBack implements server.Legs.
+func (b *believing) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	answer, err := b.Legs.HandBack(ctx, leg)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	answer.PromptIDs, answer.PromptTokens = b.ids, 0
+	return answer, err
+}
+
+// listening remembers the ids that a hand-back is to be made of.
+type listening struct {
+	server.Connector
+	of *believing
+}
+
+// HandBack implements server.Connector.
+func (c listening) HandBack(o upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
+	c.of.mu.Lock()
+	c.of.ids = append([]byte{}, o.PromptIDs...)
+	c.of.mu.Unlock()
+	return c.Connector.HandBack(o, model, salt)
+}
+
+func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(leg map[string]json.RawMessage)
+		seen   []string // any of them
+	}{
+		"as it is":         {func(map[string]json.RawMessage) {}, nil},
+		"an id too many":   {prompted(func(ids []int) []int { return append(ids, 300) }), []string{"uneven_hand_backs"}},
+		"an id too few":    {prompted(func(ids []int) []int { return ids[:len(ids)-1] }), []string{"uneven_hand_backs"}},
+		"another id":       {prompted(func(ids []int) []int { ids[len(ids)-40]++; return ids }), []string{"corrupt_reads"}},
+		"the ids of less":  {prompted(func(ids []int) []int { return ids[:len(ids)-2*simBlock] }), []string{"uneven_hand_backs"}},
+		"a block too many": {oneBlockMore, []string{"uneven_hand_backs"}},
+		"another salt":     {func(leg map[string]json.RawMessage) { leg["cache_salt"] = json.RawMessage(`"other"`) }, []string{"other_salts"}},
+		"no salt":          {func(leg map[string]json.RawMessage) { delete(leg, "cache_salt") }, []string{"other_salts"}},
+	} {
+		for _, believes := range []bool{false, true} {
+			t.Run(name+", believes "+strconv.FormatBool(believes), func(t *testing.T) {
+				t.Parallel()
+				h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+					deps.Connector = respelling{deps.Connector, tc.change}
+					if believes {
+						legs := &believing{Legs: deps.Legs}
+						deps.Legs, deps.Connector = legs, listening{deps.Connector, legs}
+					}
+				}, atOnce...)
+				c := &listed{handing: h, id: "mutant", salt: "own"}
+				for range 3 {
+					c.prompt = append(c.prompt, manyIDs(len(c.prompt))...)
+					c.ask(t, tc.seen == nil)
+					h.settle(t)
+				}
+				h.stop()
+				total := h.sum(t, "")
+				for _, name := range tc.seen {
+					if total[name] == 0 {
+						t.Errorf("%s: got 0, want that it is seen", name)
+					}
+				}
+				if wrong := h.wrong(t); (wrong > 0) != (tc.seen != nil) {
+					t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, tc.seen != nil)
+				}
+				// What the engine says of ids and their number is enough to see it in service, where no oracle is.
+				doubted := strings.HasPrefix(name, "an id") || strings.HasSuffix(name, "id") || strings.HasPrefix(name, "the ids")
+				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != (doubted && !believes) {
+					t.Errorf("prefill was barred %d times", n)
+				}
+			})
+		}
+	}
+}
+
+// manyIDs are more than prefill computes without reading.
+func manyIDs(from int) (ids []int) {
+	for i := range 150 {
+		ids = append(ids, 300+(7*(from+i))%1000)
+	}
+	return ids
+}
+
+// leavingStore hands out copies: a ticket that was taken is there for the next one.
+type leavingStore struct {
+	server.Store
+	mu      sync.Mutex // guards tickets
+	tickets map[convcache.TicketID]convcache.Ticket
+}
+
+// Put implements server.Store.
+func (s *leavingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	kept := ticket
+	kept.Params, kept.Deadline = append([]byte{}, ticket.Params...), time.Now().Add(ttl)
+	s.mu.Lock()
+	s.tickets[ticket.ID] = kept
+	s.mu.Unlock()
+	return s.Store.Put(ctx, key, ticket, ttl)
+}
+
+// Take implements server.Store.
+func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ticket, ok := s.tickets[id]; ok {
+		return ticket, convcache.Taken
+	}
+	return s.Store.Take(ctx, key, id)
+}
+
+// A turn comes while its ticket is on its way to prefill.
+func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+			t.Parallel()
+			h := startHandingWith(t, handingConfig(), 1, 1, func(deps *server.Deps) {
+				if mutant {
+					deps.Store = &leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}
+				}
+			}, atOnce...)
+			(&listed{handing: h, id: "proves the pair"}).turn(t)
+			h.settle(t)
+			release := h.hold(vllmsim.HandBackRead)
+			defer release()
+			c := &listed{handing: h, id: "mutant"}
+			c.turn(t)
+			h.held(t)
+			a := c.turn(t)
+			if strings.HasPrefix(a.reuse(), "hit;") != mutant {
+				t.Errorf("X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+			}
+			release()
+			h.settle(t)
+			h.stop()
+			total := h.sum(t, config.RoleDecode)
+			if wrong := h.wrong(t); (wrong > 0) != mutant || (total["double_reads"] > 0) != mutant {
+				t.Errorf("wrong reads: got %d, double reads %d, with a mutant: %v", wrong, total["double_reads"], mutant)
+			}
+		})
+	}
+}
+
+// A ticket that stays in the store when it was handed back names blocks that are gone, which only another prefill instance would read:
+// the one that has taken them has nothing to read.
+func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+			t.Parallel()
+			h := startHandingWith(t, handingConfig(), 2, 1, func(deps *server.Deps) {
+				if mutant {
+					deps.Store = &ticketsOnly{leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}}
+				}
+			}, append([]string{"--routing-prefill", "round_robin"}, atOnce...)...)
+			for range 2 { // both pairs are proven
+				(&listed{handing: h, id: "proves pairs"}).turn(t)
+				h.settle(t)
+			}
+			c := &listed{handing: h, id: "mutant"}
+			for range 2 {
+				c.turn(t)
+				h.settle(t)
+				h.free(t, 0)
+			}
+			h.stop()
+			if wrong := h.wrong(t); (wrong > 0) != mutant {
+				t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
+			}
+		})
+	}
+}
+
+// ticketsOnly keeps tickets in the store for ever, and no notes.
+type ticketsOnly struct{ leavingStore }
+
+// Put implements server.Store.
+func (s *ticketsOnly) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	if ticket.HandedBack() {
+		return nil, convcache.Stored
+	}
+	return s.leavingStore.Put(ctx, key, ticket, ttl)
+}

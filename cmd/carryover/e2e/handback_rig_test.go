@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// handing is a program that hands back what no turn uses.
+type handing struct {
+	*rig
+	cfg    vllmsim.Config
+	server *server.Server
+	deps   *server.Deps
+}
+
+// handBackModes are the flags of the ways to hand back, each so that a test need not wait for long.
+func handBackModes() map[string][]string {
+	return map[string][]string{
+		"now":  {"--hand-back", "now"},
+		"idle": {"--hand-back", "idle", "--hand-back-after", "20ms"},
+	}
+}
+
+// atOnce hands back at the end of each turn.
+var atOnce = []string{"--hand-back", "now"}
+
+func handingConfig() vllmsim.Config {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Lease = 10 * time.Second // a machine that is busy drops connections late
+	return cfg
+}
+
+// startHanding runs the program on new instances.
+func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *handing {
+	t.Helper()
+	return startHandingWith(t, cfg, prefills, decodes, unchanged, flags...)
+}
+
+// startHandingWith is startHanding with other parts.
+func startHandingWith(t *testing.T, cfg vllmsim.Config, prefills, decodes int, replace func(*server.Deps), flags ...string) *handing {
+	t.Helper()
+	h := &handing{cfg: cfg}
+	c := rigConfig{flags: append([]string{"--tokenize-timeout", "20s"}, flags...), wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
+	c.replace = func(deps *server.Deps) {
+		replace(deps)
+		h.deps = deps
+	}
+	for range prefills {
+		c.prefill = append(c.prefill, cfg)
+	}
+	for range decodes {
+		c.decode = append(c.decode, cfg)
+	}
+	h.rig = startRig(t, c)
+	return h
+}
+
+// ends are the ends of hand-backs.
+type ends struct{ done, failed, kept int }
+
+func (h *handing) ends() ends {
+	c := h.server.Counts().HandBacks
+	return ends{int(c.Done), int(c.Failed), int(c.Requeued)}
+}
+
+// settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.
+func (h *handing) settle(t *testing.T) {
+	t.Helper()
+	if !testrig.Eventually(func() bool {
+		used, _ := h.server.HandBackMemory()
+		return used == 0 && h.server.HandBackWaiting() == 0
+	}) {
+		t.Fatalf("%d tickets wait to be handed back, of %+v", h.server.HandBackWaiting(), h.ends())
+	}
+}
+
+// handedBack waits until nothing is left to hand back, and wants all hand-backs so far to have ended like this.
+func (h *handing) handedBack(t *testing.T, want ends) {
+	t.Helper()
+	h.settle(t)
+	if got := h.ends(); got != want {
+		t.Errorf("hand-backs: got %+v, want %+v", got, want)
+	}
+}
+
+// free waits until decode pins no more than that.
+func (h *handing) free(t *testing.T, most int) {
+	t.Helper()
+	if !testrig.Eventually(func() bool { return h.sum(t, config.RoleDecode)["pins"] <= most }) {
+		t.Errorf("decode pins %d answers, want %d", h.sum(t, config.RoleDecode)["pins"], most)
+	}
+}
+
+// held waits until prefill has stopped a hand-back.
+func (h *handing) held(t *testing.T) {
+	t.Helper()
+	if !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["held_hand_backs"] == 1 }) {
+		t.Fatalf("no hand-back is held; %+v", h.ends())
+	}
+}
+
+// accounted is what a fault explains.
+type accounted struct {
+	pins  int  // of decode, without a ticket
+	upTo  bool // or fewer: it is open whether decode was told
+	stale int  // reads of an earlier start of decode, which were refused
+}
+
+// verifyBack is verify of a program that hands back: nothing was read that had not to be, and decode is free.
+func (h *handing) verifyBack(t *testing.T, want accounted) {
+	t.Helper()
+	h.verifyPins(t, func() pins {
+		if left := h.sum(t, config.RoleDecode)["pins"] - h.store.unused(); want.upTo && left < want.pins {
+			return pins{unused: left}
+		}
+		return pins{unused: want.pins}
+	})
+	total := h.sum(t, "")
+	if total["stale_reads"] != want.stale || total["late_notifications"] != 0 || total["declined_reads"] != 0 {
+		t.Errorf("stale reads: got %d, want %d; late notifications %d, declined reads %d, want none",
+			total["stale_reads"], want.stale, total["late_notifications"], total["declined_reads"])
+	}
+}
+
+// talk is a conversation of the program.
+func (h *handing) talk(id string) *chatting { return &chatting{rig: h.rig, id: id, cfg: h.cfg} }
+
+// byEngine reports whether a turn has found in prefill's own cache what was handed back.
+func byEngine(reuse string) bool {
+	return strings.HasPrefix(reuse, "hit;") && strings.Contains(reuse, ";proof=engine")
+}
+
+// hits takes a turn that finds in prefill's own cache what was handed back.
+func (c *chatting) hits(t *testing.T) {
+	t.Helper()
+	if a := c.turn(t); !byEngine(a.reuse()) {
+		t.Errorf("%s, turn %d: X-KV-Reuse %q, want a hit by proof=engine", c.id, c.asks, a.reuse())
+	}
+}
+
+// listed is a conversation of text completions whose prompts are lists of ids, so that nothing of it must be learnt.
+type listed struct {
+	*handing
+	id, salt string
+	prompt   []int
+	brought  int // by the last hand-back
+}
+
+// turn asks for what follows more ids, and wants what a lone instance answers.
+func (c *listed) turn(t *testing.T) *answered {
+	t.Helper()
+	c.prompt = append(c.prompt, manyIDs(len(c.prompt)+len(c.id))...)
+	return c.ask(t, true)
+}
+
+// ask sends the prompt as it is.
+func (c *listed) ask(t *testing.T, right bool) *answered {
+	t.Helper()
+	members := map[string]any{"model": "sim", "prompt": c.prompt, "max_tokens": 120, "ignore_eos": true, "return_token_ids": true, "conversation_id": c.id}
+	if c.salt != "" {
+		members["cache_salt"] = c.salt
+	}
+	a, err := c.post(t.Context(), "/v1/completions", http.Header{}, encode(members), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/completions", encode(members))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &answered{status: http.StatusOK, ends: endsWhole}
+	want.take(raw, "message")
+	if err := same(a, want); right && err != nil {
+		t.Errorf("%s (%s): %v", c.id, a.reuse(), err)
+	}
+	_, output := idsOf(a, nil)
+	c.prompt = append(c.prompt, output...)
+	return a
+}
+
+// HandBack implements server.Legs.
+func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
+	c.names(params)
+	answer, err := c.Legs.HandBack(ctx, leg)
+	c.refused(params, err)
+	return answer, err
+}
+
+// HandBack implements server.Legs.
+func (w *witness) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	answer, err := w.Legs.HandBack(ctx, leg)
+	if err != nil {
+		w.vain.Add(1)
+	}
+	return answer, err
+}

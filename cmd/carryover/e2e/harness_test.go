@@ -1,0 +1,341 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/config/configtest"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// rig is the whole program in front of simulated instances, and a client.
+type rig struct {
+	prefill, decode []*vllmsim.Instance
+	base            string
+	client          *http.Client
+	store           *ledger
+	between         *interposed
+	turns           *turnLog
+	hangUp          func() // drops the program's idle connections to instances
+	look            func() // has the program read of every instance which start is alive
+	args            string // the command line
+	metrics         http.Handler
+	stop            func()
+}
+
+// rigConfig says what a rig is made of. The flags are those of the command line; the
+// instances are added to them.
+type rigConfig struct {
+	prefill, decode []vllmsim.Config
+	host            string // where instances listen, 127.0.0.1 by default
+	flags           []string
+	env             []string
+	replace         func(*server.Deps)              // nil keeps what the program is wired with
+	wire            func(config.Config, *app.Proxy) // nil, too; may put another source in place, and add to what runs
+	server          func(*server.Config)            // nil changes nothing
+	probed          bool                            // the prober runs
+	empty           bool                            // no instance is waited for: they come later, or never
+}
+
+// steady leaves pins where they are, so that a test can count them, unless it asks for
+// releases.
+var steady = []string{"--release", "off", "--hand-back", "off"}
+
+// startRig runs the program until the test ends, or until stop is called.
+func startRig(t *testing.T, c rigConfig) *rig {
+	t.Helper()
+	r := &rig{
+		// The instances close connections after five idle seconds.
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Second}},
+		turns:  newTurnLog(),
+	}
+	flags := slices.Concat(testrig.Patient(), steady, c.flags)
+	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
+		for _, cfg := range configs {
+			instance := testrig.StartInstance(t, cfg, c.host)
+			*into = append(*into, instance)
+			flags = append(flags, flag, instance.URL())
+		}
+	}
+	start("--prefill", c.prefill, &r.prefill)
+	start("--decode", c.decode, &r.decode)
+	r.args = strings.Join(flags, " ")
+	cfg, err := configtest.Load(t, r.args, c.env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.serve(t, cfg, c)
+	return r
+}
+
+func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
+	t.Helper()
+	telemetry, err := app.LoadTelemetry(config.Environment(c.env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, deps, err := app.NewParts(app.Configured{Config: cfg, Telemetry: telemetry}, slog.New(r.turns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.replace != nil {
+		c.replace(&deps)
+	}
+	// Nothing is probed unless a test asks for it: a machine at its limit answers probes
+	// too late, and the instances would count as down.
+	if !c.probed {
+		p.Probe = unprobed
+	}
+	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
+	r.between = &interposed{Legs: deps.Legs}
+	deps.Store, deps.Legs = r.store, r.between
+	deps.Observers = append(deps.Observers, r.turns.observe)
+	settings := app.NewServerConfig(cfg, slog.New(r.turns))
+	if c.server != nil {
+		c.server(&settings)
+	}
+	p.Server = server.New(settings, deps)
+	if c.wire != nil {
+		c.wire(cfg, p)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.base, r.metrics = "http://"+listener.Addr().String(), p.Meters.Scraped
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1) // one result, read once
+	go func() { ended <- p.Run(ctx, listener) }()
+	r.hangUp = p.Client.Close
+	go dropIdle(ctx, p.Client)
+	r.look = func() { readStarts(t, p) }
+	if !c.empty {
+		r.look()
+	}
+	go keepReading(ctx, p)
+	r.stop = sync.OnceFunc(func() {
+		r.client.CloseIdleConnections()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	t.Cleanup(r.stop)
+}
+
+// unprobed stands for a prober that does nothing.
+func unprobed(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// dropIdle keeps connections to instances from growing old. Instances close theirs after
+// five idle seconds, the program after four; a machine that falls behind by the second
+// between loses that race, and with it a ticket.
+func dropIdle(ctx context.Context, client *upstream.Client) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			client.Close()
+		}
+	}
+}
+
+// readStarts reads of every instance which start is alive, once the program knows them.
+func readStarts(t *testing.T, p *app.Proxy) {
+	t.Helper()
+	if !testrig.Eventually(func() bool { return len(p.Fleet.Engines(upstream.RoleDecode)) > 0 }) {
+		t.Fatal("the program knows no instances")
+	}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, engine := range p.Fleet.Engines(role) {
+			for range 3 { // a reading under way may have begun while the instance refused connections
+				if engine.Refresh(t.Context()); engine.Fresh().Known() {
+					break
+				}
+			}
+		}
+	}
+}
+
+// keepReading reads which start of each instance is alive where that is not known any more: a machine that is busy with
+// other tests may keep the prober from its rounds. What is known stays, as in service, so that a test which restarts an
+// instance decides what the program believes of it.
+func keepReading(ctx context.Context, p *app.Proxy) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+			for _, engine := range p.Fleet.Engines(role) {
+				if !engine.Fresh().Known() {
+					engine.Refresh(ctx)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// all are the instances of a role, or of both for "".
+func (r *rig) all(role string) []*vllmsim.Instance {
+	switch role {
+	case config.RolePrefill:
+		return r.prefill
+	case config.RoleDecode:
+		return r.decode
+	}
+	return append(append([]*vllmsim.Instance{}, r.prefill...), r.decode...)
+}
+
+// sum adds up the statistics of a role, or of all instances for "".
+func (r *rig) sum(t *testing.T, role string) map[string]int {
+	t.Helper()
+	total := map[string]int{}
+	for _, instance := range r.all(role) {
+		encoded, err := json.Marshal(instance.Stats())
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := map[string]int{}
+		if err := json.Unmarshal(encoded, &one); err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range one {
+			total[name] += n
+		}
+	}
+	return total
+}
+
+// wrongReads are the statistics that a read of anything but the reader's own KV
+// moves.
+func wrongReads() []string {
+	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths", "uneven_hand_backs", "leased_hand_backs", "other_salts"}
+}
+
+// pins are the pins that a test explains beside those of tickets that were not used.
+type pins struct {
+	unused int // of decode, without a ticket or of one that was spent in vain
+	leased int // of prefill, whose hand-over was not read
+}
+
+// verify ends the program and asserts what every test of it ends with: nothing was
+// read wrongly, and every pin is one that a ticket names or that the test explains.
+func (r *rig) verify(t *testing.T, want pins) {
+	t.Helper()
+	r.verifyPins(t, func() pins { return want })
+}
+
+// verifyPins is verify where the engines tell what explains their pins: a leg that was given up may still reach its engine when the
+// program has ended.
+func (r *rig) verifyPins(t *testing.T, explained func() pins) {
+	t.Helper()
+	r.stop()
+	total := r.sum(t, "")
+	for _, name := range wrongReads() {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+	got, want, unused := pins{}, pins{}, r.store.unused()
+	// Prefill tells decode about blocks that it does not need without waiting.
+	settled := testrig.Eventually(func() bool {
+		want = explained()
+		want.unused += unused
+		total = r.sum(t, "")
+		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
+		return got == want && total["running"] == 0
+	})
+	if !settled {
+		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
+	}
+	if total["parked"] != 0 {
+		t.Errorf("parked requests: got %d, want 0", total["parked"])
+	}
+	for _, message := range r.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+}
+
+// interposed lets a test act between the legs of a turn: after prefill has answered,
+// before the server knows. It also gives legs to silent instances less time.
+type interposed struct {
+	server.Legs
+	once   atomic.Pointer[func(ctx context.Context)]
+	silent sync.Map // base URLs of instances that answer no leg
+}
+
+// silence is the time limit of a leg to an instance that answers none. The outcome of such a leg does not depend on the limit. A setting of
+// the program would also bound the legs that an instance answers, and those take seconds on a busy machine.
+const silence = 300 * time.Millisecond
+
+// setFault sets a fault of an instance.
+func (r *rig) setFault(t *testing.T, instance *vllmsim.Instance, fault vllmsim.Fault) {
+	t.Helper()
+	if err := instance.SetFault(fault); err != nil {
+		t.Fatal(err)
+	}
+	if fault.Kind == vllmsim.FaultSilent {
+		r.between.silent.Store(instance.URL(), true)
+	}
+}
+
+// clearFaults ends the faults of an instance.
+func (r *rig) clearFaults(t *testing.T, instance *vllmsim.Instance) {
+	t.Helper()
+	r.between.silent.Delete(instance.URL())
+	if err := instance.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answersNone reports whether an instance has the fault that it answers no leg.
+func (e *interposed) answersNone(instance *upstream.Instance) bool {
+	_, is := e.silent.Load(instance.BaseURL)
+	return is
+}
+
+// Decode implements server.Legs.
+func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	if e.answersNone(leg.Instance) {
+		limits.FirstByte = silence
+	}
+	return e.Legs.Decode(ctx, leg, limits)
+}
+
+// Prefill implements server.Legs.
+func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	if e.answersNone(leg.Instance) {
+		limited, cancel := context.WithTimeoutCause(ctx, silence, upstream.ErrPrefillTimeout)
+		defer cancel()
+		ctx = limited
+	}
+	answer, err := e.Legs.Prefill(ctx, leg)
+	if act := e.once.Swap(nil); act != nil {
+		(*act)(ctx)
+	}
+	return answer, err
+}

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"carryover/server/record"
+	"carryover/upstream"
+)
+
+// manual is a long beginning of prompts.
+func manual() string {
+	return "You answer from this manual. " + strings.Repeat("The blocks of a prompt stay where they were computed until others need the room. ", 80)
+}
+
+// from returns a conversation that begins with the manual.
+func (p *publishing) from(id string) *thread {
+	h := p.thread(id)
+	h.messages = append(h.messages, encode(map[string]string{"role": "system", "content": manual()}))
+	return h
+}
+
+// prefilledOn returns which prefill instance a turn was sent to.
+func (p *publishing) prefilledOn(t *testing.T, rec *record.Turn) int {
+	t.Helper()
+	name := rec.Leg(upstream.RolePrefill).Instance
+	for i, instance := range p.prefill {
+		if name == authority(instance) {
+			return i
+		}
+	}
+	t.Fatalf("%q is no prefill instance", name)
+	return 0
+}
+
+// held is how many blocks prefill instance i holds, as far as the program has heard.
+func (p *publishing) held(i int) int {
+	return p.proxy.Fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().CachedBlocks
+}
+
+// Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.
+func TestKVEvents_PromptsGoWhereTheirBeginningIs(t *testing.T) {
+	t.Parallel()
+	p := startPublishing(t, 2, 1, rigConfig{flags: []string{"--routing-prefill", "prefix"}}, nil)
+	for i := range 2 { // of each prefill instance it is learnt how requests are rendered
+		warm := p.thread(fmt.Sprint("warm-", i))
+		for range 3 {
+			warm.turn(t, whatever)
+		}
+	}
+	first := p.prefilledOn(t, p.from("a").turn(t, "first_turn"))
+	other := 1 - first
+	if got := p.prefilledOn(t, p.from("b").turn(t, "first_turn")); got != first {
+		t.Fatalf("the second conversation that begins alike was sent to instance %d, want %d", got, first)
+	}
+	p.prefill[first].ClearBlocks()
+	body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": []any{
+		map[string]string{"role": "system", "content": manual()}, map[string]string{"role": "user", "content": "Of another client."},
+	}})
+	response, err := http.Post(p.prefill[other].URL()+"/v1/chat/completions", "application/json", strings.NewReader(string(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if !within(foundWithin, func() bool { return p.held(first) == 0 && p.held(other) >= len(manual())/64 }) {
+		t.Fatalf("%d and %d blocks are held, as far as the program has heard", p.held(first), p.held(other))
+	}
+	before := p.prefill[other].Stats().LocalHitTokens
+	if got := p.prefilledOn(t, p.from("c").turn(t, "first_turn")); got != other {
+		t.Error("a prompt was not sent where its beginning is")
+	}
+	if hits := p.prefill[other].Stats().LocalHitTokens - before; hits < len(manual())/8 {
+		t.Errorf("%d tokens were in the cache of the instance that it was sent to", hits)
+	}
+	p.verify(t, pins{})
+}

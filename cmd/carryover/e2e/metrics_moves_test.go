@@ -1,0 +1,243 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// moves says of each family whether any of its series has changed or come, from one text to another.
+type moves struct {
+	moved map[string]bool
+	last  scraped
+	value map[string]float64 // the largest of any series
+}
+
+func newMoves() *moves { return &moves{moved: map[string]bool{}, value: map[string]float64{}} }
+
+// see compares a text with the one before, which a new program has none of.
+func (m *moves) see(s scraped) scraped {
+	for series, value := range s.series {
+		name, _, _ := strings.Cut(series, "{")
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "_count"), "_bucket")
+		m.value[name] = max(m.value[name], value)
+		if before, found := m.last.series[series]; m.last.series != nil && (!found || before != value) {
+			m.moved[name] = true
+		}
+	}
+	m.last = s
+	return s
+}
+
+// Every family that is served moves when that happens which it counts.
+func TestMetrics_EachMoves(t *testing.T) {
+	m := newMoves()
+	moveTurns(t, m)
+	m.last = scraped{}
+	moveFailures(t, m)
+	m.last = scraped{}
+	moveHandBacks(t, m)
+	m.last = scraped{}
+	moveRegistrations(t, m)
+	m.last = scraped{}
+	moveConnections(t, m)
+	constant := []string{
+		"carryover_build_info", "carryover_start_time_seconds", "carryover_kv_cache_tokens", "carryover_pinned_budget_tokens",
+		"carryover_hand_back_memory_limit_bytes",
+	}
+	for _, f := range listedFamilies(t) {
+		switch {
+		case !slices.Contains(constant, f.name) && !m.moved[f.name]:
+			t.Errorf("%s has not moved", f.name)
+		case m.value[f.name] <= 0:
+			t.Errorf("%s was never above zero", f.name)
+		}
+	}
+}
+
+// moveTurns takes turns that hit, that are made again, that wait, of which the last finds an engine that computes other ids.
+func moveTurns(t *testing.T, m *moves) {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
+	s := &scripted{operated: startOperated(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
+		flags: []string{"--release", "on", "--hand-back", "off", "--reuse-trial-timeout", "25s", "--max-streams", "2", "--max-per-instance", "1"},
+	}, "")}
+	see := func() scraped { return m.see(s.scrape(t)) }
+	see()
+	talk := &chatting{rig: s.rig, id: "a", cfg: cfg}
+	talk.learnt(t)
+	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
+	talk.repeat(t) // the answer is made again
+	see()
+
+	slow := vllmsim.Timing{InterToken: 50 * time.Millisecond}
+	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &slow}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	var turns sync.WaitGroup
+	for range 4 {
+		turns.Go(func() {
+			body := encode(map[string]any{"model": "sim", "stream": true, "max_tokens": 5000, "messages": []json.RawMessage{question("SAY " + longText(9))}})
+			_, _ = s.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+		})
+	}
+	turns.Go(func() { // of another client than ours
+		beside := &rig{base: s.decode[0].URL(), client: s.client}
+		_ = beside.oneShot(ctx, 1)
+	})
+	holds := func() bool {
+		s.proxy.Fleet.Engines(upstream.RoleDecode)[0].Refresh(t.Context())
+		now := see()
+		return now.sum("carryover_queue_length", "place") == 2 && now.sum("carryover_queue_length", "instance") == 1 &&
+			now.sum("carryover_open_turns") == 2 && now.sum("carryover_instance_in_flight", "decode") == 1 &&
+			now.sum("carryover_instance_waiting", "decode") == 1 && now.sum("http_server_active_requests") == 4
+	}
+	if !testrig.Eventually(holds) {
+		t.Errorf("two turns of four wait for a place, one for an instance where a request waits: %v", m.last.own("carryover_queue", "carryover_open", "carryover_instance", "http_server_active"))
+	}
+	leave()
+	turns.Wait()
+	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {
+		t.Fatal(err)
+	}
+	if !testrig.Eventually(func() bool {
+		now := see()
+		return now.sum("carryover_open_turns")+now.sum("carryover_queue_length") == 0
+	}) {
+		t.Error("turns that have left still wait")
+	}
+	if err := s.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	talk.turn(t)
+	if see().sum("carryover_quarantines_total") != 1 {
+		t.Error("the engine that computes other ids was not quarantined")
+	}
+	if !testrig.Eventually(func() bool { return see().sum("carryover_instance_exposed", `role="decode"`) == 1 }) || see().sum("carryover_instance_exposed") != 1 {
+		t.Error("decode, which has had its KV, is not said to be exposed")
+	}
+	// Last, because an instance that leaves has its tickets given up at once.
+	name := s.proxy.Fleet.Engines(upstream.RoleDecode)[0].Name
+	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain"); status != http.StatusOK {
+		t.Fatalf("drain: %d %s", status, body)
+	}
+	if see().sum("carryover_instance_state", `role="decode"`, `state="draining"`) != 1 {
+		t.Error("the instance that is drained is not said to be")
+	}
+}
+
+// moveFailures has tickets exceed their share, decode and Redis fail, and retries denied.
+func moveFailures(t *testing.T, m *moves) {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	redis := redistest.Start(t)
+	s := &scripted{operated: startOperated(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
+		flags: []string{"--release", "on", "--hand-back", "off", "--pinned-share", "0.001", "--redis-url", "redis://" + redis.Addr()},
+	}, "")}
+	see := func() scraped { return m.see(s.scrape(t)) }
+	see()
+	(&chatting{rig: s.rig, id: "a", cfg: cfg}).turn(t)
+	if !within(workedOff, func() bool { return see().sum("carryover_tickets_given_up_total") == 1 }) {
+		t.Error("the ticket that exceeds its share was not given up")
+	}
+	if err := s.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus}); err != nil {
+		t.Fatal(err)
+	}
+	shots := 0
+	for ; shots < 1000 && s.proxy.Server.Counts().RetriesDenied == 0; shots++ {
+		if err := s.oneShot(t.Context(), shots); err == nil {
+			t.Fatal("decode does not fail")
+		}
+	}
+	if now := see(); now.sum("carryover_retries_denied_total") != 1 || now.sum("carryover_retries_total") < 100 {
+		t.Errorf("%d turns that failed: %v", shots, now.own("carryover_retries"))
+	}
+	redis.Kill()
+	if err := s.decode[0].ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if !within(nemesisPatience, func() bool { return see().sum("carryover_redis_up") == 0 }) {
+		t.Error("Redis is gone, and said to be up")
+	}
+}
+
+// moveHandBacks has two tickets handed back that no turn comes for, of which one waits while the other is on its way.
+func moveHandBacks(t *testing.T, m *moves) {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
+	s := &scripted{operated: startOperated(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", "idle", "--hand-back-after", "2s"},
+	}, "")}
+	see := func() scraped { return m.see(s.scrape(t)) }
+	if limit := see().sum("carryover_hand_back_memory_limit_bytes"); limit != 16<<20 {
+		t.Errorf("the ids of tickets may take %v bytes, want 16 MiB", limit)
+	}
+	for _, id := range []string{"a", "b"} {
+		(&chatting{rig: s.rig, id: id, cfg: cfg}).learnt(t)
+	}
+	if see().sum("carryover_hand_back_memory_bytes") <= 0 {
+		t.Errorf("no ids are kept of tickets: %v", m.last.own("carryover_hand_back"))
+	}
+	if err := s.prefill[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{Overhead: time.Second}}); err != nil {
+		t.Fatal(err)
+	}
+	if !within(workedOff, func() bool { return see().sum("carryover_hand_back_waiting") > 0 }) {
+		t.Errorf("no ticket waits while another is handed back: %v", m.last.own("carryover_hand_back"))
+	}
+	if !within(workedOff, func() bool {
+		now := see()
+		return now.sum("carryover_hand_backs_total", `outcome="done"`) >= 2 && now.sum("carryover_hand_back_tokens_total") > 0 &&
+			now.sum("carryover_hand_back_waiting") == 0 && now.sum("carryover_hand_back_memory_bytes") == 0
+	}) {
+		t.Errorf("tickets were not handed back: %v", m.last.own("carryover_hand_back"))
+	}
+}
+
+// moveRegistrations has a peer announce another engine's address.
+func moveRegistrations(t *testing.T, m *moves) {
+	t.Helper()
+	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorP2PNCCL}})
+	m.see(r.scrape(t))
+	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].KVAddress())
+	if !within(foundWithin, func() bool {
+		return m.see(r.scrape(t)).sum("carryover_registrations_refused_total", `reason="taken"`) > 0
+	}) {
+		t.Errorf("a peer that announces another engine's address was not refused: %v", m.last.own("carryover_registrations"))
+	}
+}
+
+// moveConnections has a second client come where there is one connection for all.
+func moveConnections(t *testing.T, m *moves) {
+	t.Helper()
+	s := &scripted{operated: startOperated(t, rigConfig{
+		prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}, empty: true,
+		server: func(c *server.Config) { c.MaxConnections = 1 },
+	}, "")}
+	m.see(s.scrape(t))
+	for range 2 {
+		if err := alive(t, s.opened(t, "127.0.0.1")); err != nil {
+			t.Error(err)
+		}
+	}
+	if now := m.see(s.scrape(t)); now.sum("carryover_connections_shed_total", `state="idle"`) != 1 {
+		t.Errorf("an idle connection made room, and is not counted: %v", now.own("carryover_connections"))
+	}
+}

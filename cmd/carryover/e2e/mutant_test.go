@@ -1,0 +1,264 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/vllmsim"
+)
+
+// The mutants take one safety property away from the program and show that the
+// assertions that end every scenario fail then. A mutant that is not noticed would mean
+// that the scenarios prove nothing about that property.
+
+// wrong sums up what verify asserts to be zero.
+func (r *rig) wrong(t *testing.T) int {
+	t.Helper()
+	n, total := 0, r.sum(t, "")
+	for _, name := range wrongReads() {
+		n += total[name]
+	}
+	return n
+}
+
+func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	return startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg},
+		flags:   []string{"--proof", "history", "--routing-prefill", "round_robin"},
+		replace: mutate,
+	})
+}
+
+// ask sends one turn of the conversation "mutant" and returns its answer. It may be
+// called from any goroutine.
+func (r *rig) ask(t *testing.T, messages ...json.RawMessage) *answered {
+	t.Helper()
+	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 2000, "conversation_id": "mutant"})
+	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, nil)
+	if err != nil {
+		t.Error(err)
+		return &answered{}
+	}
+	if a.status != http.StatusOK {
+		t.Errorf("status %d: %s", a.status, a.raw)
+	}
+	return a
+}
+
+func question(text string) json.RawMessage {
+	return encode(map[string]string{"role": "user", "content": text})
+}
+
+// blindStore tells each look-up that what it holds covers exactly the history that the
+// request has: the digest check is gone.
+type blindStore struct {
+	server.Store
+	history convcache.Digest
+	covers  int
+}
+
+// Peek implements server.Store.
+func (s *blindStore) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	branches, outcome := s.Store.Peek(ctx, key)
+	for i := range branches {
+		branches[i].History, branches[i].Covers = s.history, s.covers
+	}
+	return branches, outcome
+}
+
+// Take implements server.Store.
+func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	ticket.History, ticket.Covers = s.history, s.covers
+	return ticket, outcome
+}
+
+func TestMutant_WithoutDigestCheckTheOracleSeesIt(t *testing.T) {
+	first, edited := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
+	second := question("SAY " + longText(3) + ".")
+	for name, blind := range map[string]bool{"as it is": false, "mutant": true} {
+		t.Run(name, func(t *testing.T) {
+			r := startMutant(t, func(deps *server.Deps) {
+				if !blind {
+					return
+				}
+				messages, err := rawjson.ParseList(encode([]json.RawMessage{edited}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				history, err := deps.Secret.HistoryKey().ChatHistory(nil, &messages)
+				if err != nil {
+					t.Fatal(err)
+				}
+				store := &blindStore{Store: deps.Store}
+				store.history, store.covers = history.After(convcache.Reply{Content: longText(1) + "."})
+				deps.Store = store
+			})
+			reply := r.ask(t, first).assistant()
+			a := r.ask(t, edited, reply, second)
+			if !blind {
+				r.verify(t, pins{})
+				return
+			}
+			if !strings.HasPrefix(a.reuse(), "hit;") {
+				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
+			}
+			r.stop()
+			if r.wrong(t) == 0 {
+				t.Error("a ticket was used for another history, and no instance noticed")
+			}
+			if a.content == longText(3)+"." {
+				t.Error("a ticket was used for another history, and the answer is right all the same")
+			}
+		})
+	}
+}
+
+// twoStepStore looks first and removes later, as a store with GET and DEL does: with a
+// pause between the two, equal turns all get the ticket.
+type twoStepStore struct {
+	server.Store
+	mu      sync.Mutex // guards tickets
+	tickets map[convcache.TicketID]convcache.Ticket
+	both    sync.WaitGroup // takers that have looked
+}
+
+// Put implements server.Store.
+func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	kept := ticket
+	kept.Deadline = time.Now().Add(ttl)
+	s.mu.Lock()
+	s.tickets[ticket.ID] = kept
+	s.mu.Unlock()
+	return s.Store.Put(ctx, key, ticket, ttl)
+}
+
+// Take implements server.Store.
+func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	s.mu.Lock()
+	ticket, ok := s.tickets[id]
+	s.mu.Unlock()
+	s.both.Done()
+	s.both.Wait() // none removes before both have looked
+	s.Store.Take(ctx, key, id)
+	if !ok {
+		return ticket, convcache.Consumed
+	}
+	return ticket, convcache.Taken
+}
+
+func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
+	store := &twoStepStore{tickets: map[convcache.TicketID]convcache.Ticket{}}
+	var known *server.Deps
+	r := startMutant(t, func(deps *server.Deps) {
+		store.Store, deps.Store = deps.Store, store
+		known = deps
+	})
+	first, second := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
+	reply := r.ask(t, first).assistant()
+	// Both pairs are proven, or one of the turns would wait for the other's trial.
+	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
+	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
+		pair := prefill.Current(t.Context()).PairWith(decode)
+		pair.Begin()
+		pair.End(fleet.Answered)
+	}
+	store.both.Add(2)
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() { r.ask(t, first, reply, second) })
+	}
+	group.Wait()
+	r.stop()
+	total := r.sum(t, config.RoleDecode)
+	if total["double_reads"] == 0 {
+		t.Errorf("two turns used one ticket, and decode saw no double read: %v", total)
+	}
+}
+
+// replayingEngine sends a hand-over a second time, as a proxy does that repeats a
+// decode leg after it was sent.
+type replayingEngine struct {
+	server.Legs
+	to *upstream.Instance // nil: the same instance again
+}
+
+// Decode implements server.Legs.
+func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	again := leg
+	again.Body = slices.Clone(leg.Body)
+	again.RequestID += "-again"
+	if e.to != nil {
+		again.Instance = e.to
+	}
+	stream, err := e.Legs.Decode(ctx, leg, limits)
+	if err != nil {
+		return nil, err
+	}
+	second, err := e.Legs.Decode(ctx, again, limits)
+	if err == nil {
+		_, _ = upstream.ReadAll(second, 1<<20)
+		_ = second.Close()
+	}
+	return stream, nil
+}
+
+func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
+	other := testrig.StartInstance(t, vllmsim.DefaultConfig(), "")
+	instance, err := upstream.NewInstance(upstream.RoleDecode, "other", other.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
+		t.Run(name, func(t *testing.T) {
+			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
+			r.ask(t, question("SAY "+longText(1)+"."))
+			r.stop()
+			if total := r.sum(t, config.RolePrefill); total["double_reads"] == 0 {
+				t.Errorf("a hand-over was read twice, and prefill saw no double read: %v", total)
+			}
+		})
+	}
+}
+
+// hoardingStore never forgets a ticket: what was taken can be taken again.
+type hoardingStore struct {
+	server.Store
+}
+
+// Take implements server.Store.
+func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken {
+		s.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+	}
+	return ticket, outcome
+}
+
+func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store} })
+	first := question("SAY " + longText(1) + ".")
+	reply := r.ask(t, first).assistant()
+	for n := 2; n < 5; n++ {
+		r.ask(t, first, reply, question("SAY "+longText(n)+"."))
+	}
+	r.stop()
+	if r.wrong(t) == 0 {
+		t.Error("a ticket was used three times, and no instance noticed")
+	}
+}

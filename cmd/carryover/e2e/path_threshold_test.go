@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// alike are instances of one configuration.
+func alike(n int, change func(*vllmsim.Config)) (all []vllmsim.Config) {
+	for range n {
+		cfg := vllmsim.DefaultConfig()
+		change(&cfg)
+		all = append(all, cfg)
+	}
+	return all
+}
+
+// disaggFrom is a file that sends turns of fewer tokens to decode alone.
+func disaggFrom(tokens int) string { return fmt.Sprintf("routing: {disagg_threshold: %d}\n", tokens) }
+
+// wantAlone checks that a turn went to decode alone, and as engines see it: no leg of prefill, and no params for decode.
+func (o *operated) wantAlone(t *testing.T, a *answered, rec *record.Turn, before int) {
+	t.Helper()
+	if path := rec.Path.Header(); !strings.HasPrefix(path, "decode_only;reason=disagg_threshold;tokens=") || a.header.Get("X-KV-Path") != path {
+		t.Errorf("X-KV-Path %q, in the log %q, want decode alone below the threshold", a.header.Get("X-KV-Path"), path)
+	}
+	if got := o.prefillLegs(); got != before {
+		t.Errorf("prefill got %d legs", got-before)
+	}
+	for _, instance := range o.decode {
+		if instance.URL() != "http://"+rec.Leg(upstream.RoleDecode).Instance {
+			continue
+		}
+		bodies := legs(instance)
+		if params := gjson.GetBytes(bodies[len(bodies)-1], "kv_transfer_params"); params.Exists() {
+			t.Errorf("decode alone got kv_transfer_params %s", params.Raw)
+		}
+	}
+}
+
+// wantBoth checks that a turn went over prefill.
+func wantBoth(t *testing.T, a *answered) {
+	t.Helper()
+	if path := a.header.Get("X-KV-Path"); !strings.HasPrefix(path, "prefill_decode;tokens=") {
+		t.Errorf("X-KV-Path %q, want prefill and decode", path)
+	}
+}
+
+// prefillLegs is how many completions prefill has been asked for.
+func (o *operated) prefillLegs() (n int) {
+	for _, instance := range o.prefill {
+		n += len(legs(instance))
+	}
+	return n
+}
+
+// tokensOf is the estimate that a client sees.
+func tokensOf(t *testing.T, a *answered) (n int) {
+	t.Helper()
+	_, told, found := strings.Cut(a.header.Get("X-KV-Path"), ";tokens=")
+	if _, err := fmt.Sscan(told, &n); !found || err != nil {
+		t.Fatalf("X-KV-Path %q tells no tokens", a.header.Get("X-KV-Path"))
+	}
+	return n
+}
+
+// A short prompt is decode's alone and pins nothing; a long one is not; a short follow-up of the long conversation goes to the
+// instance that holds it and finds it there, and the ticket stays for a turn that is worth it.
+func TestThreshold_OfAWholeConversation(t *testing.T) {
+	for _, proof := range []string{"auto", "history"} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/stream %v", proof, stream), func(t *testing.T) {
+				t.Parallel()
+				o := startOperated(t, rigConfig{
+					prefill: alike(1, asConfigured), decode: alike(3, asConfigured), flags: []string{"--proof", proof},
+				}, disaggFrom(300))
+				long := strings.Repeat(longText(1)+" ", 6)
+				for i := range 2 { // proofs are learnt
+					teacher := &foretold{operated: o, id: "teacher", stream: stream}
+					for range 3 {
+						teacher.say(t, fmt.Sprint(i, long))
+					}
+				}
+				pinned, asked := o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
+
+				short := &foretold{operated: o, id: "short", stream: stream}
+				a, rec := short.say(t, "Hello.")
+				o.wantAlone(t, a, &rec, asked)
+				if got := o.sum(t, config.RoleDecode)["pins"]; got != pinned {
+					t.Errorf("%d pins after a short turn, want %d", got, pinned)
+				}
+
+				talk := &foretold{operated: o, id: "long", stream: stream}
+				a, rec = talk.say(t, long)
+				wantBoth(t, a)
+				holder := rec.Leg(upstream.RoleDecode).Instance
+				pinned, asked = o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
+				for i := range 3 {
+					before := o.sum(t, config.RoleDecode)
+					a, rec = talk.say(t, fmt.Sprintf("Short question %d.", i))
+					o.wantAlone(t, a, &rec, asked)
+					after := o.sum(t, config.RoleDecode)
+					if got := rec.Leg(upstream.RoleDecode).Instance; got != holder {
+						t.Errorf("follow-up %d went to %s, want %s, which holds the conversation", i, got, holder)
+					}
+					prompt, hits := after["prompt_tokens"]-before["prompt_tokens"], after["local_hit_tokens"]-before["local_hit_tokens"]
+					if prompt < 500 || prompt-hits > 60 {
+						t.Errorf("follow-up %d: %d of %d tokens were found in the prefix cache, want all but the question", i, hits, prompt)
+					}
+					if after["pins"] != pinned {
+						t.Errorf("follow-up %d: %d pins, want %d", i, after["pins"], pinned)
+					}
+				}
+
+				o.reload(t, disaggFrom(0))
+				a, rec = talk.say(t, "Short question again.")
+				wantBoth(t, a)
+				if !strings.HasPrefix(a.reuse(), "hit;") || rec.Leg(upstream.RoleDecode).Instance != holder {
+					t.Errorf("with the threshold off: X-KV-Reuse %q on %s, want a hit on %s", a.reuse(), rec.Leg(upstream.RoleDecode).Instance, holder)
+				}
+				o.reload(t, disaggFrom(100_000))
+				asked = o.prefillLegs()
+				a, rec = talk.say(t, long)
+				o.wantAlone(t, a, &rec, asked)
+				o.verify(t, pins{})
+			})
+		}
+	}
+}
+
+// Tokens that are given as ids are counted, so that the threshold is exact.
+func TestThreshold_CountsIDs(t *testing.T) {
+	t.Parallel()
+	const threshold = 64
+	o := startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, disaggFrom(threshold))
+	want := pins{}
+	for _, n := range []int{1, threshold - 1, threshold, threshold + 1} {
+		for _, stream := range []bool{false, true} {
+			ids := make([]int, n)
+			for i := range ids {
+				ids[i] = 300 + i
+			}
+			asked := o.prefillLegs()
+			a, rec := o.send(t, "", map[string]any{"model": "sim", "prompt": ids, "max_tokens": 3, "stream": stream})
+			if got := tokensOf(t, a); got != n {
+				t.Errorf("%d ids are counted as %d", n, got)
+			}
+			if n < threshold {
+				o.wantAlone(t, a, &rec, asked)
+				continue
+			}
+			wantBoth(t, a)
+			want.unused++
+		}
+	}
+	o.verify(t, want)
+}
+
+// How many bytes a token has is learnt of each model by itself.
+func TestThreshold_LearnsHowLongTokensAre(t *testing.T) {
+	t.Parallel()
+	const threshold, bytes = 1000, 2400
+	names := func(c *vllmsim.Config) { c.Models, c.Blocks = []string{"dense", "thin"}, 1<<16 }
+	o := startOperated(t, rigConfig{prefill: alike(1, names), decode: alike(1, names)}, disaggFrom(threshold))
+	text := map[string]string{
+		"dense": strings.Repeat("\x7f~^`|{}@", bytes)[:bytes],
+		"thin":  strings.Repeat("remembers another conversation morning ", bytes)[:bytes],
+	}
+	want := pins{}
+	for model, text := range text {
+		var a *answered
+		for i := range 48 {
+			// Nothing of it is in a cache, or else of what is computed the way says nothing.
+			prompt := fmt.Sprint(i) + text
+			a, _ = o.send(t, "", map[string]any{"model": model, "messages": []json.RawMessage{question(prompt)}, "max_tokens": 1})
+			if strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode") {
+				want.unused++
+			}
+			if i == 0 && tokensOf(t, a) != bytes/4 {
+				t.Errorf("%s: the first prompt is estimated at %d tokens, want a quarter of its bytes", model, tokensOf(t, a))
+			}
+		}
+		counted := int(gjson.Get(a.usage, "prompt_tokens").Int())
+		t.Logf("%s: %d bytes are %d tokens, estimated at %d", model, bytes, counted, tokensOf(t, a))
+		if got := tokensOf(t, a); got < counted*9/10 || got > counted*11/10 {
+			t.Errorf("%s: %d tokens are estimated at %d", model, counted, got)
+		}
+		if got, dense := strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode"), counted >= threshold; got != dense {
+			t.Errorf("%s: X-KV-Path %q of %d tokens", model, a.header.Get("X-KV-Path"), counted)
+		}
+		if dense := model == "dense"; dense != (counted >= threshold) {
+			t.Fatalf("%s: %d tokens: the test shows nothing", model, counted)
+		}
+	}
+	o.verify(t, want)
+}
+
+// Media are estimated by what models take for them: a picture is worth a hand-over whatever text it comes with.
+func TestThreshold_CountsMedia(t *testing.T) {
+	t.Parallel()
+	o := startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, disaggFrom(1000))
+	part := func(kind, url string) json.RawMessage {
+		return json.RawMessage(fmt.Sprintf(`{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":%q,%q:{"url":%q}}]}`, kind, kind, url))
+	}
+	const picture = "data:image/png;base64,iVBORw0KGgo="
+	for i, message := range []json.RawMessage{question("What is it?"), part("image_url", picture)} {
+		asked := o.prefillLegs()
+		a, rec := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{message}, "max_tokens": 2})
+		if i == 0 {
+			o.wantAlone(t, a, &rec, asked)
+			continue
+		}
+		wantBoth(t, a)
+		if got := tokensOf(t, a); got < 1000 {
+			t.Errorf("a picture is estimated at %d tokens", got)
+		}
+	}
+	o.verify(t, pins{unused: 1})
+}

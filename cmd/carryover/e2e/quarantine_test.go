@@ -1,0 +1,362 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache"
+	"carryover/convcache/redistest"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// What an incarnation of prefill leaves behind that computes other ids than it was sent. Between its wrong filing and its answer, which
+// shows it, another turn reads its prefix cache: that turn's answer can't be helped. What comes behind the answer has to be right, whoever
+// asks, and wherever the KV has got to by then.
+
+// saidExposed is what the log says of each engine that has had KV in doubt.
+const saidExposed = "ERROR engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted"
+
+// poisoned is two replicas, of which one knows the incarnation of prefill that computes other ids, and the other knows another; both share
+// Redis and a decode instance.
+type poisoned struct {
+	first, second *rig
+	cfg           vllmsim.Config
+	prompt        []json.RawMessage // under which wrong KV is filed
+	reader        []json.RawMessage // the history of the turn that has read it
+	retried       *answered         // of the turn whose leg was answered with other ids
+	before        int               // wrong reads that can't be helped
+}
+
+// startPoisoned has one turn read what was filed wrongly. meanwhile is run behind it, before the first replica knows.
+func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *poisoned), flags ...string) *poisoned {
+	t.Helper()
+	p := &poisoned{cfg: vllmsim.DefaultConfig()}
+	p.cfg.OutputTokenIDs = true
+	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on", "--reuse-trial-timeout", "25s"}
+	p.first = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{p.cfg}, decode: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
+		flags: slices.Concat(redis, flags),
+	})
+	p.second = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
+		flags: slices.Concat(redis, []string{"--decode", p.first.decode[0].URL()}, flags),
+	})
+	p.second.look()
+	for i, r := range []*rig{p.first, p.second} { // both know the shapes of requests, and their pair
+		(&chatting{rig: r, id: "learns", cfg: p.cfg, asks: 10 * (i + 1)}).learnt(t)
+	}
+	victim := &chatting{rig: p.first, id: "victim", cfg: p.cfg, asks: 50}
+	victim.learnt(t)
+	if err := p.first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	p.prompt = append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+	p.first.between.act(func() {
+		a := p.first.askAs(t, "reader", p.prompt...)
+		p.reader = append(slices.Clone(p.prompt), a.assistant())
+		if meanwhile != nil {
+			meanwhile(p)
+		}
+		p.before = p.wrong(t)
+	})
+	if p.retried = p.sends(t, p.first, "", "victim", p.prompt); p.retried.reuse() != "miss;reason=retried_without_ticket" {
+		t.Fatalf("X-KV-Reuse %q of the turn that prefill has computed wrongly", p.retried.reuse())
+	}
+	if p.before == 0 {
+		t.Fatal("nothing was read wrongly: nothing is shown")
+	}
+	return p
+}
+
+// act has what follows the next prefill leg's answer be done before the program knows of it.
+func (e *interposed) act(do func()) {
+	act := func(context.Context) { do() }
+	e.once.Store(&act)
+}
+
+// wrong counts what was read wrongly.
+func (p *poisoned) wrong(t *testing.T) int {
+	t.Helper()
+	return p.first.wrong(t) + p.second.wrong(t)
+}
+
+// sends sends a history as a turn of a conversation, none for "", of a tenant.
+func (p *poisoned) sends(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+	t.Helper()
+	members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}
+	if id != "" {
+		members["conversation_id"] = id
+	}
+	header := http.Header{}
+	if tenant != "" {
+		header.Set("Authorization", "Bearer "+tenant)
+	}
+	a, err := r.post(t.Context(), "/v1/chat/completions", header, encode(members), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// asks compares the answer with that of a lone instance, too.
+func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages []json.RawMessage) *answered {
+	t.Helper()
+	right, err := vllmsim.Lone(t.Context(), p.cfg, "/v1/chat/completions", encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := p.sends(t, r, tenant, id, messages)
+	want := &answered{status: http.StatusOK, ends: endsWhole}
+	want.take(right, "message")
+	if err := same(a, want); err != nil {
+		t.Errorf("tenant %q, conversation %q: %v", tenant, id, err)
+	}
+	return a
+}
+
+// settled waits until both replicas know which engines have wrong KV.
+func (p *poisoned) settled(t *testing.T, exposed ...int) {
+	t.Helper()
+	for i, r := range []*rig{p.first, p.second} {
+		if !testrig.Eventually(func() bool {
+			return r.turns.count(saidExposed) >= exposed[i]
+		}) {
+			t.Fatalf("replica %d does not know", i)
+		}
+	}
+}
+
+// clean asks for what was filed wrongly in each way in which a client may get it, and ends the program.
+func (p *poisoned) clean(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		for _, r := range []*rig{p.first, p.second} {
+			if a := p.asks(t, r, "another", "", p.prompt); a.content != p.retried.content {
+				t.Errorf("the turn that was run anew was told %q", p.retried.content)
+			}
+			p.asks(t, r, "", "fresh", p.prompt)
+		}
+	}
+	p.first.stop()
+	p.second.stop()
+	if wrong := p.wrong(t); wrong != p.before {
+		t.Errorf("wrong reads: %d, want the %d that can't be helped: %v %v", wrong, p.before, p.first.sum(t, ""), p.second.sum(t, config.RolePrefill))
+	}
+	for _, r := range []*rig{p.first, p.second} {
+		for _, message := range r.turns.panics() {
+			t.Errorf("log: %s", message)
+		}
+	}
+}
+
+// next is the reader's next turn.
+func (p *poisoned) next() []json.RawMessage {
+	return append(slices.Clone(p.reader), question("SAY "+longText(78)+"."))
+}
+
+// The ticket that the turn in between has left is offered by no replica, and its blocks are free.
+func TestQuarantine_ATicketThatDescends(t *testing.T) {
+	p := startPoisoned(t, unchanged, nil)
+	p.settled(t, 1, 1)
+	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
+		t.Errorf("X-KV-Reuse %q", a.reuse())
+	}
+	p.clean(t)
+}
+
+// askNext sends the reader's next turn to the other replica. What it says of its history is what the reader was told, right or not.
+func (p *poisoned) askNext(t *testing.T) *answered {
+	t.Helper()
+	return p.asks(t, p.second, "", "reader", p.next())
+}
+
+// The other replica uses that ticket before it can know: another incarnation of prefill has wrong KV, too.
+func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
+	p := startPoisoned(t, unchanged, func(p *poisoned) {
+		if a := p.second.askAs(t, "reader", p.next()...); !strings.HasPrefix(a.reuse(), "hit;") {
+			t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
+		}
+	})
+	p.settled(t, 1, 2)
+	p.asks(t, p.second, "another", "", p.next())
+	p.clean(t)
+}
+
+// logsQuarantine is what the log of the replica says that has found a wrong answer.
+const logsQuarantine = "ERROR prefill is quarantined until it is restarted"
+
+// A turn whose prefill has read wrong KV is not given to decode once that is known: it is run anew, elsewhere, and its answer is right.
+// One that decode has already leaves no ticket.
+func TestQuarantine_TurnsInFlight(t *testing.T) {
+	for name, decoding := range map[string]bool{"its hand-over is not sent": false, "its answer leaves no ticket": true} {
+		t.Run(name, func(t *testing.T) {
+			var r *rig
+			reached := make(chan struct{})
+			known := func() {
+				if !testrig.Eventually(func() bool { return r.turns.count(logsQuarantine) > 0 }) {
+					t.Error("prefill is not barred")
+				}
+			}
+			var held atomic.Bool // the next decode leg waits
+			cfg := vllmsim.DefaultConfig()
+			cfg.OutputTokenIDs = true
+			r = startRig(t, rigConfig{
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--reuse-trial-timeout", "25s"},
+				replace: func(deps *server.Deps) {
+					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
+				},
+			})
+			victim := &chatting{rig: r, id: "victim", cfg: cfg}
+			victim.learnt(t)
+			if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			prompt := append(slices.Clone(victim.h.messages), question("SAY "+longText(victim.asks+1)+"."))
+			answered := make(chan *answered, 1) // one answer, read once
+			r.between.act(func() {
+				if held.Store(decoding); !decoding {
+					r.between.act(func() {
+						close(reached)
+						known()
+					})
+				}
+				go func() { answered <- r.askAs(t, "reader", prompt...) }()
+				<-reached
+			})
+			a := victim.turn(t)
+			reader := <-answered
+			rec := r.turns.await(t, reader.header.Get("X-Request-Id"))
+			before := r.wrong(t)
+			if decoding {
+				if rec.Stored != "ineligible_unproven;why=quarantined" || rec.Retries != 0 {
+					t.Errorf("stored %q after %d retries", rec.Stored, rec.Retries)
+				}
+			} else if said := reader.content; said != a.content || rec.Retries != 1 {
+				t.Errorf("the reader was told %q after %d retries, want %q", said, rec.Retries, a.content)
+			}
+			c := &chatting{rig: r, id: "behind", cfg: cfg, asks: victim.asks - 1}
+			c.h.messages = slices.Clone(prompt[:len(prompt)-1])
+			c.turn(t)
+			r.stop()
+			if wrong := r.wrong(t); wrong != before {
+				t.Errorf("wrong reads: %d, want the %d that can't be helped: %v", wrong, before, r.sum(t, ""))
+			}
+		})
+	}
+}
+
+// decodeHeld has a decode leg that is answered wait before the program knows.
+type decodeHeld struct {
+	server.Legs
+	held    *atomic.Bool
+	reached chan struct{}
+	until   func()
+}
+
+// Decode implements server.Legs.
+func (h *decodeHeld) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	stream, err := h.Legs.Decode(ctx, leg, limits)
+	if h.held.Swap(false) {
+		close(h.reached)
+		h.until()
+	}
+	return stream, err
+}
+
+// The mutants of what keeps wrong KV from spreading: each takes one rule away, and the simulator must notice.
+func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
+	salt := regexp.MustCompile(`,?"cache_salt":"quarantine-[^"]*"`)
+	first := &innocent{} // the first replica's
+	for name, mutate := range map[string]func(*server.Deps){
+		"as it is": unchanged,
+		"a ticket names no ancestors": func(deps *server.Deps) {
+			if first.Store == nil {
+				first.Store, deps.Store = deps.Store, first
+			}
+		},
+		"no salt for decode": func(deps *server.Deps) {
+			deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return salt.ReplaceAll(body, nil) }}
+		},
+		"replicas are told nothing": func(deps *server.Deps) { deps.SharedLineages = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPoisoned(t, mutate, func(*poisoned) { first.ended.Store(first.Store != nil) })
+			if p.settled(t, 1, 0); name != "replicas are told nothing" {
+				p.settled(t, 1, 1)
+			}
+			p.sends(t, p.second, "", "reader", p.next())
+			for _, r := range []*rig{p.first, p.second} {
+				p.sends(t, r, "another", "", p.prompt)
+			}
+			p.first.stop()
+			p.second.stop()
+			if wrong := p.wrong(t); (wrong > p.before) != (name != "as it is") {
+				t.Errorf("wrong reads: %d, and %d before it was known", wrong, p.before)
+			}
+		})
+	}
+}
+
+// innocent is the store of a replica whose tickets descend of nothing that is ever in doubt, and that ends before it can give one up.
+type innocent struct {
+	server.Store
+	ended atomic.Bool
+}
+
+// Put implements server.Store.
+func (s *innocent) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	ticket.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Until: 1}}}
+	return s.Store.Put(ctx, key, ticket, ttl)
+}
+
+// Take implements server.Store.
+func (s *innocent) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if s.ended.Load() {
+		return convcache.Ticket{}, convcache.Unavailable
+	}
+	return s.Store.Take(ctx, key, id)
+}
+
+// Replicas know an incarnation by its start, however they spell the address of the instance.
+func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs = true
+	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--reuse-trial-timeout", "25s"}
+	first := startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret}, flags: redis,
+	})
+	second := startRig(t, rigConfig{env: []string{testrig.ReplicaSecret}, flags: append(redis,
+		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
+	victim := &chatting{rig: first, id: "victim", cfg: cfg}
+	victim.learnt(t)
+	(&chatting{rig: second, id: "other", cfg: cfg, asks: 20}).want(t, "miss;")
+	if err := first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	victim.want(t, "miss;reason=retried_without_ticket")
+	told := func() bool {
+		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
+	}
+	if !testrig.Eventually(told) {
+		t.Error("the other replica does not bar it")
+	}
+	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"quarantined":1`) {
+		t.Errorf("/readyz of the other replica: %s", body)
+	}
+	first.stop()
+	second.stop()
+	if first.wrong(t) != 0 {
+		t.Errorf("wrong reads: %v", first.sum(t, ""))
+	}
+}

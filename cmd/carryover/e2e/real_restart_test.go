@@ -1,0 +1,323 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+)
+
+const (
+	// releaseBacklog is --release-backlog: how many requests' blocks may wait for a prefill leg that releases them.
+	releaseBacklog = 8
+	// releaseCost is how much longer a request may take because it carries a release.
+	releaseCost = time.Second
+	// errorLimit is how long a turn may take to fail when an engine has gone.
+	errorLimit = 30 * time.Second
+	// shortTTL is decoder_kv_blocks_ttl of the decode instance after its restart.
+	shortTTL = 20 * time.Second
+)
+
+// oneShot is a request without a conversation. Each begins differently, so that no two share a block.
+func oneShot(n int) asked {
+	return asked{"/v1/completions", map[string]any{
+		"model": model, "temperature": 0, "max_tokens": 16,
+		"prompt": fmt.Sprintf("%d. Request number %d of a test. %s", n, n, about),
+	}}
+}
+
+// oneShots is the first half of line 4. Every second request is a stream; where those end without params, the program makes them of whole
+// answers (CARRYOVER_DECODE_STREAM).
+func (s *suite) oneShots(t *testing.T) string {
+	t.Helper()
+	const requests = 20
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto", "--release-backlog", fmt.Sprint(releaseBacklog))
+	before := s.decode.counted(t).pinned
+	var each, most int // blocks: of the largest request, and held at once
+	for n := range requests {
+		a := oneShot(n)
+		if n%2 == 0 {
+			a = a.streaming()
+		}
+		got := ask(t, p.client, p.base, a)
+		held := s.decode.counted(t).pinned - before
+		if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+			t.Errorf("request %d:\n got %s\nwant %s", n, got, want)
+		}
+		each = max(each, (got.promptTokens+got.completionTokens-2)/blockSize+1) // the last token sampled is not cached
+		most = max(most, held)
+		if held > releaseBacklog*each {
+			t.Errorf("after request %d: decode holds %d blocks, want at most %d for each of %d requests", n, held, each, releaseBacklog)
+		}
+	}
+	held := 0
+	released := inTime(10*time.Second, func() bool {
+		held = s.decode.counted(t).pinned - before
+		return held <= each
+	})
+	if !released {
+		t.Errorf("10 s after the last request: decode holds %d blocks, want at most %d", held, each)
+	}
+	if most == 0 {
+		t.Error("decode never held a block: nothing was measured")
+	}
+	return fmt.Sprintf("%d requests of %d blocks, at most %d blocks held, %d at the end", requests, each, most, held)
+}
+
+// legs runs a one-shot request on the engines directly, as the program does, its prefill leg with the release of an
+// earlier ticket if there is one. It returns the answer, decode's ticket and the time of both legs.
+func (s *suite) legs(t *testing.T, a asked, release map[string]any) (answer told, ticket map[string]any, took time.Duration) {
+	t.Helper()
+	began := time.Now()
+	handOver := s.prefillLeg(t, a, release)
+	handOver["do_remote_prefill"], handOver["do_remote_decode"] = true, false
+	answer, ticket = s.leg(t, s.decode, a.with(map[string]any{"kv_transfer_params": handOver}))
+	answer.params = nil
+	return answer, ticket, time.Since(began)
+}
+
+func (s *suite) prefillLeg(t *testing.T, a asked, release map[string]any) map[string]any {
+	t.Helper()
+	params := map[string]any{
+		"remote_engine_id": nil, "remote_block_ids": nil, "remote_host": nil, "remote_port": nil,
+	}
+	maps.Copy(params, release)
+	if release != nil {
+		params["remote_num_tokens"] = 0
+	}
+	params["do_remote_decode"], params["do_remote_prefill"] = true, false
+	_, handOver := s.leg(t, s.prefill, a.with(map[string]any{"max_tokens": 1, "kv_transfer_params": params}))
+	return handOver
+}
+
+// leg asks an engine for an answer with params.
+func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
+	t.Helper()
+	answer := ask(t, s.client, e.url, a)
+	var params map[string]any
+	if err := json.Unmarshal(answer.params, &params); err != nil {
+		t.Fatalf("params of %s: %v; %s", e.role, err, answer)
+	}
+	return answer, params
+}
+
+// restart is a decode instance that is killed and started again while a program runs.
+type restart struct {
+	*suite
+	program *proxyProcess
+	told    *telling         // a conversation that goes on after it
+	tickets []map[string]any // of the engine that is killed
+	took    time.Duration
+}
+
+// decodeRestarts is line 5 for decode, and line 4 for releases to a decode that has gone.
+func (s *suite) decodeRestarts(t *testing.T) {
+	t.Helper()
+	t.Run("decode restarted", func(t *testing.T) {
+		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")}
+		r.told = dialogue{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
+		s.tellTurn(t, r.program, r.told, 1)
+		s.tellTurn(t, r.program, r.told, 2)
+		for n := range 2 {
+			_, ticket, _ := s.legs(t, oneShot(100+n), nil)
+			r.tickets = append(r.tickets, ticket)
+		}
+		s.kill(t, config.RoleDecode)
+		s.report.line(t, "4", "release to a decode that was killed", r.releaseToNobody)
+		s.report.line(t, "5", "a turn without decode fails clearly", r.fails)
+		r.took = s.start(t, config.RoleDecode, "--kv-transfer-config", shortLived())
+		s.report.line(t, "4", "release to a decode that was restarted", r.releaseToStranger)
+		s.report.line(t, "5", "decode killed and restarted between turns", r.goesOn)
+	})
+}
+
+// goesOn continues the conversation whose ticket went with the engine.
+func (r *restart) goesOn(t *testing.T) string {
+	t.Helper()
+	next := r.tellTurn(t, r.program, r.told, 3)
+	if next.took > errorLimit {
+		t.Errorf("the next turn took %s, want at most %s", next.took, errorLimit)
+	}
+	second := r.tellTurn(t, r.program, r.told, 4)
+	if !second.reuse.hit {
+		t.Errorf("the second turn after the restart: got %q, want a hit", second.reuse.text)
+	}
+	return fmt.Sprintf("decode up in %s, next turn %q in %s, second turn %q",
+		seconds(r.took), next.reuse.text, seconds(next.took), second.reuse.text)
+}
+
+// fails asks for a turn that cannot be right; the error must say so, soon.
+func (r *restart) fails(t *testing.T) string {
+	t.Helper()
+	got, err := post(t, r.program.client, r.program.base, oneShot(110))
+	if err != nil {
+		t.Fatalf("no answer after %s: %v", got.took, err)
+	}
+	checkClear(t, got)
+	return fmt.Sprintf("status %d after %s", got.status, seconds(got.took))
+}
+
+// shortLived is the --kv-transfer-config of scripts/vllm-cpu/up with a short time to live.
+func shortLived() string {
+	return fmt.Sprintf(`{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_connector_extra_config":`+
+		`{"bidirectional_kv_xfer":true,"num_threads":0,"decoder_kv_blocks_ttl":%d}}`, int(shortTTL.Seconds()))
+}
+
+// tellTurn is one turn of a dialogue that must be right.
+func (s *suite) tellTurn(t *testing.T, p *proxyProcess, c *telling, turn int) told {
+	t.Helper()
+	a := c.next(t, turn)
+	got := ask(t, p.client, p.base, a)
+	if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+		t.Fatalf("%s, turn %d (%s):\n got %s\nwant %s", c.name, turn, got.reuse.text, got, want)
+	}
+	c.remember(got)
+	return got
+}
+
+// releaseToNobody sends a prefill leg with the release of blocks whose owner has gone.
+func (r *restart) releaseToNobody(t *testing.T) string {
+	t.Helper()
+	var usual []time.Duration
+	for n := range 3 {
+		began := time.Now()
+		r.prefillLeg(t, oneShot(120+n), nil)
+		usual = append(usual, time.Since(began))
+	}
+	a := oneShot(130)
+	want := ask(t, r.client, r.prefill.url, a.with(map[string]any{"max_tokens": 1}).lone())
+	began := time.Now()
+	handOver := r.prefillLeg(t, a, r.tickets[0])
+	took := time.Since(began)
+	if tokens := handOver["remote_num_tokens"]; tokens != float64(want.promptTokens) {
+		t.Errorf("hand-over of the carrying leg: got %v tokens, want %d", tokens, want.promptTokens)
+	}
+	return checkCost(t, took, usual)
+}
+
+// releaseToStranger sends whole turns, one with the release of blocks of the engine that was there before.
+func (r *restart) releaseToStranger(t *testing.T) string {
+	t.Helper()
+	var usual []time.Duration
+	for n := range 4 {
+		_, _, took := r.legs(t, oneShot(140+n), nil)
+		if n > 0 { // the first includes the handshake with the new engine
+			usual = append(usual, took)
+		}
+	}
+	a := oneShot(150)
+	want := ask(t, r.client, r.prefill.url, a.lone())
+	got, _, took := r.legs(t, a, r.tickets[1])
+	if !got.right(want) {
+		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
+	}
+	return checkCost(t, took, usual)
+}
+
+func checkCost(t *testing.T, took time.Duration, usual []time.Duration) string {
+	t.Helper()
+	t.Helper()
+	slowest := slices.Max(usual) // because of what else the machine does
+	if took > slowest+releaseCost {
+		t.Errorf("the request with the release took %s, others up to %s, want at most %s more", took, slowest, releaseCost)
+	}
+	return fmt.Sprintf("%s with the release, %s to %s without", seconds(took), seconds(slices.Min(usual)), seconds(slowest))
+}
+
+// releaseExpired lets decode give the blocks up by itself before their release arrives. The program would release them
+// within seconds, so it is stopped meanwhile, as a process of a machine that sleeps is.
+func (s *suite) releaseExpired(t *testing.T) string {
+	t.Helper()
+	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
+	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto")
+	var usual []time.Duration
+	for n := range 4 {
+		usual = append(usual, ask(t, p.client, p.base, oneShot(160+n)).took)
+	}
+	p.signal(t, syscall.SIGSTOP)
+	defer p.signal(t, syscall.SIGCONT) // also where the test ends early
+	seen := len(prefill.seen())
+	expired := inTime(2*shortTTL, func() bool { return s.decode.counted(t).pinned == 0 })
+	if !expired {
+		t.Fatalf("decode holds %d blocks %s after the last request", s.decode.counted(t).pinned, 2*shortTTL)
+	}
+	a := oneShot(170)
+	want := ask(t, s.client, s.prefill.url, a.lone())
+	p.signal(t, syscall.SIGCONT)
+	got := ask(t, p.client, p.base, a)
+	if !got.right(want) {
+		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
+	}
+	legs := prefill.seen()[seen:]
+	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), release) }) {
+		t.Errorf("none of %d prefill legs carried the release of blocks that had expired", len(legs))
+	}
+	return checkCost(t, got.took, usual[1:]) // the first includes what the program asks of engines that it does not know
+}
+
+// checkClear holds a failed turn to what a client can understand: an OpenAI error as the body or as the last event.
+func checkClear(t *testing.T, got told) {
+	t.Helper()
+	message := gjson.Get(got.fault, "error.message").String()
+	if got.status == http.StatusOK {
+		message = gjson.Get(got.fault, "message").String()
+	}
+	if message == "" || got.status != http.StatusOK && got.status < 500 {
+		t.Errorf("a turn without an engine: got status %d, %q, want an error with a message", got.status, got.fault)
+	}
+	if got.took > errorLimit {
+		t.Errorf("a turn without an engine took %s, want at most %s", got.took, errorLimit)
+	}
+}
+
+// prefillKilled is line 5 for prefill, which is not started again here.
+func (s *suite) prefillKilled(t *testing.T) string {
+	t.Helper()
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	long := make([]int, 3000)
+	for i := range long {
+		long[i] = 10 + i*7919%1900
+	}
+	a := asked{"/v1/completions", map[string]any{"model": model, "temperature": 0, "max_tokens": 16, "prompt": long}}
+	want := ask(t, s.client, s.prefill.url, a.lone())
+	type result struct {
+		told
+		err error
+	}
+	ended := make(chan result, 1) // one result, read once
+	go func() {
+		got, err := post(t, p.client, p.base, a)
+		ended <- result{got, err}
+	}()
+	select {
+	case <-ended:
+		t.Fatalf("the turn ended before prefill could be killed, a third of %s after it began", want.took)
+	case <-time.After(want.took / 3):
+	}
+	s.kill(t, config.RolePrefill)
+	got := <-ended
+	t.Logf("the program's last lines:\n%s", p.log.tail(3))
+	switch {
+	case got.err != nil:
+		t.Errorf("no answer: %v", got.err)
+	case got.fault != "":
+		checkClear(t, got.told)
+	case !got.right(want):
+		t.Errorf("the turn that lost its prefill:\n got %s\nwant %s", got, want)
+	}
+	if got.took > errorLimit {
+		t.Errorf("the turn took %s, want at most %s", got.took, errorLimit)
+	}
+	return fmt.Sprintf("status %d, %s, after %s (lone %s)", got.status, choose(got.fault == "", "right", "clear error"), seconds(got.took), seconds(want.took))
+}

@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"carryover/server/telemetry"
+)
+
+// recording is a meter that keeps what each instrument is for, by its name.
+type recording struct {
+	noop.MeterProvider
+
+	units, means map[string]string
+}
+
+func (r *recording) Meter(string, ...metric.MeterOption) metric.Meter { return &instruments{of: r} }
+
+type instruments struct {
+	noop.Meter
+
+	of *recording
+}
+
+func (r *instruments) keep(name, unit, means string) {
+	r.of.units[name], r.of.means[name] = unit, means
+}
+
+func (r *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	c := metric.NewInt64CounterConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Int64Counter(name)
+}
+
+func (r *instruments) Float64Counter(name string, options ...metric.Float64CounterOption) (metric.Float64Counter, error) {
+	c := metric.NewFloat64CounterConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Float64Counter(name)
+}
+
+func (r *instruments) Int64Histogram(name string, options ...metric.Int64HistogramOption) (metric.Int64Histogram, error) {
+	c := metric.NewInt64HistogramConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Int64Histogram(name)
+}
+
+func (r *instruments) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	c := metric.NewFloat64HistogramConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Float64Histogram(name)
+}
+
+func (r *instruments) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+	c := metric.NewInt64ObservableGaugeConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Int64ObservableGauge(name)
+}
+
+func (r *instruments) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	c := metric.NewFloat64ObservableGaugeConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Float64ObservableGauge(name)
+}
+
+func (r *instruments) Int64ObservableCounter(name string, options ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	c := metric.NewInt64ObservableCounterConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Int64ObservableCounter(name)
+}
+
+func (r *instruments) Int64ObservableUpDownCounter(
+	name string, options ...metric.Int64ObservableUpDownCounterOption,
+) (metric.Int64ObservableUpDownCounter, error) {
+	c := metric.NewInt64ObservableUpDownCounterConfig(options...)
+	r.keep(name, c.Unit(), c.Description())
+	return r.Meter.Int64ObservableUpDownCounter(name)
+}
+
+// recordedMetrics returns what each family of /metrics is for, by its name there.
+func recordedMetrics(t *testing.T) map[string]string {
+	t.Helper()
+	r := &recording{units: map[string]string{}, means: map[string]string{}}
+	m, err := telemetry.NewMetrics(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Watch(telemetry.State{
+		Store: m.Store(nil), Server: func() telemetry.Server { return nil }, Redis: func() string { return "" },
+		Registrations: func() map[string]uint64 { return nil }, Started: time.Unix(0, 0),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	means := map[string]string{}
+	for name, unit := range r.units {
+		family := strings.ReplaceAll(name, ".", "_") + map[string]string{"s": "_seconds", "By": "_bytes"}[unit]
+		if unit == "1" {
+			family += "_ratio"
+		}
+		means[family], means[family+"_total"] = r.means[name], r.means[name]
+	}
+	return means
+}
+
+func referenceMetrics(t *testing.T, b *strings.Builder) {
+	t.Helper()
+	b.WriteString("## Metrics\n\n`GET /metrics` at the listener for operators. No label has anything of a client: ids, paths and models that nobody serves are not in them. Those of Go and\n" +
+		"of the process (`go_…`, `process_…`) come with them. [Operating](operating.md#metrics) says how to scrape them and what labels say.\n\n" +
+		"| metric | kind | labels | |\n|---|---|---|---|\n")
+	means := recordedMetrics(t)
+	for _, f := range listedFamilies(t) {
+		what, found := means[f.name]
+		if !found || what == "" {
+			t.Errorf("no instrument says what %s is for", f.name)
+		}
+		labels := ""
+		if f.labels != "-" {
+			labels = "`" + strings.ReplaceAll(f.labels, ",", "`, `") + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s%s |\n", f.name, f.kind, labels, cell(what), map[string]string{
+			"redis": " Only with Redis.", "zmq": " Only where engines register over ZeroMQ.",
+		}[f.appears])
+	}
+}

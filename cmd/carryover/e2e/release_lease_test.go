@@ -1,0 +1,33 @@
+package e2e
+
+import (
+	"testing"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+)
+
+// A release by a leg of our own leaves nothing on prefill: what it computes is dropped before the request ends by itself, which would keep
+// a block for the lease of 30 s, and a core of prefill busy for as long.
+func TestRelease_LegsOfOurOwnLeaveNoLease(t *testing.T) {
+	t.Parallel()
+	r, seen := startReleasing(t, 2, 2, asConfigured, "--hand-back", "off", "--release-backlog", "0")
+	for n := range 8 {
+		if err := r.oneShot(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !within(workedOff, func() bool { return r.sum(t, config.RoleDecode)["pins"] == 0 }) {
+		t.Fatalf("decode pins %d answers", r.sum(t, config.RoleDecode)["pins"])
+	}
+	if !testrig.Eventually(func() bool {
+		return r.sum(t, config.RolePrefill)["leased_pins"] == 0 && r.sum(t, config.RolePrefill)["running"] == 0
+	}) {
+		t.Errorf("prefill keeps the blocks of %d legs", r.sum(t, config.RolePrefill)["leased_pins"])
+	}
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	if seen.released == 0 {
+		t.Error("nothing was released")
+	}
+}

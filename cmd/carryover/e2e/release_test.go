@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// blockUses sees every prefill leg and counts how often the blocks of each answer are
+// named by one: to be read, or to be released.
+type blockUses struct {
+	server.Legs
+	mu       sync.Mutex // guards what follows
+	named    map[string]int
+	reads    map[string]int // those of which prefill was to read something
+	released int
+	books    *pinBooks
+}
+
+// Prefill implements server.Legs.
+func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
+	c.names(params)
+	answer, err := c.Legs.Prefill(ctx, leg)
+	c.refused(params, err)
+	return answer, err
+}
+
+// refused takes back that a leg has named blocks, if an engine has refused it that is paused: it has not looked at the params.
+func (c *blockUses) refused(params gjson.Result, err error) {
+	var leg *upstream.LegError
+	if !params.Get("remote_block_ids").IsArray() || !errors.As(err, &leg) || !leg.Paused() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named[params.Get("remote_request_id").String()]--
+}
+
+// names notes the params of a prefill leg.
+func (c *blockUses) names(params gjson.Result) {
+	if !params.Get("remote_block_ids").IsArray() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named[params.Get("remote_request_id").String()]++
+	if params.Get("remote_num_tokens").Raw == "0" {
+		c.released++
+		return
+	}
+	if c.reads == nil {
+		c.reads = map[string]int{}
+	}
+	c.reads[params.Get("remote_request_id").String()]++
+}
+
+// twice lists the answers whose blocks were to be read more than once, or were named by more legs than may settle whether decode is free:
+// that which had no answer, and two releases.
+func (c *blockUses) twice() (ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, n := range c.named {
+		if c.reads[id] > 1 || n > 3 {
+			ids = append(ids, fmt.Sprintf("%s by %d, read by %d", id, n, c.reads[id]))
+		}
+	}
+	return ids
+}
+
+// startReleasing runs the program with releases, and counts how often blocks are named.
+func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) (*rig, *blockUses) {
+	t.Helper()
+	seen := &blockUses{named: map[string]int{}, books: newPinBooks()}
+	cfg := vllmsim.DefaultConfig()
+	cfg.Lease = time.Hour // what our own legs leave on prefill is counted at the end, which a busy machine reaches behind the usual 30 s
+	change(&cfg)
+	c := rigConfig{
+		flags: append([]string{
+			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s", "--release", "on",
+		}, flags...),
+		replace: func(deps *server.Deps) {
+			seen.books.watch(deps)
+			seen.Legs, deps.Legs = deps.Legs, seen
+		},
+	}
+	for range prefills {
+		c.prefill = append(c.prefill, cfg)
+	}
+	for range decodes {
+		c.decode = append(c.decode, cfg)
+	}
+	return startRig(t, c), seen
+}
+
+// oneShot is a request that belongs to no conversation. It may be called from any
+// goroutine.
+func (r *rig) oneShot(ctx context.Context, n int) error {
+	body := encode(map[string]any{
+		"model": "sim", "max_tokens": 10, "stream": n%2 == 0, "messages": []json.RawMessage{question(fmt.Sprintf("%d %s", n, longText(n)))},
+	})
+	a, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+	if err == nil && a.status != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", a.status, a.raw)
+	}
+	return err
+}
+
+// within polls until a condition holds.
+func within(limit time.Duration, holds func() bool) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
+
+// workedOff is longer than an unused ticket waits for a leg that can carry it.
+const workedOff = 15 * time.Second
+
+func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
+	t.Parallel()
+	const live, shots, atOnce, backlog = 6, 300, 6, 8
+	r, seen := startReleasing(t, 2, 2, asConfigured)
+	most, pinned := 0, func() int { return r.sum(t, config.RoleDecode)["pins"] }
+	var talks []*chatting
+	for i := range live {
+		talks = append(talks, &chatting{rig: r, id: fmt.Sprint("live-", i), cfg: vllmsim.DefaultConfig()})
+	}
+	var last [live]*answered
+	for round := range 5 {
+		for i, c := range talks {
+			last[i] = c.turn(t)
+		}
+		group, ctx := errgroup.WithContext(t.Context())
+		group.SetLimit(atOnce)
+		for n := range shots / 5 {
+			group.Go(func() error { return r.oneShot(ctx, round*shots+n) })
+			most = max(most, pinned())
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Two decode instances, each with its backlog and with what is on its way.
+	if bound := live + 2*(backlog+2*atOnce); most > bound {
+		t.Errorf("decode pinned up to %d answers, want %d at most", most, bound)
+	}
+	if !within(workedOff, func() bool { return pinned() == live }) {
+		t.Errorf("pins after the work is done: got %d, want %d, one for each conversation", pinned(), live)
+		for i, a := range last {
+			rec := r.turns.await(t, a.header.Get("X-Request-Id"))
+			t.Errorf("%s: %s, stored %q, at %s (%v)", talks[i].id, a.reuse(), rec.Stored, rec.Leg(upstream.RoleDecode).Instance, rec.Err)
+		}
+		t.Errorf("%d tickets are not used; notes %q", r.store.unused(), r.turns.notes)
+	}
+	t.Logf("%d requests, at most %d pins at once, %d releases", live*5+shots, most, seen.released)
+	for _, c := range talks {
+		c.turn(t)
+	}
+	if twice := seen.twice(); len(twice) > 0 {
+		t.Errorf("blocks named by more than one leg: %v", twice)
+	}
+	r.verifyReads(t, 0)
+}
+
+func TestRelease_BacklogIsWorkedOffByLegsOfOurOwn(t *testing.T) {
+	t.Parallel()
+	r, seen := startReleasing(t, 1, 1, asConfigured, "--release-backlog", "2")
+	// Turns with tickets carry no release, so the superseded tickets of this
+	// conversation wait for a leg of another.
+	c := &chatting{rig: r, id: "busy", cfg: vllmsim.DefaultConfig()}
+	for range 3 {
+		c.turn(t)
+	}
+	if !within(workedOff, func() bool { return r.sum(t, config.RoleDecode)["pins"] == 1 }) {
+		t.Errorf("pins: got %d, want 1", r.sum(t, config.RoleDecode)["pins"])
+	}
+	if twice := seen.twice(); len(twice) > 0 {
+		t.Errorf("blocks named by more than one leg: %v", twice)
+	}
+	r.verifyReads(t, 0)
+}
+
+func TestRelease_BranchThatWasLeftIsRetired(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		keep string
+		pins int
+		back string // what a return to the branch finds
+	}{
+		"after its time":  {"100ms", 1, "miss;"},
+		"within its time": {"300s", 2, "hit;"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, seen := startReleasing(t, 1, 1, asConfigured, "--branch-keep", tc.keep)
+			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
+			c := &chatting{rig: r, id: "branch", cfg: vllmsim.DefaultConfig(), h: history{messages: []json.RawMessage{system}}}
+			c.learnt(t)
+			c.want(t, "hit;")
+			other := &chatting{rig: r, id: "branch", cfg: c.cfg, asks: 50, h: history{messages: []json.RawMessage{system}}}
+			other.want(t, "miss;reason=below_threshold")
+			if !within(workedOff, func() bool { return r.sum(t, config.RoleDecode)["pins"] == tc.pins }) {
+				t.Errorf("pins: got %d, want %d", r.sum(t, config.RoleDecode)["pins"], tc.pins)
+			}
+			c.want(t, tc.back)
+			if twice := seen.twice(); len(twice) > 0 {
+				t.Errorf("blocks named by more than one leg: %v", twice)
+			}
+			r.verifyReads(t, 0)
+		})
+	}
+}

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"carryover/cmd/carryover/cli"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache/redistest"
+	"carryover/upstream/vllmsim"
+)
+
+// What a client or an operator may have written where it must not be seen again. Every one is in some place
+// of a request or of the configuration, and in no name that the program makes.
+const (
+	canaryID       = "CANARY-conversation-4711"
+	canaryPrompt   = "CANARYPROMPT says nothing."
+	canaryKey      = "CANARY-bearer-token"
+	canaryTenant   = "CANARY-tenant"
+	canaryRedis    = "CANARY-redis-password"
+	canarySecret   = "CANARY-secret-of-all-replicas"
+	canarySeal     = "CANARY-seal-key-of-all-replicas"
+	canaryUpstream = "CANARY-upstream-key"
+)
+
+// writes is a writer that may be read meanwhile.
+type writes struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (w *writes) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *writes) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// monitor collects all commands that a server gets until the test ends.
+func monitor(t *testing.T, address, password string) *writes {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &writes{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(seen, conn)
+	}()
+	t.Cleanup(func() { _ = conn.Close(); <-ended })
+	if _, err := fmt.Fprintf(conn, "AUTH %s\r\nMONITOR\r\n", password); err != nil {
+		t.Fatal(err)
+	}
+	if !within(nemesisPatience, func() bool { return strings.Count(seen.String(), "+OK") == 2 }) {
+		t.Fatalf("MONITOR: %q", seen)
+	}
+	return seen
+}
+
+// runWhole runs the whole program until the test ends, and returns where it serves.
+func runWhole(t *testing.T, stderr *writes, env []string, args ...string) string {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan int, 1) // one result, read once
+	go func() { ended <- cli.Run(ctx, args, env, io.Discard, stderr) }()
+	t.Cleanup(func() {
+		stop()
+		if code := <-ended; code != 0 {
+			t.Errorf("exit code: got %d, want 0; log: %s", code, stderr)
+		}
+	})
+	address := regexp.MustCompile(`"address":"([^"]+)"`)
+	if !within(nemesisPatience, func() bool { return address.MatchString(stderr.String()) }) {
+		t.Fatalf("the program does not serve: %s", stderr)
+	}
+	return "http://" + address.FindStringSubmatch(stderr.String())[1]
+}
+
+func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
+	for _, sealed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sealed %v", sealed), func(t *testing.T) { testSecrecy(t, sealed) })
+	}
+}
+
+func testSecrecy(t *testing.T, sealed bool) {
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs = true
+	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
+	redis := redistest.Start(t, "--requirepass", canaryRedis)
+	commands := monitor(t, redis.Addr(), canaryRedis)
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	args := []string{
+		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json", "--log-level", "debug",
+		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret), "--store-timeout", "5s", "--tokenize-timeout", "30s",
+		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
+	}
+	if sealed {
+		args = append(args, "--redis-seal-key-file", file("seal", canarySeal))
+	}
+	log := &writes{}
+	r := &rig{base: runWhole(t, log, []string{"OPENAI_API_KEY=" + canaryUpstream}, args...), client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(r.client.CloseIdleConnections)
+	ids := r.talkOfSecrets(t, cfg)
+
+	if n := strings.Count(log.String(), `"X-KV-Reuse"`) + strings.Count(log.String(), `"reuse":"hit`); n == 0 {
+		t.Fatalf("no hit is logged: %s", log)
+	}
+	seen := map[string]string{"log": log.String(), "commands": commands.String(), "keys and values": dump(t, redis)}
+	for _, path := range []string{"/health", "/readyz", "/version", "/healthz"} {
+		status, body := r.get(t, r.base+path)
+		if !json.Valid([]byte(body)) {
+			t.Fatalf("%s: %d %q", path, status, body)
+		}
+		seen[path] = body
+	}
+	operators := regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1]
+	for _, path := range []string{"/metrics", "/admin/instances"} {
+		status, body := r.get(t, "http://"+operators+path)
+		if status != http.StatusOK || len(body) < 100 {
+			t.Fatalf("%s: %d %q", path, status, body)
+		}
+		seen[path] = body
+	}
+	if !strings.Contains(seen["/metrics"], `carryover_turns_total{outcome="hit"`) || !strings.Contains(seen["/metrics"], "carryover_redis_up 1") {
+		t.Fatalf("the metrics have nothing of the conversations: %s", seen["/metrics"])
+	}
+	if !strings.Contains(seen["commands"], "hmget") && !strings.Contains(seen["commands"], "HMGET") || len(seen["keys and values"]) < 500 {
+		t.Fatalf("nothing of the conversations was seen in Redis: %.300s", seen["keys and values"])
+	}
+	for place, text := range seen {
+		for _, canary := range []string{canaryID, canaryPrompt, canaryKey, canaryTenant, canarySecret, canarySeal, canaryUpstream} {
+			for _, spelt := range []string{canary, hex.EncodeToString([]byte(canary)), base64.StdEncoding.EncodeToString([]byte(canary))[:len(canary)]} {
+				if strings.Contains(text, spelt) {
+					t.Errorf("%s shows %q", place, canary)
+				}
+			}
+		}
+		if place != "commands" && strings.Contains(text, canaryRedis) { // MONITOR hides AUTH itself
+			t.Errorf("%s shows the password of Redis", place)
+		}
+		for _, spelt := range spellings(ids) {
+			if strings.Contains(text, spelt) {
+				t.Errorf("%s shows token ids", place)
+			}
+		}
+		host := strings.TrimPrefix(decode.URL(), "http://")
+		if inRedis := place == "commands" || place == "keys and values"; inRedis && sealed == strings.Contains(text, host) {
+			t.Errorf("%s shows decode's name: %v, want %v", place, !sealed, sealed)
+		}
+	}
+}
+
+// talkOfSecrets holds a conversation of each API and returns the ids of a prompt in it.
+func (r *rig) talkOfSecrets(t *testing.T, cfg vllmsim.Config) []int {
+	t.Helper()
+	header := http.Header{"Authorization": {"Bearer " + canaryKey}, "X-Tenant": {canaryTenant}}
+	var ids []int
+	hits := 0
+	for _, api := range []string{talkChat, talkText} {
+		h := &history{}
+		for turn := range 6 {
+			members := map[string]any{"model": "sim", "max_tokens": 40, "stream": turn%2 == 0, "conversation_id": canaryID + api, "user": canaryID}
+			path := "/v1/chat/completions"
+			h.messages = append(h.messages, question(canaryPrompt+" "+longText(turn)))
+			h.prompt += canaryPrompt + " " + longText(turn)
+			if api == talkText {
+				path = "/v1/completions"
+				members["prompt"] = h.prompt
+			} else {
+				members["messages"] = h.messages
+			}
+			a, err := r.post(t.Context(), path, header, encode(members), unwatched)
+			if err != nil || a.status != http.StatusOK {
+				t.Fatalf("%s turn %d: %v, %+v", api, turn, err, a)
+			}
+			if strings.HasPrefix(a.reuse(), "hit;") {
+				hits++
+			}
+			h.messages = append(h.messages, a.assistant())
+			h.prompt += a.content
+		}
+		if api == talkChat {
+			body := encode(map[string]any{"model": "sim", "max_tokens": 1, "messages": h.messages[:1], "return_token_ids": true})
+			raw, err := vllmsim.Lone(t.Context(), cfg, "/v1/chat/completions", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids, _ = idsOf(&answered{raw: raw}, nil)
+		}
+	}
+	if hits == 0 || len(ids) < 32 {
+		t.Fatalf("%d hits, %d ids: nothing was shown", hits, len(ids))
+	}
+	return ids
+}
+
+// spellings are eight ids from the middle of a prompt, as texts and as words.
+func spellings(ids []int) []string {
+	some := ids[len(ids)/2 : len(ids)/2+8]
+	var little, big []byte
+	var decimal []string
+	for _, id := range some {
+		little = binary.LittleEndian.AppendUint32(little, uint32(id))
+		big = binary.BigEndian.AppendUint32(big, uint32(id))
+		decimal = append(decimal, strconv.Itoa(id))
+	}
+	return []string{string(little), string(big), strings.Join(decimal, ","), strings.Join(decimal, ", ")}
+}
+
+// dump is all that a server holds, keys and values.
+func dump(t *testing.T, redis *redistest.Server) string {
+	t.Helper()
+	var all strings.Builder
+	for key := range strings.Lines(redis.CLI("KEYS", "*")) {
+		key = strings.TrimSpace(key)
+		all.WriteString(key + "\n" + redis.CLI("HGETALL", key) + "\n")
+	}
+	return all.String()
+}

@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/server"
+	"carryover/upstream/vllmsim"
+)
+
+// A conversation of four turns with reasoning and a tool call, and the ways in which clients and front ends rewrite it.
+
+// rewriting is one of them: what becomes of the messages and members of the fifth turn.
+type rewriting struct {
+	name    string
+	change  func(messages []json.RawMessage, members map[string]any) []json.RawMessage
+	differs string
+	history bool // it shows under the history proof too, where a conversation has no reasoning
+}
+
+// The places of the talk's messages.
+const (
+	atSystem, atAsked, atSaid, atAskedTool, atCalled, atFound, atTold, atThink, atThought = 0, 1, 2, 3, 4, 5, 6, 7, 8
+)
+
+// printedAnew is a rewriting that a token proof need not see.
+const printedAnew = "arguments of a tool call printed anew"
+
+func rewritings() []rewriting {
+	put := func(at int, edit func(m map[string]any)) func([]json.RawMessage, map[string]any) []json.RawMessage {
+		return func(messages []json.RawMessage, _ map[string]any) []json.RawMessage {
+			var m map[string]any
+			_ = json.Unmarshal(messages[at], &m) // they are ours
+			edit(m)
+			messages[at] = encode(m)
+			return messages
+		}
+	}
+	set := func(name string, value any) func(m map[string]any) {
+		return func(m map[string]any) { m[name] = value }
+	}
+	printed := func(from, to string) func([]json.RawMessage, map[string]any) []json.RawMessage {
+		return func(messages []json.RawMessage, _ map[string]any) []json.RawMessage {
+			messages[atCalled] = bytes.Replace(messages[atCalled], []byte(from), []byte(to), 1)
+			return messages
+		}
+	}
+	return []rewriting{
+		{"a date in the system prompt", put(atSystem, set("content", "Today is Tuesday. "+longText(50))), "messages[0].content", true},
+		{"a question edited", put(atAsked, set("content", "Something else.")), "messages[1].content", true},
+		{"an answer edited", put(atSaid, set("content", "Something else.")), "messages[2].content", true},
+		{"another role", put(atAskedTool, set("role", "developer")), "messages[3].role", true},
+		{printedAnew, printed(`\"b\": 1`, `\"b\":1`), "messages[4].tool_calls", true},
+		{"arguments of a tool call edited", printed(`\"b\": 1`, `\"b\": 5`), "messages[4].tool_calls", true},
+		{"a tool call dropped", put(atCalled, func(m map[string]any) { delete(m, "tool_calls"); m["content"] = "" }), "messages[4].tool_calls_missing", true},
+		{"the context trimmed", func(messages []json.RawMessage, _ map[string]any) []json.RawMessage {
+			return append(messages[:atAsked:atAsked], messages[atAskedTool:]...)
+		}, "messages[1].removed", true},
+		{"tools in another order", func(messages []json.RawMessage, members map[string]any) []json.RawMessage {
+			members["tools"] = json.RawMessage(`[` + tool("find") + `,` + tool("lookup") + `]`)
+			return messages
+		}, "tools", true},
+		{"the last answer edited", put(atThought, func(m map[string]any) { m["content"] = "Edited. " + m["content"].(string) }), "messages[8].content", true},
+		{"reasoning of the last answer dropped", put(atThought, func(m map[string]any) { delete(m, "reasoning") }), "messages[8].reasoning_missing", false},
+	}
+}
+
+func tool(name string) string {
+	return `{"type":"function","function":{"name":"` + name + `","parameters":{"type":"object"}}}`
+}
+
+// rewritten is the whole program with a talk that is rewritten.
+type rewritten struct {
+	*rig
+	proxy  *app.Proxy
+	think  bool
+	stream bool
+}
+
+func startRewritten(t *testing.T, proof string, stream bool) *rewritten {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	w := &rewritten{think: proof == "auto", stream: stream}
+	w.rig = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, wire: func(_ config.Config, p *app.Proxy) { w.proxy = p },
+		// Only all of a ticket counts, so that each rewriting is a miss under the token proof too.
+		flags: []string{"--proof", proof, "--reuse-min-share", "1", "--tokenize-timeout", "20s"},
+	})
+	return w
+}
+
+// talk holds the conversation up to its fifth question, and returns what the fifth request has.
+func (w *rewritten) talk(t *testing.T, id string) (messages []json.RawMessage, members map[string]any) {
+	t.Helper()
+	members = map[string]any{
+		"model": "sim", "max_tokens": 400, "stream": w.stream, "conversation_id": id, "temperature": 0,
+		"tools": json.RawMessage(`[` + tool("lookup") + `,` + tool("find") + `]`),
+	}
+	messages = []json.RawMessage{encode(map[string]string{"role": "system", "content": "Today is Monday. " + longText(50)})}
+	last := "SAY " + longText(4) + "."
+	if w.think {
+		last = "THINK " + last
+	}
+	for _, ask := range []string{"SAY " + longText(1) + ".", `CALL lookup {"b": 1, "a": 2}`, "", last} {
+		if ask != "" {
+			messages = append(messages, question(ask))
+		}
+		a := w.send(t, messages, members)
+		said := map[string]any{"role": "assistant", "content": a.content}
+		if len(a.tools) > 0 {
+			said["content"] = nil
+			said["tool_calls"] = []any{map[string]any{
+				"id": a.tools[0].id, "type": "function", "function": map[string]any{"name": a.tools[0].name, "arguments": a.tools[0].arguments},
+			}}
+			messages = append(messages, encode(said), encode(map[string]string{"role": "tool", "tool_call_id": a.tools[0].id, "content": "found"}))
+			continue
+		}
+		if a.reasoning != "" {
+			said["reasoning"] = a.reasoning
+		}
+		messages = append(messages, encode(said))
+	}
+	return append(messages, question("SAY "+longText(5)+".")), members
+}
+
+func (w *rewritten) send(t *testing.T, messages []json.RawMessage, members map[string]any) *answered {
+	t.Helper()
+	a, err := w.post(t.Context(), "/v1/chat/completions", http.Header{}, w.body(messages, members), unwatched)
+	if err != nil || a.status != http.StatusOK {
+		t.Fatalf("%v, %+v", err, a)
+	}
+	return a
+}
+
+func (*rewritten) body(messages []json.RawMessage, members map[string]any) []byte {
+	all := maps.Clone(members)
+	all["messages"] = messages
+	return encode(all)
+}
+
+// explain asks the program what would become of a request.
+func (w *rewritten) explain(t *testing.T, messages []json.RawMessage, members map[string]any) (said server.Explanation) {
+	t.Helper()
+	asked := encode(map[string]any{"path": "/v1/chat/completions", "body": json.RawMessage(w.body(messages, members))})
+	answer := httptest.NewRecorder()
+	w.proxy.Server.ExplainHandler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/admin/explain", bytes.NewReader(asked)))
+	if err := json.Unmarshal(answer.Body.Bytes(), &said); err != nil {
+		t.Fatalf("%s: %v", answer.Body, err)
+	}
+	return said
+}
+
+// check sends the rewritten fifth turn of a conversation, after another conversation of the same shapes, so that parity is known.
+func (w *rewritten) check(t *testing.T, row rewriting) {
+	t.Helper()
+	for _, id := range []string{"teacher of " + row.name, row.name} {
+		messages, members := w.talk(t, id)
+		if len(messages) != atThought+2 {
+			t.Fatalf("the talk has %d messages", len(messages))
+		}
+		messages = row.change(messages, members)
+		said := w.explain(t, messages, members)
+		a := w.send(t, messages, members)
+		if id != row.name {
+			continue
+		}
+		got := a.reuse()
+		if w.think && row.name == printedAnew {
+			if !strings.HasPrefix(got, "hit;") {
+				t.Errorf("X-KV-Reuse %q, want a hit: templates print arguments by themselves, so that the tokens are the same", got)
+			}
+			return
+		}
+		if !strings.HasSuffix(got, ";differs="+row.differs) || !strings.HasPrefix(got, "miss;reason=") {
+			t.Errorf("X-KV-Reuse %q, want a miss that differs at %s", got, row.differs)
+		}
+		w.explained(t, &said, got, row)
+	}
+}
+
+// explained checks what was said of a turn before it came.
+func (w *rewritten) explained(t *testing.T, said *server.Explanation, got string, row rewriting) {
+	t.Helper()
+	if said.Verdict != got && said.Verdict != server.VerdictTokens {
+		t.Errorf("explained as %q, came out as %q", said.Verdict, got)
+	}
+	if w.think != (said.Verdict == server.VerdictTokens) {
+		t.Errorf("explained as %q, with tokens to decide: %v", said.Verdict, w.think)
+	}
+	if len(said.Tickets) == 0 || said.Tickets[0].Differs != row.differs && row.name != "the last answer edited" {
+		t.Errorf("explained with tickets %+v, want one that differs at %s", said.Tickets, row.differs)
+	}
+}
+
+func TestRewritten_TheHeaderSaysWhere(t *testing.T) {
+	for _, proof := range []string{"auto", "history"} {
+		for _, stream := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/stream %v", proof, stream), func(t *testing.T) {
+				t.Parallel()
+				w := startRewritten(t, proof, stream)
+				messages, members := w.talk(t, "faithful")
+				if a := w.send(t, messages, members); proof == "history" && !strings.HasPrefix(a.reuse(), "hit;") {
+					t.Errorf("a faithful client: X-KV-Reuse %q", a.reuse())
+				}
+				for _, row := range rewritings() {
+					if row.history || proof == "auto" {
+						t.Run(row.name, func(t *testing.T) { w.check(t, row) })
+					}
+				}
+				w.verifyReads(t, 0)
+			})
+		}
+	}
+}

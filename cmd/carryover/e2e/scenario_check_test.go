@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/server/record"
+	"carryover/upstream/vllmsim"
+)
+
+// check compares what a client saw, what the instances got and what the log says with
+// what the step wants. legs says that no other turn ran at the same time.
+func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
+	t.Helper()
+	want := r.step
+	turn := p.turns.await(t, r.id)
+	if want.Stored != "" && turn.Stored != strings.TrimSuffix(want.Stored, "none") {
+		t.Errorf("stored: got %q, want %q", turn.Stored, want.Stored)
+	}
+	if want.Leave != "" {
+		if a != nil && a.ends != endsLeft {
+			t.Errorf("client was to leave, but saw status %d and an answer that ends %s", a.status, a.ends)
+		}
+	} else if a != nil {
+		p.checkAnswer(t, r, a, turn)
+	}
+	if legs {
+		p.checkLegs(t, want, a)
+	}
+}
+
+// checkAnswer compares what the client saw.
+func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Turn) {
+	t.Helper()
+	want := r.step
+	if want.Status == 0 {
+		want.Status = http.StatusOK
+	}
+	if want.Ends == "" {
+		want.Ends = endsWhole
+		if p.stream && want.Status == http.StatusOK {
+			want.Ends = endsDone
+		}
+	}
+	if a.status != want.Status {
+		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.Err)
+	}
+	if a.ends != want.Ends {
+		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.Err)
+	}
+	if want.Reuse == "" && want.Status == http.StatusOK && want.Together == 0 {
+		t.Error("a turn that is answered needs reuse")
+	}
+	if !matches(a.reuse(), want.Reuse) {
+		t.Errorf("X-KV-Reuse: got %q, want %q", a.reuse(), want.Reuse)
+	}
+	if a.code != want.Code {
+		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.Err)
+	}
+	if got := a.header.Get("Retry-After"); got != want.RetryAfter {
+		t.Errorf("Retry-After: got %q, want %q", got, want.RetryAfter)
+	}
+	if want.Stored == "" && want.Status == http.StatusOK && turn.Stored != "yes" {
+		t.Errorf("stored: got %q, want yes", turn.Stored)
+	}
+	if want.Status == http.StatusOK && want.Ends != endsBroken && r.script != "" && a.content != r.script {
+		t.Errorf("answer: got %q, want %q", a.content, r.script)
+	}
+	if !bytes.Contains(a.raw, []byte(want.Contains)) {
+		t.Errorf("answer does not contain %q: %.2000s", want.Contains, a.raw)
+	}
+	p.checkHidden(t, a)
+}
+
+// matches compares a hit by its prefix, because what follows are counts, and all else
+// exactly.
+func matches(got, want string) bool {
+	return got == want || strings.HasSuffix(want, ";") && strings.HasPrefix(got, want) || want == ""
+}
+
+// checkHidden looks for what no client may ever see.
+func (p *play) checkHidden(t *testing.T, a *answered) {
+	t.Helper()
+	secrets := []string{"kv_transfer_params\":{", "remote_block_ids", `"choices":[]}`}
+	for _, instance := range p.all("") {
+		secrets = append(secrets, strings.TrimPrefix(instance.URL(), "http://"))
+	}
+	for _, secret := range secrets {
+		if bytes.Contains(a.raw, []byte(secret)) {
+			t.Errorf("the client sees %q: %.2000s", secret, a.raw)
+		}
+	}
+}
+
+// Legs as the instances got them.
+const (
+	legTicket   = "ticket"   // prefill, with decode's blocks
+	legPlain    = "plain"    // prefill, without
+	legHandover = "handover" // decode, with prefill's blocks
+	legBare     = "bare"     // decode, without kv_transfer_params
+)
+
+// checkLegs compares the legs of a turn, and holds the header against them: a hit is
+// one only if prefill got a ticket and decode a hand-over.
+func (p *play) checkLegs(t *testing.T, want step, a *answered) {
+	t.Helper()
+	got, prefill, decode := p.newLegs(t)
+	if want.Legs == "" && a != nil && a.status == http.StatusOK {
+		want.Legs = legPlain + " / " + legHandover
+		if strings.HasPrefix(a.reuse(), "hit;") {
+			want.Legs = legTicket + " / " + legHandover
+		}
+	}
+	if want.Legs != "" && got != want.Legs {
+		t.Errorf("legs: got %q, want %q", got, want.Legs)
+	}
+	checkSees(t, "prefill", prefill, want.PrefillSees)
+	checkSees(t, "decode", decode, want.DecodeSees)
+}
+
+// newLegs describes the legs that arrived since the last call, in order per instance,
+// and returns the last body of each role.
+func (p *play) newLegs(t *testing.T) (described string, prefill, decode []byte) {
+	t.Helper()
+	var words []string
+	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
+		for _, instance := range p.all(role) {
+			for _, body := range p.legsSince(instance) {
+				params := gjson.GetBytes(body, "kv_transfer_params")
+				switch role {
+				case config.RolePrefill:
+					prefill = body
+					words = append(words, choose(params.Get("remote_block_ids").IsArray(), legTicket, legPlain))
+				default:
+					decode = body
+					words = append(words, choose(params.Exists(), legHandover, legBare))
+				}
+			}
+		}
+		if role == config.RolePrefill {
+			words = append(words, "/")
+		}
+	}
+	return strings.Join(words, " "), prefill, decode
+}
+
+func choose(condition bool, yes, no string) string {
+	if condition {
+		return yes
+	}
+	return no
+}
+
+// legsSince returns the bodies of an instance's legs since the last call.
+func (p *play) legsSince(instance *vllmsim.Instance) [][]byte {
+	all := legs(instance)
+	since := all[p.seen[instance]:]
+	p.seen[instance] = len(all)
+	return since
+}
+
+// legs are the bodies of all completion requests that an instance has got.
+func legs(instance *vllmsim.Instance) [][]byte {
+	var bodies [][]byte
+	for _, recorded := range instance.Requests() {
+		if recorded.Method == http.MethodPost && strings.HasSuffix(recorded.Path, "/completions") {
+			bodies = append(bodies, recorded.Body)
+		}
+	}
+	return bodies
+}
+
+func (p *play) legsArrived(role string) int {
+	n := 0
+	for _, instance := range p.all(role) {
+		n += len(legs(instance))
+	}
+	return n
+}
+
+// forgetLegs leaves the legs of turns that ran at the same time unchecked.
+func (p *play) forgetLegs() {
+	for _, instance := range p.all("") {
+		p.legsSince(instance)
+	}
+}
+
+// checkSees compares members of a leg's body, by path: "*" stands for any value but
+// null, null for null or an absent member.
+func checkSees(t *testing.T, role string, body []byte, want string) {
+	t.Helper()
+	gjson.Parse(want).ForEach(func(key, value gjson.Result) bool {
+		got := gjson.GetBytes(body, key.String())
+		switch {
+		case value.String() == "*":
+			if got.Type == gjson.Null {
+				t.Errorf("%s leg, %s: got %q, want a value", role, key, got.Raw)
+			}
+		case value.Type == gjson.Null:
+			if got.Type != gjson.Null {
+				t.Errorf("%s leg, %s: got %s, want none", role, key, got.Raw)
+			}
+		case got.Raw != value.Raw:
+			t.Errorf("%s leg, %s: got %q, want %s", role, key, got.Raw, value.Raw)
+		}
+		return true
+	})
+}

@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"carryover/cmd/carryover/config"
+	"carryover/upstream/vllmsim"
+)
+
+const scenarioFolder = "../../../testdata/scenarios"
+
+// scenario is one file of testdata/scenarios; README.md there explains the format.
+type scenario struct {
+	About   string
+	API     string
+	Modes   []string
+	Engines engineSetup
+	Proxy   []string
+	Env     []string
+	Body    string
+	Steps   []step
+	Unused  int
+	Leased  int
+	Stats   map[string]map[string]int
+}
+
+// engineSetup says which instances run.
+type engineSetup struct {
+	Prefill, Decode int
+	Host            string
+	All             map[string]any
+	PrefillWith     map[string]any `yaml:"prefill_with"`
+	DecodeWith      map[string]any `yaml:"decode_with"`
+}
+
+// step is a turn, or something that happens between turns.
+type step struct {
+	Turn string // whose history: the name of a branch
+
+	// The request.
+	Fork         string // branch whose history is copied first
+	Cut          int    // keep so many messages, or for text so many bytes
+	Drop         []int
+	Swap         []int
+	Edit         map[int]string // raw JSON instead of a message
+	Tell         string         // raw JSON of messages to append, without a new question
+	Ask          string         // the question; "auto" by default, "none" for no new one
+	Body         string
+	Omit         []string
+	Header       map[string]string
+	Conversation string // "main" by default, "none" for none
+	Together     int    // as many times at once
+	Hits         *int   // how many of them hit
+	Leave        string // when the client goes: prefill, decode, between, or a number of events
+
+	// The answer.
+	Status      int
+	Reuse       string
+	Stored      string
+	Code        string
+	Ends        string
+	Legs        string
+	Reply       string
+	Contains    string
+	RetryAfter  string `yaml:"retry_after"`
+	PrefillSees string `yaml:"prefill_sees"`
+	DecodeSees  string `yaml:"decode_sees"`
+
+	AtOnce []step `yaml:"at_once"`
+
+	Fault       string
+	On          string
+	Count       int
+	Events      int
+	FaultStatus int `yaml:"fault_status"`
+	Tickets     bool
+	After       string `yaml:"retry_after_header"`
+	Delay       time.Duration
+	Params      string
+	Clear       string
+	Restart     string
+	Between     string
+	Advance     string
+	By          time.Duration
+	Expire      time.Duration
+}
+
+// readScenario loads a file and says what is wrong with it.
+func readScenario(path string) (*scenario, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &scenario{}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(s); err != nil {
+		return nil, fmt.Errorf("read %s: %w", filepath.Base(path), err)
+	}
+	if s.About == "" || len(s.Steps) == 0 {
+		return nil, errors.New("about and steps are needed")
+	}
+	if len(s.Modes) == 0 {
+		s.Modes = []string{"stream", "whole"}
+	}
+	return s, nil
+}
+
+// configs are the instances of a role.
+func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Role = role
+	n, with := max(1, e.Prefill), e.PrefillWith
+	if role == config.RoleDecode {
+		n, with = max(1, e.Decode), e.DecodeWith
+	}
+	for _, settings := range []map[string]any{e.All, with} {
+		decoder := json.NewDecoder(bytes.NewReader(encode(settings)))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&cfg); err != nil {
+			t.Fatalf("engines: %v", err)
+		}
+	}
+	list := make([]vllmsim.Config, n)
+	for i := range list {
+		list[i] = cfg
+	}
+	return list
+}
+
+// flags are the proxy's: proof by history and, so that KV moves on every turn, each
+// prefill instance in turn, unless the file says otherwise.
+func (s *scenario) flags() []string {
+	flags := []string{"--proof", "history", "--routing-prefill", "round_robin", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}
+	for _, line := range s.Proxy {
+		flags = append(flags, strings.Fields(line)...)
+	}
+	return flags
+}
+
+func TestScenarios(t *testing.T) {
+	paths, err := filepath.Glob(scenarioFolder + "/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scenarios in %s (%v)", scenarioFolder, err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			s, err := readScenario(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, mode := range s.Modes {
+				t.Run(mode, func(t *testing.T) {
+					t.Parallel()
+					newPlay(t, s, mode == "stream").run(t)
+				})
+			}
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/upstream/vllmsim"
+)
+
+// play is one scenario while it runs.
+type play struct {
+	*rig
+	scenario *scenario
+	stream   bool
+	asked    int
+	branches map[string]*history
+	seen     map[*vllmsim.Instance]int // requests that earlier steps have caused
+	lastEnd  time.Time
+}
+
+func newPlay(t *testing.T, s *scenario, stream bool) *play {
+	t.Helper()
+	return &play{
+		scenario: s, stream: stream,
+		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
+		rig: startRig(t, rigConfig{
+			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
+			host: s.Engines.Host, flags: s.flags(), env: s.Env,
+		}),
+	}
+}
+
+func (p *play) run(t *testing.T) {
+	t.Helper()
+	for i, s := range p.scenario.Steps {
+		ok := t.Run(fmt.Sprintf("step %d", i+1), func(t *testing.T) { p.step(t, s) })
+		if !ok {
+			break
+		}
+	}
+	p.verify(t, pins{unused: p.scenario.Unused, leased: p.scenario.Leased})
+	for role, fields := range p.scenario.Stats {
+		total := p.sum(t, role)
+		for name, want := range fields {
+			if got, ok := total[name]; !ok || got != want {
+				t.Errorf("%s %s: got %d, want %d", role, name, got, want)
+			}
+		}
+	}
+}
+
+func (p *play) step(t *testing.T, s step) {
+	t.Helper()
+	switch {
+	case s.Turn != "":
+		p.turn(t, s)
+	case s.AtOnce != nil:
+		p.atOnce(t, s.AtOnce)
+	default:
+		p.act(t, s)
+	}
+}
+
+// act does what is not a turn.
+func (p *play) act(t *testing.T, s step) {
+	t.Helper()
+	each := func(on string, do func(*vllmsim.Instance) error) {
+		role, index, single := strings.Cut(on, ".")
+		for i, instance := range p.all(role) {
+			if single && strconv.Itoa(i) != index {
+				continue
+			}
+			if err := do(instance); err != nil {
+				t.Fatalf("%s: %v", on, err)
+			}
+		}
+	}
+	restart := func(i *vllmsim.Instance) error { i.Restart(); return nil }
+	switch {
+	case s.Fault != "":
+		fault := vllmsim.Fault{
+			Kind: s.Fault, Count: s.Count, Events: s.Events, Status: s.FaultStatus, RetryAfter: s.After,
+			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets,
+		}
+		if s.Params == "" {
+			fault.Params = nil
+		}
+		each(s.On, func(i *vllmsim.Instance) error { return i.SetFault(fault) })
+	case s.Clear != "":
+		each(s.Clear, func(i *vllmsim.Instance) error { return i.ClearFaults() })
+		p.look() // as the prober would, at some moment of the next seconds
+	case s.Restart != "":
+		each(s.Restart, restart)
+	case s.Between != "":
+		hook := func(context.Context) { each(s.Between, restart) }
+		p.between.once.Store(&hook)
+	case s.Advance != "":
+		each(s.Advance, func(i *vllmsim.Instance) error { i.Advance(s.By); return nil })
+	case s.Expire > 0:
+		<-time.After(time.Until(p.lastEnd.Add(s.Expire)))
+	default:
+		t.Fatal("step does nothing")
+	}
+	// An instance that went away has closed its connections; the program would find out
+	// a moment later, in the middle of the next step or not.
+	p.hangUp()
+}
+
+// turn runs a step's request, once or several times at once, and checks it.
+func (p *play) turn(t *testing.T, s step) {
+	t.Helper()
+	if s.Together > 0 {
+		p.together(t, s)
+		return
+	}
+	r := p.prepare(t, s)
+	a := p.send(t, r)
+	p.lastEnd = time.Now()
+	p.check(t, r, a, true)
+	p.remember(r, a)
+}
+
+// remember appends an answer to its branch.
+func (p *play) remember(r request, a *answered) {
+	if a == nil || a.status != http.StatusOK {
+		return
+	}
+	if p.scenario.API == "text" {
+		r.from.prompt += a.content
+		return
+	}
+	r.from.messages = append(r.from.messages, a.assistant())
+}
+
+// together sends one request several times at once.
+func (p *play) together(t *testing.T, s step) {
+	t.Helper()
+	first := p.prepare(t, s)
+	requests := []request{first}
+	for range s.Together - 1 {
+		again := first
+		p.asked++
+		again.id = fmt.Sprintf("turn-%d", p.asked)
+		again.header = first.header.Clone()
+		again.header.Set("X-Request-Id", again.id)
+		requests = append(requests, again)
+	}
+	hits := 0
+	for i, a := range p.sendAll(t, requests) {
+		p.check(t, requests[i], a, false)
+		if strings.HasPrefix(a.reuse(), "hit;") {
+			hits++
+		}
+		if i == 0 {
+			p.remember(first, a)
+		}
+	}
+	if s.Hits != nil && hits != *s.Hits {
+		t.Errorf("hits of %d equal turns at once: got %d, want %d", s.Together, hits, *s.Hits)
+	}
+	p.forgetLegs()
+}
+
+// atOnce runs the turns of several branches at once.
+func (p *play) atOnce(t *testing.T, steps []step) {
+	t.Helper()
+	var requests []request
+	for _, s := range steps {
+		requests = append(requests, p.prepare(t, s))
+	}
+	for i, a := range p.sendAll(t, requests) {
+		p.check(t, requests[i], a, false)
+		p.remember(requests[i], a)
+	}
+	p.forgetLegs()
+}
+
+func (p *play) sendAll(t *testing.T, requests []request) []*answered {
+	t.Helper()
+	answers := make([]*answered, len(requests))
+	var group sync.WaitGroup
+	for i, r := range requests {
+		group.Go(func() { answers[i] = p.send(t, r) })
+	}
+	group.Wait()
+	p.lastEnd = time.Now()
+	return answers
+}
+
+// send runs one request; a client that leaves gets nil if it saw no status.
+func (p *play) send(t *testing.T, r request) *answered {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	events, _ := strconv.Atoi(r.step.Leave)
+	switch r.step.Leave {
+	case config.RolePrefill, config.RoleDecode:
+		role, before := r.step.Leave, p.legsArrived(r.step.Leave)
+		gone := make(chan struct{})
+		defer func() { <-gone }()
+		go func() {
+			defer close(gone)
+			// The leg counts once the instance has it; its fault keeps it there.
+			testrig.Eventually(func() bool { return p.legsArrived(role) > before })
+			leave()
+		}()
+	case "between":
+		hook := func(ctx context.Context) {
+			leave()
+			<-ctx.Done() // the server has noticed
+		}
+		p.between.once.Store(&hook)
+	}
+	a, err := p.post(ctx, p.path(), r.header, r.body, func(event int, _ []byte) {
+		if event == events {
+			leave()
+		}
+	})
+	if err != nil && r.step.Leave == "" {
+		t.Errorf("%s: %v", r.id, err)
+	}
+	return a
+}

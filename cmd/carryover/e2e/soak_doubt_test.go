@@ -1,0 +1,375 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/vllmsim"
+)
+
+// Conversations of the soak of doubts within go test: of each doubt alone, and of all in mixture. With CARRYOVER_SOAK
+// the mixture has as many as it says with each proof, and each doubt alone a twentieth of that.
+const (
+	doubtAlone, doubtMixture = 8, 30
+	doubtShare               = 20
+	// doubtCalm is the last part of the turns, in which nothing happens any more and what is unused is released.
+	doubtCalm = 6
+)
+
+func doubtConversations(t *testing.T) (alone, mixture int) {
+	t.Helper()
+	set := os.Getenv(soakVariable)
+	if set == "" {
+		return doubtAlone, doubtMixture
+	}
+	n, err := strconv.Atoi(set)
+	if err != nil {
+		t.Fatalf("%s: %v", soakVariable, err)
+	}
+	return max(1, n/doubtShare), n
+}
+
+// doubtProofs are the deployments: each proof with engines as it asks for them.
+func doubtProofs() map[string]func(*vllmsim.Config) {
+	return map[string]func(*vllmsim.Config){
+		string(server.ProofAuto):    asConfigured,
+		string(server.ProofHistory): func(c *vllmsim.Config) { c.Template, c.Sampling = vllmsim.TemplateChatML, vllmsim.SamplingCanonical },
+	}
+}
+
+// Random conversations while engines and clients leave doubts about what is where: nothing is read wrongly or twice,
+// no answer is wrong, no request fails for which no doubt accounts, and no blocks stay pinned.
+func TestSoakOfDoubts(t *testing.T) {
+	alone, mixture := doubtConversations(t)
+	seed := uint64(0)
+	soak := func(name, proof string, kinds []doubt, conversations int, flags ...string) {
+		seed++
+		own := seed
+		t.Run(strings.Join(append([]string{proof, name}, flags...), "/"), func(t *testing.T) {
+			t.Parallel()
+			version := vllmsim.VLLM033
+			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].sleeps { // whose params tell nothing of a sleep
+				version = vllmsim.VLLM032
+			}
+			newDoubting(t, version, proof, kinds, own, conversations, flags...).run(t, conversations)
+		})
+	}
+	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
+		for _, kind := range doubts() {
+			soak(kind.name, proof, []doubt{kind}, alone*max(1, kind.times))
+		}
+		soak("mixture", proof, doubts(), mixture)
+		soak("mixture of 0.32", proof, doubts(), mixture)
+	}
+	soak("mixture", string(server.ProofAuto), doubts(), mixture, "--connector", config.ConnectorMulti)
+	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
+		soak("decode sleeps", proof, sleeping(), 2*alone)
+	}
+}
+
+// doubting is a soak in a storm of doubts.
+type doubting struct {
+	*soak
+	history bool // the proof is by history, which takes no prompt of ids
+	storm   *storm
+	legs    *witness
+	stored  *inventory
+	server  *server.Server
+	handing bool // tickets are handed back; some conversations are not named, and clients pause now and then
+
+	// guarded by soak.mu
+	ended    map[string]int
+	faults   []string
+	later    int // turns after the first of their conversation
+	hits     int
+	engine   int // of these, those that prefill's own cache has proven
+	stranded int // answers whose blocks the program may not know of
+	unknown  int // answers of a start of decode that is not known: their blocks can't be released
+}
+
+func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64, conversations int, flags ...string) *doubting {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Version = version
+	// No answer waits for memory, and an engine that starts does not fill more of it than that takes.
+	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
+	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
+	doubtProofs()[proof](&cfg)
+	d := &doubting{
+		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
+		history: proof == string(server.ProofHistory),
+		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
+		legs:    &witness{},
+		stored:  &inventory{tickets: map[convcache.TicketID]holding{}},
+		ended:   map[string]int{},
+	}
+	ahead := cfg
+	ahead.StepAhead = true
+	d.rig = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, ahead},
+		flags: append([]string{
+			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
+			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
+		}, flags...),
+		wire: func(_ config.Config, p *app.Proxy) { d.server = p.Server },
+		replace: func(deps *server.Deps) {
+			d.uses.books.watch(deps)
+			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store
+			d.legs.Legs = d.uses
+			deps.Legs, deps.Store = d.legs, d.stored
+			d.storm.deps = deps
+		},
+	})
+	d.storm.instances = map[string][]*vllmsim.Instance{config.RolePrefill: d.prefill, config.RoleDecode: d.decode}
+	d.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: d.client}
+	d.uses.books.unsure, d.storm.restarted = d.storm.unsure, d.uses.books.restarts
+	d.pins = samplePins(t, d.rig, d.uses.books, cfg.BlockSize)
+	d.pins.untold, d.pins.hides = d.untold, d.storm.hides
+	d.pins.lossy = func() bool { return d.storm.restarts(config.RolePrefill) > 0 }
+	return d
+}
+
+func (d *doubting) run(t *testing.T, conversations int) {
+	t.Helper()
+	began := time.Now()
+	turns := conversations * soakTurns
+	d.storm.calmAfter = turns - turns/doubtCalm
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(soakAtOne)
+	for i := range conversations {
+		group.Go(func() error { return d.converse(ctx, newTalk(d.seed, i)) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := d.storm.settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.verifyPins(t)
+	d.pins.end()
+	d.stop()
+	d.verifyDoubts(t)
+	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
+		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
+		d.unknown, d.legs.vain.Load(), d.uses.released)
+}
+
+// befall has engines sleep and wake while no turn is under way. The next answer of an engine tells the new registration of its memory;
+// requests without a conversation ask for one.
+func (d *doubting) befall(ctx context.Context, spells []*spell) error {
+	if len(spells) == 0 {
+		return nil
+	}
+	d.pins.gate.Lock()
+	defer d.pins.gate.Unlock()
+	for _, p := range spells {
+		for _, instance := range p.at {
+			if !testrig.Eventually(func() bool { return instance.Stats().Running == 0 }) {
+				return errors.New("an instance works although no turn is under way")
+			}
+			instance.SleepAndWake()
+			for n := 0; instance.Stats().Pins == 0 && n < sleptLimit; n++ {
+				if err := d.oneShot(ctx, n); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// sleptLimit is how many requests are sent at most until the instance that slept has answered one; they go to the instances in turn.
+const sleptLimit = 100
+
+// untold is how many answers may have been cut so that the program does not know of their blocks.
+func (d *doubting) untold() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stranded + d.unknown
+}
+
+// blame notes something that must not be.
+func (d *doubting) blame(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults = append(d.faults, fmt.Sprintf(format, args...))
+}
+
+// count adds a turn to the books.
+func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stranded += t.record.Retries // a leg that failed may have left blocks
+	if hidden {
+		d.unknown++
+	}
+	switch {
+	case n == 1:
+		return
+	case offered > 0:
+		d.hits++
+		if byEngine(t.answer.reuse()) {
+			d.engine++
+		}
+	default:
+		d.reasons[strings.TrimPrefix(t.answer.reuse(), "miss;reason=")]++
+	}
+	d.later++
+}
+
+// verifyPins asserts that when all unused tickets are released decode pins what the store has tickets for. Blocks of
+// legs that a doubt has cut may stay, because the program does not know of them or must not name them again.
+func (d *doubting) verifyPins(t *testing.T) {
+	t.Helper()
+	alive := map[start]*fleet.Incarnation{}
+	for _, engine := range d.storm.deps.Fleet.Engines(upstream.RoleDecode) {
+		current := engine.Current(t.Context())
+		alive[start{engine.Name, current.ID()}] = current
+	}
+	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
+	excused := int(d.legs.vain.Load()) + soakAtOne*d.storm.restarts(config.RolePrefill) + d.unknown
+	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.ends) > 0 }) {
+		excused += d.stranded
+	}
+	var pinned, live int
+	if !within(workedOff, func() bool {
+		pinned, live = d.sum(t, config.RoleDecode)["pins"], d.stored.of(alive)
+		return live <= pinned && pinned <= live+excused+d.strangers() && d.sum(t, "")["running"] == 0
+	}) {
+		t.Errorf("decode pins %d answers, want %d to %d: %d tickets in the store, %d legs that may have left some, and %d that no prefill start may release",
+			pinned, live, live+excused+d.strangers(), live, excused, d.strangers())
+	}
+}
+
+// strangers is how many unused tickets wait at decode starts with which no start of prefill has exchanged KV yet: only a turn
+// of both could change that, and none follows.
+func (d *doubting) strangers() (n int) {
+	engines := d.storm.deps.Fleet
+	for _, decode := range engines.Engines(upstream.RoleDecode) {
+		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
+			return prefill.Last().PairWith(decode.Last()).Releases()
+		}) {
+			n += decode.Last().Unused()
+		}
+	}
+	return n
+}
+
+// verifyDoubts asserts what must hold however doubtful the engines were.
+func (d *doubting) verifyDoubts(t *testing.T) {
+	t.Helper()
+	total := d.sum(t, "")
+	zero := append(wrongReads(), "parked")
+	if d.storm.restarts(config.RolePrefill)+d.storm.restarts(config.RoleDecode) == 0 {
+		zero = append(zero, "stale_reads", "declined_reads", "load_failures")
+	}
+	for _, name := range zero {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+	for i, fault := range d.faults {
+		if i == 5 {
+			t.Errorf("and %d more", len(d.faults)-i)
+			break
+		}
+		t.Error(fault)
+	}
+	if twice := d.uses.twice(); len(twice) > 0 {
+		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
+	}
+	for _, message := range d.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
+		t.Error("no turn was a hit, so nothing was shown")
+	}
+}
+
+// witness counts the prefill legs that named the blocks of an answer and failed: no other leg may name them.
+type witness struct {
+	server.Legs
+	vain atomic.Int64
+}
+
+// Prefill implements server.Legs.
+func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	answer, err := w.Legs.Prefill(ctx, leg)
+	if err != nil && gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_block_ids").IsArray() {
+		w.vain.Add(1)
+	}
+	return answer, err
+}
+
+// start is a decode instance in one of its starts.
+type start struct{ decode, id string }
+
+// holding is the decode instance that holds a ticket's blocks, and since when at least.
+type holding struct {
+	by        start
+	freshAsOf time.Time
+}
+
+// inventory knows which tickets the store has.
+type inventory struct {
+	server.Store
+	mu      sync.Mutex // guards tickets
+	tickets map[convcache.TicketID]holding
+}
+
+// Take implements server.Store.
+func (s *inventory) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken {
+		s.mu.Lock()
+		delete(s.tickets, id)
+		s.mu.Unlock()
+	}
+	return ticket, outcome
+}
+
+// Put implements server.Store.
+func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
+	if outcome == convcache.Stored && !ticket.HandedBack() { // a note names no blocks
+		s.tickets[ticket.ID] = holding{start{ticket.Decode, ticket.Incarnation}, ticket.FreshAsOf}
+	}
+	for _, old := range displaced {
+		delete(s.tickets, old.ID)
+	}
+	return displaced, outcome
+}
+
+// of counts the tickets of the starts that are alive and have not slept since.
+func (s *inventory) of(alive map[start]*fleet.Incarnation) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.tickets {
+		if holder := alive[at.by]; holder != nil && !holder.Free(at.freshAsOf) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// forgetfulKeeping makes nothing of one answer, on whatever path it is read: it is neither counted nor released.
+type forgetfulKeeping struct {
+	server.Connector
+	once      sync.Once
+	forgotten string
+}
+
+// ParseTicket implements server.Connector.
+func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
+	id := gjson.GetBytes(final, "remote_request_id").String()
+	f.once.Do(func() { f.forgotten = id })
+	if id == f.forgotten {
+		return upstream.TicketParams{}, errors.New("forgotten")
+	}
+	return f.Connector.ParseTicket(final, blockSize)
+}
+
+// lazyReleases says of one release that it was sent.
+type lazyReleases struct {
+	server.Legs
+	once sync.Once
+	was  atomic.Bool
+}
+
+// HandBack implements server.Legs.
+func (l *lazyReleases) HandBack(ctx context.Context, leg upstream.Leg) (answer upstream.PrefillAnswer, err error) {
+	lazy := false
+	l.once.Do(func() { lazy = true })
+	if lazy {
+		l.was.Store(true)
+		return answer, nil
+	}
+	return l.Legs.HandBack(ctx, leg)
+}
+
+// The samples of the soaks see one answer whose blocks nobody releases, and one that is not counted, among many.
+func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
+	t.Parallel()
+	atOnce := func() bool { return true }
+	for name, mutate := range map[string]func(*server.Deps) (done func() bool){
+		"as it is": nil,
+		"an answer is not counted": func(deps *server.Deps) func() bool {
+			deps.Connector = &forgetfulKeeping{Connector: deps.Connector}
+			return atOnce
+		},
+		"an answer is not released": func(deps *server.Deps) func() bool {
+			lazy := &lazyReleases{Legs: deps.Legs}
+			deps.Legs = lazy
+			return lazy.was.Load
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
+			r := startRig(t, rigConfig{
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--release", "on", "--release-backlog", "0", "--tokenize-timeout", "20s"},
+				replace: func(deps *server.Deps) {
+					if mutate != nil {
+						done = mutate(deps)
+					}
+					books.watch(deps)
+				},
+			})
+			samples := samplePins(t, r, books, cfg.BlockSize)
+			for n := range 12 {
+				if err := r.oneShot(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 }) {
+				t.Fatalf("decode pins %d answers, want the one that the mutant forgets", r.sum(t, config.RoleDecode)["pins"])
+			}
+			if mutate != nil {
+				samples.limit = 300 * time.Millisecond // it is wrong for ever
+			}
+			samples.take()
+			if (samples.wrong != nil) != (mutate != nil) {
+				t.Errorf("the sample is wrong: %+v, with a mutant: %v", samples.wrong, mutate != nil)
+			}
+		})
+	}
+}

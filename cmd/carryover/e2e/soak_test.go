@@ -1,0 +1,313 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server/record"
+	"carryover/upstream/vllmsim"
+)
+
+// soakVariable is the number of conversations of the soak, 2,000 in the long form.
+const soakVariable = "CARRYOVER_SOAK"
+
+const (
+	soakShort = 120 // conversations within go test
+	soakTurns = 5
+	soakAtOne = 6 // conversations at a time
+	// soakLearning is the first part of the conversations in which shapes of requests
+	// are met for the first time; what must be learnt there is not asked to be reused.
+	soakLearning = 3
+)
+
+// soaks are the deployments that make text and tokens disagree, each in another way.
+func soaks() map[string]func(*vllmsim.Config) {
+	return map[string]func(*vllmsim.Config){
+		"append-only, plug-in": func(c *vllmsim.Config) { c.OutputTokenIDs = true },
+		"reasoning stripped, empty deltas": func(c *vllmsim.Config) {
+			c.Template, c.EmptyDeltas = vllmsim.TemplateStripReasoning, true
+		},
+		"thinking prompt, non-canonical, plug-in": func(c *vllmsim.Config) {
+			c.Template, c.Sampling, c.OutputTokenIDs = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical, true
+		},
+		"trimmed, non-canonical, empty deltas": func(c *vllmsim.Config) {
+			c.Template, c.Sampling, c.EmptyDeltas = vllmsim.TemplateTrim, vllmsim.SamplingNoncanonical, true
+		},
+	}
+}
+
+// soak is many random conversations through one program, and a lone instance that says
+// what is right.
+type soak struct {
+	*rig
+	fronts []*rig                      // where turns go, at random; the rig alone if there are none
+	permit func(context.Context) error // asked before each turn, if not nil
+	cfg    vllmsim.Config
+	lone   *rig
+	uses   *blockUses
+	pins   *pinSamples // nil takes none
+	seed   uint64
+
+	mu      sync.Mutex // guards the rest
+	tally   tally
+	reasons map[string]int
+	seen    seenTurns
+}
+
+// tally adds up what was offered, what should have been, and what is common without
+// regard to what is worth a hand-over.
+type tally struct{ turns, hits, engine, offered, possible, shared, learning int }
+
+func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
+	conversations := soakShort
+	if set := os.Getenv(soakVariable); set != "" {
+		var err error
+		if conversations, err = strconv.Atoi(set); err != nil {
+			t.Fatalf("%s: %v", soakVariable, err)
+		}
+	}
+	seed := uint64(0)
+	for _, name := range slices.Sorted(maps.Keys(soaks())) {
+		seed++
+		t.Run(name, func(t *testing.T) { newSoak(t, soaks()[name], seed).run(t, conversations/len(soaks())) })
+	}
+}
+
+func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Blocks = 1 << 16 // no answer waits for memory
+	change(&cfg)
+	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
+	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
+	s.pins = samplePins(t, s.rig, s.uses.books, cfg.BlockSize)
+	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
+	return s
+}
+
+func (s *soak) run(t *testing.T, conversations int) {
+	t.Helper()
+	began := time.Now()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(soakAtOne)
+	for i := range conversations {
+		group.Go(func() error { return s.converse(ctx, newTalk(s.seed, i), i >= conversations/soakLearning) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	s.pins.end()
+	s.verifyCounters(t)
+	s.verifyReads(t, 0)
+	k := s.tally
+	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
+		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, k.learning, s.reasons)
+	if k.offered*100 < k.possible*95 {
+		t.Errorf("offered %d of %d provable tokens, want 95 %%", k.offered, k.possible)
+	}
+	if k.learning*4 > k.turns {
+		t.Errorf("%d of %d turns reused nothing because something had to be learnt first, want a quarter at most", k.learning, k.turns)
+	}
+	if s.sum(t, config.RolePrefill)["external_tokens"] == 0 {
+		t.Error("prefill read no token of decode's")
+	}
+}
+
+// verifyReads asserts that nothing was read wrongly or twice, that nothing hangs, and that
+// so many hand-overs were not read.
+func (r *rig) verifyReads(t *testing.T, leased int) {
+	t.Helper()
+	r.stop()
+	total := r.sum(t, "")
+	for _, name := range append(wrongReads(), "load_failures", "failures", "parked", "late_notifications") {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+	for _, message := range r.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == leased }) {
+		t.Errorf("hand-overs that were not read: got %d, want %d", r.sum(t, config.RolePrefill)["leased_pins"], leased)
+	}
+}
+
+func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
+	var tickets, ever shelf
+	for turn := 1; turn <= soakTurns; turn++ {
+		members := k.next(turn)
+		right, prompt, output, err := s.right(ctx, k, members)
+		if err != nil {
+			return fmt.Errorf("%s turn %d, alone: %w", k.id, turn, err)
+		}
+		a, rec, err := s.turn(ctx, k, members, turn)
+		if err == nil {
+			err = same(a, right)
+		}
+		if err != nil {
+			return fmt.Errorf("%s turn %d (%s): %w", k.id, turn, s.describe(a, members), err)
+		}
+		at, want, common := tickets.best(prompt)
+		got := offeredBy(a)
+		bound := 0
+		for _, ticket := range ever.tickets {
+			bound = max(bound, ticket.provable(prompt))
+		}
+		if got > bound && !byEngine(a.reuse()) { // prefill's cache also has prompts whose answers left nothing
+			return fmt.Errorf("%s turn %d: %s, but no ticket has more than %d tokens of the prompt", k.id, turn, a.reuse(), bound)
+		}
+		if got > 0 && at >= 0 {
+			tickets.use(at)
+		}
+		if rec.Stored == "final" {
+			tickets = shelf{} // they are given up
+		}
+		ticket := kept{ids: slices.Concat(prompt, output)}
+		if rec.Stored == "yes" {
+			tickets.put(ticket)
+		}
+		if rec.Stored == "yes" || rec.Stored == "unavailable" { // then it may have been stored
+			ever.tickets = append(ever.tickets, ticket)
+		}
+		if counted && turn > 1 && !rec.Reuse.Off {
+			s.count(a.reuse(), got, want, common)
+		}
+		k.heard(a, output)
+	}
+	return nil
+}
+
+func (s *soak) describe(a *answered, members map[string]any) string {
+	if a == nil {
+		return "no answer"
+	}
+	return fmt.Sprintf("%s, stream %v", a.reuse(), members["stream"])
+}
+
+// count adds a turn to the tally.
+func (s *soak) count(reuse string, got, want, common int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally.turns++
+	if got > 0 {
+		s.tally.hits++
+		if byEngine(reuse) {
+			s.tally.engine++
+		}
+	} else {
+		s.reasons[strings.TrimPrefix(reuse, "miss;reason=")]++
+	}
+	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {
+		s.tally.learning++
+		return
+	}
+	s.tally.offered += min(got, want)
+	s.tally.possible += want
+	s.tally.shared += common
+}
+
+// offeredBy is the number of tokens that a hit says it has offered.
+func offeredBy(a *answered) int {
+	rest, ok := strings.CutPrefix(a.reuse(), "hit;tokens=")
+	if !ok {
+		return 0
+	}
+	digits, _, _ := strings.Cut(rest, ";")
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		return 1 << 30
+	}
+	return n
+}
+
+// turn sends a request through the program and returns its answer and its record.
+func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, record.Turn, error) {
+	body := maps.Clone(members)
+	body["conversation_id"] = k.id
+	name := k.id + "-" + strconv.Itoa(turn)
+	if s.permit != nil {
+		if err := s.permit(ctx); err != nil {
+			return nil, record.Turn{}, err
+		}
+	}
+	defer s.pins.begin()()
+	front := s.rig
+	if len(s.fronts) > 0 {
+		front = s.fronts[k.draw.IntN(len(s.fronts))]
+	}
+	a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
+	if err != nil {
+		return nil, record.Turn{}, err
+	}
+	select {
+	case rec := <-front.turns.turn(name):
+		s.sees(a)
+		return a, rec, nil
+	case <-time.After(time.Minute):
+		return a, record.Turn{}, errors.New("no record after a minute")
+	}
+}
+
+// right asks the lone instance, in a part of its cache that no other request shares, and
+// now and then one that has never been asked before.
+func (s *soak) right(ctx context.Context, k *talk, members map[string]any) (a *answered, prompt, output []int, err error) {
+	body := maps.Clone(members)
+	body["return_token_ids"], body["cache_salt"] = true, strconv.FormatUint(rand.Uint64(), 36)
+	var events [][]byte
+	a, err = s.lone.post(ctx, k.path(), http.Header{}, encode(body), func(_ int, data []byte) { events = append(events, bytes.Clone(data)) })
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if a.status != http.StatusOK {
+		return nil, nil, nil, fmt.Errorf("status %d: %s", a.status, a.raw)
+	}
+	prompt, output = idsOf(a, events)
+	if body["stream"] != true && k.odds(10) {
+		raw, err := vllmsim.Lone(ctx, s.cfg, k.path(), encode(body))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		fresh := &answered{status: http.StatusOK, ends: endsWhole}
+		fresh.take(raw, "message")
+		if err := same(a, fresh); err != nil {
+			return nil, nil, nil, fmt.Errorf("the lone instance is not what a fresh one is: %w", err)
+		}
+	}
+	return a, prompt, output, nil
+}
+
+// same compares what two answers say.
+func same(got, want *answered) error {
+	switch {
+	case got.status != want.status || got.ends != want.ends:
+		return fmt.Errorf("status %d, ends %s, want %d, %s: %.300s", got.status, got.ends, want.status, want.ends, got.raw)
+	case got.content != want.content:
+		return fmt.Errorf("content %q, want %q", got.content, want.content)
+	case got.reasoning != want.reasoning:
+		return fmt.Errorf("reasoning %q, want %q", got.reasoning, want.reasoning)
+	case len(got.tools) != len(want.tools):
+		return fmt.Errorf("%d tool calls, want %d", len(got.tools), len(want.tools))
+	}
+	for i, call := range got.tools {
+		if call.name != want.tools[i].name || call.arguments != want.tools[i].arguments {
+			return fmt.Errorf("tool call %d is %s %q, want %s %q", i, call.name, call.arguments, want.tools[i].name, want.tools[i].arguments)
+		}
+	}
+	return nil
+}

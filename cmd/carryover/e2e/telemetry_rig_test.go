@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/testrig"
+	"carryover/upstream/vllmsim"
+)
+
+// spanNames are the names of spans.
+func spanNames(spans []exported) (all []string) {
+	for _, s := range spans {
+		all = append(all, s.Name)
+	}
+	return all
+}
+
+// one is the span of a name, the n-th of several.
+func one(t *testing.T, spans []exported, name string, n int) exported {
+	t.Helper()
+	for _, s := range spans {
+		if s.Name == name {
+			if n == 0 {
+				return s
+			}
+			n--
+		}
+	}
+	t.Fatalf("no span %q among %q", name, spanNames(spans))
+	return exported{}
+}
+
+// wantAttributes checks attributes; "+" stands for a positive number, "*" for any value, "" for none.
+func wantAttributes(t *testing.T, s exported, want map[string]string) {
+	t.Helper()
+	for key, value := range want {
+		got := s.attribute(key)
+		switch value {
+		case "+":
+			if got == "" || got == "0" || strings.HasPrefix(got, "-") {
+				t.Errorf("%s: %s is %q, want a positive number", s.Name, key, got)
+			}
+		case "*":
+			if got == "" {
+				t.Errorf("%s: no %s", s.Name, key)
+			}
+		default:
+			if got != value {
+				t.Errorf("%s: %s is %q, want %q", s.Name, key, got, value)
+			}
+		}
+	}
+}
+
+// legContexts are the trace contexts of the legs of traced turns that an instance got, in their order.
+func legContexts(instance *vllmsim.Instance) (all []string) {
+	for _, r := range instance.Requests() {
+		if r.Header.Get("Traceparent") != "" {
+			all = append(all, strings.TrimSpace(r.Header.Get("Traceparent")+" "+r.Header.Get("Tracestate")))
+		}
+	}
+	return all
+}
+
+// tracedRig is the whole program with its traces going to a collector, in front of a pair of instances.
+type tracedRig struct {
+	*rig
+	log    *writes
+	traces *collecting
+}
+
+func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
+	t.Helper()
+	c := startCollector(t, nil)
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs = true
+	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
+	log := &writes{}
+	env = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)
+	args := append([]string{
+		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json",
+	}, slices.Concat(testrig.Patient(), flags)...)
+	r := &rig{client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}, prefill: []*vllmsim.Instance{prefill}, decode: []*vllmsim.Instance{decode}}
+	t.Cleanup(r.client.CloseIdleConnections)
+	r.base = runWhole(t, log, env, args...)
+	return tracedRig{r, log, c}
+}
+
+// provenRig is a traced rig whose program has learnt that it can prove turns, so that a second turn is a hit. It returns how many
+// legs each instance has had by then.
+func provenRig(t *testing.T, env []string, flags ...string) (r tracedRig, before int) {
+	t.Helper()
+	r = startTraced(t, env, flags...)
+	for range 8 {
+		for _, stream := range []bool{true, false} {
+			h, id := &history{}, traceOf(before)
+			for range 2 {
+				before++
+				if a := r.turn(t, h, traceOf(1000+before), stream, map[string]any{"conversation_id": id}); strings.HasPrefix(a.reuse(), "hit;") && !stream {
+					return r, before
+				}
+			}
+		}
+	}
+	t.Fatalf("no turn was a hit: %s", r.log)
+	return r, 0
+}
+
+// traceOf is a trace id for the n-th turn of a test.
+func traceOf(n int) string { return fmt.Sprintf("%032x", 0xabc000+n) }
+
+const clientSpanID = "00f067aa0ba902b7"
+
+// inTrace is the header of a client whose turn belongs to a trace.
+func inTrace(trace string) http.Header {
+	return http.Header{"Traceparent": {"00-" + trace + "-" + clientSpanID + "-01"}, "Tracestate": {"vendor=x"}}
+}
+
+// turn sends the next turn of a history under a trace and adds both sides to it.
+func (r tracedRig) turn(t *testing.T, h *history, trace string, stream bool, members map[string]any) *answered {
+	t.Helper()
+	h.messages = append(h.messages, question(longText(len(h.messages))))
+	body := map[string]any{"model": "sim", "max_tokens": 40, "stream": stream, "conversation_id": "the-conversation", "messages": h.messages}
+	for name, value := range members {
+		body[name] = value
+	}
+	a, err := r.post(t.Context(), "/v1/chat/completions", inTrace(trace), encode(body), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.status == http.StatusOK {
+		h.messages = append(h.messages, a.assistant())
+	}
+	return a
+}

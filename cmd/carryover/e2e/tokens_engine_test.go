@@ -1,0 +1,271 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// What engines do that the token proof has to notice.
+
+// chatting is a conversation whose answers are checked against a lone instance.
+type chatting struct {
+	*rig
+	id   string
+	cfg  vllmsim.Config
+	asks int
+	h    history
+}
+
+// turn asks the next question and returns the answer, which must be that of a lone
+// instance.
+func (c *chatting) turn(t *testing.T) *answered {
+	t.Helper()
+	c.asks++
+	c.h.messages = append(c.h.messages, question("SAY "+longText(c.asks)+"."))
+	a := c.repeat(t)
+	c.h.messages = append(c.h.messages, a.assistant())
+	return a
+}
+
+// repeat sends the history as it is.
+func (c *chatting) repeat(t *testing.T) *answered {
+	t.Helper()
+	members := map[string]any{"model": "sim", "messages": c.h.messages, "max_tokens": 400}
+	right, err := vllmsim.Lone(t.Context(), c.cfg, "/v1/chat/completions", encode(members))
+	if err != nil {
+		t.Fatal(err)
+	}
+	members["conversation_id"] = c.id
+	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(members), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &answered{status: http.StatusOK, ends: endsWhole}
+	want.take(right, "message")
+	if err := same(a, want); err != nil {
+		t.Errorf("%s, turn %d (%s): %v", c.id, c.asks, a.reuse(), err)
+	}
+	return a
+}
+
+// want takes a turn and checks what it reused.
+func (c *chatting) want(t *testing.T, reuse string) {
+	t.Helper()
+	if a := c.turn(t); !strings.HasPrefix(a.reuse(), reuse) {
+		t.Errorf("%s, turn %d: X-KV-Reuse %q, want %s", c.id, c.asks, a.reuse(), reuse)
+	}
+}
+
+// askAs sends messages as one turn of a conversation.
+func (r *rig) askAs(t *testing.T, id string, messages ...json.RawMessage) *answered {
+	t.Helper()
+	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id})
+	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// learnt takes turns until one is a hit: the shapes of its requests are known then.
+func (c *chatting) learnt(t *testing.T) {
+	t.Helper()
+	for range 8 {
+		if strings.HasPrefix(c.turn(t).reuse(), "hit;") {
+			return
+		}
+	}
+	t.Fatal("no hit in eight turns")
+}
+
+// tampering is an instance behind a proxy that changes requests and answers.
+type tampering struct {
+	request, answer func(path string, body []byte) []byte
+}
+
+// front puts the proxy before an instance and returns its URL.
+func (p *tampering) front(t *testing.T, instance *vllmsim.Instance) string {
+	t.Helper()
+	target, err := url.Parse(instance.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	relay := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			if p.request == nil || r.Out.Body == nil {
+				return
+			}
+			body, _ := io.ReadAll(r.Out.Body) // a test's own client sends it whole
+			body = p.request(r.In.URL.Path, body)
+			r.Out.Body, r.Out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			if p.answer == nil {
+				return nil
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				return err
+			}
+			body = p.answer(resp.Request.URL.Path, body)
+			resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+			resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+			return nil
+		},
+	}
+	front := httptest.NewServer(relay)
+	t.Cleanup(front.Close)
+	return front.URL
+}
+
+// startTampered runs the program with one prefill instance behind the proxy, and more
+// that are not.
+func startTampered(t *testing.T, p *tampering, more int, replace func(*server.Deps)) *rig {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	behind := testrig.StartInstance(t, cfg, "")
+	c := rigConfig{decode: []vllmsim.Config{cfg}, replace: replace, flags: []string{
+		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin", "--tokenize-timeout", "20s",
+	}}
+	for range more {
+		c.prefill = append(c.prefill, cfg)
+	}
+	r := startRig(t, c)
+	r.prefill = append(r.prefill, behind)
+	return r
+}
+
+// otherID replaces one of the ids that a chat leg carries, behind those of a ticket: an
+// engine that takes other ids than it was sent, and says so.
+func otherID(path string, body []byte) []byte {
+	const member = `"prompt_token_ids":[`
+	at := bytes.Index(body, []byte(member))
+	if path != "/v1/chat/completions" || at < 0 || bytes.Contains(body, []byte(`[1,"x"]`)) {
+		return body
+	}
+	at += len(member)
+	end := at + bytes.IndexByte(body[at:], ']')
+	ids := bytes.Split(body[at:end], []byte(","))
+	ids[len(ids)-20] = []byte("700")
+	return slices.Concat(body[:at], bytes.Join(ids, []byte(",")), body[end:])
+}
+
+func TestTokenProof_IDEchoQuarantinesAnEngineThatTakesOtherIDs(t *testing.T) {
+	for name, more := range map[string]int{"another prefill": 1, "the only prefill": 0} {
+		t.Run(name, func(t *testing.T) {
+			lie := &tampering{}
+			var lies atomic.Bool
+			lie.request = func(path string, body []byte) []byte {
+				if lies.Load() {
+					return otherID(path, body)
+				}
+				return body
+			}
+			r := startTampered(t, lie, more, unchanged)
+			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
+			c.learnt(t)
+			lies.Store(true)
+			refused := 0
+			for range 6 {
+				if c.turn(t).reuse() == "miss;reason=retried_without_ticket" {
+					refused++
+				}
+			}
+			if refused != 1 {
+				t.Errorf("turns that were run again: got %d, want 1: the instance is barred after that", refused)
+			}
+			if n := r.turns.count("ERROR prefill is quarantined until it is restarted"); n != 1 {
+				t.Errorf("error records: got %d, want 1", n)
+			}
+			behind := r.prefill[len(r.prefill)-1]
+			behind.Restart()
+			r.stop()
+			if r.wrong(t) != 0 {
+				t.Errorf("wrong reads: %v", r.sum(t, ""))
+			}
+		})
+	}
+}
+
+func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
+	p := &tampering{answer: func(path string, body []byte) []byte {
+		if path != "/tokenize" || !gjson.GetBytes(body, "tokens").IsArray() {
+			return body
+		}
+		n := gjson.GetBytes(body, "count").Int()
+		body = bytes.Replace(body, []byte(fmt.Sprintf(`"count":%d`, n)), []byte(fmt.Sprintf(`"count":%d`, n+1)), 1)
+		return bytes.Replace(body, []byte(`"tokens":[`), []byte(`"tokens":[7,`), 1)
+	}}
+	r := startTampered(t, p, 0, unchanged)
+	c := &chatting{rig: r, id: "parity", cfg: vllmsim.DefaultConfig()}
+	c.want(t, "miss;reason=first_turn")
+	for range 4 {
+		c.want(t, "miss;reason=ineligible_unproven;why=shape")
+	}
+	if n := r.turns.count("WARN tokenize differs from what prefill renders; requests of this shape reuse nothing"); n != 2 {
+		t.Errorf("warnings: got %d, want 2, one for each shape", n)
+	}
+	// Ids need no tokenizing.
+	prompt := make([]int, 200)
+	for i := range prompt {
+		prompt[i] = 300 + i
+	}
+	for _, want := range []string{"miss;reason=first_turn", "hit;"} {
+		body := map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 20, "conversation_id": "ids"}
+		a, err := r.post(t.Context(), "/v1/completions", http.Header{}, encode(body), unwatched)
+		if err != nil || !strings.HasPrefix(a.reuse(), want) {
+			t.Errorf("X-KV-Reuse %q, want %s (%v)", a.reuse(), want, err)
+		}
+		prompt = append(prompt, 900, 901, 902)
+	}
+	r.verifyReads(t, 0)
+}
+
+func TestTokenProof_RestartedDecodeIsAMiss(t *testing.T) {
+	var known *server.Deps
+	cfg := vllmsim.DefaultConfig()
+	r := startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--tokenize-timeout", "20s"},
+		replace: func(deps *server.Deps) { known = deps },
+	})
+	c := &chatting{rig: r, id: "restart", cfg: cfg}
+	c.learnt(t)
+	r.decode[0].Restart()
+	for _, engine := range known.Fleet.Engines(upstream.RoleDecode) {
+		engine.Refresh(t.Context())
+	}
+	c.want(t, "miss;reason=instance_gone")
+	c.want(t, "hit;")
+	if n := r.sum(t, config.RolePrefill)["load_failures"]; n != 0 {
+		t.Errorf("tickets of a start that is over: %d were sent, want 0", n)
+	}
+	// What the replica has not read yet shows in the connections that have ended, and costs a retry, no more, where it holds none.
+	r.decode[0].Restart()
+	c.want(t, "miss;reason=")
+	r.stop()
+	if r.wrong(t) != 0 {
+		t.Errorf("wrong reads: %v", r.sum(t, ""))
+	}
+}

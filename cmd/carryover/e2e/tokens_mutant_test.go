@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/cmd/carryover/config"
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// The mutants of the token proof and of release, as those in mutant_test.go: each takes
+// one rule away from the program, and the simulator must notice.
+
+// startMutated runs the program with the token proof on two prefill instances that take
+// turns, so that each reads what the other computed.
+func startMutated(t *testing.T, mutate func(*server.Deps), flags ...string) *rig {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	return startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, replace: mutate,
+		flags: append([]string{"--routing-prefill", "round_robin", "--tokenize-timeout", "20s"}, flags...),
+	})
+}
+
+func unchanged(*server.Deps) {}
+
+// noticed asserts that nothing was read wrongly, or with a mutant that something was.
+func (r *rig) noticed(t *testing.T, mutant bool) {
+	t.Helper()
+	r.stop()
+	if wrong := r.wrong(t); (wrong > 0) != mutant {
+		t.Errorf("wrong reads: got %d, with a mutant: %v", wrong, mutant)
+	}
+}
+
+// offering changes what the connector is told to make of a ticket.
+type offering struct {
+	server.Connector
+	change func(o *upstream.TicketOffer)
+}
+
+// Plan implements server.Connector.
+func (c offering) Plan(transfer upstream.Transfer) (upstream.Plan, error) {
+	if transfer.Offer.Ticket != nil {
+		c.change(&transfer.Offer)
+	}
+	return c.Connector.Plan(transfer)
+}
+
+// Release implements server.Connector.
+func (c offering) Release(o upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
+	c.change(&o)
+	return c.Connector.Release(o, model)
+}
+
+func heldBy(o *upstream.TicketOffer) int {
+	return int(gjson.GetBytes(o.Ticket, "remote_num_tokens").Int())
+}
+
+func TestMutant_OfferBeyondWhatIsProvenTheOracleSeesIt(t *testing.T) {
+	for name, change := range map[string]func(o *upstream.TicketOffer){
+		"as it is":           func(*upstream.TicketOffer) {},
+		"not shortened":      func(o *upstream.TicketOffer) { o.Tokens = heldBy(o) },
+		"one block too many": func(o *upstream.TicketOffer) { o.Tokens = min(o.Tokens+o.BlockSize, heldBy(o)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} })
+			c := &chatting{rig: r, id: "edited", cfg: vllmsim.DefaultConfig()}
+			for range 6 { // both instances know the shapes, and what is not edited is right
+				c.turn(t)
+			}
+			last := len(c.h.messages) - 1
+			said := gjson.GetBytes(c.h.messages[last], "content").String()
+			c.h.messages[last] = encode(map[string]string{"role": "assistant", "content": said[:len(said)*3/4] + " and " + longText(60)})
+			a := r.askAs(t, "edited", append(c.h.messages, question("SAY "+longText(77)+"."))...)
+			if !strings.HasPrefix(a.reuse(), "hit;") {
+				t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
+			}
+			r.noticed(t, name != "as it is")
+		})
+	}
+}
+
+func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
+	for name, change := range map[string]func(o *upstream.TicketOffer){
+		"as it is": func(*upstream.TicketOffer) {},
+		"mutant": func(o *upstream.TicketOffer) {
+			if o.Release {
+				o.Release, o.Tokens, o.BlockSize = false, heldBy(o), simBlock
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := startMutated(t, func(deps *server.Deps) { deps.Connector = offering{deps.Connector, change} }, "--release", "on")
+			for n := range 6 {
+				if err := r.oneShot(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.noticed(t, name == "mutant")
+		})
+	}
+}
+
+// legChanger changes legs and answers on their way.
+type legChanger struct {
+	server.Legs
+	decodeBody func(body []byte) []byte
+	prefilled  func(body []byte, answer *upstream.PrefillAnswer)
+}
+
+// Prefill implements server.Legs.
+func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	body := leg.Body.Bytes()
+	answer, err := e.Legs.Prefill(ctx, leg)
+	if e.prefilled != nil && err == nil {
+		e.prefilled(body, &answer)
+	}
+	return answer, err
+}
+
+// Decode implements server.Legs.
+func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	if e.decodeBody != nil {
+		leg.Body = rawjson.Pieces{e.decodeBody(leg.Body.Bytes())}
+	}
+	return e.Legs.Decode(ctx, leg, limits)
+}
+
+// Decode renders with another template than prefill here, which is no fault as long as
+// it gets the ids that prefill computed.
+func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+			prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
+			decode.Template = vllmsim.TemplateThinkingPrompt
+			r := startRig(t, rigConfig{
+				prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode}, flags: []string{"--tokenize-timeout", "20s"},
+				replace: func(deps *server.Deps) {
+					if mutant {
+						ids := regexp.MustCompile(`,?"prompt_token_ids":\[[^\]]*\]`)
+						deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return ids.ReplaceAll(body, nil) }}
+					}
+				},
+			})
+			c := &chatting{rig: r, id: "templates", cfg: prefill}
+			if !mutant {
+				c.learnt(t)
+				c.want(t, "hit;")
+				r.noticed(t, false)
+				return
+			}
+			r.askAs(t, "templates", question("SAY "+longText(1)+"."))
+			r.noticed(t, true)
+		})
+	}
+}
+
+func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+			var lies atomic.Bool
+			tamper := &tampering{request: func(path string, body []byte) []byte {
+				if lies.Load() {
+					return otherID(path, body)
+				}
+				return body
+			}}
+			r := startTampered(t, tamper, 0, func(deps *server.Deps) {
+				if mutant {
+					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
+						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
+							answer.PromptIDs = []byte(sent.Raw)
+						}
+					}}
+				}
+			})
+			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
+			c.learnt(t)
+			lies.Store(true)
+			r.askAs(t, "id-echo", append(c.h.messages, question("SAY "+longText(77)+"."))...)
+			r.noticed(t, mutant)
+		})
+	}
+}
+
+// forgetfulStore hands out a ticket and later says that it has displaced it.
+type forgetfulStore struct {
+	server.Store
+	mu   sync.Mutex // guards used
+	used []convcache.Ticket
+}
+
+// Take implements server.Store.
+func (s *forgetfulStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if outcome == convcache.Taken {
+		s.used = append(s.used, ticket)
+	}
+	return ticket, outcome
+}
+
+// Put implements server.Store.
+func (s *forgetfulStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	displaced = append(displaced, s.used...)
+	s.used = nil
+	return displaced, outcome
+}
+
+// A store that hands out what was used breaks the first line; the second drops what names the same blocks.
+func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
+			seen := &blockUses{named: map[string]int{}}
+			r := startMutated(t, func(deps *server.Deps) {
+				seen.Legs, deps.Legs = deps.Legs, seen
+				if mutant {
+					deps.Store = &forgetfulStore{Store: deps.Store}
+				}
+			}, "--release", "on")
+			c := &chatting{rig: r, id: "used", cfg: vllmsim.DefaultConfig()}
+			for n := range 6 {
+				c.turn(t)
+				if err := r.oneShot(t.Context(), n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.stop()
+			late, twice := r.sum(t, config.RoleDecode)["late_notifications"], len(seen.twice())
+			if late != 0 || twice != 0 {
+				t.Errorf("late notifications: got %d, blocks named twice: %d, want none", late, twice)
+			}
+			if said := r.turns.count("ERROR two tickets name the same blocks; one is dropped") > 0; said != mutant {
+				t.Errorf("the log says that tickets were dropped: %v, with a mutant: %v", said, mutant)
+			}
+		})
+	}
+}
+
+// A title call shares the system prompt with the conversation, and nothing else.
+func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
+	for name, flags := range map[string][]string{"as it is": nil, "mutant": {"--reuse-min-share", "0", "--reuse-min-tokens", "1"}} {
+		t.Run(name, func(t *testing.T) {
+			r := startMutated(t, unchanged, flags...)
+			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
+			c := &chatting{rig: r, id: "titled", cfg: vllmsim.DefaultConfig(), h: history{messages: []json.RawMessage{system}}}
+			for range 6 {
+				c.turn(t)
+			}
+			a := r.askAs(t, "titled", system, question("SAY A title."))
+			if mutant := name == "mutant"; strings.HasPrefix(a.reuse(), "hit;") != mutant {
+				t.Errorf("title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+			}
+			a = c.turn(t)
+			if mutant := name == "mutant"; (offeredBy(a) < 500) != mutant {
+				t.Errorf("turn after the title call: X-KV-Reuse %q, with a mutant: %v", a.reuse(), mutant)
+			}
+			r.noticed(t, false)
+		})
+	}
+}

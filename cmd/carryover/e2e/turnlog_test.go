@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/server/record"
+)
+
+// turnLog keeps the record of each turn until a test asks for it, and what else is logged. A turn is over just
+// after the last byte of its answer.
+type turnLog struct {
+	mu      sync.Mutex // guards what follows
+	records map[string]chan record.Turn
+	defects []string
+	notes   []string // level and message of warnings and errors that are not about one turn's end
+}
+
+// Enabled implements slog.Handler.
+func (*turnLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// WithAttrs implements slog.Handler; the server's logger carries none.
+func (l *turnLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup implements slog.Handler.
+func (l *turnLog) WithGroup(string) slog.Handler { return l }
+
+// Handle implements slog.Handler.
+func (l *turnLog) Handle(_ context.Context, rec slog.Record) error {
+	values := map[string]string{}
+	rec.Attrs(func(a slog.Attr) bool {
+		values[a.Key] = a.Value.String()
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if rec.Message != "turn" && rec.Level >= slog.LevelWarn {
+		l.notes = append(l.notes, rec.Level.String()+" "+rec.Message)
+	}
+	if panicked, ok := values["panic"]; ok {
+		l.defects = append(l.defects, rec.Message+": "+panicked+"\n"+values["stack"])
+	}
+	return nil
+}
+
+func newTurnLog() *turnLog { return &turnLog{records: map[string]chan record.Turn{}} }
+
+// observe is a record.Observer.
+func (l *turnLog) observe(rec *record.Turn) { l.turn(rec.Turn) <- *rec }
+
+// turn returns the channel of a turn, which holds its one record.
+func (l *turnLog) turn(id string) chan record.Turn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.records[id] == nil {
+		l.records[id] = make(chan record.Turn, 1)
+	}
+	return l.records[id]
+}
+
+// count is how many records of a level say exactly that.
+func (l *turnLog) count(note string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, have := range l.notes {
+		if have == note {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *turnLog) panics() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.defects
+}
+
+// await returns the record of a turn.
+func (l *turnLog) await(t *testing.T, id string) record.Turn {
+	t.Helper()
+	select {
+	case rec := <-l.turn(id):
+		return rec
+	case <-time.After(time.Minute):
+		t.Fatalf("turn %s: no record after a minute", id)
+		return record.Turn{}
+	}
+}

@@ -1,6 +1,0 @@
-package main
-
-import "carryover/upstream/dnstest"
-
-// names is what names resolve to in these tests.
-var names = dnstest.Install()
