@@ -1,3 +1,5 @@
+// Package demo is the command that shows a conversation through simulated engines: the program itself with its default settings, prefill
+// and decode instances of the simulator, a client that talks, and a table of its turns.
 package demo
 
 import (
@@ -30,6 +32,7 @@ type Options struct {
 	adminAsked        bool // for this very address
 }
 
+// NewCommand returns the command.
 func NewCommand() *cobra.Command {
 	var o Options
 	cmd := &cobra.Command{
@@ -83,6 +86,7 @@ type Deployment struct {
 	undo            []func() // functions that close calls
 }
 
+// StartDeployment starts simulated instances and makes the settings of a program in front of them.
 func StartDeployment(o Options) (*Deployment, error) {
 	d := &Deployment{Settings: config.Default()}
 	if err := d.start(o); err != nil {
@@ -144,6 +148,7 @@ func (d *Deployment) engine(role string, setup demoSetup) vllmsim.Config {
 	return cfg
 }
 
+// Close ends the instances.
 func (d *Deployment) Close() {
 	for _, instance := range append(d.Prefill, d.Decode...) {
 		_ = instance.Close()

@@ -79,7 +79,7 @@ func (d *Deployment) reservePort() (err error) {
 	return err
 }
 
-// listen returns the proxy's address at that port.
+// Listen returns the proxy's address at that port.
 func (d *Deployment) Listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
 
 func (d *Deployment) beginLMCache() error {
