@@ -1,4 +1,4 @@
-// Package convcachetest is the contract that every ticket store keeps, of tickets and of notes, as checks that can be run.
+// Package convcachetest holds the contract of ticket stores, for tickets and for notes of hand-backs, as checks.
 //
 // A store's test calls Run with a function that opens an empty store and its clock. The checks are
 // values as well (Checks), each a function that returns an error, so that the package's own tests

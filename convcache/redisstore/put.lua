@@ -1,4 +1,4 @@
--- Puts one ticket, or note, into a conversation as its newest, and takes out those that it makes superfluous.
+-- Puts one ticket, or one note of a hand-back, into a conversation as its newest branch, and removes the branches that it supersedes.
 -- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; fence, or '' to read it; tags of
 -- the first, the first two, … all blocks, or '' to be asked for them; ids of branches that don't outdate the note.
 -- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}.

@@ -1,24 +1,24 @@
 package http1
 
-// Bounds of what frames the chunks of a body, beside their bytes.
+// Bounds of the framing of chunks, beside the bytes of the body.
 const (
 	maxChunkDigits = 15      // hexadecimal: less than 2^60
-	maxChunkNote   = 256     // bytes of an extension, which nobody sends
-	maxTrailer     = 8 << 10 // bytes of the lines behind the last chunk
+	maxChunkNote   = 256     // bytes of a chunk extension; no engine sends one
+	maxTrailer     = 8 << 10 // bytes of the trailer, the lines behind the last chunk
 )
 
-// chunks takes the chunked coding off a body (RFC 9112, 7.1), in pieces of any size. Extensions and trailers are ignored.
+// chunks decodes the chunked transfer coding (RFC 9112, 7.1) from pieces of any size. It ignores extensions and trailers.
 type chunks struct {
 	state  chunkState
-	left   int64 // bytes of the chunk that are to come
-	digits int   // of a size that is being read
+	left   int64 // bytes of the chunk that have not arrived
+	digits int   // digits read of the current chunk size
 	note   int   // bytes of an extension or of the trailer so far
-	blank  bool  // the line of the trailer was the empty one
+	blank  bool  // the current line of the trailer is empty so far
 }
 
 type chunkState uint8
 
-// What comes next.
+// The states name the byte that comes next.
 const (
 	chunkSize   chunkState = iota // a digit, or the end of the size
 	chunkNote                     // of the line with the size
@@ -41,8 +41,8 @@ func (c *chunks) inside() bool {
 // over reports whether the body is complete.
 func (c *chunks) over() bool { return c.state == chunkOver }
 
-// decode moves the data within p to its beginning and returns its length. rest is what follows the end of the body.
-// After an error the data before it is there, and decode must not be called again.
+// decode moves the data of p to the beginning of p and returns its length. rest is the bytes behind the end of the body.
+// After an error the data before the error is valid, and decode must not be called again.
 func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
 	for i := 0; i < len(p); {
 		switch c.state {
@@ -64,7 +64,7 @@ func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
 	return n, nil, nil
 }
 
-// frame takes one byte that is not data.
+// frame takes one byte of framing.
 func (c *chunks) frame(b byte) error {
 	switch c.state {
 	case chunkSize:
@@ -132,7 +132,7 @@ func (c *chunks) extension(b byte) error {
 	return nil
 }
 
-// trailer takes one byte of what is behind the last chunk, up to an empty line.
+// trailer takes one byte of the trailer, which ends with an empty line.
 func (c *chunks) trailer(b byte) error {
 	if c.note++; c.note > maxTrailer {
 		return errTrailer

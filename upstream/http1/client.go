@@ -28,8 +28,8 @@ type Client struct {
 	answers  sync.Pool // of *answerBuffer
 }
 
-// Buffers are borrowed: the first while a request is written, the second until what came with the header of an answer
-// has been read.
+// Buffers are borrowed from pools: a requestBuffer while a request is written, an answerBuffer until the caller has read the body bytes
+// that arrived with the header.
 type (
 	requestBuffer struct {
 		bytes  [inline]byte
@@ -53,8 +53,7 @@ func (c *Client) Close() { c.pool.dropAll() }
 // CloseIdle closes the idle connections to a scheme and an authority.
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
 
-// Check looks whether the peer has ended the idle connection that was used last, and calls Lost if so. It does not
-// wait.
+// Check calls Lost if the peer has closed the idle connection that was used last. It does not wait.
 func (c *Client) Check(scheme, authority string) { c.pool.check(peer{scheme, authority}) }
 
 // Do sends a request and returns when the header of its answer has arrived; the caller closes the Response. The end of

@@ -1,5 +1,5 @@
-// Package http1 is a client for HTTP/1.1 (RFC 9112) that does what legs to engines need, and nothing else: requests with
-// a body of known length, answers that are read as they come, and connections that are kept between them.
+// Package http1 is a client for HTTP/1.1 (RFC 9112) for legs to engines: it sends requests with a body of known length, reads answers as
+// they arrive, and keeps connections for the next request.
 //
 // net/http's Transport costs two goroutines, channels between them and two buffers per connection, because it has to
 // serve any use of HTTP. Here a request is written and its answer read by the goroutine that calls, straight from the
@@ -8,10 +8,10 @@
 //
 // It promises that
 //
-//   - nothing is sent twice: a request goes out on one connection, and what becomes of it is the caller's to judge
-//     ([Request].Connected tells whether anything can have been sent);
-//   - an answer is refused unless its framing can be read in one way only (head.go, chunks.go), and a connection serves
-//     another request only if its answer ended where it should and nothing came behind it (pool.go, [Conn].Quiet);
+//   - it sends nothing twice: a request goes out on one connection, and the caller decides about retries
+//     ([Request].Connected tells whether a byte can have been sent);
+//   - it refuses an answer whose framing is ambiguous (head.go, chunks.go), and a connection serves another request only if its answer
+//     ended where the framing says and no byte followed (pool.go, [Conn].Quiet);
 //   - a read waits only while there is nothing to return, and leaves no byte of the answer behind in a buffer unless it
 //     has filled the caller's;
 //   - the end of a context ends every wait, at once, and its cause is the error, until an answer is detached from it

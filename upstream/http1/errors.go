@@ -1,13 +1,13 @@
 package http1
 
-// ProtocolError is an answer that is no HTTP, or whose framing is ambiguous. The text is one of this package's and
-// quotes nothing of the answer.
+// ProtocolError is an answer that is not HTTP, or whose framing is ambiguous. The text is a constant of this package and quotes nothing
+// of the answer.
 type ProtocolError string
 
 // Error implements error.
 func (e ProtocolError) Error() string { return "the answer breaks HTTP: " + string(e) }
 
-// What is wrong with an answer.
+// The faults of an answer.
 const (
 	errLineEnd      ProtocolError = "a line that does not end with CRLF"
 	errStatusLine   ProtocolError = "the status line"
@@ -33,7 +33,7 @@ type RequestError string
 // Error implements error.
 func (e RequestError) Error() string { return "the request breaks HTTP: " + string(e) }
 
-// What is wrong with a request.
+// The faults of a request.
 const (
 	errMethod    RequestError = "a method other than GET and POST"
 	errAuthority RequestError = "the authority"

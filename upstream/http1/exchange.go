@@ -10,8 +10,8 @@ import (
 // if the peer reads nothing, so the write does not wait for a peer that answers without reading.
 const inline = 16 << 10
 
-// exchange writes the request and reads the header of its answer. If a peer answers and closes before it has read
-// everything, its answer counts, and not the error of the write.
+// exchange writes the request and reads the header of its answer. A peer may answer and close before it has read the request; then the
+// answer counts, not the error of the write.
 func (r *Response) exchange(q *Request) error {
 	buffer := r.client.requests.Get().(*requestBuffer)
 	left, failed := r.writeNow(buffer.fill(q))
@@ -42,7 +42,7 @@ func (buffer *requestBuffer) fill(q *Request) [][]byte {
 	return pieces
 }
 
-// back gives the buffer back when everything is written, so that nothing holds the body while the answer takes long.
+// back returns the buffer to its pool when everything is written, so that nothing refers to the body during a long answer.
 func (buffer *requestBuffer) back(to *Client) {
 	clear(buffer.pieces[:])
 	to.requests.Put(buffer)
@@ -78,7 +78,7 @@ func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error 
 		written <- err
 	}()
 	err := r.readHead()
-	if err != nil || r.Status >= 300 { // the rest, if any, is not wanted
+	if err != nil || r.Status >= 300 { // the peer does not want the rest
 		_ = r.conn.SetWriteDeadline(past())
 	}
 	r.cut = <-written != nil
@@ -98,7 +98,7 @@ func (r *Response) write(pieces [][]byte) error {
 	return nil
 }
 
-// past is a deadline that ends what waits.
+// past is a deadline that ends every read and write that waits.
 func past() time.Time { return time.Unix(1, 0) }
 
 // readHead reads up to the body of the answer.

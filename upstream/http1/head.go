@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// Bounds of what comes before the body of an answer.
+// Bounds of the header of an answer.
 const (
 	maxHead    = 64 << 10 // bytes, those of interim answers included
 	maxInterim = 5        // interim answers (100 to 199)
 )
 
-// head is what is read of an answer before its body. It takes lines as they come.
+// head is the parsed header of an answer. It takes lines as they arrive.
 type head struct {
 	status  int
 	length  int64 // -1 where it is not told
@@ -20,14 +20,14 @@ type head struct {
 	old     bool // HTTP/1.0, which knows no chunks
 
 	contentType, contentEncoding, retryAfter string
-	typed, delayed                           bool // these were there, of which the first counts
+	typed, delayed                           bool // these fields were there; the first of each name counts
 
 	begun   bool // the status line has been read
 	interim int  // interim answers that were skipped
 }
 
-// read reads the complete lines at the beginning of what has come, and returns how many bytes they have. done says that
-// the header is complete, and what follows is the body.
+// read parses the complete lines at the beginning of the bytes received so far, and returns their length. done reports that the header is
+// complete and the body follows.
 func (h *head) read(b []byte) (n int, done bool, err error) {
 	for {
 		end := bytes.IndexByte(b[n:], '\n')
@@ -56,7 +56,7 @@ func (h *head) read(b []byte) (n int, done bool, err error) {
 	}
 }
 
-// statusLine reads the first line. A reason is not looked at, and may be missing with the blank before it.
+// statusLine parses the first line. The reason phrase is ignored; it may be missing together with the blank before it.
 func (h *head) statusLine(line []byte) error {
 	const version = "HTTP/1.x "
 	if len(line) < len(version)+3 || string(line[:7]) != version[:7] || line[7] != '0' && line[7] != '1' || line[8] != ' ' {
@@ -167,7 +167,7 @@ func lists(value []byte, word string) bool {
 	return false
 }
 
-// known returns a value as text, without an allocation for those that engines send.
+// known returns a value as text. The values that engines send cost no allocation.
 func known(value []byte) string {
 	for _, text := range [...]string{"application/json", "text/event-stream; charset=utf-8", "text/event-stream", "identity"} {
 		if string(value) == text {

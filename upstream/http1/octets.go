@@ -12,7 +12,7 @@ func isToken[T string | []byte](text T) bool {
 	return len(text) > 0
 }
 
-// tokenBytes are the bytes of which tokens are made.
+// tokenBytes are the bytes that a token may contain.
 var tokenBytes = func() (is [256]bool) { //nolint:gochecknoglobals // a table that nothing changes
 	for b := range is {
 		is[b] = b < 0x80 && (b >= '0' && b <= '9' || b|0x20 >= 'a' && b|0x20 <= 'z' || strings.IndexByte("!#$%&'*+-.^_`|~", byte(b)) >= 0)

@@ -21,7 +21,7 @@ type Ready interface {
 	WriteNow(pieces [][]byte) (int, error)
 }
 
-// peer is where connections go.
+// peer is the target of connections: scheme and authority.
 type peer struct{ scheme, authority string }
 
 // pool keeps idle connections. The one that was used last is used next, so that surplus ones grow old.
@@ -54,7 +54,7 @@ func (p *pool) put(to peer, conn Conn) {
 	}
 }
 
-// keeps is put's work under the lock; it reports whether the connection was kept.
+// keeps is the part of put under the lock. It reports whether the pool kept the connection.
 func (p *pool) keeps(to peer, conn Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,7 @@ func (p *pool) check(to peer) {
 	}
 }
 
-// tell says that a peer has ended a connection.
+// tell calls Lost for a connection that its peer has closed.
 func (p *pool) tell(to peer) {
 	if p.lost != nil {
 		p.lost(to.scheme, to.authority)
@@ -123,7 +123,7 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 // sweep closes connections that were idle for too long, and sets the timer for the next one.
 func (p *pool) sweep() { closeAll(p.outdated()) }
 
-// outdated takes out what has been idle for too long.
+// outdated takes out the connections that were idle for too long.
 func (p *pool) outdated() (old []resting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *pool) outdated() (old []resting) {
 	return old
 }
 
-// drop closes what is kept for a peer.
+// drop closes the idle connections to a peer.
 func (p *pool) drop(to peer) {
 	p.mu.Lock()
 	dropped := p.idle[to]
@@ -163,7 +163,7 @@ func (p *pool) drop(to peer) {
 	closeAll(dropped)
 }
 
-// dropAll closes everything that is kept.
+// dropAll closes all idle connections.
 func (p *pool) dropAll() {
 	p.mu.Lock()
 	var dropped []resting

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Request is what is sent.
+// Request is one request.
 type Request struct {
 	Method string // GET or POST
 	Scheme string // http or https
@@ -52,7 +52,7 @@ func (q *Request) check() error {
 	return nil
 }
 
-// frames reports whether a header field is for this package alone to send.
+// frames reports whether a header field is one that this package alone sends.
 func frames(name string) bool {
 	for _, ours := range [...]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer", "Upgrade", "Expect", "TE"} {
 		if strings.EqualFold(name, ours) {
@@ -62,7 +62,7 @@ func frames(name string) bool {
 	return false
 }
 
-// isAuthority reports whether text is host or host:port without a user. What else it has to be shows when it is dialled.
+// isAuthority reports whether text is host or host:port without a user. Dialling finds every other fault.
 func isAuthority(text string) bool {
 	return text != "" && isVisible(text) && !strings.ContainsAny(text, `@/?#\"<>^{}|%`+"`")
 }
@@ -97,7 +97,7 @@ func (q *Request) size() (n int) {
 	return n
 }
 
-// appendHead appends everything that comes before the body.
+// appendHead appends the request line and the header.
 func (q *Request) appendHead(to []byte) []byte {
 	to = append(to, q.Method...)
 	to = append(to, ' ')
@@ -119,5 +119,5 @@ func (q *Request) appendHead(to []byte) []byte {
 	return append(to, "\r\n"...)
 }
 
-// peer is where the request goes.
+// peer is the target of the request.
 func (q *Request) peer() peer { return peer{q.Scheme, q.Authority} }

@@ -12,8 +12,8 @@ import (
 // time.
 type Response struct {
 	Status int // 200 to 599
-	// ContentType and RetryAfter are the first fields of these names, and ContentEncoding all of them; "" where there are
-	// none. Nothing else is kept of the header.
+	// ContentType and RetryAfter are the first fields of these names, ContentEncoding joins all fields of its name; "" where there is none.
+	// The other fields are not kept.
 	ContentType, ContentEncoding, RetryAfter string
 
 	client *Client
@@ -24,15 +24,15 @@ type Response struct {
 	stop   func() bool     // stops watching ctx
 	cut    bool            // the request was not written completely
 	last   bool            // the connection ends with this answer
-	ended  atomic.Bool     // the connection is not ours any more
+	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
 
 	reading sync.Mutex // guards the rest
 	framing framing
 	left    int64 // of a fixed length
 	chunks  chunks
 	buffer  *answerBuffer // holds rest; nil if rest has its own memory
-	rest    []byte        // what came with the header and was not read yet
-	err     error         // what further reads return
+	rest    []byte        // body bytes that arrived with the header and that nobody has read yet
+	err     error         // the error of further reads
 }
 
 // framing is how the end of a body is found (RFC 9112, 6.3).
@@ -44,7 +44,7 @@ const (
 	untilClose
 )
 
-// begin takes what the header says.
+// begin sets the framing that the header describes.
 func (r *Response) begin(h *head) {
 	r.Status, r.ContentType, r.ContentEncoding, r.RetryAfter = h.status, h.contentType, h.contentEncoding, h.retryAfter
 	r.last = h.last
@@ -79,14 +79,14 @@ func (r *Response) Detach() error {
 	return nil
 }
 
-// Here reports whether all of the body has come, so that reading it waits for nothing.
+// Here reports whether all of the body has arrived, so that reading it does not wait.
 func (r *Response) Here() bool {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	return r.framing == fixed && int64(len(r.rest)) == r.left
 }
 
-// Left returns how long the rest of the body is, -1 if that is not known before its end.
+// Left returns the number of body bytes that are left, -1 if only the end of the body will tell.
 func (r *Response) Left() int64 {
 	if r.framing != fixed {
 		return -1
@@ -94,7 +94,7 @@ func (r *Response) Left() int64 {
 	return r.left
 }
 
-// Read implements io.Reader. It returns what is there, and waits only if that is nothing. Unless p is filled, it
+// Read implements io.Reader. It returns the bytes that have arrived, and waits only if there are none. Unless p is filled, it
 // leaves no byte of the answer in a buffer. The error is io.EOF only at the end that the framing gives, and
 // io.ErrUnexpectedEOF if the connection ends before.
 func (r *Response) Read(p []byte) (n int, err error) {
@@ -203,7 +203,7 @@ func (r *Response) interrupt() {
 	_ = r.conn.Close()
 }
 
-// release gives back the buffer of what came with the header.
+// release returns the buffer with the bytes that arrived with the header to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {
 		r.client.answers.Put(r.buffer)
