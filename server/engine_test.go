@@ -251,7 +251,7 @@ func (e *engine) until(what string, true func() bool) {
 	}
 }
 
-// rigStart is the start that engines tell, rigBlock their block size: the three blocks of their params are right for it.
+// rigIncarnation is the start that engines tell, rigBlock their block size: the three blocks of their params are right for it.
 const (
 	rigIncarnation = "1.5e+09"
 	rigBlock       = 80
