@@ -8,7 +8,7 @@ import (
 // heldBack is the longest gap between two looks at a connection that leaves the looks reliable. In a longer gap the
 // process or the machine may have stood still, or a slow client may have kept the relay from reading. What the engine
 // could not send meanwhile arrives later, because TCP's retransmission timer doubles (RFC 6298, 5.5). So an empty
-// connection proves nothing until the same time has passed again. Up to this bound the error stays below ticketSlack
+// connection proves nothing until the same time has passed again. Up to this bound the error stays below TicketSlack
 // of package server.
 const heldBack = 2 * time.Second
 

@@ -147,7 +147,7 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 				h.settle(t)
 				if record := h.turns.await(t, a.header.Get("X-Request-Id")); record.Stored != "yes" {
 					lost++
-					if record.Stored != "ineligible_unproven;why=start" || !strings.HasSuffix(tc.name, "dies") {
+					if record.Stored != "ineligible_unproven;why=incarnation" || !strings.HasSuffix(tc.name, "dies") {
 						t.Errorf("turn %d: stored %q", c.asks, record.Stored)
 					}
 				}
