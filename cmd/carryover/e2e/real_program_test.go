@@ -25,7 +25,7 @@ const startLimit = 30 * time.Second
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "carryover")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "carryover/cmd/carryover")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, output)
 	}
