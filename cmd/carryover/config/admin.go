@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
 )
 
 // validateAdmin demands a token if other machines can reach the listener, because the listener can move turns and add instances that
@@ -19,7 +20,7 @@ func (l *Loader) validateAdmin() {
 		return
 	}
 	host, port, err := net.SplitHostPort(a.Listen)
-	if err != nil || host != "" && !hostport.IsHost(host) || port != "0" && !hostport.IsPort(port) {
+	if err != nil || host != "" && !upstream.IsHost(host) || port != "0" && !hostport.IsPort(port) {
 		l.fault("admin.listen", a.Listen, "host:port, or "+AdminOff)
 		return
 	}

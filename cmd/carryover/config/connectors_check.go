@@ -99,7 +99,7 @@ func (l *Loader) validateLMCache() {
 	if !isListenAddress(c.Listen) {
 		l.fault("lmcache.listen", c.Listen, wantListenAddress)
 	}
-	if c.DecoderHost != "" && !hostport.IsHost(c.DecoderHost) {
+	if c.DecoderHost != "" && !upstream.IsHost(c.DecoderHost) {
 		l.fault("lmcache.decoder_host", c.DecoderHost, "a host name or an IP address")
 	}
 	faults := len(l.faults)
@@ -200,5 +200,5 @@ const wantListenAddress = "host:port, with a port from 1 to 65535 that engines a
 // isListenAddress accepts the address of a listener that others are told about. An empty host, as in ":7500", means all addresses.
 func isListenAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
-	return err == nil && (host == "" || hostport.IsHost(host)) && hostport.IsPort(port)
+	return err == nil && (host == "" || upstream.IsHost(host)) && hostport.IsPort(port)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
 )
 
 // ExampleRole names the flags that vLLM's example disagg_proxy_multiturn.py has for the instances of one role. Each
@@ -65,7 +66,7 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 		refuse(r.Hosts, strings.Join(hostList, " "), fmt.Sprintf("as many hosts as ports, got %d hosts and %d ports", len(hostList), len(portList)))
 	}
 	for _, host := range hostList {
-		if !hostport.IsHost(Unbracket(host)) {
+		if !upstream.IsHost(Unbracket(host)) {
 			refuse(r.Hosts, host, "a host name or an IP address")
 		}
 	}

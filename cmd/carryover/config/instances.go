@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/upstream"
 )
 
@@ -128,7 +127,7 @@ func (l *Loader) validateInstance(key string, inst *InstanceConfig) {
 }
 
 func (l *Loader) validateKVHost(key, host string) {
-	if host != KVHostAuto && host != kvHostPin && !hostport.IsHost(host) {
+	if host != KVHostAuto && host != kvHostPin && !upstream.IsHost(host) {
 		l.fault(key, host, "auto, pin, a host name or an IP address")
 	}
 }

@@ -98,7 +98,7 @@ func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver
 		seen[m.name] = true
 		switch m.name {
 		case MemberHost:
-			if json.Unmarshal(m.value, &to.Host) != nil || !hostport.IsHost(to.Host) {
+			if json.Unmarshal(m.value, &to.Host) != nil || !upstream.IsHost(to.Host) {
 				r.refuse(at, string(m.value), "a host name or an IP address")
 			}
 		case MemberInit:

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
 	"carryover/upstream/connector/lmcache"
 )
 
@@ -86,7 +86,7 @@ func FuzzReceivers(f *testing.F) {
 			t.Errorf("%q is accepted and names nobody", text)
 		}
 		for at, r := range all {
-			if !hostport.IsHost(r.Host) || len(r.InitPorts) == 0 || len(r.InitPorts) != len(r.AllocPorts) || r.QueryPorts != nil && len(r.QueryPorts) != len(r.InitPorts) {
+			if !upstream.IsHost(r.Host) || len(r.InitPorts) == 0 || len(r.InitPorts) != len(r.AllocPorts) || r.QueryPorts != nil && len(r.QueryPorts) != len(r.InitPorts) {
 				t.Errorf("%q: %s has %+v", text, at, r)
 			}
 		}

@@ -79,11 +79,16 @@ func loadSources(t *testing.T, args []string, env ...string) (Config, error) {
 			t.Fatal(err)
 		}
 	}
+	return loaded(args, env)
+}
+
+// loaded is the configuration of a command line and of variables.
+func loaded(args, env []string) (Config, error) {
 	cmd := &cobra.Command{}
 	cmd.SetOut(io.Discard)
 	flags := AddFlags(cmd)
 	if err := cmd.ParseFlags(ExpandLists(args)); err != nil {
-		t.Fatal(err)
+		return Config{}, err
 	}
 	return Load(Environment(env), flags)
 }
@@ -268,13 +273,7 @@ func TestLoad_BadValueOfALowerSourceIsStillAFault(t *testing.T) {
 // served is the configuration of a command line, whose words spaces separate.
 func served(t *testing.T, commandLine string) (Config, error) {
 	t.Helper()
-	cmd := &cobra.Command{}
-	cmd.SetOut(io.Discard)
-	flags := AddFlags(cmd)
-	if err := cmd.ParseFlags(ExpandLists(strings.Fields(commandLine))); err != nil {
-		return Config{}, err
-	}
-	return Load(nil, flags)
+	return loaded(strings.Fields(commandLine), nil)
 }
 
 func urls(list []InstanceConfig) string { return FormatValue(&list) }

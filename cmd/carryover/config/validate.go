@@ -10,6 +10,7 @@ import (
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config/hostport"
 	"carryover/server"
+	"carryover/upstream"
 )
 
 const (
@@ -28,7 +29,7 @@ func (l *Loader) validate() {
 	for _, s := range l.rows {
 		l.validateRow(s)
 	}
-	if !hostport.IsHost(l.cfg.Listen.Host) {
+	if !upstream.IsHost(l.cfg.Listen.Host) {
 		l.fault("listen.host", l.cfg.Listen.Host, "an IP address or a host name of this machine, 0.0.0.0 for all")
 	}
 	l.validateRole(RolePrefill)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/cmd/carryover/config/hostport"
+	"carryover/upstream"
 )
 
 func TestByteSize_TextAndBack(t *testing.T) {
@@ -68,7 +68,7 @@ func TestIsHost(t *testing.T) {
 	for _, host := range []string{
 		"localhost", "10.0.0.1", "::1", "fd00::10", "vllm-prefill-0.vllm.svc.cluster.local", "compose_name_1", "a.example.", "1a", "0.0.0.0",
 	} {
-		if !hostport.IsHost(host) {
+		if !upstream.IsHost(host) {
 			t.Errorf("isHost(%q) = false, want true", host)
 		}
 	}
@@ -76,7 +76,7 @@ func TestIsHost(t *testing.T) {
 		"", ".", "a..b", "-a", "a b", "a/b", "a:80", "[::1]", "http://a", "10.0.0.256", "8100", "fe80::1%eth0", "ü", "a\n", strings.Repeat("a", 64),
 		strings.Repeat("a.", 127) + "aa",
 	} {
-		if hostport.IsHost(host) {
+		if upstream.IsHost(host) {
 			t.Errorf("isHost(%q) = true, want false", host)
 		}
 	}

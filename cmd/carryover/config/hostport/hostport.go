@@ -1,10 +1,8 @@
-// Package hostport says which texts are a host or a port.
+// Package hostport says which texts are a port, and which may stand in an address.
 package hostport
 
 import (
 	"strconv"
-
-	"carryover/upstream"
 )
 
 // IsPort reports whether text is a port from 1 to 65535.
@@ -12,9 +10,6 @@ func IsPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0
 }
-
-// IsHost reports whether text is a host name or an IP address.
-func IsHost(text string) bool { return upstream.IsHost(text) }
 
 // IsVisible reports whether text is not empty and consists of printable ASCII without spaces.
 func IsVisible(text string) bool {

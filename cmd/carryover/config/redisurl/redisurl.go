@@ -10,6 +10,7 @@ import (
 
 	"carryover/cmd/carryover/config/hostport"
 	"carryover/convcache/redisstore"
+	"carryover/upstream"
 )
 
 // URL is the address of Redis. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
@@ -157,7 +158,7 @@ func redisAddress(text, port string) (string, bool) {
 	if after != "" {
 		port = after[1:]
 	}
-	if !hostport.IsHost(host) || !hostport.IsPort(port) || (after != "" && after[0] != ':') {
+	if !upstream.IsHost(host) || !hostport.IsPort(port) || (after != "" && after[0] != ':') {
 		return "", false
 	}
 	return net.JoinHostPort(host, port), true
