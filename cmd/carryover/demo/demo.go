@@ -83,7 +83,7 @@ type Deployment struct {
 	Settings        config.Config
 	port            int      // port of the proxy to which instances send what their connector announces
 	folder          string   // folder that the instances share
-	undo            []func() // functions that close calls
+	undo            []func() // functions that Close calls
 }
 
 // StartDeployment starts simulated instances and makes the settings of a program in front of them.

@@ -13,7 +13,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// demoSetup is how simulated instances run a connector, and how the proxy is app.Configured for them. A nil function does nothing.
+// demoSetup is how simulated instances run a connector, and how the proxy is configured for them. A nil function does nothing.
 type demoSetup struct {
 	begin   func(*Deployment) error                                      // before the first instance
 	engine  func(*Deployment, *vllmsim.Config)                           // completes the configuration of an instance

@@ -13,7 +13,7 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is app.Configured).
+// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is configured).
 const leastLoad = 64
 
 // reuse judges how second turns have used the tickets of first ones.

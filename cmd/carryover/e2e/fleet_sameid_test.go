@@ -7,7 +7,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// An engine whose engine id is app.Configured has it in its next start too: nothing but its start tells prefill, or us, that the blocks of before
+// An engine whose engine id is configured has it in its next start too: nothing but its start tells prefill, or us, that the blocks of before
 // are not there. No ticket of the start of before is offered, however soon the next turn comes.
 func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 	t.Parallel()

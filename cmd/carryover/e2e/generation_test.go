@@ -103,7 +103,7 @@ func TestGeneration_ToldByAnAnswerWithoutATicket(t *testing.T) {
 	r.verify(t, pins{unused: 1})
 }
 
-// A decode engine with a app.Configured id that has slept counts from one again when it is restarted. Prefill has a higher number of that id and
+// A decode engine with a configured id that has slept counts from one again when it is restarted. Prefill has a higher number of that id and
 // reads by the registration that ended with the process: no ticket of such an engine is offered.
 func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
 	t.Parallel()
