@@ -96,9 +96,9 @@ func TestFigures_EachCanFail(t *testing.T) {
 func TestFigures_WhatCannotBeReadIsAnError(t *testing.T) {
 	for name, f := range map[string]figure{
 		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "targets": targets("run", "ci.yml"),
-		"words": words(nil),
+		"words": words(nil), "sizes": sizes(small(), "over", nil), "the list of sizes": sizes(small(), "gone", nil),
 	} {
-		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package"}), []figure{f}); err == nil {
+		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package", "over": ""}), []figure{f}); err == nil {
 			t.Errorf("%s: faults %q and no error", name, faults)
 		}
 	}

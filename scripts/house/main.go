@@ -1,6 +1,6 @@
-// Command house checks the figures that a stranger's way into the repository depends on: the sizes of the first pages, the rows of the
-// glossary, the words that the glossary has replaced, the files that package comments name, and what continuous integration runs. It prints every
-// fault and exits 1 if there is one.
+// Command house checks the figures that a stranger's way into the repository depends on: the sizes of the first pages, of packages, files, types
+// and structs, the rows of the glossary, the words that the glossary has replaced, the files that package comments name, and what continuous
+// integration runs. It prints every fault and exits 1 if there is one.
 package main
 
 import (
@@ -32,6 +32,7 @@ func figures() []figure {
 		comments(),
 		targets(".ci/run", ".github/workflows/ci.yml"),
 		words(replaced()),
+		sizes(limits(), "scripts/house/over.txt", func(text string) { fmt.Println("hint: " + text) }),
 	}
 }
 
