@@ -51,7 +51,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines and lineages only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines, lineages and bounds of store operations only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet(\/facts)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/record") {
@@ -64,8 +64,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/facts)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest)$/) {
-				bad("the queue, the bound of connections and suggestions import nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest|storetime)$/) {
+				bad("the queue, suggestions, and the bounds of connections and store operations import nothing of ours")
 			} else if (package == "carryover/server/lineage") {
 				if (name != "carryover/convcache") bad("lineages are made of tickets only")
 			} else if (name == "carryover/upstream/connector") {

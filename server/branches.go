@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/storetime"
 )
 
 // maxRetiring is how many branches may wait to be retired. Further ones end with their TTL.
@@ -49,7 +50,7 @@ func (k *ticketMaker) retireBranches(ctx context.Context) {
 		if !ok {
 			return
 		}
-		bounded, cancel := storeContext(ctx, k.cfg)
+		bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 		k.giveUp(bounded, b.key, b.id, b.model)
 		cancel()
 	}
@@ -58,7 +59,7 @@ func (k *ticketMaker) retireBranches(ctx context.Context) {
 // giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
 // sent again and may use them.
 func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
-	bounded, cancel := storeContext(ctx, k.cfg)
+	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
 	for _, b := range t.branches {
 		k.giveUp(bounded, t.conversation.key, b.ID, t.model)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -118,7 +119,7 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 		if !more {
 			return
 		}
-		bounded, cancel := storeContext(ctx, b.cfg)
+		bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
 		ticket, outcome := b.deps.Store.Take(bounded, p.key, p.id)
 		cancel()
 		switch outcome {

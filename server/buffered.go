@@ -44,7 +44,7 @@ func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn,
 	a := newAnswer(t, d)
 	rest := a.whole(body)
 	if a.foreign {
-		return s.brokenAnswer(ctx, d, errForeign)
+		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
 	}
 	options, _ := t.req.Member("stream_options")
 	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}

@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -92,7 +93,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 		return
 	}
 	t.record.Reuse.Missed(record.ReasonRetried)
-	bounded, cancel := storeContext(ctx, s.cfg)
+	bounded, cancel := storetime.Limit(ctx, s.cfg.StoreTimeout)
 	defer cancel()
 	s.tickets.put(bounded, t, *ticket)
 }

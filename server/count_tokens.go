@@ -102,5 +102,5 @@ func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); clientRequestID(id) {
 		return id
 	}
-	return newID()
+	return upstream.NewID()
 }

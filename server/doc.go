@@ -2,7 +2,7 @@
 // its request to the ticket that it leaves. Read turn.go first; a turn has nine steps:
 //
 //  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, prefiller.go, inflight.go, conversation.go
-//  2. look up what the conversation holds, pick engines and the path       find.go (look), storetime.go, pick.go, path.go, estimate.go
+//  2. look up what the conversation holds, pick engines and the path       find.go (look), pick.go, path.go, estimate.go
 //  3. prove how much of a ticket may be used, and take it                  find.go, claim.go, miss.go, package proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
@@ -20,7 +20,7 @@
 // Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, ticketmaker.go).
 // After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it
 // is given up (claim.go, settle). Work that outlives the client runs on a detached context with its own time limit (background.go;
-// decode.go, drainHandover; storetime.go).
+// decode.go, drainHandover; package storetime).
 //
 // Three files decide alone: retry.go decides what may be tried again, with prefillfailure.go for the operator's choice; blame.go decides
 // which engine a failure counts against; errors.go decides how an error looks to a client. Around the turns, release.go has decode free

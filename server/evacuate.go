@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/storetime"
 	"carryover/upstream/fleet"
 )
 
@@ -84,7 +85,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 
 // give gives up one ticket, and reports whether the store has answered.
 func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p pin, late bool) bool {
-	bounded, cancel := storeContext(ctx, v.cfg)
+	bounded, cancel := storetime.Limit(ctx, v.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := v.deps.Store.Take(bounded, p.key, p.id)
 	switch outcome {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"carryover/convcache"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -50,14 +51,14 @@ func (w *exposureWatch) compare(ctx context.Context) {
 
 // exchange takes over the findings of other replicas, and tells them those that they don't know.
 func (w *exposureWatch) exchange(ctx context.Context) {
-	bounded, cancel := storeContext(ctx, w.cfg)
+	bounded, cancel := storetime.Limit(ctx, w.cfg.StoreTimeout)
 	defer cancel()
 	all, err := w.shared.Quarantines(bounded)
 	if err != nil {
 		return // the next round comes soon
 	}
 	for _, q := range w.lineages.records.Adopt(all) {
-		bounded, cancel := storeContext(ctx, w.cfg)
+		bounded, cancel := storetime.Limit(ctx, w.cfg.StoreTimeout)
 		if err := w.shared.Quarantine(bounded, q); err != nil {
 			w.cfg.Logger.Debug("quarantine is not shared", "error", err)
 		}
@@ -106,7 +107,7 @@ func (w *exposureWatch) sweep(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			bounded, cancel := storeContext(ctx, w.cfg)
+			bounded, cancel := storetime.Limit(ctx, w.cfg.StoreTimeout)
 			w.tickets.giveUp(bounded, p.key, p.id, p.model)
 			cancel()
 		}

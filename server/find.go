@@ -8,6 +8,7 @@ import (
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -35,7 +36,7 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	if !f.dryRun {
 		f.handBacks.await(ctx, t.conversation.key)
 	}
-	bounded, cancel := storeContext(ctx, f.cfg)
+	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	all, outcome := f.deps.Store.Peek(bounded, t.conversation.key)
 	t.sort(all)
@@ -239,7 +240,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 			h.pairState.End(fleet.Inconclusive)
 		}
 	}()
-	bounded, cancel := storeContext(ctx, f.cfg)
+	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := f.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
 	if outcome != convcache.Unavailable {

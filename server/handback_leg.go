@@ -9,6 +9,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -77,7 +78,7 @@ func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if k.ticket != nil {
 		return true
 	}
-	bounded, cancel := storeContext(ctx, h.cfg)
+	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := h.deps.Store.Take(bounded, k.key, k.id)
 	h.ledger.gone(k.id, outcome)
@@ -109,11 +110,11 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, pairState *flee
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
-	leg := upstream.Leg{Instance: prefill.Engine().Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: newID()}
+	leg := upstream.Leg{Instance: prefill.Engine().Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}
 	answer, err := h.deps.Legs.HandBack(limited, leg)
 	if err == nil && prefill.Foreign(leg.RequestID, answer.ID) {
 		h.deps.Legs.Close()
-		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Engine().Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
+		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Engine().Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}
 	blame(prefill.Engine(), err, true)
 	if err != nil {
@@ -228,7 +229,7 @@ func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Li
 
 // put stores a ticket or a note.
 func (h *handBacks) put(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
-	bounded, cancel := storeContext(ctx, h.cfg)
+	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
 	return h.writer.put(bounded, k.key, ticket, k.model)
 }

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/record"
+	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
@@ -44,7 +43,7 @@ func (s *Server) handleTurn(api body.API) echo.HandlerFunc {
 
 // newTurn makes the turn of a request, with an empty record.
 func (s *Server) newTurn(api body.API, header http.Header) *turn {
-	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
+	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: upstream.NewID()}
 	t.record = record.Turn{
 		Turn: header.Get("X-Request-Id"), Asked: record.Asked{API: api}, Times: record.Times{Began: time.Now()},
 		Reuse: record.Reuse{Cached: -1}, Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
@@ -148,13 +147,6 @@ func (s *Server) handleAlive(c echo.Context) error {
 // handleVersion answers with the program's version.
 func (s *Server) handleVersion(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version})
-}
-
-// newID returns a random id for a leg.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails since Go 1.24
-	return hex.EncodeToString(b[:])
 }
 
 // onError answers errors that echo itself reports. Handlers write their own errors.

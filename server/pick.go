@@ -162,7 +162,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	}
 	if p.quarantined {
 		if prefill, err := k.prefill(ctx, t, p, true); prefill != nil || err != nil {
-			p.salt = newID()
+			p.salt = upstream.NewID()
 			return prefill, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/server/proof"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -64,7 +65,7 @@ func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine)
 			alive, names = append(alive, incarnation), append(names, sharedName(incarnation))
 		}
 	}
-	bounded, cancel := storeContext(ctx, b.cfg)
+	bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
 	defer cancel()
 	shared, err := b.shared.QuarantinedIncarnations(bounded, names)
 	if err != nil || len(shared) != len(names) {
@@ -94,7 +95,7 @@ func sharedName(incarnation *fleet.Incarnation) string {
 
 // share tells other replicas of a quarantine.
 func (b *quarantineWatch) share(ctx context.Context, incarnation string) {
-	bounded, cancel := storeContext(ctx, b.cfg)
+	bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
 	defer cancel()
 	if err := b.shared.QuarantineIncarnation(bounded, incarnation); err != nil {
 		b.cfg.Logger.Debug("bar is not shared", "error", err)

@@ -239,7 +239,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if leg.Whole {
 			run = r.deps.Legs.Prefill
 		}
-		_, err = run(limited, upstream.Leg{Instance: prefill.Instance(), API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
+		_, err = run(limited, upstream.Leg{Instance: prefill.Instance(), API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: upstream.NewID()})
 		cancel()
 		blame(prefill, err, true)
 		var failed *upstream.LegError

@@ -59,7 +59,7 @@ func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d 
 	s.tickets.keep(ctx, t, a)
 	switch {
 	case a.foreign:
-		return s.brokenAnswer(ctx, d, errForeign)
+		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
 	case a.ineligible == unparsable:
 		return s.brokenAnswer(ctx, d, errNotJSON)
 	}
@@ -150,7 +150,7 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 		}
 		return nil
 	case r.foreign && !t.committed:
-		return s.brokenAnswer(ctx, d, errForeign)
+		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable && r.fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
 		return &upstream.LegError{
@@ -180,9 +180,6 @@ var (
 	errNotJSON = errors.New("the answer is not JSON")
 	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
 	errUnwritable = errors.New("an event can't be written")
-	// errForeign says that an answer belongs to another request. A connection that is out of step brings such answers, and they must reach
-	// no client.
-	errForeign = errors.New("the answer is that of another request")
 )
 
 // brokenAnswer returns the error of an answer that could not be read to its end.
@@ -192,7 +189,7 @@ func (s *turns) brokenAnswer(ctx context.Context, d *decoding, err error) error 
 	}
 	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
 	switch {
-	case errors.Is(err, errForeign):
+	case errors.Is(err, upstream.ErrForeign):
 		s.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout

@@ -137,7 +137,7 @@ func (s *turns) decodesElsewhere(t *turn, leg *upstream.LegError) bool {
 
 // refresh gives the next attempt's legs a new request id, and forbids them a ticket.
 func (t *turn) refresh() {
-	t.legID = newID()
+	t.legID = upstream.NewID()
 	t.retry.withoutTicket, t.retry.withoutRelease = record.ReasonRetried, true
 	if reason := t.record.Reuse.Reason; !t.retry.sentTicket && reason != "" {
 		t.retry.withoutTicket = reason // the failed attempt had no ticket either, for this reason

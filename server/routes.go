@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
@@ -86,7 +87,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	if !allowed || r.Method != http.MethodPost { // turns name themselves (SetHeaders)
 		id := r.Header.Get("X-Request-Id")
 		if !clientRequestID(id) {
-			id = newID()
+			id = upstream.NewID()
 		}
 		w.Header().Set("X-Request-Id", id)
 	}

@@ -11,6 +11,7 @@ import (
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -82,7 +83,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		return
 	}
 	if t.ids.Learning() {
-		learning, learnt := storeContext(ctx, k.cfg)
+		learning, learnt := storetime.Limit(ctx, k.cfg.StoreTimeout)
 		t.ids.Learnt(learning)
 		learnt()
 	}
@@ -90,7 +91,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		k.keepOutside(t, a, ticket)
 		return
 	}
-	bounded, cancel := storeContext(ctx, k.cfg)
+	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
 	if outcome := k.put(bounded, t, ticket); outcome != convcache.Stored {
 		t.record.Stored = outcome.String()

@@ -27,6 +27,10 @@ var (
 	ErrStreamTooLong    = errors.New("stream longer than the limit")
 )
 
+// ErrForeign says that an answer belongs to another request. A connection that is out of step brings such answers, and they must reach no
+// client.
+var ErrForeign = errors.New("the answer is that of another request")
+
 // Kind says how a leg failed.
 type Kind int
 

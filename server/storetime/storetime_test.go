@@ -1,4 +1,4 @@
-package server
+package storetime
 
 import (
 	"context"
@@ -9,10 +9,9 @@ import (
 )
 
 // The time of a store operation ends at its limit or with the operation, and not with the client, whatever is asked of it and in which order.
-func TestStoreContext_Ends(t *testing.T) {
+func TestLimit_Ends(t *testing.T) {
 	type ctxKey struct{}
-	cfg := &Config{}
-	cfg.StoreTimeout = 5 * time.Millisecond
+	limit := 5 * time.Millisecond
 	for _, asked := range []struct {
 		name string
 		ask  func(ctx context.Context)
@@ -35,10 +34,10 @@ func TestStoreContext_Ends(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					client, leave := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "value"))
 					defer leave()
-					ctx, end := storeContext(client, cfg)
+					ctx, end := Limit(client, limit)
 					defer end()
-					if until, ok := ctx.Deadline(); !ok || time.Until(until) != cfg.StoreTimeout {
-						t.Errorf("%s: deadline in %v, %v, want %v", tc.name, time.Until(until), ok, cfg.StoreTimeout)
+					if until, ok := ctx.Deadline(); !ok || time.Until(until) != limit {
+						t.Errorf("%s: deadline in %v, %v, want %v", tc.name, time.Until(until), ok, limit)
 					}
 					asked.ask(ctx)
 					tc.end(leave, end)
@@ -68,11 +67,10 @@ func TestStoreContext_Ends(t *testing.T) {
 }
 
 // A context that is made of one whose time goes on ends with it.
-func TestStoreContext_EndsWhatIsMadeOfIt(t *testing.T) {
+func TestLimit_EndsWhatIsMadeOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := &Config{}
-		cfg.StoreTimeout = time.Second
-		ctx, end := storeContext(t.Context(), cfg)
+		limit := time.Second
+		ctx, end := Limit(t.Context(), limit)
 		defer end()
 		child, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

@@ -1,4 +1,5 @@
-package server
+// Package storetime bounds the operations of a ticket store.
+package storetime
 
 import (
 	"context"
@@ -7,10 +8,10 @@ import (
 	"time"
 )
 
-// storeContext returns a context that bounds a store operation. It is not cancelled with the client's: a client that leaves must not
-// interrupt a take halfway.
-func storeContext(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
-	s := &storeTime{client: ctx, until: time.Now().Add(cfg.StoreTimeout)}
+// Limit returns a context for operations of a store, which ends after the limit. It is not cancelled with the client's: a client that
+// leaves must not interrupt a take halfway.
+func Limit(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	s := &storeTime{client: ctx, until: time.Now().Add(limit)}
 	return s, s.end
 }
 
