@@ -11,21 +11,20 @@ import (
 
 // validateAdmin demands a token if other machines can reach the listener, because the listener can move turns and add instances that
 // then get every prompt.
-func (l *Loader) validateAdmin() {
-	a := &l.cfg.Admin
-	if l.given("admin.token") && (len(a.Token) < minSecretBytes || !hostport.IsVisible(string(a.Token))) {
-		l.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
+func validateAdmin(v *validation, a *AdminConfig) {
+	if v.given("admin.token") && (len(a.Token) < minSecretBytes || !hostport.IsVisible(string(a.Token))) {
+		v.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
 	}
 	if a.Listen == AdminOff {
 		return
 	}
 	host, port, err := net.SplitHostPort(a.Listen)
 	if err != nil || host != "" && !upstream.IsHost(host) || port != "0" && !hostport.IsPort(port) {
-		l.fault("admin.listen", a.Listen, "host:port, or "+AdminOff)
+		v.fault("admin.listen", a.Listen, "host:port, or "+AdminOff)
 		return
 	}
 	if a.Token == "" && !IsLoopback(host) {
-		l.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
+		v.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
 	}
 }
 

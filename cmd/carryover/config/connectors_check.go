@@ -46,103 +46,102 @@ func readBy(key string) []string {
 	return nil
 }
 
-func (l *Loader) validateConnector() {
-	c := &l.cfg
+func validateConnector(v *validation, c *Config, rows []Setting) {
 	if !slices.Contains(Connectors(), c.Connector.Name) {
 		return // validateRow has reported it
 	}
-	l.refuseOfOthers()
+	refuseOfOthers(v, c, rows)
 	if c.Connector.Name == ConnectorLMCache {
-		l.validateLMCache()
+		validateLMCache(v, c)
 	}
 	if at := c.Discovery.ZMQListen; at != "" && !isListenAddress(at) {
-		l.fault("discovery.zmq_listen", at, wantListenAddress)
+		v.fault("discovery.zmq_listen", at, wantListenAddress)
 	} else if at == "" && c.Connector.Registers() {
-		l.fault("connector.name", c.Connector.Name, "discovery.zmq_listen beside it: request ids are made of what engines register there")
+		v.fault("connector.name", c.Connector.Name, "discovery.zmq_listen beside it: request ids are made of what engines register there")
 	}
-	l.validateKVEvents()
+	validateKVEvents(v, c)
 }
 
 // refuseOfOthers reports settings of connectors that are not chosen, because they would have no effect, and instance settings that no
 // chosen connector reads.
-func (l *Loader) refuseOfOthers() {
+func refuseOfOthers(v *validation, c *Config, rows []Setting) {
 	defaults := Default()
 	usual := Settings(&defaults)
-	for i, s := range l.rows {
-		l.refuseOfOther(s, reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface()))
+	for i, s := range rows {
+		refuseOfOther(v, s, reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface()), c.Connector.Name)
 	}
 	for _, role := range []string{RolePrefill, RoleDecode} {
-		list := *l.cfg.Instances(role)
+		list := *c.Instances(role)
 		for i := range list {
 			for _, s := range InstanceSettings(role, i, &list[i]) {
 				if readBy(s.Key) != nil {
-					l.validateRow(s)
+					validateRow(v, s)
 				}
-				l.refuseOfOther(s, reflect.ValueOf(s.To).Elem().IsZero())
+				refuseOfOther(v, s, reflect.ValueOf(s.To).Elem().IsZero(), c.Connector.Name)
 			}
 		}
 	}
 }
 
-func (l *Loader) refuseOfOther(s Setting, unset bool) {
-	if by := readBy(s.Key); !unset && by != nil && !slices.Contains(by, l.cfg.Connector.Name) {
+func refuseOfOther(v *validation, s Setting, unset bool, connector string) {
+	if by := readBy(s.Key); !unset && by != nil && !slices.Contains(by, connector) {
 		value := FormatValue(s.To)
 		if len(value) > 80 {
 			value = value[:80] + "…"
 		}
-		l.fault(s.Key, value, "connector.name "+strings.Join(by, " or ")+" beside it")
+		v.fault(s.Key, value, "connector.name "+strings.Join(by, " or ")+" beside it")
 	}
 }
 
-func (l *Loader) validateLMCache() {
-	c := &l.cfg.LMCache
-	if !isListenAddress(c.Listen) {
-		l.fault("lmcache.listen", c.Listen, wantListenAddress)
+func validateLMCache(v *validation, c *Config) {
+	l := &c.LMCache
+	if !isListenAddress(l.Listen) {
+		v.fault("lmcache.listen", l.Listen, wantListenAddress)
 	}
-	if c.DecoderHost != "" && !upstream.IsHost(c.DecoderHost) {
-		l.fault("lmcache.decoder_host", c.DecoderHost, "a host name or an IP address")
+	if l.DecoderHost != "" && !upstream.IsHost(l.DecoderHost) {
+		v.fault("lmcache.decoder_host", l.DecoderHost, "a host name or an IP address")
 	}
-	faults := len(l.faults)
-	l.validatePorts("lmcache.init_ports", c.InitPorts)
-	l.validatePorts("lmcache.alloc_ports", c.AllocPorts)
+	faults := len(v.faults)
+	validatePorts(v, "lmcache.init_ports", l.InitPorts)
+	validatePorts(v, "lmcache.alloc_ports", l.AllocPorts)
 	switch {
-	case len(c.InitPorts) != len(c.AllocPorts):
-		l.fault("lmcache.alloc_ports", strings.Join(c.AllocPorts, ","), fmt.Sprintf("as many ports as lmcache.init_ports, %d", len(c.InitPorts)))
-	case len(c.InitPorts) == 0 && c.DecoderHost != "":
-		l.fault("lmcache.decoder_host", c.DecoderHost, "lmcache.init_ports and lmcache.alloc_ports beside it")
-	case c.DecoderHost != "" && l.cfg.Finds(RoleDecode):
-		l.fault("lmcache.decoder_host", c.DecoderHost, "none where decode instances are found: all of them would share one receiver")
-	case len(c.InitPorts) == 0 && c.DecoderRegistry == "":
-		l.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports, beside it: where decode receives")
+	case len(l.InitPorts) != len(l.AllocPorts):
+		v.fault("lmcache.alloc_ports", strings.Join(l.AllocPorts, ","), fmt.Sprintf("as many ports as lmcache.init_ports, %d", len(l.InitPorts)))
+	case len(l.InitPorts) == 0 && l.DecoderHost != "":
+		v.fault("lmcache.decoder_host", l.DecoderHost, "lmcache.init_ports and lmcache.alloc_ports beside it")
+	case l.DecoderHost != "" && c.Finds(RoleDecode):
+		v.fault("lmcache.decoder_host", l.DecoderHost, "none where decode instances are found: all of them would share one receiver")
+	case len(l.InitPorts) == 0 && l.DecoderRegistry == "":
+		v.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports, beside it: where decode receives")
 	}
 	r := &registryReader{}
-	if c.DecoderRegistry != "" {
-		r.read(c.DecoderRegistry)
+	if l.DecoderRegistry != "" {
+		r.read(l.DecoderRegistry)
 	}
 	for _, f := range r.faults {
-		f.Origin = l.origin(f.Key)
-		l.faults = append(l.faults, f)
+		f.Origin = v.origin(f.Key)
+		v.faults = append(v.faults, f)
 	}
-	if len(l.faults) == faults {
-		l.validateReceivers()
+	if len(v.faults) == faults {
+		validateReceivers(v, c)
 	}
 }
 
-func (l *Loader) validatePorts(key string, ports []string) {
+func validatePorts(v *validation, key string, ports []string) {
 	for _, port := range ports {
 		if !hostport.IsPort(port) {
-			l.fault(key, port, "ports from 1 to 65535")
+			v.fault(key, port, "ports from 1 to 65535")
 		}
 	}
 }
 
 // validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn could go to the instance that does not get the
 // turn, and would still be announced.
-func (l *Loader) validateReceivers() {
-	named, _ := l.cfg.LMCache.Receivers()
-	usual, ok := l.cfg.LMCache.Otherwise()
+func validateReceivers(v *validation, c *Config) {
+	named, _ := c.LMCache.Receivers()
+	usual, ok := c.LMCache.Otherwise()
 	taken := map[string]int{}
-	for i, inst := range l.cfg.Decode {
+	for i, inst := range c.Decode {
 		u, readable := parseInstanceURL(inst.URL)
 		if !readable {
 			continue
@@ -150,7 +149,7 @@ func (l *Loader) validateReceivers() {
 		at := upstream.Instance{BaseURL: u.String()}
 		to, known := named[at.Authority()]
 		if !known && !ok {
-			l.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports")
+			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports")
 			continue
 		}
 		if !known {
@@ -162,7 +161,7 @@ func (l *Loader) validateReceivers() {
 		for _, port := range to.InitPorts {
 			address := net.JoinHostPort(to.Host, strconv.Itoa(port))
 			if first, shared := taken[address]; shared && first != i {
-				l.fault(instanceKey(RoleDecode, i)+"url", inst.URL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
+				v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
 				break
 			}
 			taken[address] = i
@@ -170,8 +169,7 @@ func (l *Loader) validateReceivers() {
 	}
 }
 
-func (l *Loader) validateKVEvents() {
-	c := &l.cfg
+func validateKVEvents(v *validation, c *Config) {
 	named := c.Discovery.File != "" // instances of the file may name their own
 	for _, role := range []string{RolePrefill, RoleDecode} {
 		for i, inst := range *c.Instances(role) {
@@ -180,7 +178,7 @@ func (l *Loader) validateKVEvents() {
 			}
 			named = true
 			if !discovery.IsPublisher(inst.KVEvents) {
-				l.fault(instanceKey(role, i)+"kv_events", inst.KVEvents, "tcp://host:port")
+				v.fault(instanceKey(role, i)+"kv_events", inst.KVEvents, "tcp://host:port")
 			}
 		}
 	}
@@ -188,10 +186,10 @@ func (l *Loader) validateKVEvents() {
 		return
 	}
 	if c.KVEvents.ReplayPort > 0 {
-		l.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
+		v.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
 	}
 	if c.KVEvents.Topic != "" {
-		l.fault("kv_events.topic", c.KVEvents.Topic, "kv_events.port beside it")
+		v.fault("kv_events.topic", c.KVEvents.Topic, "kv_events.port beside it")
 	}
 }
 

@@ -26,65 +26,64 @@ func (c *Config) Finds(role string) bool {
 }
 
 // completeRole removes the default instances of a role if other sources can supply instances.
-func (l *Loader) completeRole(role string) {
-	if l.cfg.Finds(role) && !l.given(role) {
-		*l.cfg.Instances(role) = nil
+func completeRole(v *validation, c *Config, role string) {
+	if c.Finds(role) && !v.given(role) {
+		*c.Instances(role) = nil
 	}
 }
 
-func (l *Loader) validateDiscovery() {
-	d := &l.cfg.Discovery
+func validateDiscovery(v *validation, c *Config) {
+	d := &c.Discovery
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, name := range d.Names(role.String()) {
 			if _, err := discovery.ParseDNS(role, name); err != nil {
-				l.fault("discovery."+role.String()+"_dns", name, "http://name:port, https://name:port, srv://_service._tcp.name or srvs://…")
+				v.fault("discovery."+role.String()+"_dns", name, "http://name:port, https://name:port, srv://_service._tcp.name or srvs://…")
 			}
 		}
 	}
-	l.validatePatterns("routing.prefiller_allow", l.cfg.Routing.PrefillerAllow)
-	l.validatePatterns("discovery.zmq_allow", d.ZMQAllow)
-	if d.Registration && l.cfg.Admin.Listen == AdminOff {
-		l.fault("discovery.registration", "true", "admin.listen beside it")
+	validatePatterns(v, "routing.prefiller_allow", c.Routing.PrefillerAllow)
+	validatePatterns(v, "discovery.zmq_allow", d.ZMQAllow)
+	if d.Registration && c.Admin.Listen == AdminOff {
+		v.fault("discovery.registration", "true", "admin.listen beside it")
 	}
 	if d.K8sLabelSelector == "" {
-		l.refuseWithoutSelector()
+		refuseWithoutSelector(v, c)
 	} else {
-		l.validateKubernetes()
+		validateKubernetes(v, d)
 	}
 }
 
-func (l *Loader) validatePatterns(key string, patterns []string) {
+func validatePatterns(v *validation, key string, patterns []string) {
 	for _, pattern := range patterns {
 		if _, err := discovery.ParsePattern(pattern); err != nil {
-			l.fault(key, pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
+			v.fault(key, pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
 		}
 	}
 }
 
 // refuseWithoutSelector reports Kubernetes settings that have no effect without a label selector.
-func (l *Loader) refuseWithoutSelector() {
+func refuseWithoutSelector(v *validation, c *Config) {
 	defaults := Default()
 	usual := discoverySettings(&defaults)
-	for i, s := range discoverySettings(&l.cfg) {
+	for i, s := range discoverySettings(c) {
 		kubernetes := strings.HasPrefix(s.Key, "discovery.k8s_") || strings.HasSuffix(s.Key, "_model_labels")
 		if kubernetes && FormatValue(s.To) != FormatValue(usual[i].To) {
-			l.fault(s.Key, FormatValue(s.To), "discovery.k8s_label_selector beside it")
+			v.fault(s.Key, FormatValue(s.To), "discovery.k8s_label_selector beside it")
 		}
 	}
 }
 
-func (l *Loader) validateKubernetes() {
-	d := &l.cfg.Discovery
+func validateKubernetes(v *validation, d *DiscoveryConfig) {
 	if d.K8sPort == "" {
-		l.fault("discovery.k8s_port", "", "a number or a name")
+		v.fault("discovery.k8s_port", "", "a number or a name")
 	}
 	if d.K8sModelLabel == "" {
-		l.fault("discovery.k8s_model_label", "", "the name of a label")
+		v.fault("discovery.k8s_model_label", "", "the name of a label")
 	}
 	for _, label := range d.PrefillModelLabels {
 		for _, other := range d.DecodeModelLabels {
 			if label == other {
-				l.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
+				v.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
 			}
 		}
 	}

@@ -12,20 +12,20 @@ import (
 const leastHandBackMemory = mebibyte
 
 // completeHandBack halves the lifetime of tickets for the wait if the usual wait is not shorter than that lifetime.
-func (l *Loader) completeHandBack() {
-	if ttl := l.cfg.Store.TTL; !l.given("hand_back.after") && ttl > 0 && l.cfg.HandBack.After >= ttl {
-		l.cfg.HandBack.After = ttl / 2
+func completeHandBack(v *validation, c *Config) {
+	if ttl := c.Store.TTL; !v.given("hand_back.after") && ttl > 0 && c.HandBack.After >= ttl {
+		c.HandBack.After = ttl / 2
 	}
 }
 
 // validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
-func (l *Loader) validateHandBack() {
-	h := &l.cfg.HandBack
-	if ttl := l.cfg.Store.TTL; h.Mode == string(server.HandBackIdle) && ttl > 0 && h.After >= ttl {
-		l.fault("hand_back.after", FormatDuration(h.After), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
+func validateHandBack(v *validation, c *Config) {
+	h := &c.HandBack
+	if ttl := c.Store.TTL; h.Mode == string(server.HandBackIdle) && ttl > 0 && h.After >= ttl {
+		v.fault("hand_back.after", FormatDuration(h.After), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
 	}
 	if h.Memory > 0 && h.Memory < leastHandBackMemory {
-		l.fault("hand_back.memory", h.Memory.String(), "at least "+leastHandBackMemory.String())
+		v.fault("hand_back.memory", h.Memory.String(), "at least "+leastHandBackMemory.String())
 	}
 }
 

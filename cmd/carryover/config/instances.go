@@ -32,10 +32,10 @@ const (
 func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
 
 // complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
-func (l *Loader) complete() {
+func complete(v *validation, c *Config) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
-		l.completeRole(role)
-		list := *l.cfg.Instances(role)
+		completeRole(v, c, role)
+		list := *c.Instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
 			if u, ok := parseInstanceURL(inst.URL); ok {
@@ -44,91 +44,90 @@ func (l *Loader) complete() {
 					inst.Name = u.Host
 				}
 			}
-			if !l.given(key + "weight") {
+			if !v.given(key + "weight") {
 				inst.Weight = 1
 			}
-			if !l.given(key + "kv_host") {
-				inst.KVHost = l.cfg.KV.Host
+			if !v.given(key + "kv_host") {
+				inst.KVHost = c.KV.Host
 			}
-			if role == RoleDecode && !l.given(key+"kv_ttl") {
-				inst.KVTTL = l.cfg.Store.DecoderKVTTL
+			if role == RoleDecode && !v.given(key+"kv_ttl") {
+				inst.KVTTL = c.Store.DecoderKVTTL
 			}
 		}
 	}
-	c := &l.cfg
-	l.completeHandBack()
-	l.completeSecret("conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
-	l.completeSecret("admin.token", &c.Admin.Token, c.Admin.TokenFile)
+	completeHandBack(v, c)
+	completeSecret(v, "conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
+	completeSecret(v, "admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }
 
 // completeSecret reads a secret from its file. A secret from another source besides the file is a fault.
-func (l *Loader) completeSecret(key string, secret *Secret, path string) {
+func completeSecret(v *validation, key string, secret *Secret, path string) {
 	if path == "" {
 		return
 	}
-	if l.given(key) {
-		l.fault(key+"_file", path, "no secret file beside "+key+" from "+l.origins[key])
+	if v.given(key) {
+		v.fault(key+"_file", path, "no secret file beside "+key+" from "+v.origins[key])
 		return
 	}
 	text, want := readSecret(path)
 	if want != "" {
-		l.fault(key+"_file", path, want)
+		v.fault(key+"_file", path, want)
 		return
 	}
 	*secret = text
-	l.origins[key] = path
+	v.origins[key] = path
 }
 
 // validateRole checks the instances of one role. Both roles may name the same instance: vLLM's kv_both serves either.
-func (l *Loader) validateRole(role string) {
-	list := *l.cfg.Instances(role)
-	if len(list) == 0 && !l.cfg.Finds(role) {
-		l.fault(role, "", "at least one instance")
+func validateRole(v *validation, c *Config, role string) {
+	list := *c.Instances(role)
+	if len(list) == 0 && !c.Finds(role) {
+		v.fault(role, "", "at least one instance")
 	}
 	addresses, names := map[string]int{}, map[string]int{}
 	for i, inst := range list {
 		key := instanceKey(role, i)
 		u, ok := parseInstanceURL(inst.URL)
 		if !ok {
-			l.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
-			l.validateInstance(key, &inst)
+			v.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
+			validateInstance(v, key, &inst)
 			continue
 		}
 		if first, taken := addresses[address(u)]; taken {
-			l.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
+			v.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
 		} else {
 			addresses[address(u)] = i
 			if first, taken := names[inst.Name]; taken {
-				l.fault(key+"name", inst.Name, fmt.Sprintf("a name of its own, %s[%d] has the same", role, first))
+				v.fault(key+"name", inst.Name, fmt.Sprintf("a name of its own, %s[%d] has the same", role, first))
 			}
 		}
 		names[inst.Name] = i
 		if !isName(inst.Name) {
-			l.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
+			v.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
 		}
-		l.validateInstance(key, &inst)
+		validateInstance(v, key, &inst)
 	}
 }
 
 // validateInstance checks the settings of an instance besides its address and its name.
-func (l *Loader) validateInstance(key string, inst *InstanceConfig) {
+func validateInstance(v *validation, key string, inst *InstanceConfig) {
 	if inst.Weight < 1 || inst.Weight > maxWeight {
-		l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
+		v.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
 	}
 	if inst.Ranks < 0 || inst.Ranks > maxRanks {
-		l.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
+		v.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
 	}
-	if l.given(key + "kv_host") {
-		l.validateKVHost(key+"kv_host", inst.KVHost)
+	if v.given(key + "kv_host") {
+		validateKVHost(v, key+"kv_host", inst.KVHost)
 	}
-	if l.given(key + "kv_ttl") {
-		l.validateKVTTL(key+"kv_ttl", inst.KVTTL)
+	if v.given(key + "kv_ttl") {
+		validateKVTTL(v, key+"kv_ttl", inst.KVTTL)
 	}
 }
 
-func (l *Loader) validateKVHost(key, host string) {
+func validateKVHost(v *validation, key, host string) {
 	if host != KVHostAuto && host != kvHostPin && !upstream.IsHost(host) {
-		l.fault(key, host, "auto, pin, a host name or an IP address")
+		v.fault(key, host, "auto, pin, a host name or an IP address")
 	}
 }
 

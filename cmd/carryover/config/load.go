@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	"carryover/cmd/carryover/command"
@@ -28,10 +27,9 @@ func (f Fault) Error() string {
 // Loader merges defaults, file, environment and flags, in this order, and remembers where each value came from. A bad value
 // is a fault even if a later source replaces it.
 type Loader struct {
-	cfg     Config
-	rows    []Setting // pointers into cfg
-	origins map[string]string
-	faults  []error
+	validation
+	cfg  Config
+	rows []Setting // pointers into cfg
 }
 
 // Load returns the effective configuration, or a UsageError that joins all faults.
@@ -42,8 +40,8 @@ func Load(env map[string]string, flags *Flags) (Config, error) {
 // Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	l.merge(env, flags)
-	l.complete()
-	l.validate()
+	complete(&l.validation, &l.cfg)
+	validate(&l.validation, &l.cfg, l.rows)
 	if len(l.faults) > 0 {
 		return Config{}, &command.UsageError{Err: errors.Join(l.faults...)}
 	}
@@ -52,7 +50,7 @@ func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 
 // NewLoader returns a loader of the defaults.
 func NewLoader() *Loader {
-	l := &Loader{cfg: Default(), origins: map[string]string{}}
+	l := &Loader{validation: validation{origins: map[string]string{}}, cfg: Default()}
 	l.rows = Settings(&l.cfg)
 	return l
 }
@@ -77,35 +75,6 @@ func (l *Loader) set(s Setting, text, origin string) {
 		return
 	}
 	l.own(s.Key, origin)
-}
-
-// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
-func (l *Loader) own(key, origin string) {
-	maps.DeleteFunc(l.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
-	l.origins[key] = origin
-}
-
-// given reports whether any source set the value, even to its default.
-func (l *Loader) given(key string) bool {
-	_, ok := l.origins[key]
-	return ok
-}
-
-// fault records that an effective value cannot be used. value is quoted as it stands.
-func (l *Loader) fault(key, value, want string) {
-	l.faults = append(l.faults, Fault{Key: key, Value: Quoted(value), Origin: l.origin(key), Want: want})
-}
-
-// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
-// variables set as a whole.
-func (l *Loader) origin(key string) string {
-	list, _, _ := strings.Cut(key, "[")
-	for _, k := range []string{key, list} {
-		if origin, ok := l.origins[k]; ok {
-			return origin
-		}
-	}
-	return "default"
 }
 
 // Quoted hides the user part of a URL, because it may contain a password.

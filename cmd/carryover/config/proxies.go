@@ -36,13 +36,13 @@ func (c *LimitsConfig) PerAddress(connections int) int {
 	return max(1, int(c.AddressShare*float64(connections)))
 }
 
-func (l *Loader) validateProxies() {
-	if l.cfg.Limits.AddressShare <= 0 {
-		l.fault("limits.address_share", "0", "more than 0, 1 for all")
+func validateProxies(v *validation, l *LimitsConfig) {
+	if l.AddressShare <= 0 {
+		v.fault("limits.address_share", "0", "more than 0, 1 for all")
 	}
-	for _, text := range l.cfg.Limits.TrustedProxies {
+	for _, text := range l.TrustedProxies {
 		if _, ok := parseNetwork(text); !ok {
-			l.fault("limits.trusted_proxies", text, "an IP address, or a network without bits behind its prefix, such as 10.0.0.0/8")
+			v.fault("limits.trusted_proxies", text, "an IP address, or a network without bits behind its prefix, such as 10.0.0.0/8")
 		}
 	}
 }

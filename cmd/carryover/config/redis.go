@@ -25,25 +25,24 @@ const maxRedisValue = mebibyte
 type redisFaults func(key, value, want string)
 
 // validateRedis checks the section and the settings that must be equal on all replicas.
-func (l *Loader) validateRedis() {
-	c := &l.cfg.Redis
-	if c.URL == "" {
-		l.refuseWithoutRedis()
+func validateRedis(v *validation, c *Config) {
+	if c.Redis.URL == "" {
+		refuseWithoutRedis(v, c)
 		return
 	}
-	_ = c.Connection(l.fault)
-	if l.cfg.Conversation.SecretFile == "" && !l.given("conversation.secret") {
-		l.fault("conversation.secret", "", "a secret, because redis.url is set and replicas must share it: conversation.secret_file or CARRYOVER_SECRET")
+	_ = c.Redis.Connection(v.fault)
+	if c.Conversation.SecretFile == "" && !v.given("conversation.secret") {
+		v.fault("conversation.secret", "", "a secret, because redis.url is set and replicas must share it: conversation.secret_file or CARRYOVER_SECRET")
 	}
 }
 
 // refuseWithoutRedis reports Redis settings without a URL: an operator who demands Redis would otherwise run without it.
-func (l *Loader) refuseWithoutRedis() {
+func refuseWithoutRedis(v *validation, c *Config) {
 	defaults := Default()
 	usual := redisSettings(&defaults)
-	for i, s := range redisSettings(&l.cfg) {
+	for i, s := range redisSettings(c) {
 		if value := FormatValue(s.To); value != FormatValue(usual[i].To) {
-			l.fault(s.Key, value, "redis.url beside it")
+			v.fault(s.Key, value, "redis.url beside it")
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 const renderName = "render"
 
 // validateRender checks the address of the server that renders for the fleet.
-func (l *Loader) validateRender() {
-	if raw := l.cfg.Proof.Render; raw != "" {
+func validateRender(v *validation, p *ProofConfig) {
+	if raw := p.Render; raw != "" {
 		if _, ok := parseInstanceURL(raw); !ok {
-			l.fault("proof.render", raw, "http://host[:port] or https://host[:port], without path, query and user")
+			v.fault("proof.render", raw, "http://host[:port] or https://host[:port], without path, query and user")
 		}
 	}
 }
