@@ -25,7 +25,7 @@
 //     the breaker is open (shared.go, breaker.go, health.go). A ticket that is certainly not in the shared store is
 //     kept in this process.
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
-//     holds (eligible.go, arguments.go).
+//     holds (eligible.go, package pyjson).
 //
 // It refuses input that it cannot read: invalid UTF-8, duplicate member names, nesting deeper
 // than 64 and anything that is not JSON are errors, and the caller then has no history proof. Equal

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"carryover/convcache/pyjson"
 )
 
 // Why a reply cannot be proven by its history. The set is closed; each becomes the reason
@@ -79,7 +81,7 @@ func holdsThinking(content string) bool {
 // canonicalCalls says whether all arguments survive the way through the template.
 func canonicalCalls(calls []ToolCall) bool {
 	for _, call := range calls {
-		if !canonicalArguments(call.Arguments) {
+		if !pyjson.Canonical(call.Arguments) {
 			return false
 		}
 	}

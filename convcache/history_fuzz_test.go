@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"carryover/convcache"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // FuzzHistory checks by what must not change a digest and what must: messages spelled otherwise have
@@ -32,9 +33,9 @@ func FuzzHistory(f *testing.F) {
 func TestChatHistory_RandomConversations(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		messages := &node{kind: '['}
+		messages := &rawjsontest.Node{Kind: '['}
 		for range rng.IntN(6) {
-			messages.kids = append(messages.kids, randomMessage(rng))
+			messages.Kids = append(messages.Kids, randomMessage(rng))
 		}
 		checkHistory(t, []byte(respell(rng, messages, messageOrder)), []byte(respell(rng, randomTree(rng, 4), inOrder)), "reply", seed)
 	}
@@ -49,11 +50,11 @@ func checkHistory(t *testing.T, messages, tools []byte, reply string, seed uint6
 	if !json.Valid(messages) || !utf8.Valid(messages) || !json.Valid(tools) || !utf8.Valid(tools) {
 		t.Fatalf("accepted what is not JSON: %q, %q", messages, tools)
 	}
-	tree, err := parseTree(messages)
+	tree, err := rawjsontest.Tree(messages)
 	if err != nil {
 		t.Fatalf("accepted what encoding/json refuses: %v: %q", err, messages)
 	}
-	toolTree, err := parseTree(tools)
+	toolTree, err := rawjsontest.Tree(tools)
 	if err != nil {
 		t.Fatalf("accepted what encoding/json refuses: %v: %q", err, tools)
 	}
@@ -96,19 +97,19 @@ func messageOrder(path []string) bool {
 
 // checkEcho checks that a faithful echo of the reply extends the turn, and one with a byte more does
 // not.
-func checkEcho(t *testing.T, h convcache.History, members []convcache.Member, tree *node, reply string) {
+func checkEcho(t *testing.T, h convcache.History, members []convcache.Member, tree *rawjsontest.Node, reply string) {
 	t.Helper()
 	if !utf8.ValidString(reply) {
 		return
 	}
 	b := branch(h, convcache.Reply{Content: reply})
 	for suffix, want := range map[string]bool{"": true, ".": false} {
-		echo := &node{
-			kind: '{', keys: []string{"role", "refusal", "content"},
-			kids: []*node{{kind: '"', text: "assistant"}, {kind: 'n'}, {kind: '"', text: reply + suffix}},
+		echo := &rawjsontest.Node{
+			Kind: '{', Keys: []string{"role", "refusal", "content"},
+			Kids: []*rawjsontest.Node{{Kind: '"', Text: "assistant"}, {Kind: 'n'}, {Kind: '"', Text: reply + suffix}},
 		}
-		question := &node{kind: '{', keys: []string{"role"}, kids: []*node{{kind: '"', text: "user"}}}
-		next := &node{kind: '[', kids: append(slices.Clone(tree.kids), echo, question)}
+		question := &rawjsontest.Node{Kind: '{', Keys: []string{"role"}, Kids: []*rawjsontest.Node{{Kind: '"', Text: "user"}}}
+		next := &rawjsontest.Node{Kind: '[', Kids: append(slices.Clone(tree.Kids), echo, question)}
 		text := respell(rand.New(rand.NewPCG(1, 1)), next, messageOrder)
 		if got := mustChat(t, members, text).Extends(b); got != want {
 			t.Fatalf("extends: got %v, want %v for the reply %q and the request %q", got, want, reply, text)
@@ -117,19 +118,19 @@ func checkEcho(t *testing.T, h convcache.History, members []convcache.Member, tr
 }
 
 // checkChanged changes something of the messages and wants another digest.
-func checkChanged(t *testing.T, rng *rand.Rand, members []convcache.Member, tree *node, want convcache.Digest) {
+func checkChanged(t *testing.T, rng *rand.Rand, members []convcache.Member, tree *rawjsontest.Node, want convcache.Digest) {
 	t.Helper()
 	var what string
-	if i := rng.IntN(len(tree.kids) + 1); i+1 < len(tree.kids) && rng.IntN(3) == 0 {
-		one := digest(t, nil, `[`+respell(rng, tree.kids[i], inOrder)+`]`)
-		two := digest(t, nil, `[`+respell(rng, tree.kids[i+1], inOrder)+`]`)
+	if i := rng.IntN(len(tree.Kids) + 1); i+1 < len(tree.Kids) && rng.IntN(3) == 0 {
+		one := digest(t, nil, `[`+respell(rng, tree.Kids[i], inOrder)+`]`)
+		two := digest(t, nil, `[`+respell(rng, tree.Kids[i+1], inOrder)+`]`)
 		if one == two {
 			return
 		}
-		tree.kids[i], tree.kids[i+1] = tree.kids[i+1], tree.kids[i]
+		tree.Kids[i], tree.Kids[i+1] = tree.Kids[i+1], tree.Kids[i]
 		what = "exchanging two messages"
-	} else if i < len(tree.kids) && rng.IntN(3) == 0 {
-		tree.kids = slices.Delete(tree.kids, i, i+1)
+	} else if i < len(tree.Kids) && rng.IntN(3) == 0 {
+		tree.Kids = slices.Delete(tree.Kids, i, i+1)
 		what = "removing a message"
 	} else if what = changeValue(rng, tree); what == "" {
 		return
@@ -146,38 +147,38 @@ func checkChanged(t *testing.T, rng *rand.Rand, members []convcache.Member, tree
 
 // changeValue changes one value of the tree and says how, or nothing where the change might not
 // count: nulls and the index of a tool call are folded.
-func changeValue(rng *rand.Rand, tree *node) string {
+func changeValue(rng *rand.Rand, tree *rawjsontest.Node) string {
 	n, path := pick(rng, tree, nil)
 	if len(path) > 0 && path[len(path)-1] == "index" {
 		return ""
 	}
-	switch n.kind {
+	switch n.Kind {
 	case '"':
-		n.text += "x"
+		n.Text += "x"
 		return "a longer string"
 	case '#':
-		n.text += "1"
-		if !json.Valid([]byte(n.text)) { // a lone 0
-			n.text = "7"
+		n.Text += "1"
+		if !json.Valid([]byte(n.Text)) { // a lone 0
+			n.Text = "7"
 		}
 		return "another number"
 	case 't':
-		n.kind = 'f'
+		n.Kind = 'f'
 		return "false for true"
 	case 'f':
-		n.kind = 'n'
+		n.Kind = 'n'
 		return "null for false"
 	case '[':
-		n.kids = append(n.kids, &node{kind: 't'})
+		n.Kids = append(n.Kids, &rawjsontest.Node{Kind: 't'})
 		return "a longer array"
 	case '{':
-		if n.member("new") != nil {
+		if n.Member("new") != nil {
 			return ""
 		}
-		n.keys = append(n.keys, "new")
-		n.kids = append(n.kids, &node{kind: 't'})
+		n.Keys = append(n.Keys, "new")
+		n.Kids = append(n.Kids, &rawjsontest.Node{Kind: 't'})
 		return "another member"
 	}
-	n.kind, n.text = '"', "null"
+	n.Kind, n.Text = '"', "null"
 	return "a string for null"
 }

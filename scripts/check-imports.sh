@@ -72,6 +72,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
 			} else if (name ~ /^carryover\/upstream\/connector\//) {
 				bad("only cmd picks a connector")
+			} else if (package == "carryover/convcache/pyjson") {
+				bad("the leaf imports sse/rawjson only")
+			} else if (name == "carryover/convcache/pyjson") {
+				if (package != "carryover/convcache") bad("how Python prints JSON concerns histories only")
 			} else if (package ~ /^carryover\/convcache\//) {
 				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
 			} else if (package == "carryover/upstream/fleet" && name == "carryover/upstream/fleet/facts") {

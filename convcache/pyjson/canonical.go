@@ -1,4 +1,6 @@
-package convcache
+// Package pyjson tells JSON that Python's json module prints as it stands. vLLM parses the arguments of an echoed tool call with json.loads
+// (entrypoints/chat_utils.py) and templates print them with json.dumps, so only such arguments are rendered as decode generated them.
+package pyjson
 
 import (
 	"slices"
@@ -8,15 +10,13 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// canonicalArguments reports whether s is a JSON object exactly as Python's json.dumps prints what its json.loads
-// reads from it, both with and without ensure_ascii. vLLM parses the arguments of an echoed tool call with json.loads
-// (entrypoints/chat_utils.py) and templates print them with json.dumps, so only such arguments are rendered as decode
-// generated them.
+// Canonical reports whether s is a JSON object exactly as json.dumps prints what json.loads reads from it, both with and without
+// ensure_ascii.
 //
 // The form: separators ", " and ": ", no other white space, printable ASCII only, no escape that is not needed,
 // integers of 64 bits, floats in the digits of Python's repr without exponent, no duplicate names, at most 64 levels.
 // Rare forms that Python would print too (exponents, longer integers) are refused.
-func canonicalArguments(s string) bool {
+func Canonical(s string) bool {
 	p := pythonForm{rest: s}
 	return p.has('{') && p.object(1) && p.rest == ""
 }

@@ -1,4 +1,4 @@
-package convcache_test
+package pyjson_test
 
 import (
 	"fmt"
@@ -8,64 +8,65 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"carryover/convcache"
+	"carryover/convcache/pyjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
-// FuzzCanonicalArguments compares with a printer that works as Python's json module does: what it
+// FuzzCanonical compares with a printer that works as Python's json module does: what it
 // reads from the arguments and prints, with ensure_ascii and without, must be the arguments.
-func FuzzCanonicalArguments(f *testing.F) {
+func FuzzCanonical(f *testing.F) {
 	f.Add(`{"city": "Paris", "n": [1, 2.5, -0.0, null], "deep": {"a\n": true}}`)
 	f.Add(`{"q": "\u001f\u007f\u00e9"}`)
 	f.Fuzz(func(t *testing.T, s string) {
-		tree, err := parseTree([]byte(s))
-		want := err == nil && tree.kind == '{' && distinct(tree) && tree.depth() <= 64 &&
+		tree, err := rawjsontest.Tree([]byte(s))
+		want := err == nil && tree.Kind == '{' && distinct(tree) && depth(tree) <= 64 &&
 			printPython(tree, true) == s && printPython(tree, false) == s
-		if got := convcache.CanonicalArguments(s); got != want {
+		if got := pyjson.Canonical(s); got != want {
 			t.Fatalf("%q: got %v, want %v", s, got, want)
 		}
 	})
 }
 
 // distinct says whether no object of the tree has a name twice.
-func distinct(n *node) bool {
-	keys := slices.Sorted(slices.Values(n.keys))
-	return len(slices.Compact(keys)) == len(n.keys) && !slices.ContainsFunc(n.kids, func(kid *node) bool { return !distinct(kid) })
+func distinct(n *rawjsontest.Node) bool {
+	keys := slices.Sorted(slices.Values(n.Keys))
+	return len(slices.Compact(keys)) == len(n.Keys) && !slices.ContainsFunc(n.Kids, func(kid *rawjsontest.Node) bool { return !distinct(kid) })
 }
 
 // depth counts the levels of arrays and objects.
-func (n *node) depth() int {
+func depth(n *rawjsontest.Node) int {
 	deepest := 0
-	for _, kid := range n.kids {
-		deepest = max(deepest, kid.depth())
+	for _, kid := range n.Kids {
+		deepest = max(deepest, depth(kid))
 	}
-	if n.kind == '{' || n.kind == '[' {
+	if n.Kind == '{' || n.Kind == '[' {
 		deepest++
 	}
 	return deepest
 }
 
-// printPython prints as json.dumps(n, ensure_ascii=ascii) does; numbers that CanonicalArguments leaves
+// printPython prints as json.dumps(n, ensure_ascii=ascii) does; numbers that Canonical leaves
 // out as rare come out as "rare".
-func printPython(n *node, ascii bool) string {
+func printPython(n *rawjsontest.Node, ascii bool) string {
 	var parts []string
-	for i, kid := range n.kids {
+	for i, kid := range n.Kids {
 		part := printPython(kid, ascii)
-		if n.kind == '{' {
-			part = pythonString(n.keys[i], ascii) + ": " + part
+		if n.Kind == '{' {
+			part = pythonString(n.Keys[i], ascii) + ": " + part
 		}
 		parts = append(parts, part)
 	}
-	switch n.kind {
+	switch n.Kind {
 	case '{':
 		return "{" + strings.Join(parts, ", ") + "}"
 	case '[':
 		return "[" + strings.Join(parts, ", ") + "]"
 	case '"':
-		return pythonString(n.text, ascii)
+		return pythonString(n.Text, ascii)
 	case '#':
-		return pythonNumber(n.text)
+		return pythonNumber(n.Text)
 	}
-	return map[byte]string{'t': "true", 'f': "false", 'n': "null"}[n.kind]
+	return map[byte]string{'t': "true", 'f': "false", 'n': "null"}[n.Kind]
 }
 
 // pythonString follows py_encode_basestring and py_encode_basestring_ascii of Lib/json/encoder.py.
