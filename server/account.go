@@ -3,22 +3,22 @@ package server
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"carryover/server/record"
 )
 
-// account learns from a turn that has ended, and passes its record to the observers.
-func (s *Server) account(t *turn, err error) {
-	t.record.Took, t.record.Err = time.Since(t.record.Began), err
-	if t.record.Path.Way == record.WayDecodeOnly && t.record.Status == http.StatusOK {
-		s.turns.ratios.learn(t, t.record.Answer.PromptTokens) // on the other ways prefill's answer has given the number
+// account learns from a turn that has ended, passes its record to the observers, and returns the record.
+func (s *Server) account(t *turn, err error) *record.Turn {
+	r := t.record.End(err)
+	if r.Path.Way == record.WayDecodeOnly && r.Status == http.StatusOK {
+		s.turns.ratios.learn(t, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
-	t.record.Unserved = t.record.Model != "" && !s.deps.Fleet.Serves(t.record.Model)
-	t.record.Answer.Finish = clip(t.record.Answer.Finish)
+	r.Unserved = r.Model != "" && !s.deps.Fleet.Serves(r.Model)
+	r.Answer.Finish = clip(r.Answer.Finish)
 	for _, observe := range s.observers {
-		observe(&t.record)
+		observe(r)
 	}
+	return r
 }
 
 // maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen bytes.

@@ -35,16 +35,16 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 
 // respondBuffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an
 // ordinary error with a status.
-func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
+func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, _ error) {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
-		return s.brokenAnswer(ctx, d, err)
+		return 0, s.brokenAnswer(ctx, d, err)
 	}
 	a := newAnswer(t, d)
 	rest := a.whole(body)
 	if a.foreign {
-		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
+		return 0, s.brokenAnswer(ctx, d, upstream.ErrForeign)
 	}
 	options, _ := t.req.Member("stream_options")
 	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}
@@ -56,13 +56,14 @@ func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn,
 	a.failed = a.failed || err != nil
 	s.tickets.keep(ctx, t, a)
 	if err != nil {
-		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
+		return 0, &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	}
 	out.announceStream(eventStream)
-	t.record.Answer = a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})
-	t.record.Answer.Buffered = true
+	told := a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})
+	told.Buffered = true
+	t.record.Answered(told)
 	if _, err := out.Write(b.out); err != nil {
-		return record.ErrClientGone
+		return 0, record.ErrClientGone
 	}
-	return nil
+	return told.Fault, nil
 }

@@ -58,7 +58,7 @@ func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode ch
 	a = midway(t, incarnation, rec.api, mode.asks, mode.gathers, false)
 	a.first = false
 	a.decoding.requestID, a.decoding.Stream = rec.id, &upstream.Stream{}
-	a.decoding.sent = (&record.Turn{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
+	a.decoding.sent = (&record.Builder{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
 	a.atEnd, a.mayRestart = func() {}, func() bool { return false }
 	var out strings.Builder
 	relay := sse.New(&out, nil, sse.Config{Strip: paramsMember, Substance: []string{"choices", "usage", "error"}, Begin: a.begin, Observe: func(ev sse.Event) sse.Verdict {

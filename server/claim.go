@@ -52,7 +52,7 @@ func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
 	h.arrived(true)
 	s.releaser.unuse(*h.ticket, t.model)
 	h.ticket = nil
-	t.record.Reuse.Missed(why)
+	t.record.Missed(why)
 	t.ids.Forward(false)
 }
 
@@ -92,7 +92,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 		s.releaser.unanswered(*ticket, t.model, h.reader)
 		return
 	}
-	t.record.Reuse.Missed(record.ReasonRetried)
+	t.record.Missed(record.ReasonRetried)
 	bounded, cancel := storetime.Limit(ctx, s.cfg.StoreTimeout)
 	defer cancel()
 	s.tickets.put(bounded, t, *ticket)
@@ -105,7 +105,7 @@ func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 		return
 	}
 	h.concluded, h.answered = true, outcome == fleet.Answered
-	s.releaser.tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.Turn)
+	s.releaser.tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.ID())
 }
 
 // named returns an incarnation's name in the log.

@@ -21,7 +21,7 @@ type commitWriter struct {
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
 func newCommitWriter(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *commitWriter {
-	o := &commitWriter{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
+	o := &commitWriter{turn: t, w: w, limit: limit, bounded: t.record.Times().Began, errors: errors}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
 		o.flusher = flusher
 	} else {
@@ -71,9 +71,7 @@ func (o *commitWriter) commit() {
 	if !o.early {
 		t.dropBody()
 	}
-	t.record.Status = http.StatusOK
-	t.record.TTFT = time.Since(t.record.Began)
-	record.SetHeaders(o.w.Header(), &t.record)
+	t.record.Committed(o.w.Header())
 	o.w.WriteHeader(http.StatusOK)
 }
 
@@ -113,7 +111,7 @@ func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 // connection is aborted, so that no client takes the answer for a complete one.
 func (o *commitWriter) lastWords(err error, events int64) {
 	known := o.errors(err)
-	o.turn.record.Code = known.Code
+	o.turn.record.Broke(known.Code)
 	if _, err := o.Write(known.event(o.turn.api, events)); err == nil {
 		_ = o.Flush()
 	}

@@ -13,6 +13,7 @@ import (
 
 	"carryover/server/record"
 	"carryover/sse"
+	"carryover/upstream/body"
 )
 
 // clock is a client whose connection notes the deadlines of writes.
@@ -60,7 +61,7 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
 		c := &clock{deadline: began.Add(writeLimit(limit))}
-		o := newCommitWriter(&turn{committed: true, record: record.Turn{Times: record.Times{Began: began}}}, c, limit, nil)
+		o := newCommitWriter(&turn{committed: true, record: record.NewBuilder("", body.Chat, record.Trace{})}, c, limit, nil)
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
 				t.Fatal(err)

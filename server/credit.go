@@ -44,7 +44,9 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 
 // worth records how much work was saved, once prefill has answered.
 func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, h *claim, handover *upstream.Handover) {
-	t.record.Reuse.Cached = handover.Cached
+	reuse := t.record.Reuse()
+	reuse.Cached = handover.Cached
+	t.record.Reuses(reuse)
 	same := prefill.AnsweredAs(handover.EngineID)
 	s.finder.foundByEngine(t, prefill, h, same)
 	if !same { // prefill was restarted, and its cache is new
@@ -68,7 +70,7 @@ func (t *turn) own(prefill *fleet.Incarnation, found lineage.Space, had []convca
 // ticket offered or as were handed back to it. The number of cached tokens that prefill reports includes both kinds. If prefill reports
 // none, all offered tokens beyond its own are counted.
 func (t *turn) credit(prefill *fleet.Incarnation, own int) {
-	r := &t.record.Reuse
+	r := t.record.Reuse()
 	if !r.Hit {
 		return
 	}
@@ -81,6 +83,7 @@ func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 	}
 	r.Read = max(0, most-own)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
+	t.record.Reuses(r)
 }
 
 // handedBackTo returns how many tokens of the conversation were handed back to an incarnation of prefill.
@@ -99,7 +102,7 @@ func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *claim, prompt int) (has []convcache.Prefilled) {
 	has = among(nil, h.had, func() int {
 		if t.allHandedBack() {
-			return t.record.Reuse.Cached
+			return t.record.Reuse().Cached
 		}
 		return prompt
 	})

@@ -232,7 +232,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 		s.counts.stranded(false)
 		return false
 	}
-	id, model := t.record.Turn, t.model
+	id, model := t.record.ID(), t.model
 	ctx = context.WithoutCancel(ctx)
 	end, leave := s.detach(t), p.decodeSlot.detach()
 	s.background.run("turn", id, func() {
@@ -274,7 +274,7 @@ func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstr
 	}
 	edit.OneToken = true
 	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
-	t.record.Trace.Joins(&leg)
+	t.record.Joins(&leg)
 	return leg, nil
 }
 
@@ -292,7 +292,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	}
 	if _, err := s.readWhole(ctx, leg); err != nil {
 		blame(p.decode.Engine(), err, false)
-		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.Turn, "decode", p.decode.Engine().Name, "error", err)
+		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.ID(), "decode", p.decode.Engine().Name, "error", err)
 	}
 }
 

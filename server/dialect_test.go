@@ -31,7 +31,7 @@ type agentStream struct {
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
 func agentAnswer(incarnation *fleet.Incarnation, api body.API, leg string, asks asked) *answer {
-	sent := (&record.Turn{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
+	sent := (&record.Builder{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
 	return newAnswer(&turn{request: request{api: api}}, &decoding{incarnation: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
 }
 

@@ -96,12 +96,12 @@ type PathAhead struct {
 func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models
-	t.record = record.Turn{Asked: record.Asked{API: api}, Times: record.Times{Began: time.Now()}, Reuse: record.Reuse{Cached: -1}}
+	t.record = record.NewBuilder("", api, record.Trace{})
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forInstance := s.Waiting()
 	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForInstance: forInstance}
 	err := s.predict(ctx, r, t, body, x)
-	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse.Proof
+	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse().Proof
 	x.Conversation = identified(t)
 	x.Proof.Ineligible = t.ineligible
 	switch {
@@ -114,18 +114,19 @@ func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, bod
 		e := s.toAPIError(err)
 		x.Verdict, x.Error = VerdictRefused, &Refusal{Status: e.Status, Code: e.Code, Message: e.Message, Param: e.Param}
 	}
-	if t.record.Path.Way != "" {
-		x.Path = &PathAhead{t.record.Path.Way, t.record.Path.Reason, t.record.Path.Tokens, t.record.Path.Header()}
+	if p := t.record.Path(); p.Way != "" {
+		x.Path = &PathAhead{p.Way, p.Reason, p.Tokens, p.Header()}
 	}
+	reuse := t.record.Reuse()
 	if x.Verdict == "" {
-		x.Verdict = t.record.Reuse.Header(time.Now())
+		x.Verdict = reuse.Header(time.Now())
 	}
-	x.Sentence = x.sentence(&t.record.Reuse)
+	x.Sentence = x.sentence(&reuse)
 	return x
 }
 
 func identified(t *turn) Identified {
-	c := Identified{Known: t.conversation.known, Off: t.conversation.off, Hash: t.record.Conversation, Source: t.conversation.source, Tenant: "none"}
+	c := Identified{Known: t.conversation.known, Off: t.conversation.off, Hash: t.record.Asked().Conversation, Source: t.conversation.source, Tenant: "none"}
 	switch tenant := t.conversation.tenant; {
 	case strings.HasPrefix(tenant, "bearer:"):
 		c.Tenant = "credential"
@@ -207,7 +208,7 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 	if foresight.Asks == proof.AsksIncarnation || foresight.Asks == proof.AsksProbe { // begin would ask it
 		return VerdictEngines
 	}
-	reuse := &t.record.Reuse
+	reuse := t.record.Reuse()
 	reuse.Reason = t.excludes(p)
 	switch {
 	case reuse.Reason != "":
@@ -222,14 +223,14 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 	case foresight.Asks != "":
 		return VerdictEngines
 	default:
-		f.predictTake(ctx, t, p)
+		f.predictTake(ctx, t, p, &reuse)
 	}
+	t.record.Reuses(reuse)
 	return ""
 }
 
-// predictTake predicts take. It assumes that no other turn takes the ticket first.
-func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
-	reuse := &t.record.Reuse
+// predictTake predicts take, and tells reuse. It assumes that no other turn takes the ticket first.
+func (f *finder) predictTake(ctx context.Context, t *turn, p *pair, reuse *record.Reuse) {
 	choices, reason := t.choices()
 	for _, c := range choices {
 		if _, reason = f.usable(ctx, p, c); reason == "" {

@@ -72,7 +72,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *claim {
 	t.begin(ctx, p, f.background)
 	h, reason := f.prove(ctx, t, p, looked)
-	r := &t.record.Reuse
+	r := t.record.Reuse()
 	r.Proof = t.way
 	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0, 0
 	if !reason.Rewritten() {
@@ -81,6 +81,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	if h.ticket != nil {
 		r.FreshAsOf = h.ticket.FreshAsOf
 	}
+	t.record.Reuses(r)
 	t.ids.Forward(h.ticket != nil)
 	return h
 }
@@ -96,8 +97,8 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 		t.lacks = lacksQuarantined
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
-			TurnID: t.record.Turn, Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,
-			Background: func(f func()) { work.run("parity", t.record.Turn, f) },
+			TurnID: t.record.ID(), Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,
+			Background: func(f func()) { work.run("parity", t.record.ID(), f) },
 		})
 		t.ids = t.proof.IDs()
 	}
@@ -173,7 +174,9 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, record.Rea
 		}
 	}
 	if reason.Rewritten() {
-		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
+		r := t.record.Reuse()
+		r.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
+		t.record.Reuses(r)
 	}
 	return &claim{}, reason
 }

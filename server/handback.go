@@ -177,7 +177,7 @@ func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *retai
 	}
 	return &retainedTicket{
 		id: ticket.ID, ids: ids, ends: ticket.Deadline, queue: h.queue(pairKey{d.from, d.incarnation}),
-		model: t.model, salt: cmp.Or(t.salt, t.clientSalt), conversation: t.record.Conversation,
+		model: t.model, salt: cmp.Or(t.salt, t.clientSalt), conversation: t.record.Asked().Conversation,
 	}
 }
 

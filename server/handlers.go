@@ -43,15 +43,11 @@ func (s *Server) handleTurn(api body.API) echo.HandlerFunc {
 
 // newTurn makes the turn of a request, with an empty record.
 func (s *Server) newTurn(api body.API, header http.Header) *turn {
-	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: upstream.NewID()}
-	t.record = record.Turn{
-		Turn: header.Get("X-Request-Id"), Asked: record.Asked{API: api}, Times: record.Times{Began: time.Now()},
-		Reuse: record.Reuse{Cached: -1}, Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
+	t, id := &turn{request: request{api: api}, routing: s.routing.Load(), legID: upstream.NewID()}, header.Get("X-Request-Id")
+	if !clientRequestID(id) {
+		id = t.legID
 	}
-	t.record.Trace = record.NewTrace(header, s.deps.Sample)
-	if !clientRequestID(t.record.Turn) {
-		t.record.Turn = t.legID
-	}
+	t.record = record.NewBuilder(id, api, record.NewTrace(header, s.deps.Sample))
 	return t
 }
 
@@ -60,8 +56,7 @@ func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 	if err != nil && !t.committed {
 		s.refuse(w, t, s.toAPIError(err))
 	}
-	s.account(t, err)
-	if t.record.Aborted() || t.record.Status == record.StatusClientGone {
+	if r := s.account(t, err); r.Aborted() || r.Status == record.StatusClientGone {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
@@ -89,7 +84,7 @@ func (s *Server) recovered(t *turn, err *error) {
 	if p == nil {
 		return
 	}
-	s.cfg.Logger.Error("panic in a turn", "turn", t.record.Turn, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.cfg.Logger.Error("panic in a turn", "turn", t.record.ID(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	*err = fmt.Errorf("panic: %v", p)
 	if t.committed {
 		*err = &record.AbortError{Err: *err}
@@ -98,11 +93,10 @@ func (s *Server) recovered(t *turn, err *error) {
 
 // refuse answers a turn with an error. Nothing may have been sent to the client before.
 func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
-	t.record.Status, t.record.Code = e.Status, e.Code
+	t.record.Refused(w.Header(), e.Status, e.Code)
 	if e.Status == record.StatusClientGone {
 		return
 	}
-	record.SetHeaders(w.Header(), &t.record)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
 	writeErrorFor(w, t.api, e)
 }

@@ -60,12 +60,13 @@ func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLen
 // take reads a request into its turn, and gets the turn a slot.
 func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	names := clientNames{i.cfg.LogClients, i.secret}
-	t.record.Client = names.address(r)
+	client := names.address(r)
+	t.record.From(client, "")
 	tenant, err := i.tenant(r)
 	if err != nil {
 		return err
 	}
-	t.record.Tenant = names.tenant(tenant)
+	t.record.From(client, names.tenant(tenant))
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
 	early := isEarly(r)
 	if !early {
@@ -134,12 +135,14 @@ func (i *intake) admit(t *turn) {
 	if byHistory {
 		way = i.history
 	}
-	t.record.Model, t.record.Source = t.model, t.conversation.source
 	t.way = way.Name()
-	t.record.Reuse.Off, t.record.Reuse.Proof = t.conversation.off, t.way
+	reuse, conversation := t.record.Reuse(), ""
+	reuse.Off, reuse.Proof = t.conversation.off, t.way
+	t.record.Reuses(reuse)
 	if t.conversation.known {
-		t.record.Conversation = t.conversation.key.Short()
+		conversation = t.conversation.key.Short()
 	}
+	t.record.Asks(t.model, conversation, t.conversation.source)
 	if why, ok := t.req.Disaggregable(); !ok {
 		t.ineligible = why
 		return

@@ -34,7 +34,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 			return nil, noHandover(p, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, record.WhyConnector)))
 		}
 		p.prefilled()
-		t.record.Path.Alone(cmp.Or(plan.Why, record.WhyConnector))
+		t.record.Alone(cmp.Or(plan.Why, record.WhyConnector))
 		return s.decode(ctx, t, p, handed{})
 	case upstream.Together:
 		left = true
@@ -111,7 +111,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 			return plan, nil
 		}
 		// An older or a foreign version has made the ticket. It is given up.
-		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.Turn, "error", err)
+		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.ID(), "error", err)
 		s.abandon(t, h, record.ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
@@ -227,7 +227,7 @@ func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan,
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
 		if rest := pairState.NotAnnounced(h.tokens); rest > 0 {
 			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
-				"turn", t.record.Turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
+				"turn", t.record.ID(), "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
 		}
 	case err == nil:
 		pairState.Arrived(h.tokens)

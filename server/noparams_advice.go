@@ -19,7 +19,7 @@ const (
 // warnNoParams warns that answers like that of t bring no params, and says what helps. That depends on decode's version, for which it asks in
 // the background.
 func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
-	engine, turn, api := decode.Engine(), t.record.Turn, t.api
+	engine, turn, api := decode.Engine(), t.record.ID(), t.api
 	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
 	k.releaser.background.run("version", turn, func() {
 		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)

@@ -19,7 +19,7 @@ func (k *picker) alone(t *turn) string {
 		return record.WhyAPI
 	case k.deps.Prefillers != nil && t.prefiller == "":
 		return record.WhyNoPrefiller
-	case t.record.Path.Tokens < t.routing.DisaggThreshold && !k.needsPrefill():
+	case t.record.Path().Tokens < t.routing.DisaggThreshold && !k.needsPrefill():
 		return record.WhyThreshold
 	}
 	return ""

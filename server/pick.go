@@ -68,7 +68,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		t.chain = t.req.PromptChain(k.seed)
 	}
 	ratio := k.ratios.get(t.model)
-	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
+	t.record.Uncached(t.length.Whole.Tokens(ratio))
 	decode, err := k.decode(ctx, t, p)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
@@ -77,12 +77,12 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		return nil, t.retry.lastOr(err)
 	}
 	most := t.cachedOn(decode)
-	t.record.Path.Tokens = t.uncached(ratio, most)
+	t.record.Uncached(t.uncached(ratio, most))
 	if why := k.alone(t); why != "" {
 		if k.needsPrefill() {
 			return nil, needsPrefill(why)
 		}
-		t.record.Path.Alone(why)
+		t.record.Alone(why)
 		p.tied = why == record.WhyThreshold && most > 0
 		k.pin(ctx, t, p, nil, decode)
 		picked = true
@@ -96,7 +96,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		return nil, err
 	}
 	if prefill != nil {
-		t.record.Path.Disaggregate()
+		t.record.Disaggregate()
 	}
 	k.pin(ctx, t, p, prefill, decode)
 	picked = true
@@ -156,7 +156,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		if leave, ok := k.decodeOnly.take(t.share.client); ok {
 			p.decodeOnly = leave
-			t.record.Path.Alone(t.retry.whyAlone(p.quarantined))
+			t.record.Alone(t.retry.whyAlone(p.quarantined))
 			return nil, nil
 		}
 	}
@@ -195,5 +195,5 @@ func (t *turn) hint() fleet.Hint {
 		b := &t.branches[i]
 		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
 	}
-	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.prefixHints(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
+	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.prefixHints(), Model: t.model, Tokens: t.record.Path().Tokens, Chain: t.chain}
 }

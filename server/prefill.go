@@ -58,7 +58,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 			return handed{}, err
 		}
 		t.ids.Lost()
-		t.record.Path.Alone(record.WhyFailed)
+		t.record.Alone(record.WhyFailed)
 		return handed{}, nil
 	}
 	if foreign {
@@ -83,11 +83,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	case err != nil:
 		s.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
-			"turn", t.record.Turn, "prefill", engine.Name, "error", err)
-		t.record.Path.Alone(record.WhyFailed)
+			"turn", t.record.ID(), "prefill", engine.Name, "error", err)
+		t.record.Alone(record.WhyFailed)
 		return handed{}, nil
 	case handover == nil:
-		t.record.Path.Alone(record.WhyConnector)
+		t.record.Alone(record.WhyConnector)
 		return handed{}, nil
 	}
 	s.worth(t, p.prefill, found, h, handover)
@@ -103,7 +103,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
 	if err := t.ids.CheckEcho(computed); err != nil {
 		s.lineages.records.Bad(found) // before others can see the quarantine, which does not say when the fault began
-		quarantine(s.cfg.Logger, p.prefill, t.record.Turn)
+		quarantine(s.cfg.Logger, p.prefill, t.record.ID())
 		s.counts.quarantines.Add(1)
 		return idEchoFailed(p.prefill.Engine(), true)
 	}

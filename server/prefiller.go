@@ -21,7 +21,7 @@ func (i *intake) namePrefiller(r *http.Request, t *turn) error {
 	}
 	name, err := i.prefillers.Admit(first)
 	if err != nil {
-		i.cfg.Logger.Warn("request names a prefill instance that is not permitted", "turn", t.record.Turn, "error", err)
+		i.cfg.Logger.Warn("request names a prefill instance that is not permitted", "turn", t.record.ID(), "error", err)
 		return refused(http.StatusForbidden, "prefiller_not_allowed", "The prefill instance that the request names is not permitted.")
 	}
 	t.prefiller = name

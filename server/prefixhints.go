@@ -51,7 +51,7 @@ func (t *turn) sharedPrefixTokens() (tokens int) {
 		}
 	}
 	if len(t.branches)+len(t.notes) == 0 && !t.length.Answered {
-		tokens = max(t.record.Reuse.Cached, 0)
+		tokens = max(t.record.Reuse().Cached, 0)
 	}
 	return tokens
 }
@@ -59,10 +59,11 @@ func (t *turn) sharedPrefixTokens() (tokens int) {
 // foundByEngine says what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
 // without a ticket: what it found beyond what a first turn finds. same says that it is the engine that has answered in this incarnation before.
 func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, same bool) {
-	r := &t.record.Reuse
 	if len(t.notes) == 0 || h.ticket != nil {
 		return
 	}
+	r := t.record.Reuse()
+	defer func() { t.record.Reuses(r) }()
 	newest, here := &t.notes[0], false
 	for i := range t.notes {
 		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillIncarnation == prefill.ID()

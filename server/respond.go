@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 
 	"carryover/server/record"
@@ -26,56 +27,56 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 		return nil
 	}
 	ctx = d.context(ctx)
-	var err error
+	fault, err := 0, error(nil) // fault is the status in the error that the engine has told within the answer
 	switch {
 	case d.MediaType() == "text/event-stream":
-		err = s.respondStream(ctx, out, t, d)
+		fault, err = s.respondStream(ctx, out, t, d)
 	case d.asks.whole:
-		err = s.respondBuffered(ctx, out, t, d)
+		fault, err = s.respondBuffered(ctx, out, t, d)
 	default:
-		err = s.respondWhole(ctx, out, t, d)
+		fault, err = s.respondWhole(ctx, out, t, d)
 	}
-	d.over(t, err)
+	d.over(t, fault, err)
 	return err
 }
 
 // over tells the fleet and the record how the answer ended.
-func (d *decoding) over(t *turn, err error) {
-	told := d.told(t.record.Answer.Fault, err)
+func (d *decoding) over(t *turn, fault int, err error) {
+	told := d.told(fault, err)
 	t.ended(d.incarnation.Engine(), told)
 	d.sent.Over(told)
 }
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
-func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
+func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, _ error) {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
-		return s.brokenAnswer(ctx, d, err)
+		return 0, s.brokenAnswer(ctx, d, err)
 	}
 	a := newAnswer(t, d)
 	rest := a.whole(body)
-	t.record.Answer = a.record(sse.Stats{})
+	t.record.Answered(a.record(sse.Stats{}))
 	s.tickets.keep(ctx, t, a)
 	switch {
 	case a.foreign:
-		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
+		return 0, s.brokenAnswer(ctx, d, upstream.ErrForeign)
 	case a.ineligible == unparsable:
-		return s.brokenAnswer(ctx, d, errNotJSON)
+		return 0, s.brokenAnswer(ctx, d, errNotJSON)
 	}
 	if s.cfg.ExposeParams && a.dialect == nil {
 		rest = body
 	}
 	if d.rewrite != nil {
 		if rest, err = d.rewrite.Body(rest); err != nil {
-			return s.brokenAnswer(ctx, d, errors.Join(errNotJSON, err))
+			return 0, s.brokenAnswer(ctx, d, errors.Join(errNotJSON, err))
 		}
 	}
 	out.announce("application/json", len(rest))
 	if _, err := out.Write(rest); err != nil {
-		return record.ErrClientGone
+		return 0, record.ErrClientGone
 	}
-	return nil
+	return a.fault, nil
 }
 
 // streaming is an answer while it is relayed as a stream.
@@ -89,12 +90,14 @@ type streaming struct {
 
 // respondStream relays events. The observer sees each event before the client does. It holds decode's first chunk back until the next event,
 // and stores the ticket when it sees the end.
-func (s *turns) respondStream(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
+func (s *turns) respondStream(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, err error) {
 	r := s.streaming(ctx, out, t, d)
+	var from io.Reader = d
 	if r.dialect != nil {
-		return r.ended(ctx, r.relay.Run(&toTheEnd{Reader: d, over: &r.over}))
+		from = &toTheEnd{Reader: d, over: &r.over}
 	}
-	return r.ended(ctx, r.relay.Run(d))
+	err = r.ended(ctx, r.relay.Run(from))
+	return r.fault, err
 }
 
 func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *decoding) *streaming {
@@ -135,7 +138,7 @@ func (r *streaming) keep(ctx context.Context) {
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *streaming) ended(ctx context.Context, err error) error {
 	s, t, d := r.turns, r.turn, r.decoding
-	t.record.Answer = r.record(r.relay.Stats())
+	t.record.Answered(r.record(r.relay.Stats()))
 	var write *sse.WriteError
 	gone := clientLeft(ctx, err)
 	r.left = leftEarly(ctx, err)

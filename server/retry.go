@@ -109,7 +109,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		return false // prefill would compute the prompt again for the same refusal
 	}
 	switch echo := leg.Kind == upstream.IDEcho; {
-	case echo && t.record.Retries >= maxDials:
+	case echo && t.record.Retries() >= maxDials:
 		return false
 	case echo: // each such failure quarantines an incarnation, so that they end
 	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.client):
@@ -139,7 +139,7 @@ func (s *turns) decodesElsewhere(t *turn, leg *upstream.LegError) bool {
 func (t *turn) refresh() {
 	t.legID = upstream.NewID()
 	t.retry.withoutTicket, t.retry.withoutRelease = record.ReasonRetried, true
-	if reason := t.record.Reuse.Reason; !t.retry.sentTicket && reason != "" {
+	if reason := t.record.Reuse().Reason; !t.retry.sentTicket && reason != "" {
 		t.retry.withoutTicket = reason // the failed attempt had no ticket either, for this reason
 	}
 }
@@ -151,7 +151,9 @@ func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
 }
 
 // patient reports whether the client has waited for less than half of the time limit for the first byte.
-func (s *turns) patient(t *turn) bool { return time.Since(t.record.Began) < s.cfg.FirstByteTimeout/2 }
+func (s *turns) patient(t *turn) bool {
+	return time.Since(t.record.Times().Began) < s.cfg.FirstByteTimeout/2
+}
 
 // ours reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did
 // not compute. The next leg then goes without, whatever the status was, and costs no retry budget. That can't double the load for long:

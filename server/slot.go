@@ -116,7 +116,7 @@ func (k *picker) awaitSlot(
 	}
 	claim := queue.Claim{Tenant: t.share.client, Class: t.slotClass(role, hint)}
 	var free func()
-	waited, full := k.engineSlots.Wait(ctx, claim, t.record.Queued, func() bool {
+	waited, full := k.engineSlots.Wait(ctx, claim, t.record.Times().Queued, func() bool {
 		engine, free, err = k.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})

@@ -65,7 +65,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	}
 	ticket, parsed, why := k.ticketOf(t, a)
 	if why != "" {
-		t.record.Stored = why
+		t.record.Stored(why)
 		left := leftover{decode: d.incarnation, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
 		if parsed.Params != nil {
 			k.releaser.unuseParsed(parsed, left)
@@ -78,8 +78,8 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		return
 	}
 	if !k.blocks.fresh(ticket.Decode, parsed) {
-		t.record.Stored = "duplicate"
-		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.Turn, "decode", ticket.Decode)
+		t.record.Stored("duplicate")
+		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.ID(), "decode", ticket.Decode)
 		return
 	}
 	if t.ids.Learning() {
@@ -94,15 +94,15 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
 	if outcome := k.put(bounded, t, ticket); outcome != convcache.Stored {
-		t.record.Stored = outcome.String()
+		t.record.Stored(outcome.String())
 		return
 	}
 	if k.lineages.inDoubt(ticket.Lineage) { // after the ticket had been made
-		t.record.Stored = proof.Unproven(lacksQuarantined)
+		t.record.Stored(proof.Unproven(lacksQuarantined))
 		k.giveUp(bounded, t.conversation.key, ticket.ID, t.model)
 		return
 	}
-	t.record.Stored = "yes"
+	t.record.Stored("yes")
 	k.handBacks.stored(t, d, &ticket)
 	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.traits.reply(a.finish))
 	k.watchBranches(t, ticket)
@@ -111,9 +111,9 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
 func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-	t.record.Stored = storedOutside
+	t.record.Stored(storedOutside)
 	if !k.handBacks.outside(t, a, &ticket) {
-		t.record.Stored = string(record.ReasonNoConversation)
+		t.record.Stored(string(record.ReasonNoConversation))
 		k.releaser.unuse(ticket, t.model)
 	}
 }
@@ -139,7 +139,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 	parsed, err := k.deps.Connector.ParseTicket(a.params, d.blockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
-		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.Turn, "decode", decode.Name, "error", err)
+		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.ID(), "decode", decode.Name, "error", err)
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing

@@ -35,7 +35,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	var detached detachable
 	h.sent = true
 	began := time.Now()
-	s.background.run("turn", t.record.Turn, func() {
+	s.background.run("turn", t.record.ID(), func() {
 		defer detached.end()
 		defer closePlan(plan)
 		defer end(nil)

@@ -31,7 +31,7 @@ type turn struct {
 	share     reservation // the turn's part of the bytes in flight
 	placed    bool        // the turn has one of the server's slots
 	committed bool        // status and headers have reached the client
-	record    record.Turn
+	record    record.Builder
 }
 
 // proving decides how much of a ticket a turn may use, and whether the turn may leave one.
@@ -83,8 +83,8 @@ func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 
 // retry prepares a turn for its next attempt.
 func (s *turns) retry(ctx context.Context, t *turn, err error) {
-	t.record.Retries++
-	s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
+	t.record.Retried()
+	s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
 	s.reread(ctx, t, err)
 }
 
@@ -103,7 +103,7 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
 // have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
 func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
-	began, queued, lookup := time.Now(), t.record.Queued, t.record.Step(record.StepLookup)
+	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	looked := s.finder.look(ctx, t)    // which tickets the conversation has, and on which engines
 	pair, err := s.picker.pick(ctx, t) // which incarnations of which engines serve, and by which path
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 	t.retry.prefill = pair.prefill
 
 	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
-	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
+	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
 	d, err := s.legs(ctx, out, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {

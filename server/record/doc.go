@@ -1,5 +1,5 @@
 // Package record is what is known of a turn that has ended: what it asked for, which way it went, what it reused or why it reused
-// nothing, its legs, its answer, its times and how it failed. Steps of the turn fill the record (Turn); observers read it: the log line
+// nothing, its legs, its answer, its times and how it failed. Steps of the turn report to a [Builder], which makes the record ([Turn]); observers read it: the log line
 // (line.go), package journal, package telemetry and the operators' listener. Counts has what no turn's record has.
 //
 // The package imports upstream and its requests alone, and decides nothing. A record has no prompt, no answer, no

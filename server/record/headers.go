@@ -9,8 +9,8 @@ import (
 	"carryover/upstream/body"
 )
 
-// SetHeaders sets the headers that tell a client or an operator what a turn reused.
-func SetHeaders(header http.Header, r *Turn) {
+// setHeaders sets the headers that tell a client or an operator what a turn reused.
+func setHeaders(header http.Header, r *Turn) {
 	// All values share one string and one array, which saves allocations. The names are spelled as net/http spells them, except X-KV-…,
 	// which net/http would change to X-Kv-….
 	b := r.Reuse.appendHeader(make([]byte, 0, 256), time.Now())

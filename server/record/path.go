@@ -43,9 +43,3 @@ func (p *Path) appendHeader(b []byte) []byte {
 	}
 	return strconv.AppendInt(append(b, ";tokens="...), int64(p.Tokens), 10)
 }
-
-// Disaggregate records that prefill and decode serve the turn.
-func (p *Path) Disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }
-
-// Alone records that decode serves the turn alone, and why.
-func (p *Path) Alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }

@@ -89,7 +89,8 @@ type SentLeg struct {
 }
 
 // Sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
-func (r *Turn) Sent(leg *upstream.Leg, incarnation string) SentLeg {
+func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
+	r := &b.turn
 	at := len(r.Legs)
 	if r.Legs == nil {
 		r.Legs = make([]Leg, 0, 2) // most turns have as many
@@ -187,9 +188,6 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	}
 	return "miss", string(r.Reason)
 }
-
-// Missed records that nothing is reused after all.
-func (r *Reuse) Missed(why Reason) { r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0 }
 
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
 // whose Legs and Steps it does not change.

@@ -30,7 +30,8 @@ type BegunStep struct {
 }
 
 // Step begins a step.
-func (r *Turn) Step(name string) BegunStep {
+func (b *Builder) Step(name string) BegunStep {
+	r := &b.turn
 	if !r.Trace.Recorded() {
 		return BegunStep{}
 	}
@@ -45,7 +46,8 @@ func (n BegunStep) Ended(ok bool) {
 }
 
 // Waited records a wait that has just ended.
-func (r *Turn) Waited(waited time.Duration, ok bool) {
+func (b *Builder) Waited(waited time.Duration, ok bool) {
+	r := &b.turn
 	r.Queued += waited
 	if waited > 0 && r.Trace.Recorded() {
 		r.noteStep(Step{Name: StepQueue, Attempt: r.Retries, Began: time.Now().Add(-waited), Took: waited, Failed: !ok})

@@ -1,0 +1,107 @@
+package record
+
+import (
+	"net/http"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/body"
+)
+
+// Builder makes the record of a turn out of what the steps of the turn report. Only the turn's own goroutine uses it. It must not be
+// copied once a leg has been sent.
+type Builder struct{ turn Turn }
+
+// NewBuilder returns the builder of a turn that begins now.
+func NewBuilder(id string, api body.API, trace Trace) Builder {
+	return Builder{Turn{
+		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: time.Now()},
+		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
+	}}
+}
+
+// ID returns the turn's id, which is the client's X-Request-Id if that has a safe form.
+func (b *Builder) ID() string { return b.turn.Turn }
+
+// Times returns the turn's times so far.
+func (b *Builder) Times() Times { return b.turn.Times }
+
+// Retries returns how many attempts of the turn have failed and were tried again.
+func (b *Builder) Retries() int { return b.turn.Retries }
+
+// Asked returns what the turn asked for, as far as that was reported.
+func (b *Builder) Asked() Asked { return b.turn.Asked }
+
+// Path returns the way of the last attempt, as far as it was reported.
+func (b *Builder) Path() Path { return b.turn.Path }
+
+// Reuse returns what the last attempt reuses, as far as that was reported.
+func (b *Builder) Reuse() Reuse { return b.turn.Reuse }
+
+// From records whom the request came from: the address and the tenant, as logs may name them.
+func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
+
+// Asks records the model that the client has named, the hash of the conversation, and where its id was found.
+func (b *Builder) Asks(model, conversation, source string) {
+	b.turn.Model, b.turn.Conversation, b.turn.Source = model, conversation, source
+}
+
+// Uncached records an estimate of the prompt's tokens that are in no cache.
+func (b *Builder) Uncached(tokens int) { b.turn.Path.Tokens = tokens }
+
+// Disaggregate records that prefill and decode serve the attempt.
+func (b *Builder) Disaggregate() { b.turn.Path.Way, b.turn.Path.Reason = WayPrefillDecode, "" }
+
+// Alone records that decode serves the attempt alone, and why.
+func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayDecodeOnly, why }
+
+// Reuses records what the attempt reuses, or why it reuses nothing.
+func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
+
+// Missed records that the attempt reuses nothing after all.
+func (b *Builder) Missed(why Reason) {
+	r := &b.turn.Reuse
+	r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0
+}
+
+// LookedUp records that the attempt has decided what to reuse. began is when the attempt began, and queued how long the turn had waited
+// for slots by then.
+func (b *Builder) LookedUp(began time.Time, queued time.Duration) {
+	b.turn.Lookup = time.Since(began) - (b.turn.Queued - queued)
+}
+
+// Retried records that another attempt begins.
+func (b *Builder) Retried() { b.turn.Retries++ }
+
+// Joins puts a leg that has no place in the record under the turn's span.
+func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.Joins(leg) }
+
+// Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn.
+func (b *Builder) Committed(header http.Header) {
+	b.turn.Status = http.StatusOK
+	b.turn.TTFT = time.Since(b.turn.Began)
+	setHeaders(header, &b.turn)
+}
+
+// Refused records the error that the client gets in place of an answer, and sets the headers that tell of the turn.
+func (b *Builder) Refused(header http.Header, status int, code string) {
+	b.turn.Status, b.turn.Code = status, code
+	if status != StatusClientGone {
+		setHeaders(header, &b.turn)
+	}
+}
+
+// Broke records the error that the client gets behind the beginning of its answer.
+func (b *Builder) Broke(code string) { b.turn.Code = code }
+
+// Answered records decode's answer.
+func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
+
+// Stored records "yes" if a ticket was stored, or why the answer left none.
+func (b *Builder) Stored(what string) { b.turn.Stored = what }
+
+// End records how the turn failed, nil if it did not, and returns the record.
+func (b *Builder) End(err error) *Turn {
+	b.turn.Took, b.turn.Err = time.Since(b.turn.Began), err
+	return &b.turn
+}
