@@ -166,12 +166,12 @@ PYTHON_EXAMPLE ?=
 .PHONY: bench
 bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte relay and, with PYTHON_EXAMPLE=FILE, vLLM's example (14 minutes): docs/benchmarks.md
 	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
-	bin/pdbench --python-example "$(PYTHON_EXAMPLE)"
+	bin/pdbench bench --python-example "$(PYTHON_EXAMPLE)"
 
 .PHONY: bench-smoke
 bench-smoke: build bin/pdbench redis nginx ## every workload and contender once, briefly, and each Go benchmark once, so that none rots; times are not judged
 	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
-	bin/pdbench --smoke --python-example "$(PYTHON_EXAMPLE)" --out bin/bench-smoke
+	bin/pdbench bench --smoke --python-example "$(PYTHON_EXAMPLE)" --out bin/bench-smoke
 	go test -run '^$$' -bench . -benchtime 1x ./...
 
 .PHONY: bin/pdbench

@@ -27,6 +27,14 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				bad("the leaf imports nothing of ours")
 			} else if (name == "carryover/sse/rawjson") {
 				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
+			} else if (package ~ /^carryover\/cmd\/pdbench(\/|$)/) {
+				part = package; sub(/^carryover\/cmd\/pdbench\/?/, "", part)
+				used = name; sub(/^carryover\/cmd\/pdbench\//, "", used)
+				if (used == name) bad("the benchmark tool must not share our mistakes")
+				else if (part ~ /^(wire|process|result)$/) bad("a leaf of the benchmark tool imports nothing of ours")
+				else if (part == "engines" && used != "wire") bad("the engines of the benchmark tool read messages and know no client")
+				else if (part == "load" && used !~ /^(engines|wire|result)$/) bad("the clients of the benchmark tool know no contender")
+				else if (part == "contender" && used !~ /^(engines|load|process)$/) bad("a contender serves workloads and judges nothing")
 			} else if (name ~ /^carryover\/cmd\//) {
 				part = name; sub(/^carryover\/cmd\/carryover\//, "", part)
 				user = package; sub(/^carryover\/cmd\/carryover\//, "", user)

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"carryover/cmd/pdbench/contender"
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/process"
+	"carryover/cmd/pdbench/result"
+)
+
+// options are the flags of a run.
+type options struct {
+	site       contender.Site
+	out        string
+	profile    string
+	markdown   string
+	vllm       engines.Version
+	workloads  []string
+	contenders []string
+	smoke      bool
+}
+
+// Command measures what its arguments ask for and prints it. The code is that of the program's exit.
+func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	o, err := parseFlags(args, stderr)
+	if err != nil {
+		return result.ExitUsage, err
+	}
+	code, err := measure(ctx, o, stdout, stderr)
+	if err != nil {
+		return result.ExitUsage, err
+	}
+	return code, nil
+}
+
+// parseFlags reads the flags of a run.
+func parseFlags(args []string, stderr io.Writer) (options, error) {
+	o := options{}
+	set := flag.NewFlagSet("pdbench bench", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&o.site.Carryover, "carryover", "bin/carryover", "program to measure")
+	set.StringVar(&o.site.PythonExample, "python-example", "", "vLLM's examples/…/disagg_proxy_multiturn.py; without it nothing is compared with python")
+	set.StringVar(&o.site.Python, "python", "bin/bench-python/bin/python", "interpreter with what the example needs, which scripts/need-bench-python.sh makes")
+	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md, bench.svg and the logs of all processes")
+	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
+	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as docs/benchmarks.md has them")
+	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
+	vllm := set.String("vllm", string(engines.VLLM033), "version of vLLM whose answers the engines give, 0.32 or 0.33, where the workload is not of one")
+	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
+	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
+	if err := set.Parse(args); err != nil {
+		return o, err
+	}
+	if set.NArg() > 0 {
+		return o, fmt.Errorf("unexpected %q", set.Arg(0))
+	}
+	o.workloads, o.contenders, o.vllm = listOf(*workloads), listOf(*contenders), engines.Version(*vllm)
+	if *vllm == "" || !o.vllm.Known() {
+		return o, fmt.Errorf("there are no engines of vLLM %q; there are %s and %s", *vllm, engines.VLLM032, engines.VLLM033)
+	}
+	return o, errors.Join(checkNames("workload", o.workloads, workloadNames()), checkNames("contender", o.contenders, contenderNames()))
+}
+
+// listOf splits a list that a flag gives.
+func listOf(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func workloadNames() (names []string) {
+	for _, g := range groups() {
+		for _, w := range g.workloads {
+			names = append(names, w.Name)
+		}
+	}
+	return names
+}
+
+func contenderNames() (names []string) {
+	for _, c := range contender.All() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// checkNames refuses names of what there is not: it would be missing without a word.
+func checkNames(what string, names, known []string) error {
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no %s %q; there are %s", what, name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// measure runs all and prints what it has come to.
+func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, error) {
+	if o.markdown != "" {
+		r, err := readReport(o.markdown)
+		fmt.Fprint(stdout, r.markdown())
+		return result.ExitOK, err
+	}
+	o.site.Logs = filepath.Join(o.out, "logs")
+	if err := os.RemoveAll(o.site.Logs); err != nil {
+		return result.ExitUsage, err
+	}
+	for _, folder := range []string{o.site.Logs, o.profile} {
+		if folder == "" {
+			continue
+		}
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return result.ExitUsage, err
+		}
+	}
+	if o.site.Self == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return result.ExitUsage, err
+		}
+		o.site.Self = []string{self}
+	}
+	todo := only(ofVersion(groups(), o.vllm), o.workloads, o.contenders)
+	if len(todo) == 0 {
+		return result.ExitUsage, errors.New("none of the workloads has one of the contenders")
+	}
+	if o.smoke {
+		todo = brief(todo)
+	}
+	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
+	r.Machine.Versions = append(r.Machine.Versions, "engines as of vLLM "+string(o.vllm))
+	b := &bench{site: &o.site, proc: process.OpenFS(), profile: o.profile, say: stderr}
+	var err error
+	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {
+		return result.ExitUsage, err
+	}
+	r.Took = time.Since(r.Began)
+	if !o.smoke {
+		r.Verdicts = judge(r.Results)
+	}
+	fmt.Fprint(stdout, r.markdown())
+	return r.exit(), errors.Join(err, r.write(filepath.Join(o.out, "bench"))) // what was measured before an error is worth having
+}

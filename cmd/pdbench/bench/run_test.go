@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"carryover/cmd/pdbench/contender"
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+	"carryover/cmd/pdbench/process"
+	"carryover/cmd/pdbench/result"
+)
+
+// testSite is one whose program is the test binary.
+func testSite(t *testing.T) contender.Site {
+	t.Helper()
+	return contender.Site{Self: []string{os.Args[0]}, Variables: []string{programVariable + "=1"}, Logs: t.TempDir()}
+}
+
+// A run of what needs nothing but Go: the ways are short, and what is measured is not looked at, but that nothing goes wrong.
+func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
+	s := testSite(t)
+	names := []string{contender.Direct, contender.Relay}
+	if !testing.Short() {
+		s.Carryover = filepath.Join(t.TempDir(), "carryover")
+		if text, err := exec.CommandContext(t.Context(), "go", "build", "-o", s.Carryover, "../../carryover").CombinedOutput(); err != nil {
+			t.Fatalf("build: %v: %s", err, text)
+		}
+		names = append(names, contender.Carryover)
+	}
+	var todo []group
+	for _, g := range brief(groups()) {
+		for i := range g.workloads {
+			g.workloads[i].Contenders = names
+		}
+		todo = append(todo, g)
+	}
+	var said strings.Builder
+	b := &bench{site: &s, proc: process.OpenFS(), say: &said, profile: t.TempDir()}
+	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w2sOlder, w5Small, tChunks}, nil))
+	if err != nil || len(results) != 6*len(names) {
+		t.Fatalf("%d results, %v\n%s", len(results), err, said.String())
+	}
+	for _, r := range results {
+		if len(r.Wrong) > 0 || r.NotMeasured != "" || len(r.Rounds) != 1 {
+			t.Errorf("%s at %s: %+v", r.Contender, r.Workload.Name, r)
+		}
+		if r.Contender != contender.Direct && r.Median[peakMB] <= 0 {
+			t.Errorf("%s at %s: no memory was read: %v", r.Contender, r.Workload.Name, r.Median)
+		}
+	}
+	if testing.Short() {
+		return
+	}
+	for _, name := range []string{"w1", "w2s"} {
+		if profile, err := os.ReadFile(filepath.Join(b.profile, name+".pprof")); err != nil || !bytes.HasPrefix(profile, []byte("\x1f\x8b")) {
+			t.Errorf("profile %s: %d bytes, %v", name, len(profile), err)
+		}
+	}
+}
+
+func TestEnter_SaysWhatIsNotMeasured(t *testing.T) {
+	s := testSite(t)
+	b := &bench{site: &s, proc: process.OpenFS(), say: io.Discard}
+	enter := func(name string) (*cell, error) {
+		return b.enter(t.Context(), load.Workload{Name: "x"}, name, &engines.Pair{Prefill: "http://127.0.0.1:1", Decode: "http://127.0.0.1:1"})
+	}
+	c, err := enter(contender.Python)
+	if err != nil || !strings.Contains(c.entry.NotMeasured, "--python-example") {
+		t.Errorf("without its file: %+v, %v", c, err)
+	}
+	s.PythonExample, s.Python = "example.py", filepath.Join(t.TempDir(), "none")
+	if c, err = enter(contender.Python); err != nil || !strings.Contains(c.entry.NotMeasured, "need-bench-python.sh") {
+		t.Errorf("without its environment: %+v, %v", c, err)
+	}
+	s.Carryover = "/bin/true"
+	if c, err = enter(contender.CarryoverStd); err != nil || !strings.Contains(c.entry.NotMeasured, "--upstream-client") {
+		t.Errorf("without the flag: %+v, %v", c, err)
+	}
+	if err := b.measure(t.Context(), c); err != nil || len(c.entry.Rounds) > 0 {
+		t.Errorf("what is not measured was measured: %+v, %v", c.entry, err)
+	}
+	c.in.Stop()
+	if _, err := enter("none"); err == nil {
+		t.Error("there is a contender none")
+	}
+	if _, err := enter(contender.Carryover); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("a program that ends at once: %v", err)
+	}
+}
+
+func TestRun_PrintsTablesOfAnEarlierRun(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "bench")
+	if err := sample().write(base); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	code, err := Command(t.Context(), []string{"--markdown", base + ".json"}, &out, &errs)
+	if err != nil || code != result.ExitOK || out.String() != sample().markdown() {
+		t.Errorf("got %d, %s%s, %v", code, out.String(), errs.String(), err)
+	}
+}

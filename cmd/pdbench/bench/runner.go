@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"carryover/cmd/pdbench/contender"
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+	"carryover/cmd/pdbench/process"
+)
+
+// bench measures.
+type bench struct {
+	site    *contender.Site
+	proc    process.FS
+	profile string // folder for CPU profiles, "" for none
+	say     io.Writer
+}
+
+// cell is a contender at a workload, with engines of the workload's own, which is measured once in each round.
+type cell struct {
+	contender contender.Contender
+	engines   *engines.Pair
+	in        *contender.Entrant
+	entry     entry
+}
+
+// measureAll measures one group after the other.
+func (b *bench) measureAll(ctx context.Context, all []group) ([]entry, error) {
+	var results []entry
+	for _, g := range all {
+		of, err := b.group(ctx, g)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, of...)
+	}
+	return results, nil
+}
+
+// group starts all contenders of the workloads of a group, and has them take turns.
+func (b *bench) group(ctx context.Context, g group) ([]entry, error) {
+	var cells []*cell
+	defer func() {
+		for _, c := range slices.Backward(cells) {
+			c.in.Stop()
+		}
+	}()
+	for _, w := range g.workloads {
+		e, stop, err := b.site.StartEngines(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		for _, name := range w.Contenders {
+			c, err := b.enter(ctx, w, name, e)
+			if err != nil {
+				return nil, fmt.Errorf("%s at %s: %w", name, w.Name, err)
+			}
+			cells = append(cells, c)
+		}
+	}
+	for round := range g.rounds {
+		for _, i := range order(len(cells), round) {
+			if err := b.measure(ctx, cells[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var results []entry
+	for _, c := range cells {
+		b.takeProfile(ctx, c)
+		results = append(results, c.entry)
+	}
+	return results, nil
+}
+
+// order returns in which order n contenders take their turns in a round. It is shifted from round to round, so that each has another
+// place, and every second one is turned round, so that each has another predecessor, whose connections are just being closed.
+func order(n, round int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = (i + 2*round) % n
+	}
+	if round%2 == 1 {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// enter starts a contender. One that can't be measured here has an entrant too, at which nothing runs.
+func (b *bench) enter(ctx context.Context, w load.Workload, name string, e *engines.Pair) (*cell, error) {
+	list := contender.All()
+	at := slices.IndexFunc(list, func(c contender.Contender) bool { return c.Name == name })
+	if at < 0 {
+		return nil, errors.New("there is no such contender")
+	}
+	c := &cell{contender: list[at], engines: e, in: &contender.Entrant{}, entry: entry{Workload: w, Contender: name}}
+	in, err := c.contender.Start(ctx, b.site, w, e)
+	if why, ok := contender.Missing(err); ok {
+		c.entry.NotMeasured = why
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.in = in
+	return c, nil
+}
+
+// measure adds a round to the cell's entry. What a contender does wrong is part of the entry; an error is one of ours.
+func (b *bench) measure(ctx context.Context, c *cell) error {
+	if c.entry.NotMeasured != "" {
+		return nil
+	}
+	began := time.Now()
+	o, err := b.run(ctx, c, nil)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		c.entry.Wrong = append(c.entry.Wrong, strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintf(b.say, "%-14s %-14s %v\n", c.entry.Workload.Name, c.contender.Name, err)
+		return nil
+	}
+	c.entry.add(o)
+	last := c.entry.Rounds[len(c.entry.Rounds)-1]
+	fmt.Fprintf(b.say, "%-14s %-14s %5.1f s  %s\n", c.entry.Workload.Name, c.contender.Name, time.Since(began).Seconds(), last)
+	return nil
+}
+
+// run puts the workload on a contender once, and reads what its processes use meanwhile. also runs when the warm-up is over.
+func (b *bench) run(ctx context.Context, c *cell, also func()) (load.Outcome, error) {
+	if err := c.engines.Reset(ctx); err != nil {
+		return load.Outcome{}, err
+	}
+	w := c.entry.Workload
+	if c.contender.Most > 0 {
+		w.Conversations = min(w.Conversations, c.contender.Most)
+	}
+	var faults []error // of reading /proc
+	read := func() (u process.Usage) {
+		if c.in.Measured == nil {
+			return process.Usage{}
+		}
+		u, err := b.proc.Usage(c.in.Measured.PID)
+		faults = append(faults, err)
+		return u
+	}
+	if c.in.Measured != nil {
+		faults = append(faults, b.proc.ResetPeak(c.in.Measured.PID))
+	}
+	var before, after process.Usage
+	var held int64
+	l := load.Clients{Workload: w, URL: c.in.URL, Direct: c.in.Direct, Hides: c.in.Hides,
+		Begin: func() {
+			before = read()
+			if also != nil {
+				also()
+			}
+		},
+		End:  func() { after = read() },
+		Held: func() { held = read().Resident },
+	}
+	o, err := l.Run(ctx)
+	if err = errors.Join(append(faults, err)...); err != nil {
+		return load.Outcome{}, err
+	}
+	o.CPU, o.Base, o.Peak, o.Held = after.CPU-before.CPU, before.Resident, after.Peak, held
+	f, counts, err := c.engines.Faults(ctx)
+	o.Faults, o.Hits, o.HandOvers = f, counts.Hits, counts.Decodes
+	return o, err
+}
+
+// String lists figures by their names.
+func (f figures) String() string {
+	text := ""
+	for _, name := range []figure{cpuTurn, cpuChunk, turnRate, chunkRate, firstP50, gapP99, streamKB, peakMB, hitPercent} {
+		if value, ok := f[name]; ok {
+			text += fmt.Sprintf("%s %s  ", name, threeDigits(value))
+		}
+	}
+	return text
+}

@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"carryover/cmd/pdbench/contender"
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+)
+
+// Names of workloads that bars speak of.
+const (
+	w1, w1Auto, w1Off, w1Redis, w1Whole = "W1", "W1 auto", "W1 off", "W1 redis", "W1 non-stream"
+	w2s, w2sApart, w2                   = "W2s", "W2s apart", "W2"
+	w2sOlder, w2sNewer                  = "W2s 0.32", "W2s 0.33"
+	w3, w3Auto, w3Off                   = "W3", "W3 auto", "W3 off"
+	w4, w4Auto                          = "W4", "W4 auto"
+	w5Small, w5Large, w5Many            = "W5 2 KB", "W5 64 KB", "W5 9000"
+	tPlug, tChunks, tHistory            = "T plug-in", "T chunks", "T history"
+	t2sPlug, t2sChunks                  = "T2s plug-in", "T2s chunks"
+)
+
+// A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
+// step as that of vLLM 0.32 did: it had 45 to 90 µs between two of 100 streams, on two cores of the kind that docs/benchmarks.md names.
+const (
+	tokenGap   = 20 * time.Millisecond
+	tokenApart = 65 * time.Microsecond
+)
+
+// group is workloads whose contenders take turns with each other, because bars compare across them, and how many rounds there are.
+type group struct {
+	workloads []load.Workload
+	rounds    int
+}
+
+// groups returns all that is measured, in order.
+func groups() []group {
+	return []group{
+		{requests(), 3},
+		{unstreamed(), 3},
+		{paced(), 3},
+		{versions(), 5},
+		{crowd(), 2},
+		{large(), 3},
+		{lone(), 3},
+		// A stream takes more memory in a process that has served before, so each is measured once, in a fresh one.
+		{held(w5Small, "5,000 open streams with a second between chunks, bodies of 2 KB", 5000, 2<<10), 1},
+		{held(w5Large, "the same with bodies of 64 KB", 5000, 64<<10), 1},
+		{held(w5Many, "9,000 of the first kind", 9000, 2<<10), 1},
+		{tokens(), 3},
+	}
+}
+
+// requests is where the cost of requests shows: short answers without pauses.
+func requests() []load.Workload {
+	base := load.Workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn; Carryover proves by history",
+		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.NoIDs, Proof: load.ProofHistory,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
+	auto := base.As(w1Auto, "the same; Carryover proves by tokens, whose ids both legs get", contender.Direct, contender.Carryover, contender.CarryoverStd)
+	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
+	off := base.As(w1Off, "the same, and no request names a conversation: nothing is kept or reused, as by a plain proxy for prefill and decode", contender.Carryover)
+	off.Proof = load.NoProof
+	redis := auto.As(w1Redis, "W1 auto with tickets in Redis", contender.Carryover)
+	redis.Redis = true
+	return []load.Workload{base, auto, off, redis}
+}
+
+// unstreamed is W1 without streams.
+func unstreamed() []load.Workload {
+	w := requests()[0].As(w1Whole, "W1 without streams", contender.Direct, contender.Carryover, contender.Nginx, contender.Python)
+	w.Stream = false
+	w.Time = 2 * time.Second
+	return []load.Workload{w}
+}
+
+// paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
+func paced() []load.Workload {
+	base := load.Workload{Name: w2s, What: "100 streams of 50 chunks a second, of one instance",
+		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
+	plug := base.As(t2sPlug, "W2s, ids of an answer in its last event", contender.Carryover)
+	chunks := base.As(t2sChunks, "W2s, ids in each chunk, of which clients see nothing", contender.Carryover)
+	chunks.IDs = engines.IDsOfChunks
+	apart := base.As(w2sApart, "W2s, the chunks of a step 65 µs apart", contender.Carryover, contender.Nginx, contender.Relay, contender.Python)
+	apart.Apart = tokenApart
+	return []load.Workload{base, plug, chunks, apart}
+}
+
+// versions is where the chunks of two versions of vLLM show. CPU time is told in hundredths of a second, so that it takes a long
+// measurement to see a twentieth of it.
+func versions() []load.Workload {
+	older := paced()[0].As(w2sOlder, "W2s, chunks of vLLM 0.32", contender.Carryover)
+	older.VLLM, older.Time, older.Chunks = engines.VLLM032, 8*time.Second, 500
+	newer := older.As(w2sNewer, "W2s, chunks of vLLM 0.33, each with kv_transfer_params that are null", contender.Carryover)
+	newer.VLLM = engines.VLLM033
+	return []load.Workload{older, newer}
+}
+
+// crowd is more chunks than some contenders can pass on.
+func crowd() []load.Workload {
+	w := paced()[0].As(w2, "1,000 streams of 50 chunks a second, of ten instances", contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python)
+	w.Conversations = 1000
+	w.Time, w.WarmUp, w.Chunks = 4*time.Second, 3*time.Second, 400
+	return []load.Workload{w}
+}
+
+// large is where the cost of a body shows.
+func large() []load.Workload {
+	base := load.Workload{Name: w3, What: "16 conversations that begin with 256 KB, streams of 16 chunks; Carryover proves by history",
+		Conversations: 16, Turns: 8, First: 256 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.NoIDs, Proof: load.ProofHistory,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
+	auto := base.As(w3Auto, "the same; Carryover proves by tokens, whose ids both legs get", contender.Direct, contender.Carryover)
+	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
+	off := base.As(w3Off, "W3, and no request names a conversation", contender.Carryover)
+	off.Proof = load.NoProof
+	return []load.Workload{base, auto, off}
+}
+
+// lone is where waiting shows.
+func lone() []load.Workload {
+	base := requests()[0].As(w4, "one client, one turn after the other; the time to the first token; Carryover proves by history",
+		contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Python)
+	base.Conversations = 1
+	base.Time, base.WarmUp = 2*time.Second, 500*time.Millisecond
+	auto := base.As(w4Auto, "the same; Carryover proves by tokens, and asks for them", contender.Direct, contender.Carryover)
+	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
+	return []load.Workload{base, auto}
+}
+
+// held is where memory shows.
+func held(name, what string, streams, body int) []load.Workload {
+	return []load.Workload{{Name: name, What: what, Conversations: streams, Turns: 1, First: body, Stream: true, Chunks: 600, Gap: time.Second, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
+		Open: true, Contenders: []string{contender.Carryover, contender.Nginx}, Time: 3 * time.Second}}
+}
+
+// tokens is where the cost of ids shows.
+func tokens() []load.Workload {
+	base := load.Workload{Name: tPlug, What: "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event",
+		Conversations: 16, Turns: 8, First: 32 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
+		Contenders: []string{contender.Carryover}, Time: 3 * time.Second, WarmUp: time.Second}
+	chunks := base.As(tChunks, "the same, ids in each chunk", contender.Carryover)
+	chunks.IDs = engines.IDsOfChunks
+	history := base.As(tHistory, "the same with engines that know no ids; Carryover proves by history", contender.Carryover)
+	history.IDs, history.Proof = engines.NoIDs, load.ProofHistory
+	return []load.Workload{base, chunks, history}
+}
+
+// Sizes of a smoke run: long enough that each conversation has a second turn, and short enough for continuous integration.
+const (
+	smokeTime, smokeWarmUp  = 500 * time.Millisecond, 300 * time.Millisecond
+	smokeStreams, smokeHeld = 8, 100
+	smokeChunks             = 30
+)
+
+// brief returns the groups as a smoke run has them.
+func brief(all []group) []group {
+	all = slices.Clone(all)
+	for i, g := range all {
+		g.rounds = 1
+		g.workloads = slices.Clone(g.workloads)
+		for j := range g.workloads {
+			w := &g.workloads[j]
+			w.Time, w.WarmUp = smokeTime, smokeWarmUp
+			if w.Open {
+				w.Time, w.Conversations = 2*w.Gap, min(w.Conversations, smokeHeld)
+				continue
+			}
+			w.Conversations = min(w.Conversations, smokeStreams)
+			if w.Gap > 0 {
+				w.Chunks = smokeChunks
+			}
+		}
+		all[i] = g
+	}
+	return all
+}
+
+// ofVersion returns the groups with engines of this version of vLLM where a workload does not name one itself.
+func ofVersion(all []group, version engines.Version) []group {
+	all = slices.Clone(all)
+	for i, g := range all {
+		g.workloads = slices.Clone(g.workloads)
+		for j := range g.workloads {
+			g.workloads[j].VLLM = cmp.Or(g.workloads[j].VLLM, version)
+		}
+		all[i] = g
+	}
+	return all
+}
+
+// only returns the groups without workloads that are not named, and these without contenders that are not; all of either for no names.
+func only(all []group, names, contenders []string) []group {
+	var left []group
+	for _, g := range all {
+		var kept []load.Workload
+		for _, w := range g.workloads {
+			w.Contenders = slices.DeleteFunc(slices.Clone(w.Contenders), func(c string) bool { return len(contenders) > 0 && !slices.Contains(contenders, c) })
+			if (len(names) == 0 || slices.Contains(names, w.Name)) && len(w.Contenders) > 0 {
+				kept = append(kept, w)
+			}
+		}
+		if len(kept) > 0 {
+			left = append(left, group{kept, g.rounds})
+		}
+	}
+	return left
+}

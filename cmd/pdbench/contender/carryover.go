@@ -1,0 +1,118 @@
+package contender
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+	"carryover/cmd/pdbench/process"
+)
+
+// spareStreams is how many more streams than a workload holds open Carryover takes, for those that have just been left.
+const spareStreams = 200
+
+// handBackFlag says when Carryover has prefill read what decode holds, which the engines here do not do.
+const handBackFlag = "--hand-back"
+
+// enterCarryover starts Carryover as operators run it: logs at info, metrics on, limits as they are by default, no traces.
+func enterCarryover(name string, more ...string) func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error) {
+	return func(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
+		for _, argument := range more {
+			if strings.HasPrefix(argument, "--") && !s.knows(ctx, argument) {
+				return nil, errNotMeasured(s.Carryover + " has no " + argument)
+			}
+		}
+		return entering(func(in *Entrant) error { return s.enterCarryover(ctx, in, w, e, name, more) })
+	}
+}
+
+// knows reports whether the program has a flag.
+func (s *Site) knows(ctx context.Context, flag string) bool {
+	help, err := exec.CommandContext(ctx, s.Carryover, "--help-all").CombinedOutput()
+	if err != nil { // versions before --help-all show every flag
+		help, err = exec.CommandContext(ctx, s.Carryover, "--help").CombinedOutput()
+	}
+	return err == nil && strings.Contains(string(help), flag+" ")
+}
+
+func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload, e *engines.Pair, name string, more []string) error {
+	address, err := process.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	operators, err := process.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	proof := w.Proof
+	if proof == load.NoProof {
+		proof = load.ProofAuto // which has nothing to prove where no request names a conversation
+	}
+	arguments := append([]string{"serve", "--host", host, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
+		"--prefill", e.Prefill, "--decode", e.Decode, "--proof", proof}, more...)
+	if s.knows(ctx, handBackFlag) {
+		arguments = append(arguments, handBackFlag, "off")
+	}
+	if w.Open {
+		// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
+		arguments = append(arguments, "--max-streams", strconv.Itoa(w.Conversations+spareStreams))
+	}
+	if w.Redis {
+		shared, err := s.addRedis(ctx, in, w)
+		if err != nil {
+			return err
+		}
+		arguments = append(arguments, shared...)
+	}
+	in.URL, in.Admin, in.Hides = "http://"+address, "http://"+operators, true
+	in.Measured, err = in.add(ctx, process.Command{Name: name, Log: s.Log(w, name), Binary: s.Carryover, Arguments: arguments})
+	if err != nil {
+		return err
+	}
+	return in.Measured.Ready(ctx, process.Answers(in.URL+"/readyz"))
+}
+
+// addRedis starts a Redis of its own without persistence, and returns the arguments with which Carryover uses it.
+func (s *Site) addRedis(ctx context.Context, in *Entrant, w load.Workload) ([]string, error) {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, errNotMeasured("redis-server is missing")
+	}
+	address, err := process.FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	redis, err := in.add(ctx, process.Command{Name: "redis", Log: s.Log(w, "redis"), Binary: binary,
+		Arguments: []string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", s.Logs}})
+	if err != nil {
+		return nil, err
+	}
+	if err := redis.Ready(ctx, process.Listens(address)); err != nil {
+		return nil, err
+	}
+	secret := filepath.Join(s.Logs, "secret.txt")
+	random := make([]byte, 32)
+	if _, err := rand.Read(random); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(secret, []byte(hex.EncodeToString(random)), 0o600); err != nil {
+		return nil, err
+	}
+	return []string{"--redis-url", "redis://" + address, "--secret-file", secret}, nil
+}

@@ -1,0 +1,52 @@
+package contender
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+	"carryover/cmd/pdbench/process"
+)
+
+// Site is where contenders find what they need, and leave what they write.
+type Site struct {
+	Self          []string // the command that is this program, and the environment that it needs
+	Variables     []string
+	Carryover     string // program
+	PythonExample string // file, "" for none
+	Python        string // interpreter of the environment that the example needs
+	Logs          string // folder
+}
+
+// Log is the file of a process that works for a workload.
+func (s *Site) Log(w load.Workload, name string) string {
+	return filepath.Join(s.Logs, strings.ReplaceAll(w.Name, " ", "-")+"-"+name+".log")
+}
+
+// Own completes the command of a process that is this program.
+func (s *Site) Own(c process.Command, arguments ...string) process.Command {
+	c.Binary, c.Arguments, c.Variables = s.Self[0], append(s.Self[1:len(s.Self):len(s.Self)], arguments...), s.Variables
+	return c
+}
+
+// StartEngines starts engines as a workload wants them.
+func (s *Site) StartEngines(ctx context.Context, w load.Workload) (*engines.Pair, func(), error) {
+	var line string
+	p, err := process.Start(ctx, s.Own(process.Command{Name: "engines", Log: s.Log(w, "engines"), FirstLine: &line}, "engines"))
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &engines.Pair{}
+	if err = json.Unmarshal([]byte(line), e); err == nil {
+		err = e.Set(ctx, w.Pace())
+	}
+	if err != nil {
+		p.Stop()
+		return nil, nil, fmt.Errorf("engines: %w", err)
+	}
+	return e, p.Stop, nil
+}

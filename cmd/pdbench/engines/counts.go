@@ -1,0 +1,25 @@
+package engines
+
+// Counts is what engines have seen that is no fault.
+type Counts struct {
+	Prefills int `json:"prefills"` // legs to prefill, releases among them
+	Hits     int `json:"hits"`     // of these, with KV of the conversation that decode held
+	Releases int `json:"releases"` // of these, with a ticket of which nothing is read
+	Decodes  int `json:"decodes"`  // legs to decode with a hand-over
+	Alone    int `json:"alone"`    // requests to decode without one
+	Aborted  int `json:"aborted"`  // answers whose reader left before their end
+	Cached   int `json:"cached"`   // tokens that prefill did not have to compute
+	Faded    int `json:"faded"`    // tickets that came too late to be judged
+	Other    int `json:"other"`    // of anything else than chat
+}
+
+// Faults is what the engines have counted of what must not be. Any of them makes the figures of its measurement worthless.
+type Faults struct {
+	MixUps int `json:"mix_ups"` // a hand-over, a ticket or ids of another conversation or turn
+	Flags  int `json:"flags"`   // a leg whose members are not those of its role
+	Twice  int `json:"twice"`   // a hand-over or a ticket that was used again
+	Leaks  int `json:"leaks"`   // a hand-over that decode has never read, a request that never ended
+}
+
+// Any reports whether there is one.
+func (f Faults) Any() bool { return f != Faults{} }

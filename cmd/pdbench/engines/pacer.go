@@ -1,0 +1,181 @@
+package engines
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// pacer writes the tokens of all streams that have a pause between them: one goroutine, and one timer for as long as there is a stream,
+// so that a token costs no timer and no change of goroutines of its own. It never waits for a reader: what does not fit into a socket is
+// tried again.
+//
+// Tokens come as from decode instances: each makes one for all of its streams in the same step, whenever these began, and writes them one
+// after the other. So the pattern is the same for each contender: were a stream's steps counted from its own beginning, one that is slow
+// to begin streams would have them spread, and each chunk would cost it a wake-up that others share.
+type pacer struct {
+	now   func() time.Time
+	began atomic.Int64 // streams, so that each instance has its share
+
+	mu    sync.Mutex // guards the rest
+	wheel [wheelSlots][]*stream
+	done  int64 // the slot of time that was worked off last
+	size  int   // streams in the wheel
+	wake  chan struct{}
+}
+
+// The wheel has a slot for each millisecond, so that a chunk is late by one at most, and turns in four seconds.
+const (
+	wheelSlots = 1 << 12
+	slotTime   = time.Millisecond
+	longestGap = (wheelSlots - 2) * slotTime
+)
+
+func newPacer() *pacer { return &pacer{now: time.Now, wake: make(chan struct{}, 1)} }
+
+// pacing is a stream's part in the pacer.
+type pacing struct {
+	socket syscall.RawConn
+	pace   *Pace
+	due    time.Time
+	unsent []byte        // of the last write
+	done   chan struct{} // closed behind the last write
+	over   atomic.Bool
+	last   atomic.Bool               // the last write has begun
+	try    func(socket uintptr) bool // writes unsent without waiting, made once
+	wrote  int
+	failed error
+}
+
+// pace lets a stream whose next token is due after its gap be written by the pacer.
+func (p *pacer) pace(s *stream) {
+	s.try = func(socket uintptr) bool {
+		s.wrote, s.failed = syscall.Write(int(socket), s.unsent)
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if p.size == 0 {
+		p.done = slotOf(now)
+		select {
+		case p.wake <- struct{}{}:
+		default: // it is awake
+		}
+	}
+	p.size++
+	p.put(s, s.pace.stepAfter(now, p.began.Add(1)))
+}
+
+// stepAfter returns when an instance makes its next token. The steps of instances are spread evenly.
+func (p *Pace) stepAfter(now time.Time, instance int64) time.Time {
+	of := max(int64(p.Instances), 1)
+	offset := p.Gap * time.Duration(instance%of) / time.Duration(of)
+	return now.Add(-offset).Truncate(p.Gap).Add(offset + p.Gap)
+}
+
+func slotOf(t time.Time) int64 { return t.UnixNano() / int64(slotTime) }
+
+// put needs p.mu.
+func (p *pacer) put(s *stream, due time.Time) {
+	s.due = due
+	slot := &p.wheel[max(slotOf(due), p.done+1)%wheelSlots]
+	*slot = append(*slot, s)
+}
+
+// run serves streams until ctx ends.
+func (p *pacer) run(ctx context.Context) {
+	ticker := time.NewTicker(slotTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if p.turn() {
+			continue
+		}
+		ticker.Stop()
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			ticker.Reset(slotTime)
+		}
+	}
+}
+
+// turn works off what is due, and reports whether a stream is left.
+func (p *pacer) turn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// Without streams there is nothing to catch up with: the first one sets where the wheel stands.
+	for until := slotOf(p.now()); p.size > 0 && p.done < until; {
+		p.done++
+		slot := &p.wheel[p.done%wheelSlots]
+		list := *slot
+		*slot = nil
+		p.mu.Unlock()
+		left := list[:0]
+		for _, s := range list {
+			began := time.Now()
+			if s.advance() {
+				left = append(left, s)
+			}
+			// A sleep as short as this takes up to twice as long, and an API server is no less busy.
+			for time.Since(began) < s.pace.Apart {
+			}
+		}
+		p.mu.Lock()
+		p.size -= len(list) - len(left)
+		for _, s := range left {
+			p.put(s, s.due.Add(s.pace.Gap))
+		}
+		if len(*slot) == 0 {
+			clear(list[:cap(list)])
+			*slot = list[:0]
+		}
+	}
+	return p.size > 0
+}
+
+// advance writes what is due of a stream, and reports whether it goes on.
+func (s *stream) advance() bool {
+	for !s.over.Load() {
+		if len(s.unsent) == 0 {
+			s.unsent = s.next()
+		}
+		s.last.Store(!s.more())
+		for len(s.unsent) > 0 {
+			err := s.socket.Write(s.try)
+			switch {
+			case err != nil || s.failed != nil && !errors.Is(s.failed, syscall.EAGAIN) && !errors.Is(s.failed, syscall.EINTR):
+				s.end(true)
+				return false
+			case s.failed != nil:
+				return true // the reader is slow; its next turn tries again
+			}
+			s.unsent = s.unsent[s.wrote:]
+		}
+		if !s.more() {
+			s.end(false)
+			return false
+		}
+		if s.waits() {
+			return true
+		}
+	}
+	return false
+}
+
+// end ends a stream, whoever is first to see that.
+func (s *stream) end(aborted bool) {
+	if s.over.CompareAndSwap(false, true) {
+		s.engine.ledger.end(aborted)
+		close(s.done)
+	}
+}

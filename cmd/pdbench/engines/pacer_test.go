@@ -1,0 +1,241 @@
+package engines
+
+import (
+	"bytes"
+	"errors"
+	"hash/maphash"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"carryover/cmd/pdbench/wire"
+)
+
+func seedOf(t *testing.T) maphash.Seed {
+	t.Helper()
+	return maphash.MakeSeed()
+}
+
+// sampleStream is a decode engine's answer to a request.
+func sampleStream(e *engine, p Pace) *stream {
+	r := chatRequest{maxTokens: -1}
+	body := []byte(chat(question, streamed+`,"return_token_ids":true,"kv_transfer_params":{"do_remote_prefill":true}`))
+	if err := r.read(e.seed, body); err != nil {
+		panic(err)
+	}
+	return &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{pace: &p, done: make(chan struct{})}}
+}
+
+// arrived is what a reader has got of a stream.
+type arrived struct {
+	tokens int
+	carry  []byte // the beginning of an event whose end has not come
+}
+
+// take fails the test if the next part of a stream has other tokens than those that are due.
+func (a *arrived) take(t *testing.T, says AnswerText, part []byte) {
+	t.Helper()
+	a.carry = append(a.carry, part...)
+	for {
+		event, rest, found := bytes.Cut(a.carry, []byte("\n\n"))
+		if !found {
+			return
+		}
+		_, text, _ := bytes.Cut(event, []byte(`"content":"`))
+		text, _, found = bytes.Cut(text, []byte(`"`))
+		if want := says.Add(nil, a.tokens); !found || len(text) > 0 && !bytes.Equal(text, want) {
+			t.Fatalf("token %d: %s, want %s", a.tokens, event, want)
+		}
+		if len(text) > 0 {
+			a.tokens++
+		}
+		a.carry = rest
+	}
+}
+
+// TestPacer_ASlowReaderDelaysNobody lets a reader stand still until nothing more fits between it and the engine: the pacer goes on with
+// others, and the reader gets all of it later.
+func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
+	_, decode := newEngines(nil)
+	p := decode.pacer
+	clock := time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	start := func(chunks int) (*stream, *net.TCPConn) {
+		near, far := connected(t)
+		s := sampleStream(decode, Pace{Chunks: chunks, Gap: slotTime, IDs: NoIDs})
+		socket, err := near.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.socket = socket
+		decode.ledger.begin()
+		for !s.waits() {
+			if _, err := near.Write(s.next()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.pace(s)
+		return s, far
+	}
+	slow, reader := start(200_000)
+	for len(slow.unsent) == 0 {
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	stopped := slow.at
+	other, _ := start(5)
+	for !other.over.Load() {
+		clock = clock.Add(slotTime)
+		if !p.turn() {
+			t.Fatal("the slow stream is gone")
+		}
+	}
+	if slow.at != stopped {
+		t.Errorf("the slow stream went on from %d to %d", stopped, slow.at)
+	}
+	// All that was sent arrives in order, and the rest behind it.
+	w, got := wire.NewReader(reader), arrived{}
+	if _, err := w.Head(); err != nil {
+		t.Fatal(err)
+	}
+	for slow.at < stopped+100 {
+		if err := reader.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		part, err := w.Piece()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		got.take(t, slow.says, part)
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	if got.tokens == 0 {
+		t.Error("nothing arrived")
+	}
+	_ = reader.Close()
+	for !slow.over.Load() {
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	if p.turn() || p.size != 0 {
+		t.Error("a stream is left in the wheel")
+	}
+	if _, counts, quiet := decode.ledger.look(); counts.Aborted != 1 || !quiet {
+		t.Errorf("counts %+v, quiet %v", counts, quiet)
+	}
+}
+
+// connected returns the two ends of a connection with small buffers.
+func connected(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	at, err := net.ResolveTCPAddr("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = net.DialTCP("tcp", nil, at); err != nil {
+		t.Fatal(err)
+	}
+	if near, err = l.AcceptTCP(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	for _, err := range []error{near.SetWriteBuffer(4 << 10), far.SetReadBuffer(4 << 10)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return near, far
+}
+
+// waiting is a stream that has come to its first pause, and the two ends of its connection.
+func waiting(t *testing.T, e *engine, p Pace) (s *stream, near, far *net.TCPConn) {
+	t.Helper()
+	s = sampleStream(e, p)
+	near, far = connected(t)
+	socket, err := near.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.socket = socket
+	for !s.waits() {
+		s.next()
+	}
+	e.ledger.begin()
+	return s, near, far
+}
+
+// TestPacer_KeepsTheGap runs a stream by a clock of the test's: a token for each gap, none between.
+func TestPacer_KeepsTheGap(t *testing.T) {
+	_, decode := newEngines(nil)
+	p, clock := decode.pacer, time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	const gap = 20 * time.Millisecond
+	s, near, far := waiting(t, decode, Pace{Chunks: 4, Gap: gap, IDs: NoIDs})
+	p.pace(s)
+	for token := 1; token < 4; token++ {
+		for range gap / slotTime {
+			if got := s.at - firstToken; got != token {
+				t.Fatalf("token %d was written at %v", got, clock)
+			}
+			clock = clock.Add(slotTime)
+			p.turn()
+		}
+	}
+	if !s.over.Load() {
+		t.Error("the stream has not ended with its last token")
+	}
+	_ = near.Close()
+	if text, err := io.ReadAll(far); err != nil || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n\r\n0\r\n\r\n")) {
+		t.Errorf("%v, %.200q", err, text)
+	}
+}
+
+// TestPacer_StreamsOfAnInstanceStepTogether begins streams at different times: those of one instance get their tokens in the same slot,
+// those of two half a gap apart.
+func TestPacer_StreamsOfAnInstanceStepTogether(t *testing.T) {
+	for instances, want := range map[int]int{1: 1, 2: 2} {
+		_, decode := newEngines(nil)
+		p, clock := decode.pacer, time.Unix(1<<30, 0)
+		p.now = func() time.Time { return clock }
+		const gap = 20 * time.Millisecond
+		var streams []*stream
+		for n := range 8 {
+			s, _, _ := waiting(t, decode, Pace{Chunks: 100, Gap: gap, IDs: NoIDs, Instances: instances})
+			clock = clock.Add(time.Duration(n) * slotTime)
+			p.turn()
+			p.pace(s)
+			streams = append(streams, s)
+		}
+		steps, before := 0, make([]int, len(streams))
+		clock = clock.Add(gap)
+		p.turn() // now each is in step
+		for range gap / slotTime {
+			for n, s := range streams {
+				before[n] = s.at
+			}
+			clock = clock.Add(slotTime)
+			p.turn()
+			wrote := 0
+			for n, s := range streams {
+				wrote += s.at - before[n]
+			}
+			if wrote == 0 {
+				continue
+			}
+			if steps++; wrote != len(streams)/instances {
+				t.Errorf("%d instances: %d of %d streams got a token", instances, wrote, len(streams))
+			}
+		}
+		if steps != want {
+			t.Errorf("%d instances: %d steps in a gap", instances, steps)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package engines
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestShape_IsThatOfTheRecordings compares what the engines answer with exchanges of vLLM 0.32: the same members, in the same
+// order, with values of the same types.
+func TestShape_IsThatOfTheRecordings(t *testing.T) {
+	e := startEngines(t, Pace{Chunks: 6, IDs: IDsOfPlugIn, VLLM: VLLM032})
+	const asked = `"max_tokens":1,"stream":false,"return_token_ids":true,"kv_transfer_params":`
+	_, prefill := ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
+	sameShape(t, "01-prefill-turn1.json", []string{prefill})
+	messages, ticket := firstTurn(t, e)
+	_, reused := ask(t, e.Prefill+ChatPath, "b", chat(messages, asked+ticket))
+	sameShape(t, "04-prefill-turn2-partial-reuse.json", []string{reused})
+	_, stream := ask(t, e.Decode+ChatPath, "c", chat(question, streamed+`,"return_token_ids":true,"stream_options":{"include_usage":true},"kv_transfer_params":`+params(t, prefill)))
+	sameShape(t, "21-decode-stream-own-plugin.json", events(stream))
+	_, alone := ask(t, e.Decode+ChatPath, "d", chat(question, `"max_tokens":4`))
+	sameShape(t, "10-decode-without-params.json", []string{alone})
+	_, tokenised := ask(t, e.Prefill+"/tokenize", "e", chat(messages, `"add_generation_prompt":true`))
+	sameShape(t, "03-tokenize-turn2.json", []string{tokenised})
+	_, refused := ask(t, e.Prefill+ChatPath+"/render", "f", chat(question, `"temperature":0`))
+	sameShape(t, "13-render-disabled.json", []string{refused})
+	_, bad := ask(t, e.Prefill+ChatPath, "g", chat(question, `"kv_transfer_params":{"do_remote_decode":true,"prompt_token_ids":[1,"x"]}`))
+	sameShape(t, "14-bad-prompt-token-ids.json", []string{bad})
+	_, version := ask(t, e.Decode+"/version", "h", "")
+	sameShape(t, "18-version.json", []string{version})
+
+	if err := e.Set(t.Context(), Pace{Chunks: 6, IDs: IDsOfChunks, VLLM: VLLM032}); err != nil {
+		t.Fatal(err)
+	}
+	_, prefill = ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
+	_, whole := ask(t, e.Decode+ChatPath, "a", chat(question, `"return_token_ids":true,"kv_transfer_params":`+params(t, prefill)))
+	sameShape(t, "02-decode-turn1.json", []string{whole})
+	if f, _ := mustFaults(t, e); f.Any() {
+		t.Errorf("faults %+v", f)
+	}
+}
+
+// TestShape_IsThatOfTheStreamsOfVLLM033 compares streams with those of a real pair: with and without params, ids and a plug-in.
+func TestShape_IsThatOfTheStreamsOfVLLM033(t *testing.T) {
+	for recording, how := range map[string]struct {
+		ids     IDSource
+		members string
+		handed  bool
+		chunks  int
+	}{
+		"chat-params":  {IDsOfChunks, "", true, 4},
+		"chat-plug-in": {IDsOfPlugIn, "", true, 4},
+		"chat-usage":   {IDsOfChunks, `,"return_token_ids":true,"stream_options":{"include_usage":true}`, true, 4},
+		"chat-null":    {NoIDs, "", false, 3},
+	} {
+		want, err := os.ReadFile(filepath.Join("..", "..", "..", "sse", "testdata", "vllm-0.33-"+recording+".sse"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := startEngines(t, Pace{Chunks: how.chunks, IDs: how.ids})
+		members := streamed + how.members
+		if how.handed {
+			members += `,"kv_transfer_params":` + prefillLeg(t, e, question, NoTicket)
+		}
+		_, stream := ask(t, e.Decode+ChatPath, "leg", chat(question, members))
+		sameEvents(t, recording, events(stream), events(string(want)))
+		if f, _ := mustFaults(t, e); f.Any() {
+			t.Errorf("%s: faults %+v", recording, f)
+		}
+	}
+}
+
+// events are the data of a stream's events, but [DONE].
+func events(stream string) []string {
+	var list []string
+	for event := range strings.SplitSeq(strings.TrimSuffix(stream, "\n\n"), "\n\n") {
+		if data := strings.TrimPrefix(event, "data: "); data != "[DONE]" {
+			list = append(list, data)
+		}
+	}
+	return list
+}
+
+func sameShape(t *testing.T, recording string, got []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", recording))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exchange struct {
+		Response struct {
+			JSON json.RawMessage
+			Text string
+		}
+	}
+	if err := json.Unmarshal(text, &exchange); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{string(exchange.Response.JSON)}
+	if exchange.Response.Text != "" {
+		want = events(exchange.Response.Text)
+	}
+	sameEvents(t, recording, got, want)
+}
+
+func sameEvents(t *testing.T, recording string, got, want []string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d events, want %d", recording, len(got), len(want))
+	}
+	for i := range want {
+		if got, want := shape(t, got[i]), shape(t, want[i]); got != want {
+			t.Errorf("%s, %d:\ngot  %s\nwant %s", recording, i, got, want)
+		}
+	}
+}
+
+// shape is what is left of JSON without its values. The elements of a list are all like the first.
+func shape(t *testing.T, text string) string {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	var walk func() string
+	walk = func() string {
+		token, err := d.Token()
+		if err != nil {
+			t.Fatalf("%v: %.400s", err, text)
+		}
+		open, nested := token.(json.Delim)
+		if !nested {
+			return fmt.Sprintf("%T", token)
+		}
+		var parts []string
+		for d.More() {
+			if open == '[' {
+				parts = append(parts, walk())
+				continue
+			}
+			name, _ := d.Token() // followed by its value, whose error says it
+			parts = append(parts, fmt.Sprint(name)+":"+walk())
+		}
+		_, _ = d.Token() // the end
+		if open == '[' && len(parts) > 0 {
+			parts = parts[:1]
+		}
+		return open.String() + strings.Join(parts, ",")
+	}
+	return walk()
+}
+
+// TestTokens_HistoryIsWhatDecodeHolds checks what makes reuse possible: the ids of a prompt with an answer in it begin with those of the
+// prompt before, and the answer's own.
+func TestTokens_HistoryIsWhatDecodeHolds(t *testing.T) {
+	for _, pace := range []Pace{{Chunks: 7, IDs: IDsOfPlugIn}, {Chunks: 1, IDs: IDsOfPlugIn}} {
+		e := startEngines(t, pace)
+		messages, ticket := firstTurn(t, e)
+		tokenised := func(messages string) []json.Number {
+			var answer struct{ Tokens []json.Number }
+			_, text := ask(t, e.Prefill+"/tokenize", "t", chat(messages, `"add_generation_prompt":true`))
+			if err := json.Unmarshal([]byte(text), &answer); err != nil {
+				t.Fatal(err)
+			}
+			return answer.Tokens
+		}
+		var left struct {
+			Output []json.Number `json:"output_token_ids"`
+			Tokens int           `json:"remote_num_tokens"`
+		}
+		if err := json.Unmarshal([]byte(ticket), &left); err != nil {
+			t.Fatal(err)
+		}
+		before, after := tokenised(question), tokenised(messages)
+		held := append(before, left.Output...)
+		if len(held) > len(after) || fmt.Sprint(after[:len(held)]) != fmt.Sprint(held) || left.Tokens != len(held)-1 || len(left.Output) != pace.Chunks {
+			t.Errorf("decode holds %v (%d), the next prompt is %v", held, left.Tokens, after)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package load
+
+import (
+	"context"
+
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"time"
+
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/wire"
+)
+
+// client is one keep-alive connection to what is measured.
+type client struct {
+	address string
+	conn    net.Conn
+	wire    *wire.Reader
+	used    time.Time
+	unwatch func() bool
+}
+
+// staleAfter is how long a connection may be idle: uvicorn closes it after five seconds.
+const staleAfter = 3 * time.Second
+
+// newClient returns the client of a base URL.
+func newClient(base string) (*client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%q is no base URL", base)
+	}
+	return &client{address: u.Host}, nil
+}
+
+// send writes a request, whose answer is awaited for limit, and reads the head of that. The connection breaks when ctx ends.
+func (c *client) send(ctx context.Context, request []byte, limit time.Duration) (wire.Head, error) {
+	now := time.Now()
+	if c.conn != nil && now.Sub(c.used) > staleAfter {
+		c.close()
+	}
+	if c.conn == nil {
+		if err := c.dial(ctx); err != nil {
+			return wire.Head{}, err
+		}
+	}
+	if err := c.conn.SetDeadline(now.Add(limit)); err != nil {
+		return wire.Head{}, fmt.Errorf("send: %w", err)
+	}
+	if _, err := c.conn.Write(request); err != nil {
+		return wire.Head{}, fmt.Errorf("send: %w", err)
+	}
+	h, err := c.wire.Head()
+	if err != nil {
+		return h, fmt.Errorf("head: %w", err)
+	}
+	return h, nil
+}
+
+func (c *client) dial(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.address)
+	if err != nil {
+		return fmt.Errorf("dial: %w", err)
+	}
+	c.conn = conn
+	c.unwatch = context.AfterFunc(ctx, func() { _ = conn.Close() })
+	if c.wire == nil {
+		c.wire = wire.NewReader(conn)
+	} else {
+		c.wire.Reset(conn)
+	}
+	return nil
+}
+
+// ended says that an answer has been read to its end.
+func (c *client) ended(h wire.Head) {
+	c.used = time.Now()
+	if h.Closes {
+		c.close()
+	}
+}
+
+func (c *client) close() {
+	if c.conn != nil {
+		c.unwatch()
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+// history is the request of a conversation's next turn: room for a head, and a body that grows with each turn. What is specific to a leg
+// stands behind the messages.
+type history struct {
+	buf      []byte
+	end      int // of the messages
+	messages int
+}
+
+const requestRoom = 512
+
+func (h *history) begin() {
+	if cap(h.buf) < requestRoom {
+		h.buf = make([]byte, requestRoom, 4<<10)
+	}
+	h.buf = append(h.buf[:requestRoom], `{"model":"`+engines.Model+`","messages":[`...)
+	h.end, h.messages = len(h.buf), 0
+}
+
+// add begins a message, whose text the caller appends to buf, and closes with said.
+func (h *history) add(role string) {
+	h.buf = h.buf[:h.end]
+	if h.messages > 0 {
+		h.buf = append(h.buf, ',')
+	}
+	h.buf = append(append(append(h.buf, `{"role":"`...), role...), `","content":"`...)
+	h.messages++
+}
+
+func (h *history) said() {
+	h.buf = append(h.buf, `"}`...)
+	h.end = len(h.buf)
+}
+
+// request returns the request with that tail. It is valid until the history changes.
+func (h *history) request(host, id string, tail ...[]byte) []byte {
+	h.buf = append(h.buf[:h.end], ']')
+	for _, part := range tail {
+		h.buf = append(h.buf, part...)
+	}
+	h.buf = append(h.buf, '}')
+	var room [requestRoom]byte
+	head := append(append(room[:0], "POST "+engines.ChatPath+" HTTP/1.1\r\nHost: "...), host...)
+	head = append(head, "\r\nContent-Type: application/json"...)
+	if id != "" {
+		head = append(append(head, "\r\nX-Conversation-Id: "...), id...)
+	}
+	head = strconv.AppendInt(append(head, "\r\nContent-Length: "...), int64(len(h.buf)-requestRoom), 10)
+	head = append(head, "\r\n\r\n"...)
+	at := requestRoom - len(head)
+	copy(h.buf[at:], head)
+	return h.buf[at:]
+}

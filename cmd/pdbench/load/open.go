@@ -1,0 +1,81 @@
+package load
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// How streams are opened. A round of some first, so that what a contender needs once is not counted with what it needs per stream.
+const (
+	openTogether = 64
+	openFirst    = 50
+)
+
+// openAll opens all streams, holds them for the time of the measurement, and leaves them. A stream that has ended by itself, as it
+// should, is a turn; one that is left is nothing.
+func (r *run) openAll(ctx context.Context, cancel context.CancelFunc) error {
+	w := &r.Workload
+	if err := r.openMany(ctx, min(openFirst, w.Conversations), nil); err != nil {
+		return err
+	}
+	for _, t := range r.totals { // of the first round
+		*t = tally{why: t.why}
+	}
+	defer close(r.stopped)
+	r.begins()
+	began := time.Now()
+	held := func() {
+		if r.Held != nil {
+			r.Held()
+		}
+		_ = wait(ctx, w.Time) // its end is seen below
+		r.ends(began)
+	}
+	if err := r.openMany(ctx, w.Conversations, held); err != nil {
+		return err
+	}
+	defer cancel()
+	return ctx.Err()
+}
+
+// openMany opens streams, some at a time, calls held when all have had a token, and leaves them then.
+func (r *run) openMany(ctx context.Context, n int, held func()) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	var reading, opening sync.WaitGroup
+	places := make(chan struct{}, openTogether)
+	var err error
+	for range n {
+		var t *talk
+		if t, err = r.newTalk(); err != nil {
+			break
+		}
+		r.totals = append(r.totals, &t.tally)
+		places <- struct{}{}
+		opening.Add(1)
+		t.atToken = sync.OnceFunc(func() {
+			<-places
+			opening.Done()
+			t.history = history{} // it was sent
+			if t.prefill != nil {
+				t.prefill.close()
+			}
+		})
+		reading.Go(func() {
+			defer t.close()
+			t.beginConversation(1)
+			if failed := t.turn(ctx, time.Now()); failed != nil && ctx.Err() == nil {
+				t.failed(failed, r.measuring())
+			}
+			t.atToken() // if it never came
+		})
+	}
+	opening.Wait()
+	if held != nil && err == nil {
+		held()
+	}
+	leave()
+	reading.Wait()
+	return err
+}

@@ -1,0 +1,230 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carryover/cmd/pdbench/engines"
+)
+
+// Clients are the clients of one contender.
+type Clients struct {
+	Workload Workload
+	URL      string        // of the contender
+	Direct   *engines.Pair // where not nil, both legs go straight to these
+	Hides    bool          // the contender shows clients neither params nor token ids
+	Begin    func()        // called when the warm-up has ended
+	End      func()        // called when the measurement has
+	Held     func()        // of an open workload, called when all streams are open and have had a chunk
+}
+
+// The phases of a run. What happens counts in the second.
+const (
+	warming = iota
+	measured
+	over
+)
+
+// run is one run of a load.
+type run struct {
+	*Clients
+	corpus        []byte        // of which messages are made
+	limit         time.Duration // of a turn
+	base          uint64        // of the numbers of conversations
+	conversations atomic.Uint64
+	phase         atomic.Int32
+	stopped       chan struct{}
+	streams, most atomic.Int64 // open now, and at once
+	due           chan time.Time
+	wall          time.Duration
+	totals        []*tally // of all talks
+}
+
+// Limits. A turn may take a minute besides what the pace of its tokens takes, and so may the end of a run.
+const (
+	turnLimit  = time.Minute
+	drainLimit = time.Minute
+	errorPause = 50 * time.Millisecond // before a client tries again
+)
+
+// Run runs the workload and returns what clients have seen. Hits and faults are what engines have seen, CPU time and memory what the
+// system has: they are left to the caller. The error is ctx's, or that there is nothing to measure.
+func (l *Clients) Run(ctx context.Context) (Outcome, error) {
+	w := &l.Workload
+	if w.Conversations < 1 || w.Chunks < 2 || w.First < 32 || w.Later[0] < 0 || w.Open && !w.Stream {
+		return Outcome{}, fmt.Errorf("workload %q makes no sense", w.Name)
+	}
+	r := &run{
+		Clients: l, corpus: corpus(), limit: turnLimit + 4*w.Gap*time.Duration(w.Chunks), stopped: make(chan struct{}),
+		base: uint64(time.Now().UnixNano()>>10&(1<<30-1)) << 24,
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var err error
+	if w.Open {
+		err = r.openAll(ctx, cancel)
+	} else {
+		err = r.talkAll(ctx, cancel)
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	return r.outcome()
+}
+
+// corpus is text of letters and blanks without anything that JSON escapes, always the same.
+func corpus() []byte {
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same text is wanted
+	text := make([]byte, 256<<10)
+	for i := range text {
+		if text[i] = 'a' + byte(random.IntN(26)); random.IntN(6) == 0 {
+			text[i] = ' '
+		}
+	}
+	return text
+}
+
+// talkAll runs the conversations of a closed or an open loop through both phases.
+func (r *run) talkAll(ctx context.Context, cancel context.CancelFunc) error {
+	w := &r.Workload
+	talks := make([]*talk, w.Conversations)
+	for i := range talks {
+		t, err := r.newTalk()
+		if err != nil {
+			return err
+		}
+		talks[i] = t
+		r.totals = append(r.totals, &t.tally)
+	}
+	var talking sync.WaitGroup
+	if w.Rate > 0 {
+		// Turns that nobody is free for wait here, and their latency counts from when they were due.
+		r.due = make(chan time.Time, 1<<16)
+		talking.Go(func() { r.schedule(ctx, time.Now()) })
+	}
+	for i, t := range talks {
+		talking.Go(func() {
+			defer t.close()
+			t.converse(ctx, i)
+		})
+	}
+	err := r.phases(ctx)
+	r.drain(&talking, cancel)
+	return err
+}
+
+// phases leads through the warm-up and the measurement.
+func (r *run) phases(ctx context.Context) error {
+	defer close(r.stopped)
+	defer r.phase.Store(over)
+	if err := wait(ctx, r.Workload.WarmUp); err != nil {
+		return err
+	}
+	r.begins()
+	defer r.ends(time.Now())
+	return wait(ctx, r.Workload.Time)
+}
+
+func (r *run) begins() {
+	if r.Begin != nil {
+		r.Begin()
+	}
+	r.phase.Store(measured)
+}
+
+func (r *run) ends(began time.Time) {
+	r.phase.Store(over)
+	r.wall = time.Since(began)
+	if r.End != nil {
+		r.End()
+	}
+}
+
+// drain waits for the turns that are not finished, and breaks off what takes too long.
+func (r *run) drain(talking *sync.WaitGroup, cancel context.CancelFunc) {
+	late := time.AfterFunc(drainLimit, cancel)
+	defer late.Stop()
+	talking.Wait()
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// schedule says when turns are due: as many per second as the rate is, from a moment on, however long they take.
+func (r *run) schedule(ctx context.Context, from time.Time) {
+	for n := 0; ; n++ {
+		due := from.Add(time.Duration(float64(n) / r.Workload.Rate * float64(time.Second)))
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-ctx.Done():
+		case <-r.stopped:
+		case <-timer.C:
+			select {
+			case r.due <- due:
+				continue
+			case <-ctx.Done():
+			case <-r.stopped:
+			}
+		}
+		timer.Stop()
+		return
+	}
+}
+
+// converse runs turns until the measurement has ended. The first conversation of each client is cut short, each by another number of
+// turns, so that at any time conversations are of all lengths.
+func (t *talk) converse(ctx context.Context, client int) {
+	w := &t.run.Workload
+	longest := max(1, w.Turns)
+	t.beginConversation(1 + client%longest)
+	for {
+		began, ok := t.run.turnDue(ctx)
+		if !ok {
+			return
+		}
+		if t.left == 0 {
+			t.beginConversation(longest)
+		}
+		err := t.turn(ctx, began)
+		if err == nil {
+			continue
+		}
+		t.close()
+		if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+			return
+		}
+		t.failed(err, t.run.measuring())
+		t.left = 0
+		if wait(ctx, errorPause) != nil {
+			return
+		}
+	}
+}
+
+// turnDue waits until a turn is due, and returns when that was. ok is false if there are none any more.
+func (r *run) turnDue(ctx context.Context) (due time.Time, ok bool) {
+	if r.due == nil {
+		return time.Now(), r.phase.Load() != over && ctx.Err() == nil
+	}
+	select {
+	case <-r.stopped:
+		return time.Time{}, false
+	case <-ctx.Done():
+		return time.Time{}, false
+	case due = <-r.due:
+		return due, true
+	}
+}

@@ -1,0 +1,89 @@
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"carryover/cmd/pdbench/result"
+)
+
+// tally is what one talk has seen in the measurement. It belongs to the talk's goroutine until that has ended.
+type tally struct {
+	turns, errors, delivered int
+	firstByte, whole, gaps   result.Samples
+	why                      error // the first error, measured or not
+}
+
+// maxSamples bounds what is kept of one kind: 128 MB. A measurement that has more is refused, because percentiles of a part are not exact.
+const maxSamples = 1 << 24
+
+// newSamples are as many as a talk of some seconds has.
+const newSamples = 1 << 8
+
+// chunks notes chunks that came with one read. last is when the one before them came, zero for none.
+func (t *tally) chunks(n int, now, last time.Time) {
+	t.delivered += n
+	if last.IsZero() {
+		n--
+	}
+	t.gaps = room(t.gaps)
+	for range n {
+		if last.IsZero() {
+			last = now
+		}
+		t.gaps = append(t.gaps, now.Sub(last))
+		last = now
+	}
+}
+
+func room(s result.Samples) result.Samples {
+	if s == nil {
+		return make(result.Samples, 0, newSamples)
+	}
+	return s
+}
+
+// ended notes a turn.
+func (t *tally) ended(first, whole time.Duration) {
+	t.turns++
+	t.firstByte, t.whole = append(room(t.firstByte), first), append(room(t.whole), whole)
+}
+
+// failed notes a turn that went wrong.
+func (t *tally) failed(err error, measuring bool) {
+	if t.why == nil {
+		t.why = err
+	}
+	if measuring {
+		t.errors++
+	}
+}
+
+func (r *run) measuring() bool { return r.phase.Load() == measured }
+
+// opened counts a stream whose first byte has come.
+func (r *run) opened() {
+	open := r.streams.Add(1)
+	for most := r.most.Load(); open > most && !r.most.CompareAndSwap(most, open); most = r.most.Load() {
+	}
+}
+
+// outcome puts together what the talks have seen.
+func (r *run) outcome() (Outcome, error) {
+	o := Outcome{Wall: r.wall, Streams: int(r.most.Load())}
+	var first, gaps, whole []result.Samples
+	for _, t := range r.totals {
+		o.Turns += t.turns
+		o.Errors += t.errors
+		o.Chunks += t.delivered
+		first, gaps, whole = append(first, t.firstByte), append(gaps, t.gaps), append(whole, t.whole)
+		if o.Why == "" && t.why != nil {
+			o.Why = t.why.Error()
+		}
+	}
+	o.FirstByte, o.Gaps, o.Whole = result.Merge(first...), result.Merge(gaps...), result.Merge(whole...)
+	if n := max(len(o.FirstByte), len(o.Gaps)); n > maxSamples {
+		return o, fmt.Errorf("%d samples are more than are kept: measure for a shorter time", n)
+	}
+	return o, nil
+}

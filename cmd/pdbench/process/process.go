@@ -1,0 +1,166 @@
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Bounds of starting and stopping.
+const (
+	readyLimit = 20 * time.Second
+	stopLimit  = 5 * time.Second
+	lookAgain  = 10 * time.Millisecond
+)
+
+// Process is a program that was started for a measurement.
+type Process struct {
+	name  string
+	PID   int
+	log   string
+	Stop  func()        // ends it and returns when it has ended
+	ended chan struct{} // closed when it has
+}
+
+// Command is what is to be started. What a process writes goes to a file, as with any service; only its first line may be wanted.
+type Command struct {
+	Name, Log string
+	Binary    string
+	Arguments []string
+	Variables []string // of the environment, besides PATH and HOME: proxies and memory limits of the shell concern nobody here
+	FirstLine *string  // where its first line of output goes, instead of the log
+}
+
+// Start starts a process, which ends with ctx at the latest.
+func Start(ctx context.Context, c Command) (*Process, error) {
+	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close() //nolint:errcheck // the process has its own descriptor
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, c.Binary, c.Arguments...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, c.Variables...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopLimit
+	var first io.ReadCloser
+	if c.FirstLine != nil {
+		cmd.Stdout = nil
+		if first, err = cmd.StdoutPipe(); err != nil {
+			cancel()
+			return nil, err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("start %s: %w", c.Name, err)
+	}
+	p := &Process{name: c.Name, PID: cmd.Process.Pid, log: c.Log, ended: make(chan struct{})}
+	p.Stop = func() {
+		cancel()
+		<-p.ended
+	}
+	if first != nil {
+		*c.FirstLine, err = bufio.NewReader(first).ReadString('\n')
+	}
+	go func() { // ends with the process, which ends with ctx
+		defer close(p.ended)
+		_ = cmd.Wait() // how it ends is its own affair: what counts is whether it answers
+	}()
+	if err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("%s has said nothing: %w%s", c.Name, err, lastLines(c.Log))
+	}
+	return p, nil
+}
+
+// Ready waits until try succeeds. A process that ends before fails at once.
+func (p *Process) Ready(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s has ended%s", p.name, lastLines(p.log))
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w%s", p.name, err, lastLines(p.log))
+		case <-again.C:
+		}
+	}
+}
+
+// lastLines returns the end of a log, for an error.
+func lastLines(log string) string {
+	text, err := os.ReadFile(log)
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	text = text[max(0, len(text)-1000):]
+	return "; the end of " + filepath.Base(log) + ":\n" + strings.TrimSpace(string(text))
+}
+
+// Listens returns a try that succeeds when somebody accepts connections at address.
+func Listens(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+// Answers returns a try that succeeds when a GET of url is answered 200.
+func Answers(url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		body, err := Get(ctx, url)
+		if err != nil {
+			return err
+		}
+		return body.Close()
+	}
+}
+
+// Get asks for url on a connection of its own, so that none is left behind, and returns the body of a 200.
+func Get(ctx context.Context, url string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
+	return nil, errors.Join(fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(text))), resp.Body.Close())
+}
+
+// FreeAddress returns an address on loopback at which nobody listens. Another process may take it meanwhile; then the start fails,
+// and is no figure.
+func FreeAddress(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}
