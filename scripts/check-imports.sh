@@ -59,9 +59,13 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines, lineages and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime|server\/pins|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet(\/facts)?)$/) bad("the proofs import convcache, upstream and its fleet only")
+			} else if (package == "carryover/server/pins") {
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet)?|server\/(proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, proofs, quarantines, records of turns and bounds of store operations only")
+			} else if (package == "carryover/server/quarantine") {
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet)?|server\/(lineage|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, lineages, proofs and bounds of store operations only")
 			} else if (package == "carryover/server/record") {
 				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
 			} else if (package == "carryover/server/admin") {

@@ -11,6 +11,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // pieces are what an engine writes one by one, each after a while. finish is the
@@ -96,7 +97,7 @@ type late struct {
 func (s *late) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
 	if s.next.CompareAndSwap(true, false) {
-		ticket.Deadline = time.Now().Add(soonOver - server.MarginWithExpiry + server.TicketSlack)
+		ticket.Deadline = time.Now().Add(soonOver - pins.MarginWithExpiry + pins.TicketSlack)
 	}
 	return ticket, outcome
 }

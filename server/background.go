@@ -31,6 +31,11 @@ func (b *background) run(what, id string, work func()) {
 	})
 }
 
+// repeat starts a task, which has a round once per period and whenever early receives a value.
+func (b *background) repeat(name string, period time.Duration, early <-chan struct{}, round func(context.Context)) {
+	b.run("task", name, func() { b.every(b.ctx, period, early, "task", name, round) })
+}
+
 // every calls round once per period until ctx ends, and also whenever early, which may be nil, receives a value. A panic ends one round
 // only.
 func (b *background) every(

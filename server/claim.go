@@ -2,10 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
 	"carryover/convcache"
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
@@ -28,7 +27,7 @@ type claim struct {
 	// had is how many tokens of the prompt the prefix caches of prefill hold without the ticket, as far as that is known.
 	had []convcache.Prefilled
 	// piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
-	piggyback *piggyback
+	piggyback *pins.Release
 }
 
 // ticketOffer returns the offer that the connector gets, the zero value for a claim without a ticket.
@@ -50,7 +49,7 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
 	s.conclude(t, h, fleet.Inconclusive)
 	h.arrived(true)
-	s.releaser.unuse(*h.ticket, t.model)
+	s.pins.Releases.Unuse(*h.ticket, t.model)
 	h.ticket = nil
 	t.record.Missed(why)
 	t.ids.Forward(false)
@@ -66,11 +65,9 @@ func (h *claim) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.Fr
 func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	if unused := h.piggyback; unused != nil {
 		if h.sent {
-			unused.arrived(true)
-			s.counts.piggybacked.sent.Add(1)
+			unused.Sent()
 		} else {
-			unused.holder.Leave(unused.unused)
-			s.counts.piggybacked.requeued.Add(1)
+			unused.Requeue()
 		}
 		h.piggyback = nil
 	}
@@ -83,13 +80,13 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	h.ticket = nil                                               // a stream of minutes must not keep it in memory
 	switch {
 	case h.paused:
-		s.releaser.unuse(*ticket, t.model) // a ticket that was sent is not used again, whatever the engine answered
+		s.pins.Releases.Unuse(*ticket, t.model) // a ticket that was sent is not used again, whatever the engine answered
 		return
 	case h.sent && h.answered:
-		s.releaser.spent(*ticket)
+		s.pins.Releases.Spent(*ticket)
 		return
 	case h.sent:
-		s.releaser.unanswered(*ticket, t.model, h.reader)
+		s.pins.Releases.Unanswered(*ticket, t.model, h.reader)
 		return
 	}
 	t.record.Missed(record.ReasonRetried)
@@ -105,27 +102,5 @@ func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 		return
 	}
 	h.concluded, h.answered = true, outcome == fleet.Answered
-	s.releaser.tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.ID())
-}
-
-// named returns an incarnation's name in the log.
-func named(incarnation *fleet.Incarnation) string {
-	return incarnation.Engine().Name + "@" + incarnation.ID()
-}
-
-// outcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
-// server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
-// answers 500 (entrypoints/launcher.py).
-func outcomeOf(leg *upstream.LegError) fleet.Outcome {
-	switch {
-	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time
-		return fleet.Inconclusive
-	case leg.Paused():
-		return fleet.Inconclusive
-	case leg.Kind == upstream.Timeout:
-		return fleet.Unanswered
-	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
-		return fleet.Failed
-	}
-	return fleet.Inconclusive
+	s.pins.Releases.Tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.ID())
 }

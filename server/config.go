@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"carryover/server/pins"
 )
 
 // ProofMode names the proof that a model's turns use; see package proof.
@@ -26,8 +28,8 @@ type Config struct {
 
 	RoutingConfig
 	ReuseConfig
-	ReleaseConfig
-	HandBackConfig
+	pins.ReleaseConfig
+	pins.HandBackConfig
 	IdentityConfig
 	PassingConfig
 	LimitConfig
@@ -66,32 +68,6 @@ type ReuseConfig struct {
 	ReuseHybrid       bool          // use tickets of several block groups too, whole
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	TTL               time.Duration // longest life of a ticket
-}
-
-// ReleaseConfig says how the blocks of unused tickets are freed.
-type ReleaseConfig struct {
-	Release        bool          // free the blocks before decode's own time limit does
-	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; where more wait, all are released at once
-	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
-	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1, before the oldest are released.
-	PinnedShare float64
-}
-
-// HandBackMode says when the KV of a ticket is handed back to prefill.
-type HandBackMode string
-
-// The modes of hand-back.
-const (
-	HandBackIdle HandBackMode = "idle" // when no turn has used the ticket for a while
-	HandBackNow  HandBackMode = "now"  // at the end of each turn
-	HandBackOff  HandBackMode = "off"  // never; the zero value too
-)
-
-// HandBackConfig says when tickets are handed back: prefill reads what decode holds into its own prefix cache, and decode is free.
-type HandBackConfig struct {
-	HandBack       HandBackMode
-	HandBackAfter  time.Duration // how long a ticket waits for a turn, with HandBackIdle
-	HandBackMemory int64         // bytes that the ids of tickets may take
 }
 
 // IdentityConfig says how conversations and tenants are told apart.

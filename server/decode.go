@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/lineage"
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -190,10 +191,10 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 	switch {
 	case p.salt != "":
 	case h.Handover == nil:
-		found = s.lineages.at(incarnation)
+		found = s.lineages.At(incarnation)
 	default:
 		ok := false
-		if found, ok = s.lineages.enter(incarnation, h.lineage); !ok {
+		if found, ok = s.lineages.Enter(incarnation, h.lineage); !ok {
 			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
@@ -254,7 +255,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 			return
 		}
 		p.prefill.PairWith(p.decode).ExchangedKV()
-		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, began: began, freshAsOf: began})
+		s.pins.Releases.UnuseParams(params, pins.Leftover{Decode: p.decode, Model: model, Began: began, FreshAsOf: began})
 		s.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true

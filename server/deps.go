@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -60,21 +61,6 @@ type Connector interface {
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// SharedQuarantines shares with other replicas which incarnations of prefill instances are quarantined. An incarnation is named by URL,
-// data-parallel rank and process_start_time_seconds. An error costs a delay: the caller tries again within a second.
-type SharedQuarantines interface {
-	QuarantineIncarnation(ctx context.Context, incarnation string) error
-	// QuarantinedIncarnations reports for each incarnation whether a replica has quarantined it.
-	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
-}
-
-// SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: the caller tries again within a second.
-type SharedLineages interface {
-	Quarantine(ctx context.Context, q convcache.Quarantine) error
-	// Quarantines returns the quarantines of all replicas.
-	Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
-}
-
 // Prefillers adds the prefill instance that a request names to the fleet.
 type Prefillers interface {
 	// Admit adds the prefill instance at host:port to the fleet and returns its name. The error says why the instance is not permitted.
@@ -87,9 +73,9 @@ type Deps struct {
 	Store Store
 	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
 	RedisState        func() string
-	SharedQuarantines SharedQuarantines // nil without Redis
+	SharedQuarantines quarantine.SharedIncarnations // nil without Redis
 
-	SharedLineages SharedLineages // nil without Redis
+	SharedLineages quarantine.SharedLineages // nil without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers Prefillers

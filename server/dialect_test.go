@@ -311,14 +311,14 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	_, incarnation := newPair(t)
 	var log strings.Builder
-	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
+	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, background: &background{}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
 			k.sentNothing(&turn{request: request{api: body.Messages, stream: stream}}, incarnation)
 			k.sentNothing(&turn{request: request{api: body.Responses, stream: stream}}, incarnation)
 		}
 	}
-	k.releaser.background.wait()
+	k.background.wait()
 	if incarnation.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silent(), log.String())
 	}

@@ -3,12 +3,12 @@
 //
 //  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, prefiller.go, inflight.go, conversation.go
 //  2. look up what the conversation holds, pick engines and the path       find.go (look), pick.go, path.go, estimate.go
-//  3. prove how much of a ticket may be used, and take it                  find.go, claim.go, miss.go, package proof
+//  3. prove how much of a ticket may be used, and take it                  find.go, drop.go, claim.go, miss.go, package proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
 //  6. commit: send status and headers to the client                        commitwriter.go
 //  7. relay events and observe them, or make events of a whole answer      respond.go, answer.go, members.go, usagefilter.go, dialect.go, messages_answer.go, responses_answer.go, buffered.go, eventbuffer.go
-//  8. store the new ticket before the client sees the end of the stream    ticketmaker.go, ticketwriter.go, blocks.go
+//  8. store the new ticket before the client sees the end of the stream    ticketmaker.go, package pins
 //  9. account for the turn                                                 account.go, counts.go, package record
 //
 // The package promises four things. It excludes a wrong hand-over wherever it can: a ticket is used at most once, and only by a request
@@ -23,11 +23,9 @@
 // decode.go, drainHandover; package storetime).
 //
 // Three files decide alone: retry.go decides what may be tried again, with prefillfailure.go for the operator's choice; blame.go decides
-// which engine a failure counts against; errors.go decides how an error looks to a client. Around the turns, release.go has decode free
-// the blocks of tickets that no turn will use, branches.go gives up the branches that a conversation has left, budget.go gives up the
-// oldest tickets of an engine where tickets pin more than their share of its KV cache (pinned.go counts that), and quarantine.go shares
-// with other replicas which incarnations of prefill computed other ids than they were sent, so that no leg goes there. exposure.go gives
-// up the KV that may descend from such an incarnation.
+// which engine a failure counts against; errors.go decides how an error looks to a client. Around the turns, package pins has decode free
+// the blocks of tickets that no turn will use, and package quarantine shares with other replicas which incarnations of prefill computed
+// other ids than they were sent, and which KV may descend from them.
 //
 // Outlines of earlier requests, which hold no text, show where a history was rewritten (find.go, replytraits.go, package outline).
 // Operators can ask what would become of a request: the turn's own code predicts it, with a finder and a picker that change nothing
@@ -79,69 +77,6 @@
 // stored before message_delta or response.completed leaves. What Carryover asked of decode beyond the client's request
 // is null again in every event, and no event is dropped, because events are numbered. A ticket doesn't know the API that
 // left it: ids prove.
-//
-// # Release
-//
-// With bidirectional_kv_xfer decode pins the blocks of every finished request until its TTL, and keeps a core busy
-// meanwhile. A ticket that no turn will use goes to a bounded list of its decode incarnation: it was ineligible, had no
-// conversation, was displaced or given up, or belongs to a branch that the conversation left. It rides on a later
-// prefill leg that has no ticket, with remote_num_tokens 0: prefill reads nothing, and tells decode to free the blocks.
-// After five seconds without such a leg, or above release.backlog, legs of our own do it, one at a time for each decode
-// engine. They are dropped at their first event: a leg that ended by its length would keep a block of prefill for its
-// lease, and a core busy for 25 to 37 s (measured on vLLM 0.32).
-//
-// A ticket is released once, out of the store, before its deadline, at the same incarnation of decode, and by a prefill
-// engine that has exchanged KV with it. If a leg with a ticket had no answer, nobody knows whether decode has freed the
-// blocks. They are released five seconds later, when prefill has heard that the leg was dropped, by a leg to the same
-// incarnation of prefill, which handles the abort first; or by any, once that process is over. Until then a release
-// could free blocks that prefill still reads. A release of blocks that are free changes nothing (measured on vLLM 0.32).
-// Blocks of an answer whose end Carryover didn't see are left to decode's TTL.
-//
-// As a second line of defence, no two tickets of this process name the same blocks, whether they are stored, on their
-// way or waiting for their release. One of two is dropped, with an error in the log.
-//
-// # Hand-back
-//
-// A ticket pins decode's blocks while its user thinks, and is worth nothing after decode's TTL, nor to a client that
-// names no conversation. So a ticket that no turn has used for hand_back.after is handed back: one leg of our own has
-// prefill read the blocks into its own prefix cache, decode frees them, and a note takes the ticket's place in the
-// store. The next turn goes to that prefill engine, which compares tokens by itself. A note is a hint for the pick and
-// for what the turn says of itself, and nothing else depends on it.
-//
-//   - Ids. A ticket's chain has hashes, and the leg needs ids. They stay in the replica that stored the ticket, packed
-//     in memory of a fixed size (package proof), and never reach Redis. A ticket whose ids had no room stays a ticket.
-//   - At most once. Turns find the ticket until its leg is next; then it is taken by its id, as by any taker. A turn
-//     that comes to this replica while the leg runs waits for it, for 2 s at most.
-//   - The leg is a text completion of the ids, a stream of up to 64 tokens whose connection is dropped at its first
-//     event. Measured on vLLM 0.32: decode is free 0.02 to 0.15 s later, prefill's own blocks 0.05 to 0.5 s later. A leg
-//     of one token would end by its length and keep prefill's blocks for their lease of 30 s. The first event has the id
-//     echo. A wrong number of ids was seen to poison prefill's cache, so the connector counts them against the params.
-//   - The receiver is the incarnation of prefill that computed the prompt. If that is over, it is the instance that the
-//     conversation's next turn would go to; without a conversation the blocks are released.
-//   - An answer without a conversation id, or one that the store has no place for, is handed back in place of its
-//     release if its ids are known and it fills a block. Later prompts with the same beginning go to that instance. A
-//     ticket that a longer one of the same history displaces is released: prefill has just computed all of it.
-//   - Manners. One leg at a time for each pair. None to an engine where requests wait for room, that has eight requests
-//     or nine tenths of its cache in use, or that picks avoid. A 5xx or silence is a strike against the pair. A queue
-//     whose engine doesn't answer keeps its tickets and tries again; after ten seconds they go elsewhere.
-//   - It is off for connectors that can't do it, with the history proof, which has no ids, for a pair that doesn't
-//     answer tickets, and for an incarnation of prefill whose prefix caching is off or that kept nothing for eight turns
-//     in a row.
-//
-// An id echo comes after the fact: an engine that computes other ids than it was sent has filed their KV by then, for
-// legs of turns as for these. Package lineage says what follows.
-//
-// # Pinned tokens
-//
-// Each incarnation of decode has a ledger: what tickets in the store pin, and what waits for its release or for decode's
-// TTL. Above release.pinned_share of the KV cache the oldest tickets are taken by their ids and handed back or released;
-// so are half of those of an engine that runs nothing and lets requests wait for room. A decode engine that leaves,
-// because an operator drains it or a source removed it, gets its pins back at once: vLLM's /pause, /sleep and shutdown
-// wait for the last of them. Its tickets are handed back if that takes no more than 3 s, and released otherwise. A sleep
-// without KV events shows in the params of vLLM 0.33: a ticket whose remote_registration_generation is below the highest
-// seen of its engine id is a miss (instance_cleared), and pins nothing from then on. An id that is configured outlives a
-// restart, and the numbers begin at one again: prefill, which shakes hands anew for a higher number only, would read by
-// the registration of the process that has ended, so that these tickets are misses, too.
 //
 // # What operators ask
 //

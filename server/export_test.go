@@ -20,14 +20,13 @@ func (s *Server) SpendRetries() {
 }
 
 // CompareQuarantines is one round of what runs beside the turns.
-func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.compare(ctx) }
+func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
 // PassRemindEvery lets the time pass after which a quarantined instance is mentioned again, and returns how many are.
 func (s *Server) PassRemindEvery() int {
-	for engine, last := range s.quarantines.logged {
-		s.quarantines.logged[engine] = last.Add(-remindEvery)
-	}
-	return len(s.quarantines.logged)
+	later := s.quarantines.Now().Add(time.Minute)
+	s.quarantines.Now = func() time.Time { return later }
+	return s.quarantines.Remembered()
 }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
@@ -40,14 +39,20 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 
 // ReleaseOne releases one ticket by a leg of our own.
 func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
-	return s.turns.releaser.releaseOne(ctx, decode)
+	return s.pins.Releases.ReleaseOne(ctx, decode)
 }
 
 // Handler serves the main listener's endpoints.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
-func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }
+func (s *Server) MakeRoom(ctx context.Context) {
+	for _, task := range s.pins.Tasks() {
+		if task.Name == "pinned budget" {
+			task.Round(ctx)
+		}
+	}
+}
 
 // AtFault reports whether an engine is to blame for a failure.
 func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
@@ -77,24 +82,19 @@ func LendTwice(n int64) (first, second int) {
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
-	h := s.turns.handBacks
-	for {
-		begun := h.begin(time.Now().Add(after))
-		if len(begun) == 0 {
-			return n
-		}
-		for _, k := range begun {
-			again := false
-			func() {
-				defer h.done(k)
-				h.run(ctx, k)
-				again = k.again
-			}()
-			if n++; again {
-				return n
+	again := false
+	for !again {
+		begun := s.pins.HandBacks.Round(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
+			if !again {
+				again = leg()
+				n++
 			}
+		})
+		if begun == 0 {
+			break
 		}
 	}
+	return n
 }
 
 // Retries is a retry budget of its own.

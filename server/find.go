@@ -1,12 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"carryover/convcache"
 	"carryover/server/outline"
+	"carryover/server/pins"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
@@ -17,14 +20,11 @@ import (
 type finder struct {
 	cfg        *Config
 	deps       *Deps
-	ledger     *ledger
-	releaser   *releaser
+	pins       *pins.Pins
 	background *background
 	outlines   *outline.Memory
-	lineages   *lineages
-
-	handBacks *handBacks
-	dryRun    bool // only predict: ask no engine, take no ticket, begin nothing
+	lineages   *quarantine.Lineages
+	dryRun     bool // only predict: ask no engine, take no ticket, begin nothing
 }
 
 // look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
@@ -34,7 +34,7 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 		return convcache.Empty
 	}
 	if !f.dryRun {
-		f.handBacks.await(ctx, t.conversation.key)
+		f.pins.HandBacks.Await(ctx, t.conversation.key)
 	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
@@ -43,28 +43,6 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	f.dropCleared(bounded, t)
 	f.dropInDoubt(bounded, t)
 	return outcome
-}
-
-// dropCleared gives up branches whose blocks are gone because their engine has cleared its cache. There is nothing left to release.
-// Every replica learns of a cleared cache by itself, so that this is right for tickets of other replicas too.
-func (f *finder) dropCleared(ctx context.Context, t *turn) {
-	t.dropped = ""
-	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
-		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
-		if engine == nil || !engine.Last().Void(b.FreshAsOf) {
-			return false
-		}
-		t.dropped = record.ReasonInstanceCleared
-		if f.dryRun {
-			return true
-		}
-		ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, b.ID)
-		f.ledger.gone(b.ID, outcome)
-		if outcome == convcache.Taken {
-			f.releaser.unuse(ticket, t.model)
-		}
-		return true
-	})
 }
 
 // find proves how much of the conversation's KV this request may use on this pair, and takes the ticket. It is called as late as possible,
@@ -126,18 +104,10 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 // nothing returns the reason why the look-up found nothing.
 func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) record.Reason {
 	reason := t.missed(p, looked)
-	switch {
-	case reason != record.ReasonNothingStored:
+	if reason != record.ReasonNothingStored {
 		return reason
-	case f.handBacks.underWay(t.conversation.key):
-		return record.ReasonHandingBack
-	case f.ledger.evacuee(t.conversation.key):
-		return record.ReasonInstanceDrained
 	}
-	if why := f.ledger.freed(t.conversation.key); why != "" {
-		return why
-	}
-	return reason
+	return cmp.Or(f.pins.WhyGone(t.conversation.key), reason)
 }
 
 // choice is a branch, and how much of it the request may use.
@@ -166,7 +136,7 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, record.Rea
 		if reason = why; reason == "" {
 			reason = t.missed(p, outcome)
 		}
-		if reason == record.ReasonConsumed && f.handBacks.underWay(t.conversation.key) {
+		if reason == record.ReasonConsumed && f.pins.HandBacks.UnderWay(t.conversation.key) {
 			reason = record.ReasonHandingBack
 		}
 		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
@@ -224,7 +194,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 	if holder.Void(c.branch.FreshAsOf) { // since the look
 		return claim{}, record.ReasonInstanceCleared
 	}
-	if f.lineages.inDoubt(c.branch.Lineage) { // since the look
+	if f.lineages.InDoubt(c.branch.Lineage) { // since the look
 		return claim{}, record.ReasonQuarantined
 	}
 	if f.dryRun {
@@ -247,20 +217,20 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 	defer cancel()
 	ticket, outcome := f.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
 	if outcome != convcache.Unavailable {
-		f.ledger.gone(c.branch.ID, outcome)
+		f.pins.Gone(c.branch.ID, outcome)
 	}
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
 	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
-		f.releaser.unuse(ticket, t.model) // the ticket is another than the look showed
+		f.pins.Releases.Unuse(ticket, t.model) // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
-	if f.releaser.outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
-		f.releaser.unuse(ticket, t.model)
+	if f.pins.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
+		f.pins.Releases.Unuse(ticket, t.model)
 		return nil, outcome, record.ReasonInstanceCleared
 	}
-	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
+	h.ticket, h.pinned = &ticket, pins.InBlocks(h.holder, ticket.Tokens)
 	h.holder.BeginTransfer(h.pinned)
 	return &h, outcome, ""
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/pins"
 	"carryover/server/record"
 )
 
@@ -17,7 +18,7 @@ import (
 func handingBack(c *server.Config) {
 	byTokens(c)
 	releasing(c)
-	c.HandBack, c.HandBackAfter, c.HandBackMemory = server.HandBackIdle, 5*time.Second, 1<<20
+	c.HandBack, c.HandBackAfter, c.HandBackMemory = pins.HandBackIdle, 5*time.Second, 1<<20
 }
 
 // overdue is when tickets are due.
@@ -164,7 +165,7 @@ func TestHandBack_TurnThatComesSoonerUsesTheTicket(t *testing.T) {
 }
 
 func TestHandBack_NowIsAtTheEndOfTheTurn(t *testing.T) {
-	r, _ := handBackRig(t, nil, func(c *server.Config) { c.HandBack = server.HandBackNow })
+	r, _ := handBackRig(t, nil, func(c *server.Config) { c.HandBack = pins.HandBackNow })
 	r.sendIDs("c", true, count(1, 40)...)
 	r.handBack(0, 1)
 }

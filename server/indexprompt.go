@@ -14,6 +14,6 @@ func (s *turns) indexPrompt(t *turn, p *pair, ids []uint32) {
 	}
 	s.deps.Fleet.IndexPrompt(fleet.ComputedPrompt{
 		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.model,
-		Salt: cmp.Or(t.cacheSalt(p, s.lineages.at(p.prefill)), t.ownSalt()),
+		Salt: cmp.Or(t.cacheSalt(p, s.lineages.At(p.prefill)), t.ownSalt()),
 	})
 }

@@ -94,10 +94,10 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = h.ticketOffer(t)
-	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.quarantined(p.prefill)) { // after it had been picked
+	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
-	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // after it had been taken
+	if h.ticket != nil && s.lineages.InDoubt(h.ticket.Lineage) { // after it had been taken
 		s.abandon(t, h, record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
@@ -115,15 +115,14 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		s.abandon(t, h, record.ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
-		h.piggyback = s.releaser.piggyback(p.prefill)
+		h.piggyback = s.pins.Releases.Piggyback(p.prefill)
 	}
 	if h.piggyback != nil {
-		transfer.Offer = h.piggyback.offer()
+		transfer.Offer = h.piggyback.Offer()
 		if plan, err := s.deps.Connector.Plan(transfer); err == nil {
 			return plan, nil
 		}
-		h.piggyback.arrived(false) // its params are malformed
-		s.counts.piggybacked.failed.Add(1)
+		h.piggyback.Malformed()
 		h.piggyback = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}

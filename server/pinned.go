@@ -1,314 +1,41 @@
 package server
 
 import (
-	"container/heap"
-	"slices"
-	"sync"
 	"time"
 
-	"carryover/convcache"
-	"carryover/server/record"
-	"carryover/upstream"
+	"carryover/server/pins"
 	"carryover/upstream/fleet"
 )
 
-// maxPins bounds the tickets that a ledger knows: 25 MB. A store in memory keeps as many by default. The budget can't release a ticket that
-// the ledger does not know.
-const maxPins = 100_000
-
-// ledger knows which tickets of this replica are in the store, and how much of each decode instance's KV cache they pin. It may be wrong
-// about a ticket that another replica has taken, until that ticket's deadline; the store decides.
-type ledger struct {
-	fleet *fleet.Fleet
-	share float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
-	over  chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
-
-	mu       sync.Mutex // guards the rest
-	pins     map[convcache.TicketID]*pin
-	pinned   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
-	gaveUp   recent                         // conversations whose ticket was given up because tickets pinned more than their share
-	gave     recent                         // conversations whose ticket was given up for requests that waited for free blocks
-	evacuees recent                         // conversations whose ticket was given up because its engine leaves
-
-	left func(convcache.TicketID) // called for each ticket that is no longer in the store
-}
-
-// pinned is what tickets pin on one incarnation of decode.
-type pinned struct {
-	incarnation *fleet.Incarnation
-	oldest      []*pin // a heap by deadline; all tickets of an engine live equally long, so the earliest deadline is the oldest ticket
-	tokens      int
-	rounds      rounds // rounds of the budget (budget.go)
-}
-
-// pin is one ticket in the store.
-type pin struct {
-	key       convcache.Key
-	id        convcache.TicketID
-	model     string
-	tokens    int // in whole blocks
-	freshAsOf time.Time
-	deadline  time.Time
-	of        *pinned
-	at        int // its index in of.oldest
-	lineage   convcache.Lineage
-}
-
-func newLedger(f *fleet.Fleet, share float64) *ledger {
-	return &ledger{
-		fleet: f, share: share, over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, pinned: map[*fleet.Incarnation]*pinned{}, left: func(convcache.TicketID) {},
+// pins returns the part of the configuration that concerns pinned blocks.
+func (c *Config) pins() pins.Config {
+	return pins.Config{
+		ReleaseConfig: c.ReleaseConfig, HandBackConfig: c.HandBackConfig, TTL: c.TTL, TrialTimeout: c.ReuseTrialTimeout, StoreTimeout: c.StoreTimeout,
+		Logger: c.Logger,
 	}
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface for the tickets of an incarnation.
-func (p *pinned) Len() int { return len(p.oldest) }
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Ledger.Pinned.
+func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Ledger.Pinned(decode) }
 
-// Less reports whether one ticket is older than another.
-func (p *pinned) Less(i, j int) bool { return p.oldest[i].deadline.Before(p.oldest[j].deadline) }
+// PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
+func (s *Server) PinnedBudget(decode *fleet.Engine) int { return s.pins.Budget(decode) }
 
-// Swap also updates the index of each ticket.
-func (p *pinned) Swap(i, j int) {
-	p.oldest[i], p.oldest[j] = p.oldest[j], p.oldest[i]
-	p.oldest[i].at, p.oldest[j].at = i, j
-}
-
-// Push adds a ticket for package heap.
-func (p *pinned) Push(x any) {
-	added := x.(*pin)
-	added.at = len(p.oldest)
-	p.oldest = append(p.oldest, added)
-}
-
-// Pop removes the last ticket for package heap.
-func (p *pinned) Pop() any {
-	last := len(p.oldest) - 1
-	x := p.oldest[last]
-	p.oldest[last] = nil
-	p.oldest = p.oldest[:last]
-	return x
-}
-
-// inBlocks rounds a number of tokens up to whole blocks of the incarnation's KV cache.
-func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
-	size := incarnation.BlockSize()
-	if size <= 1 {
-		return tokens
-	}
-	return (tokens + size - 1) / size * size
-}
-
-// put records a ticket that is, or may be, in the store from now on.
-func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
-	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
-	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
-		return // its blocks are gone
-	}
-	most := l.most(incarnation.Engine().KVTokens())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gaveUp.forget(key)
-	l.gave.forget(key)
-	l.evacuees.forget(key)
-	l.remove(l.pins[t.ID])
-	of := l.of(incarnation)
-	if len(l.pins) >= maxPins {
-		if len(of.oldest) == 0 {
-			return
-		}
-		l.remove(of.oldest[0])
-	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
-	l.pins[p.id] = p
-	heap.Push(of, p)
-	of.tokens += p.tokens
-	if most > 0 && of.tokens > most {
-		select {
-		case l.over <- struct{}{}:
-		default: // the budget will be checked already
-		}
-	}
-}
-
-// gone records that a ticket is no longer in the store, as the outcome of a take has shown. If nobody got the ticket, its blocks stay
-// pinned until decode's TTL ends.
-func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
-	l.left(id)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.pins[id]
-	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
-	}
-	l.remove(p)
-}
-
-// remove removes a pin, if it is not nil. The caller holds l.mu.
-func (l *ledger) remove(p *pin) {
-	if p == nil {
-		return
-	}
-	delete(l.pins, p.id)
-	heap.Remove(p.of, p.at)
-	p.of.tokens -= p.tokens
-}
-
-// all lists the pins of each decode instance. It also drops tickets that have expired or whose engine has cleared its cache, and
-// incarnations that another one has replaced.
-func (l *ledger) all(now time.Time) (all []*pinned) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	current := map[*fleet.Incarnation]bool{}
-	for _, engine := range l.fleet.Holders() {
-		incarnation := engine.Last()
-		if !incarnation.Known() {
-			continue
-		}
-		current[incarnation] = true
-		all = append(all, l.of(incarnation))
-	}
-	for incarnation, of := range l.pinned {
-		over := !current[incarnation] && incarnation.Over()
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
-			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
-			l.remove(of.oldest[0])
-		}
-		if over {
-			delete(l.pinned, incarnation)
-		}
-	}
-	return all
-}
-
-// of returns the pins on an incarnation. The caller holds l.mu.
-func (l *ledger) of(incarnation *fleet.Incarnation) *pinned {
-	of := l.pinned[incarnation]
-	if of == nil {
-		of = &pinned{incarnation: incarnation}
-		l.pinned[incarnation] = of
-	}
-	return of
-}
-
-// next removes the oldest ticket of an incarnation from the ledger, if its tickets pin more than most tokens.
-func (l *ledger) next(of *pinned, most int) (pin, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if of.tokens <= most || len(of.oldest) == 0 {
-		return pin{}, false
-	}
-	p := of.oldest[0]
-	l.remove(p)
-	return *p, true
-}
-
-// givenUp records that a conversation's ticket was given up. waited says that it was given up for requests that waited.
-func (l *ledger) givenUp(p pin, waited bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	to, other := &l.gaveUp, &l.gave
-	if waited {
-		to, other = other, to
-	}
-	to.add(p.key)
-	other.forget(p.key)
-}
-
-// evacuated records that a conversation's ticket was given up because its engine leaves.
-func (l *ledger) evacuated(p pin) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.evacuees.add(p.key)
-}
-
-// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and no other ticket was stored since.
-func (l *ledger) evacuee(key convcache.Key) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.evacuees.has(key)
-}
-
-// freed returns why a ticket of the conversation was given up. It returns "" if none was, or if another ticket was stored since.
-func (l *ledger) freed(key convcache.Key) record.Reason {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.gaveUp.has(key):
-		return record.ReasonReleasedOverBudget
-	case l.gave.has(key):
-		return record.ReasonReleasedForOthers
-	}
-	return ""
-}
-
-// tokens returns how many tokens of an incarnation's KV cache this replica's stored tickets pin.
-func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if of := l.pinned[incarnation]; of != nil {
-		return of.tokens
-	}
-	return 0
-}
-
-// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
-// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
-// are not counted.
-func (s *Server) Pinned(decode *fleet.Engine) int {
-	live := decode.Live()
-	return s.pinned.ledger.tokens(decode.Last()) + live.Pinned + live.Besides
-}
-
-// recent is a set of conversations in two generations. The older generation is forgotten as a whole.
-type recent struct{ young, old map[convcache.Key]struct{} }
-
-// maxRecent bounds a generation: 1 MB.
-const maxRecent = 1 << 14
-
-func (r *recent) add(key convcache.Key) {
-	if r.young == nil || len(r.young) >= maxRecent {
-		r.old, r.young = r.young, map[convcache.Key]struct{}{}
-	}
-	r.young[key] = struct{}{}
-}
-
-func (r *recent) forget(key convcache.Key) {
-	delete(r.young, key)
-	delete(r.old, key)
-}
-
-func (r *recent) has(key convcache.Key) bool {
-	_, young := r.young[key]
-	_, old := r.old[key]
-	return young || old
-}
-
-// TicketOut is a ticket that is in the store, as far as this replica knows.
-type TicketOut struct {
-	Decode   string // the instance that holds its blocks
-	Tokens   int    // in whole blocks
-	Deadline time.Time
-}
-
-// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
-// examines all pins, which takes some milliseconds if the ledger is full, so that only operators' requests call it.
-func (s *Server) TicketsOut(conversation string) (out []TicketOut) {
-	l := s.pinned.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.pins {
-		if p.key.Named(conversation) && time.Now().Before(p.deadline) {
-			out = append(out, TicketOut{Decode: p.of.incarnation.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
-		}
-	}
-	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })
-	return out
+// TicketsOut lists the tickets of a conversation that this replica has stored, see pins.Ledger.TicketsOut.
+func (s *Server) TicketsOut(conversation string) []pins.TicketOut {
+	return s.pins.Ledger.TicketsOut(conversation)
 }
 
 // Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
-func (s *Server) Tickets() int {
-	l := s.pinned.ledger
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.pins)
+func (s *Server) Tickets() int { return s.pins.Ledger.Tickets() }
+
+// HandBackWaiting returns how many tickets wait to be handed back.
+func (s *Server) HandBackWaiting() int { return s.pins.HandBacks.Waiting() }
+
+// HandBackMemory returns how many bytes the ids of tickets use, and how many they may use. Both are 0 if nothing is handed back.
+func (s *Server) HandBackMemory() (used, most int64) { return s.pins.HandBacks.Memory() }
+
+// Exposed returns since when legs to an engine carry a quarantine's cache_salt, see quarantine.Lineages.Exposed.
+func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
+	return s.turns.lineages.Exposed(engine)
 }

@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/lineage"
+	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/sse/rawjson"
@@ -94,7 +95,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	t.learnSpeed(p.prefill, answer, handover, h, took)
 	return handed{
 		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: s.lineages.records.Leaves(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
+		lineage: s.lineages.Of(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
 	}, nil
 }
 
@@ -102,13 +103,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 // quarantined, and the error says so.
 func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
 	if err := t.ids.CheckEcho(computed); err != nil {
-		s.lineages.records.Bad(found) // before others can see the quarantine, which does not say when the fault began
-		quarantine(s.cfg.Logger, p.prefill, t.record.ID())
-		s.counts.quarantines.Add(1)
+		s.lineages.Caught(p.prefill, found, t.record.ID())
 		return idEchoFailed(p.prefill.Engine(), true)
 	}
 	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
-		s.lineages.records.Good(found)
+		s.lineages.Good(found)
 	}
 	return nil
 }
@@ -141,9 +140,9 @@ func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 	case p.salt != "":
 		return found, true
 	case h.ticket == nil:
-		return s.lineages.at(p.prefill), true
+		return s.lineages.At(p.prefill), true
 	}
-	return s.lineages.enter(p.prefill, h.ticket.Lineage)
+	return s.lineages.Enter(p.prefill, h.ticket.Lineage)
 }
 
 // prefillLeg makes the prefill leg.
@@ -175,17 +174,11 @@ func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, si
 		}
 	}
 	if h.ticket != nil {
-		if left := untilFreed(h.ticket.Deadline); left < limit {
+		if left := pins.UntilFreed(h.ticket.Deadline); left < limit {
 			limit, cause = left, upstream.ErrTicketEnded
 		}
 	}
 	return context.WithTimeoutCause(ctx, limit, cause)
-}
-
-// untilFreed returns how long a leg may still read a ticket's blocks. A ticket's deadline is earlier than decode's by a margin, which is
-// the leg's time.
-func untilFreed(deadline time.Time) time.Duration {
-	return MarginWithExpiry - TicketSlack - upstream.Elapsed(deadline, time.Now())
 }
 
 // prefillFailed records what a failure says about the ticket and the engine. It returns nil if prefill answered with a good status and an
@@ -201,9 +194,9 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 		return nil
 	}
 	h.sent, h.paused = leg.Sent, leg.Paused()
-	s.conclude(t, h, outcomeOf(leg))
+	s.conclude(t, h, pins.OutcomeOf(leg))
 	if h.piggyback != nil {
-		s.counts.piggybacked.unsent(h.piggyback.failed(leg))
+		h.piggyback.Failed(leg)
 		h.piggyback = nil
 	}
 	return err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pins"
+	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
 )
 
@@ -26,18 +28,40 @@ func (s *defectiveStore) Take(_ context.Context, _ convcache.Key, id convcache.T
 	return convcache.Ticket{}, convcache.Consumed
 }
 
+// diverging returns chains of which none continues another.
+func diverging(t *testing.T, n int) (all []convcache.Chain) {
+	t.Helper()
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		ids := make([]uint32, 32)
+		ids[16] = uint32(i)
+		chain, ok := secret.ChainKey().Grow(ids, 16).Chain(len(ids))
+		if !ok {
+			t.Fatal("no chain")
+		}
+		all = append(all, chain)
+	}
+	return all
+}
+
 // A defect must end neither the process nor the retiring of the branches behind it.
 func TestRelease_SurvivesADefect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBackground(slog.New(slog.DiscardHandler))
-		cfg := &Config{TimeConfig: TimeConfig{StoreTimeout: time.Second}}
-		r := &releaser{cfg: cfg, deps: &Deps{Fleet: fleet.New(fleet.Config{})}, background: work}
-		k := &ticketMaker{cfg: cfg, deps: &Deps{Store: store}, releaser: r}
-		for i := range 2 {
-			k.branches.wait = append(k.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})
-		}
+		p := pins.New(pins.Config{ReleaseConfig: pins.ReleaseConfig{Release: true}, StoreTimeout: time.Second}, pins.Deps{
+			Fleet: fleet.New(fleet.Config{}), Store: store, Connector: nixl.Connector{}, Background: work.run,
+		})
+		chains := diverging(t, 3)
+		p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{{Chain: chains[0]}, {ID: convcache.TicketID{1}, Chain: chains[1]}}, &convcache.Ticket{Chain: chains[2]})
 		ctx, cancel := context.WithCancel(t.Context())
-		work.run("release", "all", func() { work.every(ctx, workEvery, nil, "release", "all", (&turns{tickets: k, releaser: r}).workOff) })
+		for _, task := range p.Tasks() {
+			if task.Name == "release" {
+				work.run("task", task.Name, func() { work.every(ctx, task.Every, task.Early, "task", task.Name, task.Round) })
+			}
+		}
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}

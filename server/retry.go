@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -165,7 +166,7 @@ func ours(t *retryState, leg *upstream.LegError) bool {
 	case leg.Kind == upstream.IDEcho:
 		return true
 	}
-	return (t.sentTicket || t.sentRelease) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return (t.sentTicket || t.sentRelease) && (pins.OutcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // unreadable reports whether prefill's answer could not be read. If both legs were sent together, decode can't go on without it, and the

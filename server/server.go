@@ -14,6 +14,8 @@ import (
 
 	"carryover/server/connlimit"
 	"carryover/server/outline"
+	"carryover/server/pins"
+	"carryover/server/quarantine"
 	"carryover/server/queue"
 	"carryover/server/record"
 	"carryover/upstream/fleet"
@@ -27,12 +29,11 @@ type Server struct {
 	handler     http.Handler
 	intake      *intake
 	turns       *turns
-	quarantines *quarantineWatch
-
-	exposures *exposureWatch
-	pinned    *pinnedBudget
-	observers []record.Observer
-	counts    counts
+	pins        *pins.Pins
+	quarantines *quarantine.Watch
+	exposures   *quarantine.ExposureWatch
+	observers   []record.Observer
+	counts      counts
 
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
@@ -48,41 +49,29 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), queue.New(cfg.engineSlots())
-	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
-	outlines, lineages := outline.NewMemory(0), newLineages(deps.Secret)
-	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, background: s.background, blocks: blocks, counts: &s.counts, generations: newGenerations()}
-	handBacks := newHandBacks(&s.cfg, &s.deps)
-	writer := &ticketWriter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
-	handBacks.lineages = lineages
-	handBacks.releaser, handBacks.writer, handBacks.ledger, handBacks.background, handBacks.counts = releaser, writer, ledger, s.background, &s.counts
-	ledger.left = handBacks.left
-	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
+	ratios, outlines, lineages := newRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
+	s.pins = pins.New(cfg.pins(), pins.Deps{
+		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.run,
+		Blame: func(engine *fleet.Engine, err error) { blame(engine, err, true) },
+	})
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-		arena: handBacks.arena, prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
+		arena: s.pins.HandBacks.Arena(), prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
 		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), awaitSlot: s.awaitSlot,
 	}
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, background: s.background,
-		tickets: &ticketMaker{
-			cfg: &s.cfg, deps: &s.deps, releaser: releaser, writer: writer, handBacks: handBacks, blocks: blocks, ledger: ledger, outlines: outlines,
-			lineages: lineages,
-		},
-		finder: &finder{
-			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, background: s.background, outlines: outlines,
-			lineages: lineages,
-		},
-		picker: &picker{deps: &s.deps, engineSlots: s.engineSlots, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
-		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
+		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,
+		tickets: &ticketMaker{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
+		finder:  &finder{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
+		picker:  &picker{deps: &s.deps, engineSlots: s.engineSlots, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
+		budget:  newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
 		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
-	s.quarantines = &quarantineWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, logged: map[*fleet.Engine]time.Time{}}
-	s.exposures = &exposureWatch{
-		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedLineages, lineages: lineages, tickets: s.turns.tickets, background: s.background,
-		logged: map[*fleet.Incarnation]struct{}{},
-	}
+	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
+	s.quarantines = quarantine.NewWatch(watched, deps.SharedQuarantines)
+	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.run)
 	s.observers = append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
 	return s
@@ -114,28 +103,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
-	if s.cfg.Release {
-		s.background.run("release", "all", func() { s.background.every(s.background.ctx, workEvery, nil, "release", "all", s.turns.workOff) })
+	for _, task := range s.pins.Tasks() {
+		s.background.repeat(task.Name, task.Every, task.Early, task.Round)
 	}
-	if h := s.turns.handBacks; h.on() {
-		s.background.run("task", "hand-back", func() { s.background.every(s.background.ctx, handBackEvery, h.wake, "task", "hand-back", h.round) })
-	}
-	s.background.run("task", "pinned budget", func() {
-		s.background.every(s.background.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
-	})
-	if s.cfg.Release { // without it only turns may free blocks
-		v := &evacuation{
-			cfg: &s.cfg, deps: &s.deps, ledger: s.pinned.ledger, releaser: s.pinned.releaser, handBacks: s.pinned.handBacks,
-			began: map[*fleet.Incarnation]time.Time{},
-		}
-		s.background.run("task", "evacuation", func() { s.background.every(s.background.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
-	}
-	s.background.run("task", "quarantines", func() {
-		s.background.every(s.background.ctx, quarantineEvery, nil, "task", "quarantines", s.quarantines.compare)
-	})
-	s.background.run("task", "exposures", func() {
-		s.background.every(s.background.ctx, quarantineEvery, s.turns.lineages.changed, "task", "exposures", s.exposures.compare)
-	})
+	s.background.repeat("quarantines", quarantine.Every, nil, s.quarantines.Compare)
+	s.background.repeat("exposures", quarantine.Every, s.exposures.Changed(), s.exposures.Compare)
 	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:

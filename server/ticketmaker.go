@@ -2,14 +2,16 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
-	"time"
 
 	"carryover/convcache"
 	"carryover/server/outline"
+	"carryover/server/pins"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
@@ -17,37 +19,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// How much earlier a ticket ends than decode frees its blocks. Before prefill reads, it has to queue the request and to shake hands with
-// decode. If it is told remote_blocks_expiry_time, it declines blocks that are about to expire (vLLM #47021); otherwise no engine does.
-const (
-	// MarginWithExpiry is the margin for engines that report when blocks expire. A decode instance whose TTL is not longer leaves no
-	// ticket.
-	MarginWithExpiry    = 30 * time.Second
-	marginWithoutExpiry = 60 * time.Second
-
-	// TicketSlack is how much of the margin must be left when a leg that carries a ticket ends, because prefill may go on reading until it
-	// notices that the leg was cancelled. It covers the error of a ticket's age (heldBack of package upstream).
-	TicketSlack = 5 * time.Second
-
-	// MaxReuseTrial is the longest time for a leg that carries a ticket: it must end before decode may free the blocks and store other KV
-	// in them.
-	MaxReuseTrial = MarginWithExpiry - TicketSlack
-)
-
 // ticketMaker makes the tickets of answers, and stores them.
 type ticketMaker struct {
-	cfg      *Config
-	deps     *Deps
-	releaser *releaser
-	writer   *ticketWriter
-	blocks   *blocks
-	ledger   *ledger
-	outlines *outline.Memory
-	branches branches
-	lineages *lineages
-
-	handBacks *handBacks
-
+	cfg        *Config
+	deps       *Deps
+	pins       *pins.Pins
+	background *background
+	outlines   *outline.Memory
+	lineages   *quarantine.Lineages
 	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
 }
 
@@ -66,18 +45,18 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	ticket, parsed, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored(why)
-		left := leftover{decode: d.incarnation, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
+		left := pins.Leftover{Decode: d.incarnation, Model: t.model, Began: d.began, FreshAsOf: a.freshAsOf}
 		if parsed.Params != nil {
-			k.releaser.unuseParsed(parsed, left)
+			k.pins.Releases.UnuseParsed(parsed, left)
 		} else {
-			k.releaser.unuseParams(a.params, left)
+			k.pins.Releases.UnuseParams(a.params, left)
 		}
 		if t.conversation.final && a.completeness() != incomplete {
 			k.giveUpBranches(ctx, t)
 		}
 		return
 	}
-	if !k.blocks.fresh(ticket.Decode, parsed) {
+	if !k.pins.Fresh(ticket.Decode, parsed) {
 		t.record.Stored("duplicate")
 		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.ID(), "decode", ticket.Decode)
 		return
@@ -97,24 +76,42 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		t.record.Stored(outcome.String())
 		return
 	}
-	if k.lineages.inDoubt(ticket.Lineage) { // after the ticket had been made
+	if k.lineages.InDoubt(ticket.Lineage) { // after the ticket had been made
 		t.record.Stored(proof.Unproven(lacksQuarantined))
-		k.giveUp(bounded, t.conversation.key, ticket.ID, t.model)
+		k.pins.GiveUp(bounded, t.conversation.key, ticket.ID, t.model)
 		return
 	}
 	t.record.Stored("yes")
-	k.handBacks.stored(t, d, &ticket)
+	k.pins.HandBacks.Stored(answered(t, a), &ticket)
 	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.traits.reply(a.finish))
-	k.watchBranches(t, ticket)
+	k.pins.WatchBranches(t.conversation.key, t.model, t.branches, &ticket)
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
 func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	t.record.Stored(storedOutside)
-	if !k.handBacks.outside(t, a, &ticket) {
+	if !k.pins.HandBacks.Outside(answered(t, a), &ticket) {
 		t.record.Stored(string(record.ReasonNoConversation))
-		k.releaser.unuse(ticket, t.model)
+		k.pins.Releases.Unuse(ticket, t.model)
+	}
+}
+
+// answered is what a hand-back needs to know of the turn and its answer.
+func answered(t *turn, a *answer) pins.Answer {
+	return pins.Answer{
+		Prefill: a.decoding.from, Decode: a.decoding.incarnation, IDs: t.ids, Model: t.model, Salt: cmp.Or(t.salt, t.clientSalt), Conversation: t.record.Asked().Conversation,
+		Key: t.conversation.key, Affinity: t.conversation.affinity, PromptTokens: a.usage.prompt,
+	}
+}
+
+// giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
+// sent again and may use them.
+func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
+	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
+	defer cancel()
+	for _, b := range t.branches {
+		k.pins.GiveUp(bounded, t.conversation.key, b.ID, t.model)
 	}
 }
 
@@ -124,7 +121,7 @@ const storedOutside = "hand_back"
 // put stores a ticket.
 func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
 	step := t.record.Step(record.StepPut)
-	outcome := k.writer.put(ctx, t.conversation.key, ticket, t.model)
+	outcome := k.pins.Put(ctx, t.conversation.key, ticket, t.model)
 	step.Ended(outcome == convcache.Stored)
 	return outcome
 }
@@ -145,7 +142,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
 		d.incarnation.SentParams()
 	}
-	k.releaser.noteGeneration(d.incarnation, &parsed, d.began)
+	k.pins.Releases.NoteGeneration(d.incarnation, &parsed, d.began)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_block_count"
@@ -155,11 +152,11 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.incarnation.ID(), EngineID: parsed.EngineID,
-		Params: parsed.Params, Reading: ticketReading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
-		Deadline: deadline(k.cfg, decode, a.freshAsOf, parsed.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
+		Params: parsed.Params, Reading: pins.Reading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
+		Deadline: pins.Deadline(k.cfg.TTL, decode, a.freshAsOf, parsed.Expires), Lineage: k.lineages.Leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}
-	if k.lineages.inDoubt(ticket.Lineage) {
+	if k.lineages.InDoubt(ticket.Lineage) {
 		return ticket, parsed, proof.Unproven(lacksQuarantined)
 	}
 	why = t.proof.Seal(proof.Ending{
@@ -202,16 +199,6 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return string(record.ReasonNoParams)
 	}
 	return a.completeness().lacks()
-}
-
-// deadline returns the time until which a ticket may be used. It counts from a moment before decode finished, because decode's own clock runs
-// from the moment at which it finished. It is a time and not a duration, so that a delay before the put shortens the ticket's life.
-func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires bool) time.Time {
-	margin := marginWithoutExpiry
-	if expires {
-		margin = MarginWithExpiry
-	}
-	return caughtUp.Add(min(decode.Instance().KVTTL-margin, cfg.TTL))
 }
 
 // sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer

@@ -73,7 +73,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		}
 	}
 	d, err := s.decode(both, t, p, handed{
-		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.records.Leaves(found),
+		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.Of(found),
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {

@@ -6,7 +6,9 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/outline"
+	"carryover/server/pins"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/sse"
 	"carryover/upstream/fleet"
@@ -52,9 +54,8 @@ type turns struct {
 	picker  *picker
 	tickets *ticketMaker
 
-	handBacks  *handBacks
-	releaser   *releaser
-	lineages   *lineages
+	pins       *pins.Pins
+	lineages   *quarantine.Lineages
 	background *background
 	budget     *retryBudget
 	ratios     *ratios

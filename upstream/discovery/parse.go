@@ -24,7 +24,7 @@ const (
 	maxPort      = 65535
 	maxNotices   = 1024
 	maxFaults    = 10 // that are told at once
-	// minKVTTL is server.MarginWithExpiry: a ticket ends this long before decode frees its blocks, so with a shorter TTL every
+	// minKVTTL is pins.MarginWithExpiry: a ticket ends this long before decode frees its blocks, so with a shorter TTL every
 	// ticket would end at once.
 	minKVTTL = 30 * time.Second
 	maxKVTTL = 8760 * time.Hour // as good as no limit; a duration of centuries would overflow

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/server"
+	"carryover/server/pins"
 	"carryover/upstream"
 )
 
@@ -133,8 +133,8 @@ func TestParseFile_IsBounded(t *testing.T) {
 }
 
 func TestParseFile_RefusesATimeThatNoTicketLives(t *testing.T) {
-	if minKVTTL != server.MarginWithExpiry {
-		t.Errorf("minKVTTL is %s, the margin of tickets %s", minKVTTL, server.MarginWithExpiry)
+	if minKVTTL != pins.MarginWithExpiry {
+		t.Errorf("minKVTTL is %s, the margin of tickets %s", minKVTTL, pins.MarginWithExpiry)
 	}
 }
 

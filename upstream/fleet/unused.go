@@ -31,7 +31,7 @@ type Unused struct {
 }
 
 // readerHears is how long after Leave a prefill incarnation certainly knows that a leg was dropped before. Legs with
-// tickets end that much earlier than decode frees the blocks by itself (server.TicketSlack).
+// tickets end that much earlier than decode frees the blocks by itself (pins.TicketSlack).
 const readerHears = 5 * time.Second
 
 // releasableBy reports whether a leg to that prefill incarnation may release the blocks now.

@@ -8,6 +8,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // Tickets are handed back only where that was measured: with NixlConnector, and nothing beside.
@@ -27,12 +28,12 @@ func TestOpenConnector_HandsBackWhereThatWasMeasured(t *testing.T) {
 }
 
 func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
-	off := server.HandBackConfig{HandBack: server.HandBackOff}
-	for args, want := range map[string]server.HandBackConfig{
-		"":                                  {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back now --release off":     {HandBack: server.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-after 1s":              {HandBack: server.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-memory 3MiB":           {HandBack: server.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20},
+	off := pins.HandBackConfig{HandBack: pins.HandBackOff}
+	for args, want := range map[string]pins.HandBackConfig{
+		"":                                  {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
+		"--hand-back now --release off":     {HandBack: pins.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
+		"--hand-back-after 1s":              {HandBack: pins.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
+		"--hand-back-memory 3MiB":           {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20},
 		"--hand-back off":                   off,
 		"--proof history":                   off,
 		"--connector multi":                 off,

@@ -7,6 +7,7 @@ import (
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // NewServerConfig is what the server is told of the configuration.
@@ -27,7 +28,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
 			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},
-		ReleaseConfig: server.ReleaseConfig{
+		ReleaseConfig: pins.ReleaseConfig{
 			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
 		},
 		HandBackConfig: NewHandBack(cfg),
@@ -54,12 +55,12 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 }
 
 // NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either.
-func NewHandBack(cfg config.Config) server.HandBackConfig {
+func NewHandBack(cfg config.Config) pins.HandBackConfig {
 	if cfg.HandBackOff().Why != "" {
-		return server.HandBackConfig{HandBack: server.HandBackOff}
+		return pins.HandBackConfig{HandBack: pins.HandBackOff}
 	}
-	return server.HandBackConfig{
-		HandBack: server.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBack.After, HandBackMemory: int64(cfg.HandBack.Memory),
+	return pins.HandBackConfig{
+		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBack.After, HandBackMemory: int64(cfg.HandBack.Memory),
 	}
 }
 

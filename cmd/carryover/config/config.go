@@ -13,6 +13,7 @@ import (
 
 	"carryover/cmd/carryover/config/redisurl"
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // Config is everything that an operator can set. The table in settings.go names each field in the file, on the command
@@ -252,7 +253,7 @@ func Default() Config {
 		Conversation: ConversationConfig{Sources: UsualSources()},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
-		HandBack:     HandBackConfig{Mode: string(server.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},
+		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
 		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream"},

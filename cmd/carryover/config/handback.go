@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // leastHandBackMemory holds 262,144 ids, enough for a conversation of the longest context of usual models.
@@ -21,7 +22,7 @@ func completeHandBack(v *validation, c *Config) {
 // validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
 func validateHandBack(v *validation, c *Config) {
 	h := &c.HandBack
-	if ttl := c.Store.TTL; h.Mode == string(server.HandBackIdle) && ttl > 0 && h.After >= ttl {
+	if ttl := c.Store.TTL; h.Mode == string(pins.HandBackIdle) && ttl > 0 && h.After >= ttl {
 		v.fault("hand_back.after", FormatDuration(h.After), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
 	}
 	if h.Memory > 0 && h.Memory < leastHandBackMemory {
@@ -42,7 +43,7 @@ func (c *Config) HandBackOff() HandBackOff {
 		return HandBackOff{Why: "connector " + c.Connector.Name + " leaves no tickets"}
 	case !c.Connector.HandsBack():
 		return HandBackOff{Why: "with connector " + c.Connector.Name + " it was never measured"}
-	case c.HandBack.Mode == string(server.HandBackOff):
+	case c.HandBack.Mode == string(pins.HandBackOff):
 		return HandBackOff{Why: "--hand-back off", Change: "--hand-back idle"}
 	case !ProvesTokens(c.Proof):
 		return HandBackOff{Why: "--proof history knows no token ids, which prefill would have to be sent", Change: "engines of vLLM 0.28 or newer, and --proof auto"}
@@ -52,7 +53,7 @@ func (c *Config) HandBackOff() HandBackOff {
 
 // HandBackWhen returns a phrase that says when tickets are handed back.
 func (c *Config) HandBackWhen() string {
-	if c.HandBack.Mode == string(server.HandBackNow) {
+	if c.HandBack.Mode == string(pins.HandBackNow) {
 		return "at the end of each turn"
 	}
 	return "when no turn has used it for " + FormatDuration(c.HandBack.After)

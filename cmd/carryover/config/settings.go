@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"carryover/server"
+	"carryover/server/pins"
 )
 
 // Setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
@@ -116,7 +117,7 @@ func discoverySettings(c *Config) []Setting {
 
 func reuseSettings(c *Config) []Setting {
 	modes := []string{"auto", "history"}
-	backs := []string{string(server.HandBackIdle), string(server.HandBackNow), string(server.HandBackOff)}
+	backs := []string{string(pins.HandBackIdle), string(pins.HandBackNow), string(pins.HandBackOff)}
 	return []Setting{
 		{Key: "conversation.sources", Flag: "conversation-sources", To: &c.Conversation.Sources, OneOf: ConversationSources(), Help: "where a request names its conversation, first match wins"},
 		{Key: "conversation.tenant_header", Flag: "tenant-header", To: &c.Conversation.TenantHeader, Help: "request header that names the tenant, which a gateway must replace, not append (default: the credential does)"},

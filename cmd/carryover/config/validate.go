@@ -9,7 +9,7 @@ import (
 
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config/hostport"
-	"carryover/server"
+	"carryover/server/pins"
 	"carryover/upstream"
 )
 
@@ -151,16 +151,16 @@ func validateKVTTL(v *validation, key string, ttl time.Duration) {
 	if ttl > maxDuration {
 		v.fault(key, FormatDuration(ttl), "at most 8760h")
 	}
-	if ttl <= server.MarginWithExpiry {
-		v.fault(key, FormatDuration(ttl), fmt.Sprintf("more than the %s by which a ticket ends before its blocks", FormatDuration(server.MarginWithExpiry)))
+	if ttl <= pins.MarginWithExpiry {
+		v.fault(key, FormatDuration(ttl), fmt.Sprintf("more than the %s by which a ticket ends before its blocks", FormatDuration(pins.MarginWithExpiry)))
 	}
 }
 
 // validateLegTimes keeps the legs of a turn shorter than the time for which engines keep blocks for each other.
 func validateLegTimes(v *validation, c *Config) {
-	if trial := c.Proof.ReuseTrialTimeout; trial > server.MaxReuseTrial {
+	if trial := c.Proof.ReuseTrialTimeout; trial > pins.MaxReuseTrial {
 		v.fault("proof.reuse_trial_timeout", FormatDuration(trial),
-			fmt.Sprintf("at most %s: prefill must have read a ticket's blocks before decode may free them", FormatDuration(server.MaxReuseTrial)))
+			fmt.Sprintf("at most %s: prefill must have read a ticket's blocks before decode may free them", FormatDuration(pins.MaxReuseTrial)))
 	}
 	dial, budget := c.Timeouts.Dial, c.Timeouts.HandoverBudget
 	if budget >= engineLease {

@@ -8,7 +8,7 @@ import (
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
-	"carryover/server"
+	"carryover/server/pins"
 	"carryover/upstream/vllmsim"
 )
 
@@ -74,11 +74,11 @@ func TestDoctor_SaysWhichPairsHandBack(t *testing.T) {
 
 func TestPairConfig_HandsNothingBack(t *testing.T) {
 	cfg := config.Default()
-	cfg.HandBack.Mode = string(server.HandBackNow)
-	if got := app.NewHandBack(pairConfig(cfg)); got != (server.HandBackConfig{HandBack: server.HandBackOff}) {
+	cfg.HandBack.Mode = string(pins.HandBackNow)
+	if got := app.NewHandBack(pairConfig(cfg)); got != (pins.HandBackConfig{HandBack: pins.HandBackOff}) {
 		t.Errorf("%+v", got)
 	}
-	if cfg.HandBack.Mode != string(server.HandBackNow) {
+	if cfg.HandBack.Mode != string(pins.HandBackNow) {
 		t.Error("the configuration that is reported was changed")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/server"
+	"carryover/server/pins"
 	"carryover/upstream"
 )
 
@@ -49,7 +50,7 @@ func (d *doctor) settings(files int) {
 	for _, i := range cfg.Decode {
 		shortest = min(shortest, i.KVTTL)
 	}
-	useful := shortest - server.MarginWithExpiry
+	useful := shortest - pins.MarginWithExpiry
 	what := ""
 	if cfg.Store.TTL > useful {
 		what = fmt.Sprintf("store.ttl is %s, and decode keeps its blocks for %s: tickets end after %s", config.FormatDuration(cfg.Store.TTL), config.FormatDuration(shortest), config.FormatDuration(useful))

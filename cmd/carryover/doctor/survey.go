@@ -11,6 +11,8 @@ import (
 
 	"carryover/cmd/carryover/app"
 	"carryover/server"
+	"carryover/server/pins"
+	"carryover/server/quarantine"
 	"carryover/upstream"
 )
 
@@ -32,7 +34,7 @@ const (
 // error is a fault in the set-up of this process.
 func (d *doctor) survey(ctx context.Context) error {
 	cfg := d.cfg
-	cfg.HandBack.Mode = string(server.HandBackOff)
+	cfg.HandBack.Mode = string(pins.HandBackOff)
 	if d.options.noTurns { // the probe for forwarded ids is a completion
 		cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), nil
 	}
@@ -41,7 +43,7 @@ func (d *doctor) survey(ctx context.Context) error {
 		return err
 	}
 	p.Alongside = nil // what turns need; the pairs have it
-	quarantines := &quarantinesSeen{SharedQuarantines: deps.SharedQuarantines}
+	quarantines := &quarantinesSeen{SharedIncarnations: deps.SharedQuarantines}
 	if deps.SharedQuarantines != nil {
 		deps.SharedQuarantines = quarantines
 	}
@@ -138,15 +140,15 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 
 // quarantinesSeen notices when this program has read the quarantines of other replicas.
 type quarantinesSeen struct {
-	server.SharedQuarantines
+	quarantine.SharedIncarnations
 
 	mu     sync.Mutex // guards rounds
 	rounds int        // that have ended
 }
 
-// QuarantinedIncarnations implements server.SharedQuarantines.
+// QuarantinedIncarnations implements quarantine.SharedIncarnations.
 func (b *quarantinesSeen) QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error) {
-	quarantined, err := b.SharedQuarantines.QuarantinedIncarnations(ctx, starts)
+	quarantined, err := b.SharedIncarnations.QuarantinedIncarnations(ctx, starts)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rounds++

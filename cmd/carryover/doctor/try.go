@@ -13,6 +13,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/pins"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/discovery"
@@ -60,7 +61,7 @@ func pairConfig(cfg config.Config) config.Config {
 	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
 	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(server.PrefillError)}
 	cfg.Release = config.ReleaseConfig{Mode: "on", BranchKeep: usual.Release.BranchKeep}
-	cfg.HandBack.Mode = string(server.HandBackOff) // a second turn is to find the ticket of the first
+	cfg.HandBack.Mode = string(pins.HandBackOff) // a second turn is to find the ticket of the first
 	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = config.UsualSources(), "", false
 	cfg.Timeouts.ShutdownGrace = probeGrace
 	return cfg

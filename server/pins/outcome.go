@@ -1,6 +1,8 @@
-package server
+package pins
 
 import (
+	"errors"
+	"net/http"
 	"time"
 
 	"carryover/convcache"
@@ -8,8 +10,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
-func (r *releaser) tell(pairState *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+// Tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
+func (r *Releases) Tell(pairState *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == fleet.Failed || outcome == fleet.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)
@@ -37,4 +39,26 @@ func (r *releaser) tell(pairState *fleet.PairState, outcome fleet.Outcome, ticke
 func aged(ticket *convcache.Ticket, holder *fleet.Incarnation) []any {
 	age := max(0, upstream.Elapsed(ticket.FreshAsOf, time.Now()))
 	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
+}
+
+// named returns an incarnation's name in the log.
+func named(incarnation *fleet.Incarnation) string {
+	return incarnation.Engine().Name + "@" + incarnation.ID()
+}
+
+// OutcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
+// server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
+// answers 500 (entrypoints/launcher.py).
+func OutcomeOf(leg *upstream.LegError) fleet.Outcome {
+	switch {
+	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time
+		return fleet.Inconclusive
+	case leg.Paused():
+		return fleet.Inconclusive
+	case leg.Kind == upstream.Timeout:
+		return fleet.Unanswered
+	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
+		return fleet.Failed
+	}
+	return fleet.Inconclusive
 }

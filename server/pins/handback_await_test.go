@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 	waited := func(t *testing.T, ctx context.Context, key convcache.Key, legs ...time.Duration) time.Duration {
 		t.Helper()
-		h := &handBacks{retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
+		h := &handBackQueues{retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
 		for _, lasts := range legs {
-			k := &retainedTicket{key: convcache.Key{1}, homed: true, queue: &pairQueue{}, over: func() {}}
+			k := &retainedTicket{key: convcache.Key{1}, homed: true, queue: &pairQueue{}, leg: legState{over: func() {}}}
 			h.mu.Lock()
 			h.setsOut(k)
 			h.mu.Unlock()
@@ -24,7 +24,7 @@ func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 		h.await(ctx, key)
 		took := time.Since(began)
 		synctest.Wait()
-		if under := h.underWay(key); under != (took == patienceForLeg && len(legs) > 0) {
+		if under := h.isUnderWay(key); under != (took == patienceForLeg && len(legs) > 0) {
 			t.Errorf("after %s a hand-back is under way: %v", took, under)
 		}
 		return took
@@ -53,7 +53,7 @@ func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 
 func TestHandBack_ClientThatLeavesEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &handBacks{under: map[convcache.Key]*underWay{{}: {legs: 1, ended: make(chan struct{})}}}
+		h := &handBackQueues{under: map[convcache.Key]*underWay{{}: {legs: 1, ended: make(chan struct{})}}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -67,7 +67,7 @@ func TestHandBack_ClientThatLeavesEndsTheWait(t *testing.T) {
 func TestHandBack_QueuesAreLookedThroughWhenATicketIsDue(t *testing.T) {
 	for mode, after := range map[HandBackMode]time.Duration{HandBackNow: 0, HandBackIdle: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &handBacks{cfg: &Config{HandBackConfig: HandBackConfig{HandBack: mode, HandBackAfter: 5 * time.Second}}, wake: make(chan struct{}, 1)}
+			h := &handBackQueues{cfg: &Config{HandBackConfig: HandBackConfig{HandBack: mode, HandBackAfter: 5 * time.Second}}, wake: make(chan struct{}, 1)}
 			began := time.Now()
 			h.remind()
 			<-h.wake

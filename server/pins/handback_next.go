@@ -1,15 +1,16 @@
-package server
+package pins
 
 import (
 	"container/list"
 	"time"
 
+	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
 // begin removes the next ticket from each queue that may send a leg, and marks the queue busy.
-func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
+func (h *handBackQueues) begin(now time.Time) (begun []*retainedTicket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, l := range h.queues {
@@ -26,7 +27,7 @@ func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 		}
 		if k := l.next(now); k != nil && l.prefill.Engine().TakesHandBack() {
 			h.drop(k)
-			l.busy, k.over = true, l.prefill.Engine().BeginHandBack()
+			l.busy, k.leg.over = true, l.prefill.Engine().BeginHandBack()
 			h.setsOut(k)
 			begun = append(begun, k)
 		}
@@ -36,12 +37,12 @@ func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 
 // ready reports whether the pair of a queue may be sent a leg now. If the pair will be unable for long, the queue's tickets go to other
 // queues; otherwise they wait. The caller holds h.mu.
-func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
+func (h *handBackQueues) ready(l *pairQueue, now time.Time) bool {
 	switch {
 	case l.decode.Over(): // the blocks are gone
 		h.empty(l, func(*retainedTicket) *pairQueue { return nil }, false)
 		return false
-	case !h.holds(l.decode): // an engine that refused a connection usually answers again within seconds, in the same incarnation
+	case !holds(l.decode): // an engine that refused a connection usually answers again within seconds, in the same incarnation
 		l.rests = now.Add(restsFor)
 		return false
 	case !h.reads(l.prefill):
@@ -66,7 +67,7 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 
 // keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for
 // each incarnation.
-func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
+func (h *handBackQueues) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	why := prefill.Forgets()
 	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
 		return true
@@ -95,28 +96,28 @@ func (l *pairQueue) next(now time.Time) *retainedTicket {
 }
 
 // holds reports whether an incarnation of decode is its engine's last known one. An engine that was removed still has its blocks.
-func (h *handBacks) holds(incarnation *fleet.Incarnation) bool {
+func holds(incarnation *fleet.Incarnation) bool {
 	return !incarnation.Over() && incarnation.Engine().Last() == incarnation
 }
 
 // reads reports whether legs may be sent to an incarnation of prefill.
-func (h *handBacks) reads(incarnation *fleet.Incarnation) bool {
+func (h *handBackQueues) reads(incarnation *fleet.Incarnation) bool {
 	return !h.gone(incarnation) && incarnation.Engine().Last() == incarnation
 }
 
 // gone reports whether, as far as is known, no leg will ever be sent to an incarnation of prefill again.
-func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
+func (h *handBackQueues) gone(incarnation *fleet.Incarnation) bool {
 	engine := incarnation.Engine()
-	return incarnation.Over() || engine.Quarantined() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+	return incarnation.Over() || engine.Quarantined() || h.fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 }
 
 // elsewhere returns another queue for a ticket whose own queue can't serve it: the queue of the instance to which the conversation's next
 // turn will be sent. It returns nil if there is none, or if the ticket has no conversation.
-func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
+func (h *handBackQueues) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
 	}
-	engine, err := h.deps.Fleet.Predict(upstream.RolePrefill, fleet.Hint{Key: k.affinity, Model: k.model, Tokens: k.ids.Len()}, nil)
+	engine, err := h.fleet.Predict(upstream.RolePrefill, fleet.Hint{Key: k.from.affinity, Model: k.from.model, Tokens: k.ids.Len()}, nil)
 	if err != nil {
 		return nil
 	}
@@ -130,7 +131,7 @@ func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 // empty takes tickets out of a queue that can't serve them. If to returns another queue for a ticket, the ticket moves there. Otherwise a
 // ticket that is not in the store is released, and a stored ticket leaves the queue. If stays is set, a stored ticket stays in the queue,
 // because it may still be handed back. The caller holds h.mu.
-func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
+func (h *handBackQueues) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil; {
 			k := at.Value.(*retainedTicket)
@@ -148,28 +149,67 @@ func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, sta
 			h.drop(k)
 			k.ids.Free()
 			if k.ticket != nil {
-				h.release(k)
+				k.releaseBy(h.releases)
 			}
 		}
 	}
 }
 
 // end drops the tickets of a queue that are past their deadline, so that no later leg names them. The caller holds h.mu.
-func (h *handBacks) end(l *pairQueue, now time.Time) {
+func (h *handBackQueues) end(l *pairQueue, now time.Time) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {
 			k := at.Value.(*retainedTicket)
 			h.drop(k)
 			k.ids.Free()
 			if k.ticket != nil {
-				h.release(k)
+				k.releaseBy(h.releases)
 			}
 		}
 	}
 }
 
-// release gives up a ticket that is not in the store.
-func (h *handBacks) release(k *retainedTicket) {
-	h.arrived(k, true)
-	h.releaser.unuse(*k.ticket, k.model)
+// give releases those tickets of a decode incarnation that wait for a hand-back and are not in the store.
+func (h *handBackQueues) give(decode *fleet.Incarnation) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for key, l := range h.queues {
+		if key.decode != decode {
+			continue
+		}
+		for l.out.Len() > 0 {
+			k := l.out.Front().Value.(*retainedTicket)
+			h.drop(k)
+			k.ids.Free()
+			k.releaseBy(h.releases)
+		}
+	}
+}
+
+// giveUpInDoubt releases the tickets that wait for a hand-back, are not in the store, and descend from a quarantined incarnation.
+func (h *handBackQueues) giveUpInDoubt(inDoubt func(convcache.Lineage) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.queues {
+		for at := l.out.Front(); at != nil; {
+			k := at.Value.(*retainedTicket)
+			if at = at.Next(); inDoubt(k.ticket.Lineage) {
+				h.drop(k)
+				k.ids.Free()
+				k.releaseBy(h.releases)
+			}
+		}
+	}
+}
+
+// releaseBy gives up a ticket that is not in the store.
+func (k *retainedTicket) releaseBy(r *Releases) {
+	k.arrived(true)
+	r.Unuse(*k.ticket, k.from.model)
+}
+
+// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
+func (k *retainedTicket) arrived(freed bool) {
+	k.leg.settled = true
+	k.queue.decode.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }

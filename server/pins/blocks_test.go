@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"fmt"
@@ -76,12 +76,12 @@ func TestBlocks_AreBounded(t *testing.T) {
 func TestBlocks_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 	const raw = `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1,"remote_num_tokens":1}`
 	for _, known := range []bool{false, true} {
-		r := &releaser{blocks: newBlocks(time.Hour), generations: newGenerations(), deps: &Deps{Connector: nixl.Connector{}}}
+		r := newReleases(&Config{}, &Deps{Connector: nixl.Connector{}}, newBlocks(time.Hour), &counts{})
 		ticket := convcache.Ticket{Decode: "d", Params: []byte(raw)}
 		if known {
 			ticket.Reading = &upstream.TicketParams{EngineID: "e", RequestID: "r"}
 		}
-		r.spent(ticket)
+		r.Spent(ticket)
 		if r.blocks.unuse("d", upstream.TicketParams{EngineID: "e", RequestID: "r"}) {
 			t.Errorf("read before %t: its blocks are released after it was sent", known)
 		}

@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"context"
@@ -13,17 +13,15 @@ type underWay struct {
 	ended chan struct{} // closed with the last of them
 }
 
-// underWay reports whether a ticket of the conversation is being handed back now.
-func (h *handBacks) underWay(key convcache.Key) bool {
+// isUnderWay reports whether a ticket of the conversation is being handed back now.
+func (h *handBackQueues) isUnderWay(key convcache.Key) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.under[key] != nil
 }
 
-// await waits for the hand-backs of a conversation that run now, mostly a tenth of a second and at most patienceForLeg. Afterwards prefill
-// need not compute what was handed back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could
-// read that.
-func (h *handBacks) await(ctx context.Context, key convcache.Key) {
+// await is HandBacks.Await.
+func (h *handBackQueues) await(ctx context.Context, key convcache.Key) {
 	h.mu.Lock()
 	under := h.under[key]
 	h.mu.Unlock()
@@ -40,7 +38,7 @@ func (h *handBacks) await(ctx context.Context, key convcache.Key) {
 }
 
 // setsOut counts a hand-back that begins. The caller holds h.mu.
-func (h *handBacks) setsOut(k *retainedTicket) {
+func (h *handBackQueues) setsOut(k *retainedTicket) {
 	if !k.homed {
 		return
 	}

@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"context"
@@ -16,11 +16,15 @@ import (
 type evacuation struct {
 	cfg       *Config
 	deps      *Deps
-	ledger    *ledger
-	releaser  *releaser
-	handBacks *handBacks
+	ledger    *Ledger
+	releases  *Releases
+	handBacks *HandBacks
 
 	began map[*fleet.Incarnation]time.Time // when each engine was first seen leaving; only one goroutine uses it
+}
+
+func newEvacuation(cfg *Config, deps *Deps, ledger *Ledger, releases *Releases, handBacks *HandBacks) *evacuation {
+	return &evacuation{cfg: cfg, deps: deps, ledger: ledger, releases: releases, handBacks: handBacks, began: map[*fleet.Incarnation]time.Time{}}
 }
 
 const (
@@ -52,7 +56,7 @@ func (v *evacuation) round(ctx context.Context) {
 			v.empty(ctx, of)
 		}
 	}
-	v.releaser.workOff(ctx)
+	v.releases.workOff(ctx)
 }
 
 // empty takes the tickets of an incarnation out of the store, which gives each to one taker, and hands them back or has them released at once.
@@ -75,7 +79,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 		tickets++
 	}
 	if late {
-		v.handBacks.give(of.incarnation)
+		v.handBacks.queues.give(of.incarnation)
 	}
 	of.incarnation.Hurry()
 	if tickets > 0 {
@@ -91,34 +95,17 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 	switch outcome {
 	case convcache.Taken:
 		if late {
-			v.handBacks.left(p.id)
+			v.handBacks.queues.left(p.id)
 		}
 		if late || !v.handBacks.displaced(&ticket) {
-			v.releaser.unuse(ticket, p.model)
+			v.releases.Unuse(ticket, p.model)
 			v.ledger.evacuated(p)
 		}
 	case convcache.Consumed: // another taker has the ticket
-		v.handBacks.left(p.id)
+		v.handBacks.queues.left(p.id)
 	default:
-		v.handBacks.left(p.id)
+		v.handBacks.queues.left(p.id)
 		incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 	}
 	return outcome != convcache.Unavailable
-}
-
-// give releases those tickets of a decode incarnation that wait for a hand-back and are not in the store.
-func (h *handBacks) give(decode *fleet.Incarnation) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for key, l := range h.queues {
-		if key.decode != decode {
-			continue
-		}
-		for l.out.Len() > 0 {
-			k := l.out.Front().Value.(*retainedTicket)
-			h.drop(k)
-			k.ids.Free()
-			h.release(k)
-		}
-	}
 }

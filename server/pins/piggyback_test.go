@@ -1,33 +1,13 @@
-package server
+package pins
 
 import (
 	"errors"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
-
-// newPair returns an incarnation of prefill and one of decode, of engines that answer /metrics and nothing else.
-func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
-	tb.Helper()
-	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
-	}))
-	tb.Cleanup(engine.Close)
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
-	tb.Cleanup(client.Close)
-	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute})
-	f.Set([]upstream.Instance{
-		{Name: "p", Role: upstream.RolePrefill, BaseURL: engine.URL},
-		{Name: "d", Role: upstream.RoleDecode, BaseURL: engine.URL},
-	})
-	return f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
-}
 
 func TestPiggyback_OfALegThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -49,7 +29,7 @@ func TestPiggyback_OfALegThatFails(t *testing.T) {
 			pairState := prefill.PairWith(decode)
 			pairState.ExchangedKV()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
-			r := &piggyback{unused: a, holder: decode, pairState: pairState}
+			r := &Release{unused: a, holder: decode, pairState: pairState}
 			r.failed(&tc.leg)
 			if n := decode.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
@@ -78,7 +58,7 @@ func TestPiggyback_OpenTwiceLasts(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
-		r := &piggyback{unused: u, holder: decode, pairState: pairState}
+		r := &Release{unused: u, holder: decode, pairState: pairState}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
 		if n := decode.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)

@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"testing"
@@ -31,7 +31,7 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &ticketMaker{cfg: &Config{ReleaseConfig: ReleaseConfig{Release: true, BranchKeep: time.Minute}}}
+	p := &Pins{cfg: &Config{ReleaseConfig: ReleaseConfig{Release: true, BranchKeep: time.Minute}}}
 	ids := func(n int, from uint32) []uint32 {
 		list := make([]uint32, n)
 		for i := range list {
@@ -48,12 +48,12 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 	}
 	shared := ids(32, 0)
 	ticket := convcache.Ticket{Chain: chain(append(shared[:32:32], ids(32, 500)...))}
-	k.watchBranches(&turn{branches: []convcache.Branch{
+	p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{
 		{ID: convcache.TicketID{1}, Chain: chain(append(shared[:32:32], ids(32, 900)...))},
 		{ID: convcache.TicketID{2}, Chain: chain(shared)},
 		{ID: convcache.TicketID{3}, Chain: chain(ids(64, 2000))},
-	}}, ticket)
-	if len(k.branches.wait) != 1 || k.branches.wait[0].id != (convcache.TicketID{1}) {
-		t.Errorf("watched: got %d, want the one that diverges", len(k.branches.wait))
+	}, &ticket)
+	if len(p.branches.wait) != 1 || p.branches.wait[0].id != (convcache.TicketID{1}) {
+		t.Errorf("watched: got %d, want the one that diverges", len(p.branches.wait))
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/sse/rawjson"
@@ -23,19 +24,19 @@ const (
 )
 
 // run hands one ticket back. A ticket that was sent is never sent again.
-func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
+func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.queue.prefill, k.queue.decode
 	pairState := prefill.PairWith(decode)
 	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(pairState.Begin()) {
-		k.again = true
+		k.leg.again = true
 		return
 	}
 	defer func() { // runs after a panic too
-		if !k.concluded {
+		if !k.leg.concluded {
 			pairState.End(fleet.Inconclusive)
 		}
-		if k.ticket != nil && !k.settled {
+		if k.ticket != nil && !k.leg.settled {
 			h.unanswered(k)
 		}
 	}()
@@ -43,22 +44,22 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 		return
 	}
 	ticket := *k.ticket
-	if h.lineages.inDoubt(ticket.Lineage) {
-		h.release(k)
+	if h.deps.Lineages.InDoubt(ticket.Lineage) {
+		k.releaseBy(h.releases)
 		return
 	}
-	if decode.Void(ticket.FreshAsOf) || untilFreed(ticket.Deadline) <= 0 {
+	if decode.Void(ticket.FreshAsOf) || UntilFreed(ticket.Deadline) <= 0 {
 		h.keepAgain(ctx, k)
 		return
 	}
-	if h.releaser.outdated(&ticket) {
-		h.release(k)
+	if h.releases.Outdated(&ticket) {
+		k.releaseBy(h.releases)
 		return
 	}
 	outcome, err := h.send(ctx, k, pairState)
-	h.count(outcome, ticket.Tokens)
+	h.counts.ended(outcome, ticket.Tokens)
 	attrs := []any{
-		"conversation", k.conversation, "model", k.model, "prefill", prefill.Engine().Name, "decode", decode.Engine().Name,
+		"conversation", k.from.conversation, "model", k.from.model, "prefill", prefill.Engine().Name, "decode", decode.Engine().Name,
 		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {
@@ -74,7 +75,7 @@ func permits(status fleet.PairStatus) bool {
 }
 
 // has takes the ticket out of the store, unless that was done before. It reports false if a turn has used the ticket.
-func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
+func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if k.ticket != nil {
 		return true
 	}
@@ -85,27 +86,27 @@ func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if outcome != convcache.Taken {
 		return false
 	}
-	_, _ = h.releaser.read(&ticket) // a ticket that can't be read fails in Connector.HandBack, with the reason
+	_, _ = h.releases.read(&ticket) // a ticket that can't be read fails in Connector.HandBack, with the reason
 	k.ticket = &ticket
-	k.queue.decode.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
+	k.queue.decode.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
 	return true
 }
 
 // send sends the leg, and returns the outcome.
-func (h *handBacks) send(ctx context.Context, k *retainedTicket, pairState *fleet.PairState) (outcome string, err error) {
+func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *fleet.PairState) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
-	found, ok := h.lineages.enter(prefill, ticket.Lineage)
+	found, ok := h.deps.Lineages.Enter(prefill, ticket.Lineage)
 	if !ok {
-		h.release(k)
-		return handBackRequeued, errInDoubt
+		k.releaseBy(h.releases)
+		return handBackRequeued, quarantine.ErrInDoubt
 	}
-	made, err := h.deps.Connector.HandBack(h.offer(k), k.model, found.Salt()+k.salt)
+	made, err := h.deps.Connector.HandBack(h.offer(k), k.from.model, found.Salt()+k.from.salt)
 	if err != nil { // an older or a foreign version has made the ticket
-		h.release(k)
+		k.releaseBy(h.releases)
 		return handBackRequeued, err
 	}
-	limit, cause := h.cfg.ReuseTrialTimeout+prefill.Expect(len(made.Body)), upstream.ErrReuseTimeout
-	if left := untilFreed(ticket.Deadline); left < limit {
+	limit, cause := h.cfg.TrialTimeout+prefill.Expect(len(made.Body)), upstream.ErrReuseTimeout
+	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
@@ -116,26 +117,24 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, pairState *flee
 		h.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Engine().Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}
-	blame(prefill.Engine(), err, true)
+	h.deps.Blame(prefill.Engine(), err)
 	if err != nil {
 		return h.failed(ctx, k, pairState, err), err
 	}
 	h.concluded(k, pairState, fleet.Answered)
-	h.arrived(k, true)
-	h.releaser.spent(*ticket)
+	k.arrived(true)
+	h.releases.Spent(*ticket)
 	if !k.repeats(answer) {
-		h.lineages.records.Bad(found)
-		quarantine(h.cfg.Logger, prefill, "hand-back")
-		h.counts.quarantines.Add(1)
+		h.deps.Lineages.Caught(prefill, found, "hand-back")
 		return handBackFailed, proof.ErrIDs
 	}
-	h.lineages.records.Good(found)
-	h.note(ctx, k, h.lineages.leave(ticket.Lineage, found))
+	h.deps.Lineages.Good(found)
+	h.note(ctx, k, h.deps.Lineages.Leave(ticket.Lineage, found))
 	return handedBack, nil
 }
 
 // offer returns the offer from which the connector makes the leg: all of the ticket, with exactly the ids that it covers.
-func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
+func (h *HandBacks) offer(k *retainedTicket) upstream.TicketOffer {
 	ticket := k.ticket
 	o := upstream.TicketOffer{
 		Ticket: ticket.Params, Holder: k.queue.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
@@ -153,7 +152,7 @@ func (k *retainedTicket) repeats(answer upstream.PrefillAnswer) bool {
 }
 
 // failed settles a ticket whose leg failed, and returns the outcome.
-func (h *handBacks) failed(ctx context.Context, k *retainedTicket, pairState *fleet.PairState, err error) (outcome string) {
+func (h *HandBacks) failed(ctx context.Context, k *retainedTicket, pairState *fleet.PairState, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		leg = &upstream.LegError{Sent: true}
@@ -163,87 +162,67 @@ func (h *handBacks) failed(ctx context.Context, k *retainedTicket, pairState *fl
 		h.later(ctx, k)
 		return handBackRequeued
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError, leg.Paused(): // before it was scheduled
-		h.release(k)
+		k.releaseBy(h.releases)
 		return handBackRequeued
 	}
-	h.concluded(k, pairState, outcomeOf(leg))
+	h.concluded(k, pairState, OutcomeOf(leg))
 	h.unanswered(k)
 	return handBackFailed
 }
 
 // later queues a ticket again that no engine has read. If it has a conversation, it also goes back to the store, where turns find it.
-func (h *handBacks) later(ctx context.Context, k *retainedTicket) {
+func (h *HandBacks) later(ctx context.Context, k *retainedTicket) {
 	k.unsent++
 	if !k.homed {
 		if k.unsent >= maxUnsent {
-			h.release(k)
+			k.releaseBy(h.releases)
 			return
 		}
-		k.again, k.settled = true, true
+		k.leg.again, k.leg.settled = true, true
 		return
 	}
 	if h.keepAgain(ctx, k) {
-		k.again, k.ticket = true, nil
+		k.leg.again, k.ticket = true, nil
 	}
 }
 
 // unanswered gives up a ticket whose leg an engine may have seen but has not answered.
-func (h *handBacks) unanswered(k *retainedTicket) {
-	k.settled = true
-	h.releaser.unanswered(*k.ticket, k.model, k.queue.prefill)
-	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
+func (h *HandBacks) unanswered(k *retainedTicket) {
+	k.leg.settled = true
+	h.releases.Unanswered(*k.ticket, k.from.model, k.queue.prefill)
+	k.queue.decode.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the pair's state the outcome of the ticket.
-func (h *handBacks) concluded(k *retainedTicket, pairState *fleet.PairState, outcome fleet.Outcome) {
-	k.concluded = true
-	h.releaser.tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
-}
-
-// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
-func (h *handBacks) arrived(k *retainedTicket, freed bool) {
-	k.settled = true
-	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
+func (h *HandBacks) concluded(k *retainedTicket, pairState *fleet.PairState, outcome fleet.Outcome) {
+	k.leg.concluded = true
+	h.releases.Tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }
 
 // keepAgain puts an unsent ticket back into the store for the rest of its life, and reports whether it is, or may be, in the store. A ticket
 // without a conversation is released instead.
-func (h *handBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
+func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 	if !k.homed {
-		h.release(k)
+		k.releaseBy(h.releases)
 		return false
 	}
-	h.arrived(k, true) // the ledger counts it again
-	outcome := h.put(ctx, k, *k.ticket)
+	k.arrived(true) // the ledger counts it again
+	outcome := h.store(ctx, k, *k.ticket)
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 
 // note stores a note in place of the ticket, unless the KV is in doubt by now.
-func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
-	if k.homed && !h.lineages.inDoubt(kv) {
+func (h *HandBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
+	if k.homed && !h.deps.Lineages.InDoubt(kv) {
 		note := k.ticket.Note(k.queue.prefill.Engine().Name, k.queue.prefill.ID(), time.Now())
 		note.Lineage = kv
-		h.put(ctx, k, note)
+		h.store(ctx, k, note)
 	}
 }
 
-// put stores a ticket or a note.
-func (h *handBacks) put(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
+// store stores a ticket or a note.
+func (h *HandBacks) store(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
-	return h.writer.put(bounded, k.key, ticket, k.model)
-}
-
-// count counts a hand-back.
-func (h *handBacks) count(outcome string, tokens int) {
-	c := &h.counts.handBacks
-	switch outcome {
-	case handedBack:
-		c.done.Add(1)
-		c.tokens.Add(uint64(max(tokens, 0)))
-	case handBackFailed:
-		c.failed.Add(1)
-	default:
-		c.requeued.Add(1)
-	}
+	return h.put(bounded, k.key, ticket, k.from.model)
 }

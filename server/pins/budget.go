@@ -1,7 +1,8 @@
-package server
+package pins
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"carryover/convcache"
@@ -10,14 +11,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// pinnedBudget keeps tickets from pinning more than their share of a decode engine's KV cache. It works in the background, on one goroutine.
-type pinnedBudget struct {
-	cfg      *Config
-	deps     *Deps
-	ledger   *ledger
-	releaser *releaser
-
-	handBacks *handBacks
+// budget keeps tickets from pinning more than their share of a decode engine's KV cache. It works in the background, on one goroutine.
+type budget struct {
+	cfg       *Config
+	deps      *Deps
+	ledger    *Ledger
+	releases  *Releases
+	handBacks *HandBacks
+	givenUp   *atomic.Uint64 // counts the tickets that were given up
 }
 
 // rounds is what the budget remembers about an incarnation from one round to the next.
@@ -49,10 +50,10 @@ const (
 )
 
 // most returns how many tokens of an engine's KV cache tickets may pin, 0 if there is no limit or the size is not known.
-func (l *ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)) }
+func (l *Ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)) }
 
 // enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
-func (b *pinnedBudget) enforce(ctx context.Context) {
+func (b *budget) enforce(ctx context.Context) {
 	hurry := false
 	for _, of := range b.ledger.all(time.Now()) {
 		live := of.incarnation.Engine().Live()
@@ -74,14 +75,14 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 		b.say(of)
 	}
 	if hurry {
-		b.releaser.workOff(ctx)
+		b.releases.workOff(ctx)
 	}
 }
 
 // keep returns how many tokens this replica's tickets may pin on an incarnation. Replicas do not know of each other's tickets. But while an
 // engine runs nothing, all of its used KV is pinned by tickets or waits for its release; if that exceeds the budget, each replica keeps the
 // same part of its own tickets. For an engine that stands, each replica gives up half of its tickets, for the requests that wait.
-func (l *ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
+func (l *Ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
 	own, r, now := l.tokens(of.incarnation), &of.rounds, time.Now()
 	if r.stands(live) {
 		return min(most, own/2), own/2 < most
@@ -113,7 +114,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 
 // giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
-func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
+func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
 	for ctx.Err() == nil && of.incarnation.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
@@ -125,28 +126,28 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 		switch outcome {
 		case convcache.Taken:
 			if !b.handBacks.displaced(&ticket) {
-				b.releaser.unuse(ticket, p.model)
+				b.releases.Unuse(ticket, p.model)
 				b.ledger.givenUp(p, waited)
 			}
-			b.releaser.counts.givenUp.Add(1)
+			b.givenUp.Add(1)
 			of.rounds.changed = time.Now()
 			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
 			of.rounds.tokens += p.tokens
 		case convcache.Consumed: // its taker has it
-			b.handBacks.left(p.id)
+			b.handBacks.queues.left(p.id)
 		case convcache.Unavailable:
-			b.handBacks.left(p.id)
+			b.handBacks.queues.left(p.id)
 			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 			return // this ticket is lost; the next ones wait until the store answers
 		default:
-			b.handBacks.left(p.id)
+			b.handBacks.queues.left(p.id)
 			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 		}
 	}
 }
 
 // releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
-func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
+func (b *budget) releasable(decode *fleet.Incarnation) bool {
 	for _, prefill := range b.deps.Fleet.Engines(upstream.RolePrefill) {
 		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
 			return true
@@ -156,7 +157,7 @@ func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 }
 
 // say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.
-func (b *pinnedBudget) say(of *pinned) {
+func (b *budget) say(of *pinned) {
 	r := &of.rounds
 	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {
 		return
@@ -170,10 +171,10 @@ func (b *pinnedBudget) say(of *pinned) {
 	r.logged, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
 }
 
-// PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
-func (s *Server) PinnedBudget(decode *fleet.Engine) int {
-	if !s.cfg.Release {
+// Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
+func (p *Pins) Budget(decode *fleet.Engine) int {
+	if !p.cfg.Release {
 		return 0 // nothing is given up for it
 	}
-	return s.pinned.ledger.most(decode.KVTokens())
+	return p.Ledger.most(decode.KVTokens())
 }

@@ -1,4 +1,4 @@
-package server
+package pins
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 
 // cached is a ledger of one decode engine, whose start may be replaced, with a cache of 1,000 tokens in blocks of 10.
 type cached struct {
-	*ledger
+	*Ledger
 	t           *testing.T
 	engine      *fleet.Engine
 	incarnation atomic.Int64
@@ -43,7 +43,7 @@ func newCached(t *testing.T, share float64) *cached {
 		t.Fatal(err)
 	}
 	f.Set([]upstream.Instance{instance})
-	c.ledger, c.engine = newLedger(f, share), f.Engine(upstream.RoleDecode, "d")
+	c.Ledger, c.engine = newLedger(f, share), f.Engine(upstream.RoleDecode, "d")
 	c.engine.Refresh(t.Context())
 	return c
 }

@@ -1,0 +1,30 @@
+package server
+
+import "carryover/server/lineage"
+
+// ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
+func (t *turn) ownSalt() string {
+	if t.salt != "" {
+		return t.salt
+	}
+	salt, _ := t.req.String("cache_salt")
+	return salt
+}
+
+// cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
+func (t *turn) cacheSalt(p *pair, found lineage.Space) string {
+	switch {
+	case p.salt != "":
+		return p.salt
+	case found.Salt() == "":
+		return t.salt
+	}
+	if t.salt == "" {
+		if raw, present := t.req.Member("cache_salt"); present && string(raw) != "null" {
+			if own, ok := t.req.String("cache_salt"); !ok || own == "" {
+				return ""
+			}
+		}
+	}
+	return found.Salt() + t.ownSalt()
+}

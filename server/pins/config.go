@@ -1,0 +1,94 @@
+package pins
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/quarantine"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// ReleaseConfig says how the blocks of unused tickets are freed.
+type ReleaseConfig struct {
+	Release        bool          // free the blocks before decode's own time limit does
+	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; where more wait, all are released at once
+	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
+	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1, before the oldest are released.
+	PinnedShare float64
+}
+
+// HandBackMode says when the KV of a ticket is handed back to prefill.
+type HandBackMode string
+
+// The modes of hand-back.
+const (
+	HandBackIdle HandBackMode = "idle" // when no turn has used the ticket for a while
+	HandBackNow  HandBackMode = "now"  // at the end of each turn
+	HandBackOff  HandBackMode = "off"  // never; the zero value too
+)
+
+// HandBackConfig says when tickets are handed back: prefill reads what decode holds into its own prefix cache, and decode is free.
+type HandBackConfig struct {
+	HandBack       HandBackMode
+	HandBackAfter  time.Duration // how long a ticket waits for a turn, with HandBackIdle
+	HandBackMemory int64         // bytes that the ids of tickets may take
+}
+
+// handsBack reports whether hand-backs are configured.
+func (c *HandBackConfig) handsBack() bool {
+	return c.HandBack == HandBackIdle || c.HandBack == HandBackNow
+}
+
+// Config configures Pins.
+type Config struct {
+	ReleaseConfig
+	HandBackConfig
+	TTL          time.Duration // longest life of a ticket
+	TrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
+	StoreTimeout time.Duration // bounds each operation of the store
+	Logger       *slog.Logger
+}
+
+// Store keeps tickets between turns. A failure is an outcome.
+type Store interface {
+	// Take removes the ticket with this id. At most one caller ever gets it.
+	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
+	// Put stores a ticket for ttl and returns the tickets that it displaced.
+	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
+}
+
+// Legs runs legs to prefill. Errors are *upstream.LegError.
+type Legs interface {
+	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
+	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
+	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
+	// Close closes the connections that no leg uses.
+	Close()
+}
+
+// Connector reads tickets and makes the legs that free their blocks. Its methods only compute.
+type Connector interface {
+	Traits() upstream.Traits
+	// ParseTicket reads decode's last kv_transfer_params. blockSize is decode's block size in tokens, 0 if it is not known.
+	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
+	// Release makes the leg that has a ticket's decode engine free its blocks.
+	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
+	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the cache_salt, "" for none.
+	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
+}
+
+// Deps is what Pins works with. All fields are required.
+type Deps struct {
+	Fleet     *fleet.Fleet
+	Store     Store
+	Legs      Legs
+	Connector Connector
+	Lineages  *quarantine.Lineages
+	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
+	Background func(what, id string, work func())
+	// Blame tells the fleet how a leg to an engine has ended that carried nothing of a client's; err is nil for a good end.
+	Blame func(engine *fleet.Engine, err error)
+}

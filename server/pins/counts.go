@@ -1,0 +1,63 @@
+package pins
+
+import (
+	"sync/atomic"
+
+	"carryover/server/record"
+)
+
+// Counts is what was counted until now. Its parts need not be of one moment.
+type Counts struct {
+	// Piggybacked are releases on legs of turns, Own those on legs of their own.
+	Piggybacked, Own record.Releases
+	HandBacks        record.HandBacks
+	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
+	GivenUp uint64
+}
+
+// Counts returns what was counted until now.
+func (p *Pins) Counts() Counts {
+	c := p.counts
+	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load()}
+}
+
+// counts holds the counters of Counts.
+type counts struct {
+	piggybacked, own releaseCounts
+	handBacks        handBackCounts
+	givenUp          atomic.Uint64
+}
+
+type releaseCounts struct{ sent, failed, requeued atomic.Uint64 }
+
+func (r *releaseCounts) read() record.Releases {
+	return record.Releases{Sent: r.sent.Load(), Failed: r.failed.Load(), Requeued: r.requeued.Load()}
+}
+
+// unsent counts a release that was not answered. requeued says that its ticket waits again.
+func (r *releaseCounts) unsent(requeued bool) {
+	if requeued {
+		r.requeued.Add(1)
+	} else {
+		r.failed.Add(1)
+	}
+}
+
+type handBackCounts struct{ done, failed, requeued, tokens atomic.Uint64 }
+
+func (h *handBackCounts) read() record.HandBacks {
+	return record.HandBacks{Done: h.done.Load(), Failed: h.failed.Load(), Requeued: h.requeued.Load(), Tokens: h.tokens.Load()}
+}
+
+// ended counts a hand-back of a ticket of so many tokens.
+func (h *handBackCounts) ended(outcome string, tokens int) {
+	switch outcome {
+	case handedBack:
+		h.done.Add(1)
+		h.tokens.Add(uint64(max(tokens, 0)))
+	case handBackFailed:
+		h.failed.Add(1)
+	default:
+		h.requeued.Add(1)
+	}
+}

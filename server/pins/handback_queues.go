@@ -1,0 +1,220 @@
+package pins
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/proof"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// handBackQueues are the tickets that wait for their hand-back, by pair, and the hand-backs that run now.
+type handBackQueues struct {
+	cfg      *Config
+	fleet    *fleet.Fleet
+	releases *Releases
+	wake     chan struct{} // holds at most one value, which says that a queue may have something to do
+
+	mu       sync.Mutex // guards the rest
+	retained map[convcache.TicketID]*retainedTicket
+	queues   map[pairKey]*pairQueue
+	under    map[convcache.Key]*underWay   // hand-backs that run now, by conversation
+	warned   map[string]*fleet.Incarnation // instance -> the incarnation of prefill for which the log has warned that it keeps nothing
+}
+
+func newHandBackQueues(cfg *Config, deps *Deps, releases *Releases) *handBackQueues {
+	return &handBackQueues{
+		cfg: cfg, fleet: deps.Fleet, releases: releases, wake: make(chan struct{}, 1),
+		retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{},
+		warned: map[string]*fleet.Incarnation{},
+	}
+}
+
+// retainedTicket is a ticket that waits for its hand-back, with its ids. It may be in the store or not.
+type retainedTicket struct {
+	id     convcache.TicketID
+	key    convcache.Key     // its conversation's key, if it has a conversation
+	homed  bool              // it has a conversation
+	ticket *convcache.Ticket // nil while it is in the store
+	ids    *proof.Retained
+	queue  *pairQueue
+	at     *list.Element // its element in the queue
+	due    time.Time     // until then it is left for turns to use
+	ends   time.Time     // its deadline
+	from   handBackOrigin
+	leg    legState
+	unsent int // how many of its legs failed before anything was sent
+}
+
+// handBackOrigin is what a leg needs to know of the turn that has left the ticket.
+type handBackOrigin struct {
+	model, salt  string
+	affinity     string // its conversation's routing key
+	conversation string // its conversation's name in the log
+}
+
+// legState is what has become of a ticket since its leg began.
+type legState struct {
+	concluded bool   // the pair's state has been told the outcome
+	over      func() // tells the fleet that the leg has ended
+	settled   bool   // the ticket was read, given up or put back since it was taken
+	again     bool   // it goes back to its queue
+}
+
+// pairKey names the pair of a queue.
+type pairKey struct{ prefill, decode *fleet.Incarnation }
+
+// pairQueue is the tickets to be handed back from one incarnation of decode to one incarnation of prefill, one leg at a time.
+type pairQueue struct {
+	pairKey
+	out    list.List // tickets that are not in the store, so that no turn can use them
+	stored list.List // tickets in the store, in the order in which they are due
+	busy   bool      // a leg is under way
+	rests  time.Time // no leg begins before this time
+	away   time.Time // since when prefill can't be sent legs, zero while it can
+}
+
+// Limits of what waits for a hand-back.
+const (
+	// maxOut is how many tickets of a queue may wait outside of the store. Further ones are released, because a queue that is so far behind
+	// would pin decode's blocks for longer than the reuse is worth.
+	maxOut = 256
+	// handBackEvery is how often the queues are examined, besides whenever a ticket becomes due or a leg has ended. Whether an instance
+	// takes hand-backs changes only when the engines are read, every few seconds.
+	handBackEvery = 250 * time.Millisecond
+	// restsFor is how long a queue waits after it could not send a leg. Engines are read every few seconds.
+	restsFor = time.Second
+	// awayFor is how long tickets wait for an incarnation of prefill that does not answer, before they go to another instance. A restart of
+	// vLLM takes longer, and loses the prompts in its cache.
+	awayFor = 10 * time.Second
+	// maxUnsent is how many legs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
+	maxUnsent = 3
+	// patienceForLeg is how long a turn waits for the hand-back of its conversation. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
+	patienceForLeg = 2 * time.Second
+)
+
+// remind wakes the queues at the moment when a ticket that is stored now becomes due. With the ticker alone the legs of all pairs would begin
+// together, four times a second, and turns that come at these moments would wait for them.
+func (h *handBackQueues) remind() {
+	if h.cfg.HandBack == HandBackNow {
+		h.hurry()
+		return
+	}
+	time.AfterFunc(h.cfg.HandBackAfter, h.hurry)
+}
+
+// displaced takes a ticket, which was removed from the store, out of its queue, and returns nil if it is in none.
+func (h *handBackQueues) displaced(id convcache.TicketID) *retainedTicket {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := h.retained[id]
+	if k != nil {
+		h.drop(k)
+	}
+	return k
+}
+
+// left notes that a ticket is no longer in the store, whoever took it, and frees its ids.
+func (h *handBackQueues) left(id convcache.TicketID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if k := h.retained[id]; k != nil {
+		h.drop(k)
+		k.ids.Free()
+	}
+}
+
+// pairQueue returns the queue of a pair.
+func (h *handBackQueues) queue(key pairKey) *pairQueue {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.queueOf(key)
+}
+
+// queueOf needs h.mu.
+func (h *handBackQueues) queueOf(key pairKey) *pairQueue {
+	l := h.queues[key]
+	if l == nil {
+		l = &pairQueue{pairKey: key}
+		h.queues[key] = l
+	}
+	return l
+}
+
+// add puts a ticket into its queue. The caller holds h.mu.
+func (h *handBackQueues) add(k *retainedTicket) {
+	k.queue = h.queueOf(k.queue.pairKey) // that of before may have been forgotten
+	if k.ticket != nil {
+		k.at = k.queue.out.PushBack(k)
+	} else {
+		h.retained[k.id], k.at = k, k.queue.stored.PushBack(k)
+	}
+}
+
+// addAgain puts a ticket back to the front of its queue, and lets the queue rest. The caller holds h.mu.
+func (h *handBackQueues) addAgain(k *retainedTicket) {
+	k.leg = legState{}
+	k.queue = h.queueOf(k.queue.pairKey)
+	k.queue.rests = time.Now().Add(restsFor)
+	if k.ticket != nil {
+		k.at = k.queue.out.PushFront(k)
+	} else {
+		h.retained[k.id], k.at = k, k.queue.stored.PushFront(k)
+	}
+}
+
+// drop takes a ticket out of its queue. The caller holds h.mu.
+func (h *handBackQueues) drop(k *retainedTicket) {
+	delete(h.retained, k.id)
+	if k.ticket != nil {
+		k.queue.out.Remove(k.at)
+	} else {
+		k.queue.stored.Remove(k.at)
+	}
+}
+
+// hurry wakes the queues now.
+func (h *handBackQueues) hurry() {
+	select {
+	case h.wake <- struct{}{}:
+	default: // they will be woken already
+	}
+}
+
+// done ends a hand-back, or puts its ticket back into the queue.
+func (h *handBackQueues) done(k *retainedTicket) {
+	if !k.leg.again {
+		k.ids.Free()
+	}
+	k.leg.over()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k.queue.busy = false
+	if k.homed {
+		under := h.under[k.key]
+		if under.legs--; under.legs == 0 {
+			delete(h.under, k.key)
+			close(under.ended)
+		}
+	}
+	if k.leg.again {
+		h.addAgain(k)
+	}
+	h.hurry()
+}
+
+// waiting returns how many tickets wait: stored tickets that are due, and tickets that are not in the store.
+func (h *handBackQueues) waiting(now time.Time) (tickets int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.queues {
+		tickets += l.out.Len()
+		for at := l.stored.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).due, now) >= 0; at = at.Next() {
+			tickets++
+		}
+	}
+	return tickets
+}

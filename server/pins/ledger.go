@@ -1,0 +1,239 @@
+package pins
+
+import (
+	"container/heap"
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// maxPins bounds the tickets that a Ledger knows: 25 MB. A store in memory keeps as many by default. The budget can't release a ticket that
+// the ledger does not know.
+const maxPins = 100_000
+
+// Ledger knows which tickets of this replica are in the store, and how much of each decode instance's KV cache they pin. It may be wrong
+// about a ticket that another replica has taken, until that ticket's deadline; the store decides.
+type Ledger struct {
+	fleet *fleet.Fleet
+	share float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
+	over  chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
+
+	mu       sync.Mutex // guards the rest
+	pins     map[convcache.TicketID]*pin
+	pinned   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
+	gaveUp   recent                         // conversations whose ticket was given up because tickets pinned more than their share
+	gave     recent                         // conversations whose ticket was given up for requests that waited for free blocks
+	evacuees recent                         // conversations whose ticket was given up because its engine leaves
+}
+
+func newLedger(f *fleet.Fleet, share float64) *Ledger {
+	return &Ledger{
+		fleet: f, share: share, over: make(chan struct{}, 1),
+		pins: map[convcache.TicketID]*pin{}, pinned: map[*fleet.Incarnation]*pinned{},
+	}
+}
+
+// put records a ticket that is, or may be, in the store from now on.
+func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
+	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
+	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
+		return // its blocks are gone
+	}
+	most := l.most(incarnation.Engine().KVTokens())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gaveUp.forget(key)
+	l.gave.forget(key)
+	l.evacuees.forget(key)
+	l.remove(l.pins[t.ID])
+	of := l.of(incarnation)
+	if len(l.pins) >= maxPins {
+		if len(of.oldest) == 0 {
+			return
+		}
+		l.remove(of.oldest[0])
+	}
+	p := &pin{key: key, id: t.ID, model: model, tokens: InBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
+	l.pins[p.id] = p
+	heap.Push(of, p)
+	of.tokens += p.tokens
+	if most > 0 && of.tokens > most {
+		select {
+		case l.over <- struct{}{}:
+		default: // the budget will be checked already
+		}
+	}
+}
+
+// gone records that a ticket is no longer in the store, as the outcome of a take has shown. If nobody got the ticket, its blocks stay
+// pinned until decode's TTL ends.
+func (l *Ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pins[id]
+	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
+		p.of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
+	}
+	l.remove(p)
+}
+
+// remove removes a pin, if it is not nil. The caller holds l.mu.
+func (l *Ledger) remove(p *pin) {
+	if p == nil {
+		return
+	}
+	delete(l.pins, p.id)
+	heap.Remove(p.of, p.at)
+	p.of.tokens -= p.tokens
+}
+
+// all lists the pins of each decode instance. It also drops tickets that have expired or whose engine has cleared its cache, and
+// incarnations that another one has replaced.
+func (l *Ledger) all(now time.Time) (all []*pinned) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := map[*fleet.Incarnation]bool{}
+	for _, engine := range l.fleet.Holders() {
+		incarnation := engine.Last()
+		if !incarnation.Known() {
+			continue
+		}
+		current[incarnation] = true
+		all = append(all, l.of(incarnation))
+	}
+	for incarnation, of := range l.pinned {
+		over := !current[incarnation] && incarnation.Over()
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
+			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
+			l.remove(of.oldest[0])
+		}
+		if over {
+			delete(l.pinned, incarnation)
+		}
+	}
+	return all
+}
+
+// of returns the pins on an incarnation. The caller holds l.mu.
+func (l *Ledger) of(incarnation *fleet.Incarnation) *pinned {
+	of := l.pinned[incarnation]
+	if of == nil {
+		of = &pinned{incarnation: incarnation}
+		l.pinned[incarnation] = of
+	}
+	return of
+}
+
+// next removes the oldest ticket of an incarnation from the ledger, if its tickets pin more than most tokens.
+func (l *Ledger) next(of *pinned, most int) (pin, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of.tokens <= most || len(of.oldest) == 0 {
+		return pin{}, false
+	}
+	p := of.oldest[0]
+	l.remove(p)
+	return *p, true
+}
+
+// givenUp records that a conversation's ticket was given up. waited says that it was given up for requests that waited.
+func (l *Ledger) givenUp(p pin, waited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to, other := &l.gaveUp, &l.gave
+	if waited {
+		to, other = other, to
+	}
+	to.add(p.key)
+	other.forget(p.key)
+}
+
+// evacuated records that a conversation's ticket was given up because its engine leaves.
+func (l *Ledger) evacuated(p pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.evacuees.add(p.key)
+}
+
+// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and no other ticket was stored since.
+func (l *Ledger) evacuee(key convcache.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.evacuees.has(key)
+}
+
+// freed returns why a ticket of the conversation was given up. It returns "" if none was, or if another ticket was stored since.
+func (l *Ledger) freed(key convcache.Key) record.Reason {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.gaveUp.has(key):
+		return record.ReasonReleasedOverBudget
+	case l.gave.has(key):
+		return record.ReasonReleasedForOthers
+	}
+	return ""
+}
+
+// tokens returns how many tokens of an incarnation's KV cache this replica's stored tickets pin.
+func (l *Ledger) tokens(incarnation *fleet.Incarnation) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of := l.pinned[incarnation]; of != nil {
+		return of.tokens
+	}
+	return 0
+}
+
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
+// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
+// are not counted.
+func (l *Ledger) Pinned(decode *fleet.Engine) int {
+	live := decode.Live()
+	return l.tokens(decode.Last()) + live.Pinned + live.Besides
+}
+
+// descendants lists the tickets in the store whose lineage is in doubt.
+func (l *Ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pins {
+		if inDoubt(p.lineage) {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
+// TicketOut is a ticket that is in the store, as far as this replica knows.
+type TicketOut struct {
+	Decode   string // the instance that holds its blocks
+	Tokens   int    // in whole blocks
+	Deadline time.Time
+}
+
+// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
+// examines all pins, which takes some milliseconds if the ledger is full, so that only operators' requests call it.
+func (l *Ledger) TicketsOut(conversation string) (out []TicketOut) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pins {
+		if p.key.Named(conversation) && time.Now().Before(p.deadline) {
+			out = append(out, TicketOut{Decode: p.of.incarnation.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
+		}
+	}
+	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })
+	return out
+}
+
+// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
+func (l *Ledger) Tickets() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pins)
+}

@@ -1,0 +1,140 @@
+package pins
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/server/storetime"
+	"carryover/upstream"
+)
+
+// Pins owns the blocks that decode keeps for tickets of this process. It is safe for concurrent use.
+type Pins struct {
+	Ledger    *Ledger
+	Releases  *Releases
+	HandBacks *HandBacks
+
+	cfg        *Config
+	deps       *Deps
+	blocks     *blocks
+	branches   branches
+	budget     *budget
+	evacuation *evacuation
+	counts     *counts
+}
+
+// New returns pins that know of no ticket. Tasks says what has to run while the program serves.
+func New(cfg Config, deps Deps) *Pins {
+	p := &Pins{cfg: &cfg, deps: &deps, blocks: newBlocks(cfg.TTL), counts: &counts{}}
+	p.Ledger = newLedger(deps.Fleet, cfg.PinnedShare)
+	p.Releases = newReleases(p.cfg, p.deps, p.blocks, p.counts)
+	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
+	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks, givenUp: &p.counts.givenUp}
+	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
+	return p
+}
+
+// Fresh notes that the blocks of an answer have a ticket from now on. It reports false if they had one before: the
+// second ticket must not be used.
+func (p *Pins) Fresh(decode string, parsed upstream.TicketParams) bool {
+	return p.blocks.fresh(decode, parsed)
+}
+
+// Put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released, and the ticket itself is
+// released if the store does not take it.
+func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
+	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+	if outcome == convcache.Stored || outcome == convcache.Unavailable {
+		p.Ledger.put(key, &ticket, model)
+	}
+	for i := range displaced {
+		p.displaced(&displaced[i], &ticket, model)
+	}
+	if outcome != convcache.Stored && outcome != convcache.Unavailable && !ticket.HandedBack() { // that may have been stored after all
+		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
+		p.Releases.Unuse(ticket, model)
+	}
+	return outcome
+}
+
+// displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
+// that the old one covers, so that there is nothing to hand back.
+func (p *Pins) displaced(old, by *convcache.Ticket, model string) {
+	handedBack := !old.HandedBack() && old.Chain.Relation(by.Chain) != convcache.Contained && p.HandBacks.displaced(old)
+	p.Gone(old.ID, convcache.Taken)
+	if !handedBack && !old.HandedBack() {
+		p.Releases.Unuse(*old, model)
+	}
+}
+
+// Gone records that a ticket is no longer in the store, as the outcome of a take has shown.
+func (p *Pins) Gone(id convcache.TicketID, outcome convcache.Outcome) {
+	p.HandBacks.queues.left(id)
+	p.Ledger.gone(id, outcome)
+}
+
+// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released. The
+// caller bounds ctx.
+func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
+	ticket, outcome := p.deps.Store.Take(ctx, key, id)
+	p.Gone(id, outcome)
+	if outcome == convcache.Taken && !ticket.HandedBack() {
+		p.Releases.Unuse(ticket, model)
+	}
+}
+
+// GiveUpInDoubt gives up the tickets whose lineage is in doubt, and has their blocks released.
+func (p *Pins) GiveUpInDoubt(ctx context.Context, inDoubt func(convcache.Lineage) bool) {
+	p.HandBacks.queues.giveUpInDoubt(inDoubt)
+	for _, d := range p.Ledger.descendants(inDoubt) {
+		if ctx.Err() != nil {
+			return
+		}
+		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+		p.GiveUp(bounded, d.key, d.id, d.model)
+		cancel()
+	}
+}
+
+// WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
+// given up, and no other was stored since.
+func (p *Pins) WhyGone(key convcache.Key) record.Reason {
+	switch {
+	case p.HandBacks.UnderWay(key):
+		return record.ReasonHandingBack
+	case p.Ledger.evacuee(key):
+		return record.ReasonInstanceDrained
+	}
+	return p.Ledger.freed(key)
+}
+
+// Task is work that has to be done again and again while the program serves.
+type Task struct {
+	Name  string
+	Every time.Duration
+	Early <-chan struct{} // a value calls for a round at once; it may be nil
+	Round func(context.Context)
+}
+
+// Tasks lists the tasks; only one goroutine may run each.
+func (p *Pins) Tasks() []Task {
+	all := []Task{{Name: "pinned budget", Every: budgetEvery, Early: p.Ledger.over, Round: p.budget.enforce}}
+	if p.HandBacks.on() {
+		all = append(all, Task{Name: "hand-back", Every: handBackEvery, Early: p.HandBacks.queues.wake, Round: p.HandBacks.round})
+	}
+	if p.cfg.Release { // without it only turns may free blocks
+		all = append(all,
+			Task{Name: "release", Every: workEvery, Round: p.release},
+			Task{Name: "evacuation", Every: evacuateEvery, Round: p.evacuation.round})
+	}
+	return all
+}
+
+// release is one round of releases in the background.
+func (p *Pins) release(ctx context.Context) {
+	p.retireBranches(ctx)
+	p.Releases.workOff(ctx)
+}
