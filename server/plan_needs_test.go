@@ -8,7 +8,7 @@ import (
 	"carryover/upstream"
 )
 
-// needy is a connector whose decode engines serve nothing without a hand-over, as those of P2P-NCCL and MoRI-IO.
+// needy is a connector whose decode engines serve nothing without a hand-over, as those of MoRI-IO.
 type needy struct {
 	server.Connector
 	ids   bool

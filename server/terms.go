@@ -99,7 +99,7 @@ var aloneReasons = []Term{
 	{"context_unknown", "LMCache: a chat may use up the context, whose length is not known", ""},
 	{body.WhyPromptLogprobs, "LMCache: no two engines can answer a request for log probabilities of its prompt", ""},
 	{"no_receiver", "LMCache: nothing says where the decode instance receives KV", "`--decoder-registry`"},
-	{"not_registered", "MoRI-IO, P2P-NCCL: an engine of the pair has not announced itself", ""},
+	{"not_registered", "MoRI-IO: an engine of the pair has not announced itself", ""},
 	{"transfer_mode", "MoRI-IO: one engine of the pair writes KV where the other reads it", ""},
 }
 

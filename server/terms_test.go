@@ -94,7 +94,7 @@ func TestTerms_EveryReasonIsThere(t *testing.T) {
 	}
 	wantTerms(t, "what the proof lacks", miss, lacks)
 	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
-	alone := constants(parsed(t, ".", "../upstream/connector/lmcache", "../upstream/connector/moriio", "../upstream/connector/p2pnccl"), "why")
+	alone := constants(parsed(t, ".", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why")
 	wantTerms(t, "decode alone", words(server.AloneReasons()), alone)
 	var stored []string
 	for _, why := range constants(parsed(t, "../convcache"), "Why") {

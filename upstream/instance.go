@@ -62,7 +62,7 @@ type Instance struct {
 }
 
 // Announcement is what engines announce of themselves with connectors that register over ZMQ (vLLM
-// moriio_connector.py, p2p_nccl_engine.py). The zero value is no announcement.
+// moriio_connector.py). The zero value is no announcement.
 type Announcement struct {
 	// Address is the address for other engines: zmq_address, as it was sent. It becomes part of request ids.
 	Address string

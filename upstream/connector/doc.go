@@ -8,14 +8,13 @@
 //	storage       nothing                       nothing                                nothing
 //	mooncake      transfer id, ids              transfer id, ids, prefill's engine id  nothing
 //	moriio        transfer id, ids              nulls, or prefill's answer; ids        nothing
-//	p2pnccl       nothing                       nothing                                nothing
 //
 // A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
 // It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
 // engine (upstream.Introduce).
 //
 // Shared code: connectors that leave no ticket (notickets.go); legs with ids and params (params.go); prefill legs of engines that keep
-// the KV of some requests only (capped.go); request ids that name both engines (addressed.go).
+// the KV of some requests only (capped.go).
 //
 // # What makes sure that decode uses the right KV
 //
@@ -29,7 +28,6 @@
 //	lmcache-storage   prefill first     chunks by the hash of their tokens                        nothing; what is missing is computed
 //	moriio            READ: in turn,    blocks by position: both legs carry the same ids          prefill's answer, or nothing
 //	                  WRITE: together
-//	p2pnccl           prefill first     the request id, which names both engines                  prefill's answer
 //
 // Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance,
 // whose own prefix cache has it.
@@ -39,7 +37,7 @@
 // the answer from prefill, and a rewriting of decode's events. One runner in package server executes all plans and knows no
 // connector. A plan may reserve something; it is closed once, after the last call of its functions.
 //
-// Decode engines of P2P-NCCL and MoRI-IO rely on KV of a prefill engine for each request: without it they wait for ever, end, or
-// answer from memory that was never written. Their connectors say so (Traits.NeedsPrefill). Decode then gets no request without
+// Decode engines of MoRI-IO rely on KV of a prefill engine for each request: without it they wait for ever, end, or
+// answer from memory that was never written. Its connector says so (Traits.NeedsPrefill). Decode then gets no request without
 // a hand-over, whatever fails or is configured: a request that can't be disaggregated is refused with 400 not_disaggregable.
 package connector

@@ -13,9 +13,8 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// ZMQ has the instances that announce themselves over ZeroMQ, as engines with P2P-NCCL and MoRI-IO do: rank 0 of each
-// sends an announcement from a DEALER socket every three seconds (vLLM p2p_nccl_engine.py and moriio_connector.py,
-// ping). Nothing is answered.
+// ZMQ has the instances that announce themselves over ZeroMQ, as engines with MoRI-IO do: rank 0 of each sends an
+// announcement from a DEALER socket every three seconds (vLLM moriio_connector.py, ping). Nothing is answered.
 //
 // A peer that reaches the port decides where turns and their prompts go. So the port belongs on the loopback address
 // or on a network of engines only, and Allow says where engines may be. As long as a peer keeps announcing an instance,

@@ -20,14 +20,13 @@ const (
 	maxSize = 1024 // ranks of a parallel group; vLLM 0.32 has no larger group
 )
 
-// announcement is the message by which an engine announces itself, in one of three forms:
+// announcement is the message by which an engine announces itself, in one of two forms:
 //
-//	P2P-NCCL                {"type":"P"|"D","http_address","zmq_address":"ip:port"}
-//	MoRI-IO, 2026-04-23 on  {"type":"P"|"D","http_address","zmq_address":"host:IP,handshake:PORT,notify:PORT","dp_size","tp_size","transfer_mode"}
-//	MoRI-IO, before         {"type":"register","role":"P"|"D","request_address":"http://ip:port/v1/completions","handshake_port","notify_port",
-//	                         "dp_size","tp_size","transfer_mode","index"}
+//	2026-04-23 on  {"type":"P"|"D","http_address","zmq_address":"host:IP,handshake:PORT,notify:PORT","dp_size","tp_size","transfer_mode"}
+//	before         {"type":"register","role":"P"|"D","request_address":"http://ip:port/v1/completions","handshake_port","notify_port",
+//	                "dp_size","tp_size","transfer_mode","index"}
 //
-// (vLLM p2p_nccl_engine.py up to #44854; moriio_connector.py before and after #39565.)
+// (vLLM moriio_connector.py before and after #39565.)
 type announcement struct {
 	kind, role, http, zmq, request, mode string
 	handshake, notify, dpSize, tpSize    int64
@@ -134,22 +133,15 @@ func (a *announcement) announced() (upstream.Announcement, error) {
 	return upstream.Announcement{Address: a.zmq, DPSize: int(a.dpSize), TPSize: int(a.tpSize), Mode: mode}, nil
 }
 
-// checkAddress accepts host:port, and MoRI-IO's host:HOST,handshake:PORT,notify:PORT. Engines compare addresses as text, so an
+// checkAddress accepts host:HOST,handshake:PORT,notify:PORT. Engines compare addresses as text, so an
 // address is forwarded as it was sent, and only one spelling of it is accepted.
 func checkAddress(text string) error {
-	long, ok := strings.CutPrefix(text, "host:")
-	if !ok {
-		e, err := parseEndpoint(text)
-		if err != nil {
-			return err
-		}
-		return unambiguous(e, text, e.String())
-	}
-	host, ports, _ := strings.Cut(long, ",handshake:")
+	rest, ok := strings.CutPrefix(text, "host:")
+	host, ports, _ := strings.Cut(rest, ",handshake:")
 	handshake, notify, _ := strings.Cut(ports, ",notify:")
-	first, ok := parsePort(handshake)
+	first, valid := parsePort(handshake)
 	second, also := parsePort(notify)
-	if !ok || !also {
+	if !ok || !valid || !also {
 		return errors.New("want host:HOST,handshake:PORT,notify:PORT")
 	}
 	e, err := parseAnnounced(host + ":" + strconv.Itoa(int(first)))

@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"encoding/hex"
 	"errors"
 	"strings"
 	"testing"
@@ -26,14 +25,15 @@ func pack(members ...any) []byte {
 	return b
 }
 
-// sample is the message of a P2P-NCCL engine in the documents of vLLM, 63 bytes.
-const sample = "83a474797065a150ac687474705f61646472657373ae31302e302e312e323a3230303031ab7a6d715f61646472657373ae31302e302e312e323a3231303031"
-
-func TestAnnouncement_ThreeForms(t *testing.T) {
-	recorded, err := hex.DecodeString(sample)
-	if err != nil || len(recorded) != 63 {
-		t.Fatalf("%d bytes, %v", len(recorded), err)
+// kvAt is the KV address of an engine at host:port, whose ports are the same.
+func kvAt(address string) string {
+	if i := strings.LastIndexByte(address, ':'); i >= 0 && !strings.HasPrefix(address, "host:") {
+		return "host:" + address[:i] + ",handshake:" + address[i+1:] + ",notify:" + address[i+1:]
 	}
+	return address
+}
+
+func TestAnnouncement_BothForms(t *testing.T) {
 	long := "host:10.0.1.3,handshake:6301,notify:61005"
 	for name, tc := range map[string]struct {
 		message []byte
@@ -41,19 +41,18 @@ func TestAnnouncement_ThreeForms(t *testing.T) {
 		at      string
 		want    upstream.Announcement
 	}{
-		"P2P-NCCL": {recorded, upstream.RolePrefill, "10.0.1.2:20001", upstream.Announcement{Address: "10.0.1.2:21001"}},
-		"MoRI-IO": {
+		"now": {
 			pack("type", "D", "http_address", "10.0.1.3:8000", "zmq_address", long, "dp_size", 2, "tp_size", 8, "transfer_mode", "READ"),
 			upstream.RoleDecode, "10.0.1.3:8000", upstream.Announcement{Address: long, DPSize: 2, TPSize: 8, Mode: "READ"},
 		},
-		"MoRI-IO before 2026-04-23": {
+		"before 2026-04-23": {
 			pack("type", "register", "role", "P", "index", "3", "request_address", "http://10.0.1.3:8000/v1/completions",
 				"handshake_port", 6301, "notify_port", 61005, "dp_size", 1, "tp_size", 4, "transfer_mode", "WRITE"),
 			upstream.RolePrefill, "10.0.1.3:8000", upstream.Announcement{Address: long, DPSize: 1, TPSize: 4, Mode: "WRITE"},
 		},
 		"with members of a newer engine": {
-			pack("version", nil, "type", "D", "http_address", "10.0.1.3:8000", "zmq_address", "10.0.1.3:9"),
-			upstream.RoleDecode, "10.0.1.3:8000", upstream.Announcement{Address: "10.0.1.3:9"},
+			pack("version", nil, "type", "D", "http_address", "10.0.1.3:8000", "zmq_address", kvAt("10.0.1.3:9")),
+			upstream.RoleDecode, "10.0.1.3:8000", upstream.Announcement{Address: kvAt("10.0.1.3:9")},
 		},
 		"of an IPv6 address": {
 			pack("type", "P", "http_address", "fd00::1:8000", "zmq_address", "host:fd00::1,handshake:6301,notify:61005", "transfer_mode", "write"),
@@ -69,7 +68,7 @@ func TestAnnouncement_ThreeForms(t *testing.T) {
 
 func TestAnnouncement_RefusesWhatIsNone(t *testing.T) {
 	p := func(http, zmq string, more ...any) []byte {
-		return pack(append([]any{"type", "P", "http_address", http, "zmq_address", zmq}, more...)...)
+		return pack(append([]any{"type", "P", "http_address", http, "zmq_address", kvAt(zmq)}, more...)...)
 	}
 	old := func(request string) []byte {
 		return pack("type", "register", "role", "P", "request_address", request, "handshake_port", 1, "notify_port", 2)
@@ -81,12 +80,12 @@ func TestAnnouncement_RefusesWhatIsNone(t *testing.T) {
 		"an empty map":                pack(),
 		"half a map":                  p("10.0.0.1:1", "10.0.0.1:2")[:40],
 		"something behind it":         append(p("10.0.0.1:1", "10.0.0.1:2"), 0),
-		"an unknown type":             pack("type", "X", "http_address", "10.0.0.1:1", "zmq_address", "10.0.0.1:2"),
-		"no type":                     pack("http_address", "10.0.0.1:1", "zmq_address", "10.0.0.1:2"),
-		"a number as type":            pack("type", 1, "http_address", "10.0.0.1:1", "zmq_address", "10.0.0.1:2"),
+		"an unknown type":             pack("type", "X", "http_address", "10.0.0.1:1", "zmq_address", kvAt("10.0.0.1:2")),
+		"no type":                     pack("http_address", "10.0.0.1:1", "zmq_address", kvAt("10.0.0.1:2")),
+		"a number as type":            pack("type", 1, "http_address", "10.0.0.1:1", "zmq_address", kvAt("10.0.0.1:2")),
 		"register without role":       pack("type", "register", "request_address", "http://10.0.0.1:1/v1/completions", "handshake_port", 1, "notify_port", 2),
 		"another role":                pack("type", "register", "role", "register", "request_address", "http://10.0.0.1:1/v1/completions", "handshake_port", 1, "notify_port", 2),
-		"no HTTP address":             pack("type", "P", "zmq_address", "10.0.0.1:2"),
+		"no HTTP address":             pack("type", "P", "zmq_address", kvAt("10.0.0.1:2")),
 		"no ZMQ address":              pack("type", "P", "http_address", "10.0.0.1:1"),
 		"a path":                      p("10.0.0.1:1/v1", "10.0.0.1:2"),
 		"a user":                      p("u@10.0.0.1:1", "10.0.0.1:2"),
@@ -101,6 +100,7 @@ func TestAnnouncement_RefusesWhatIsNone(t *testing.T) {
 		"an underscore":               p("10.0.0.1:1", "a_b:2"),
 		"a second spelling":           p("10.0.0.1:1", "10.0.0.01:2"),
 		"capitals":                    p("10.0.0.1:1", "Host:2"),
+		"host and port":               pack("type", "P", "http_address", "10.0.0.1:1", "zmq_address", "10.0.0.1:2"),
 		"a ZMQ host without ports":    p("10.0.0.1:1", "host:10.0.0.1"),
 		"ports the other way round":   p("10.0.0.1:1", "host:10.0.0.1,notify:1,handshake:2"),
 		"a third port":                p("10.0.0.1:1", "host:10.0.0.1,handshake:1,notify:2,more:3"),

@@ -112,12 +112,7 @@ func (r *registrations) permits(instance upstream.Instance, kv []endpoint) error
 
 // kvEndpoints returns the endpoints of an address that checkAddress has accepted.
 func kvEndpoints(address string) (all []endpoint) {
-	long, ok := strings.CutPrefix(address, "host:")
-	if !ok {
-		e, _ := parseEndpoint(address)
-		return []endpoint{e}
-	}
-	host, ports, _ := strings.Cut(long, ",handshake:")
+	host, ports, _ := strings.Cut(strings.TrimPrefix(address, "host:"), ",handshake:")
 	handshake, notify, _ := strings.Cut(ports, ",notify:")
 	for _, port := range []string{handshake, notify} {
 		e, _ := parseAnnounced(host + ":" + port)

@@ -26,7 +26,6 @@ func TestRegistrations_AnotherPeerChangesNothing(t *testing.T) {
 			said("P", "10.0.0.9:1", long),                                                                          //
 			said("P", "10.0.0.9:1", "host:10.0.0.2,handshake:7,notify:61005"),                                      // a part of it
 			said("P", "10.0.0.9:1", "host:10.0.0.2,handshake:61005,notify:7"),                                      //
-			said("P", "10.0.0.9:1", "10.0.0.2:6301"),                                                               // in the other form
 			{Frames: [][]byte{pack("type", "D", "http_address", "10.0.0.2:1", "zmq_address", long, "tp_size", 8)}}, // how KV lies there
 		}
 		for n, message := range taken {

@@ -28,7 +28,7 @@ func clocked(t *testing.T, body func(t *testing.T, r *registrations, logged func
 			synctest.Wait()
 			var all []string
 			for _, i := range r.list.now() {
-				all = append(all, fmt.Sprintf("%s %s %s", i.Role, i.Name, i.Announced.Address))
+				all = append(all, fmt.Sprintf("%s %s %s", i.Role, i.Name, kvEndpoints(i.Announced.Address)[0]))
 			}
 			return strings.Join(all, "; ")
 		}
@@ -46,7 +46,7 @@ func clocked(t *testing.T, body func(t *testing.T, r *registrations, logged func
 }
 
 func said(role, at, address string) zmtp.Message {
-	return zmtp.Message{Frames: [][]byte{pack("type", role, "http_address", at, "zmq_address", address)}}
+	return zmtp.Message{Frames: [][]byte{pack("type", role, "http_address", at, "zmq_address", kvAt(address))}}
 }
 
 func TestRegistrations_WhoIsSilentForTenSecondsIsRemoved(t *testing.T) {
@@ -126,7 +126,7 @@ func TestRegistrations_AreBounded(t *testing.T) {
 			t.Fatalf("%d are registered and %d refused, want %d and 3", got, r.refused.full.Load(), MaxRegistered)
 		}
 		r.take(said("P", "10.1.0.0:1", "10.1.0.0:9")) // has its place
-		if got := r.list.now()[0].Announced.Address; got != "10.1.0.0:9" {
+		if got := r.list.now()[0].Announced.Address; got != kvAt("10.1.0.0:9") {
 			t.Errorf("one that is registered has the address %s, want the new one", got)
 		}
 		if n := logged("an engine may not register"); n != 1 {

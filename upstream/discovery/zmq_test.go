@@ -12,13 +12,13 @@ import (
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
-// announcer is an engine's ping thread in all three forms, as vLLM has it, with libzmq: a DEALER, with an identity for P2P-NCCL, that
+// announcer is an engine's ping thread in both forms, as vLLM has it, with libzmq: a DEALER that
 // says again and again who it is. Each line on its input is a form that it says from then on, every 50 ms; "stop" ends it.
 const announcer = `
 import sys, threading, time, zmq, msgpack
 forms = {
-    "p2p": ({"type": "P", "http_address": "10.0.1.2:20001", "zmq_address": "10.0.1.2:21001"}, b"10.0.1.2:21001"),
-    "moriio": ({"type": "D", "http_address": "10.0.1.3:8000", "zmq_address": "host:10.0.1.3,handshake:6301,notify:61005", "dp_size": 2, "tp_size": 8, "transfer_mode": "READ"}, None),
+    "prefill": ({"type": "P", "http_address": "10.0.1.2:20001", "zmq_address": "host:10.0.1.2,handshake:21001,notify:21002", "dp_size": 1, "tp_size": 1, "transfer_mode": "READ"}, b"10.0.1.2:21001"),
+    "decode": ({"type": "D", "http_address": "10.0.1.3:8000", "zmq_address": "host:10.0.1.3,handshake:6301,notify:61005", "dp_size": 2, "tp_size": 8, "transfer_mode": "READ"}, None),
     "hello": ({"type": "HELLO"}, None),
     "old": ({"type": "register", "role": "P", "index": "1", "request_address": "http://10.0.1.4:8000/v1/completions", "handshake_port": 6301, "notify_port": 61005, "dp_size": 1, "tp_size": 1, "transfer_mode": "WRITE"}, None),
     "garbage": (b"\xc1\xff\xff", None),
@@ -62,7 +62,7 @@ func listenOn(t *testing.T, address string) net.Listener {
 	return listener
 }
 
-func TestZMQ_LibzmqRegistersInAllForms(t *testing.T) {
+func TestZMQ_LibzmqRegistersInBothForms(t *testing.T) {
 	book := &journal{}
 	listener := listenOn(t, "127.0.0.1:0")
 	address := listener.Addr().String()
@@ -71,16 +71,16 @@ func TestZMQ_LibzmqRegistersInAllForms(t *testing.T) {
 	python := announce(t, address)
 	says(python, "garbage")
 	says(python, "hello")
-	says(python, "p2p")
+	says(python, "prefill")
 	source.want(t, "10.0.1.2:20001")
-	says(python, "moriio")
+	says(python, "decode")
 	source.want(t, "10.0.1.2:20001 10.0.1.3:8000")
 	says(python, "old")
 	all := <-source.lists
 	if got := names(all); got != "10.0.1.2:20001 10.0.1.3:8000 10.0.1.4:8000" {
 		t.Fatalf("set(%s)", got)
 	}
-	for i, want := range []string{"10.0.1.2:21001", "host:10.0.1.3,handshake:6301,notify:61005", "host:10.0.1.4,handshake:6301,notify:61005"} {
+	for i, want := range []string{"host:10.0.1.2,handshake:21001,notify:21002", "host:10.0.1.3,handshake:6301,notify:61005", "host:10.0.1.4,handshake:6301,notify:61005"} {
 		if got := all[i].Announced.Address; got != want {
 			t.Errorf("%s announces %s, want %s", all[i].Name, got, want)
 		}
@@ -91,7 +91,7 @@ func TestZMQ_LibzmqRegistersInAllForms(t *testing.T) {
 	for source.next(t) != "" {
 	}
 	python = announce(t, address) // and comes back when it is started again
-	says(python, "moriio")
+	says(python, "decode")
 	source.want(t, "10.0.1.3:8000")
 	if found := book.lines("does not register any more"); len(found) != 3 {
 		t.Errorf("got %d lines of removals, want 3: %s", len(found), found)
@@ -103,8 +103,8 @@ func TestZMQ_EnginesFindAProxyThatIsRestarted(t *testing.T) {
 	listener := listenOn(t, "127.0.0.1:0")
 	address := listener.Addr().String()
 	python := announce(t, address)
-	says(python, "p2p")
-	says(python, "moriio")
+	says(python, "prefill")
+	says(python, "decode")
 	first, stop := context.WithCancel(t.Context())
 	err := (&discovery.ZMQ{Listener: listener}).Watch(first, func(all []upstream.Instance) {
 		if len(all) == 2 {

@@ -1,5 +1,5 @@
-// Package msgpack reads and writes MessagePack as engines send it: notifications of LMCache, registrations of P2P NCCL
-// and MoRI-IO, KV events of vLLM.
+// Package msgpack reads and writes MessagePack as engines send it: notifications of LMCache, registrations of MoRI-IO,
+// KV events of vLLM.
 //
 // It promises that
 //

@@ -117,7 +117,7 @@ func TestReader_ReadsNotificationsOfLMCache(t *testing.T) {
 		"82a474797065aa50726f78794e6f746966a67265715f6964d92439643965333738612d323937652d346264362d383961312d636362373131633865386636": `{"type":"ProxyNotif","req_id":"9d9e378a-297e-4bd6-89a1-ccb711c8e8f6"}`,
 		"82 a474797065 aa50726f78794e6f746966 a67265715f6964 a131":                                                                     `{"type":"ProxyNotif","req_id":"1"}`,
 		"82 a474797065 ae4e69786c50726f78794e6f746966 a67265715f6964 a131":                                                             `{"type":"NixlProxyNotif","req_id":"1"}`,
-		// A registration of P2P NCCL.
+		// A registration, with members that are addresses.
 		"83a474797065a150ac687474705f61646472657373ae31302e302e312e323a3230303031ab7a6d715f61646472657373ae31302e302e312e323a3231303031": `{"type":"P","http_address":"10.0.1.2:20001","zmq_address":"10.0.1.2:21001"}`,
 	} {
 		wantShown(t, bytesOf(t, digits), want)

@@ -10,7 +10,6 @@ import (
 	"carryover/upstream/connector/moriio"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/connector/orchestrated"
-	"carryover/upstream/connector/p2pnccl"
 	"carryover/upstream/connector/storage"
 )
 
@@ -30,8 +29,6 @@ func (p *Proxy) OpenConnector(cfg config.Config, logger *slog.Logger) (server.Co
 		return orchestrated.Connector{Response: cfg.Connector.OrchestratedForm == config.OrchestratedResponse}, nil
 	case config.ConnectorMoRIIO:
 		return moriio.Connector{}, nil
-	case config.ConnectorP2PNCCL:
-		return p2pnccl.Connector{}, nil
 	}
 	return nil, fmt.Errorf("connector %q: unknown", cfg.Connector.Name)
 }

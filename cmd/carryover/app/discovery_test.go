@@ -13,7 +13,7 @@ func TestInherited_WhoAnnouncesItself(t *testing.T) {
 	listed := upstream.Instance{Role: upstream.RoleDecode, Name: "d1", BaseURL: "http://d1:1"}
 	announced := upstream.Instance{Role: upstream.RoleDecode, Name: "d2", BaseURL: "http://d2:1", Announced: upstream.Announcement{Address: "d2:2"}}
 	for connector, want := range map[string][]string{
-		config.ConnectorP2PNCCL: {"d2"}, config.ConnectorMoRIIO: {"d2"}, config.ConnectorNIXL: {"d1", "d2"}, config.ConnectorMooncake: {"d1", "d2"},
+		config.ConnectorMoRIIO: {"d2"}, config.ConnectorNIXL: {"d1", "d2"}, config.ConnectorMooncake: {"d1", "d2"},
 	} {
 		cfg := config.Default()
 		cfg.Connector.Name = connector

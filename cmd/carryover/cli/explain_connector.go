@@ -36,8 +36,6 @@ func explainConnector(cfg config.Config) []string {
 		}
 	case config.ConnectorMoRIIO:
 		return []string{c.Name + ": both legs at once (WRITE) or decode after prefill (READ), as the engines announce; request ids carry their addresses", registeredAt(cfg)}
-	case config.ConnectorP2PNCCL:
-		return []string{c.Name + ": both legs under one request id that carries the addresses of both engines; for vLLM before the removal of P2pNcclConnector (June 2026)", registeredAt(cfg)}
 	}
 	return nil
 }

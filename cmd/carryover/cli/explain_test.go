@@ -55,8 +55,8 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 		},
 		{"--connector moriio --zmq-discovery-listen :36367", []string{"instances   those that register over ZMQ at :36367", "WRITE", "engines register over ZMQ at :36367", "\npath        every turn has a prefill leg, decode serves none alone", "then it is an error for the client"}, []string{"16 turns at once"}},
 		{
-			"--connector p2pnccl --zmq-discovery-listen :30001 --disagg-threshold 9 --prefill-failure error",
-			[]string{"one request id", "engines register over ZMQ at :30001", "a failed prefill leg is an error", "routing.disagg_threshold has no effect"}, []string{"fewer than 9"},
+			"--connector moriio --zmq-discovery-listen :30001 --disagg-threshold 9 --prefill-failure error",
+			[]string{"engines register over ZMQ at :30001", "a failed prefill leg is an error", "routing.disagg_threshold has no effect"}, []string{"fewer than 9"},
 		},
 		{"--kv-events-port 5557", []string{"KV events are read at port 5557"}, nil},
 	} {

@@ -9,14 +9,13 @@ const (
 	ConnectorLMCacheStorage = "lmcache-storage"
 	ConnectorMooncake       = "mooncake"
 	ConnectorMoRIIO         = "moriio"
-	ConnectorP2PNCCL        = "p2pnccl"
 )
 
 // Connectors returns the KV connectors, the default first.
 func Connectors() []string {
 	return []string{
 		ConnectorNIXL, ConnectorMulti, ConnectorOrchestrated, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake,
-		ConnectorMoRIIO, ConnectorP2PNCCL,
+		ConnectorMoRIIO,
 	}
 }
 

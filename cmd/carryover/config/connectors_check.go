@@ -22,9 +22,7 @@ func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.N
 func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
 
 // Registers reports whether engines with this connector announce their address over ZMQ.
-func (c ConnectorConfig) Registers() bool {
-	return c.Name == ConnectorMoRIIO || c.Name == ConnectorP2PNCCL
-}
+func (c ConnectorConfig) Registers() bool { return c.Name == ConnectorMoRIIO }
 
 // readBy returns the connectors that read a setting, nil for all.
 func readBy(key string) []string {
@@ -37,7 +35,7 @@ func readBy(key string) []string {
 	case section == "lmcache":
 		return []string{ConnectorLMCache}
 	case key == "discovery.zmq_listen", key == "discovery.zmq_allow":
-		return []string{ConnectorMoRIIO, ConnectorP2PNCCL}
+		return []string{ConnectorMoRIIO}
 	case strings.HasSuffix(key, "].bootstrap_port"):
 		return []string{ConnectorMooncake}
 	case strings.HasSuffix(key, "].notifications"):

@@ -44,8 +44,7 @@ func demoSetups() map[string]demoSetup {
 				c.Connector, c.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
 			},
 		},
-		config.ConnectorMoRIIO:  {begin: (*Deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorMoRIIO)},
-		config.ConnectorP2PNCCL: {begin: (*Deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorP2PNCCL)},
+		config.ConnectorMoRIIO: {begin: (*Deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorMoRIIO)},
 	}
 }
 

@@ -229,7 +229,7 @@ func TestDoctor_FindsThatNoInstanceCanRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	cfg, err := configtest.Load(t, "--connector p2pnccl --zmq-discovery-listen "+l.Addr().String())
+	cfg, err := configtest.Load(t, "--connector moriio --zmq-discovery-listen "+l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -27,6 +28,11 @@ func (r *registered) scrape(t *testing.T) scraped {
 	return readScrape(t, answer.Body.String())
 }
 
+// kvAt is the KV address of an engine whose ports are the same.
+func kvAt(host string, port int) string {
+	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", host, port, port)
+}
+
 // announcing starts a peer that announces an engine until its process ends: kind, HTTP address and KV address.
 func (r *registered) announcing(t *testing.T, kind, http, kv string) *zmqtest.Process {
 	t.Helper()
@@ -42,13 +48,13 @@ func TestRegistered_AnotherPeerTakesNothingOfAnEngine(t *testing.T) {
 	t.Parallel()
 	for name, announced := range map[string]func(prefill, decode *vllmsim.Instance) (kind, http, kv string){
 		"role":               func(p, _ *vllmsim.Instance) (string, string, string) { return "D", authority(p), p.KVAddress() },
-		"KV address":         func(_, d *vllmsim.Instance) (string, string, string) { return "D", authority(d), "127.0.0.9:9" },
+		"KV address":         func(_, d *vllmsim.Instance) (string, string, string) { return "D", authority(d), kvAt("127.0.0.9", 9) },
 		"another's KV":       func(p, _ *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", p.KVAddress() },
 		"another's KV, role": func(_, d *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", d.KVAddress() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorP2PNCCL}})
+			r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}})
 			r.over(t, saying("one"), "one")
 			engines := func() []*fleet.Engine {
 				return slices.Concat(r.proxy.Fleet.Engines(upstream.RolePrefill), r.proxy.Fleet.Engines(upstream.RoleDecode))
@@ -76,8 +82,8 @@ func TestRegistered_AnotherPeerTakesNothingOfAnEngine(t *testing.T) {
 // An address is free for another peer when its engine has not announced it for as long as an instance may be silent.
 func TestRegistered_AnAddressIsFreeAfterItsEngine(t *testing.T) {
 	t.Parallel()
-	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorP2PNCCL}, prefills: 2})
-	heir := r.announcing(t, "D", authority(r.prefill[0]), "127.0.0.9:9")
+	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}, prefills: 2})
+	heir := r.announcing(t, "D", authority(r.prefill[0]), kvAt("127.0.0.9", 9))
 	if !within(foundWithin, func() bool { return r.refusedRegistrations(t, "taken") > 0 }) {
 		t.Error("the announcement of another peer is not refused while the engine announces itself")
 	}
@@ -95,9 +101,9 @@ func TestRegistered_AnAddressIsFreeAfterItsEngine(t *testing.T) {
 func TestRegistered_OnlyWhoIsPermitted(t *testing.T) {
 	t.Parallel()
 	r := startRegistered(t, registeredConfig{
-		as: speaking{connector: config.ConnectorP2PNCCL}, flags: []string{"--zmq-discovery-allow", "127.0.0.1:1024-65535"},
+		as: speaking{connector: config.ConnectorMoRIIO}, flags: []string{"--zmq-discovery-allow", "127.0.0.1:1024-65535"},
 	})
-	for n, peer := range [][2]string{{"127.0.0.9:9000", "127.0.0.1:9001"}, {"127.0.0.1:80", "127.0.0.1:9001"}, {"127.0.0.1:9000", "127.0.0.9:9001"}} {
+	for n, peer := range [][2]string{{"127.0.0.9:9000", kvAt("127.0.0.1", 9001)}, {"127.0.0.1:80", kvAt("127.0.0.1", 9001)}, {"127.0.0.1:9000", kvAt("127.0.0.9", 9001)}} {
 		before := r.refusedRegistrations(t, "not_allowed")
 		python := r.announcing(t, "P", peer[0], peer[1])
 		if !within(foundWithin, func() bool { return r.refusedRegistrations(t, "not_allowed") > before }) {

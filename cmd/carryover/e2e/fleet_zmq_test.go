@@ -30,7 +30,7 @@ type speaking struct {
 // speakers are all ways.
 func speakers() map[string]speaking {
 	return map[string]speaking{
-		"p2pnccl": {connector: config.ConnectorP2PNCCL}, "moriio read": {connector: config.ConnectorMoRIIO, read: true}, "moriio write": {connector: config.ConnectorMoRIIO},
+		"moriio read": {connector: config.ConnectorMoRIIO, read: true}, "moriio write": {connector: config.ConnectorMoRIIO},
 		"moriio before": {connector: config.ConnectorMoRIIO, read: true, before: true},
 	}
 }
@@ -190,9 +190,6 @@ func (r *registered) explained(t *testing.T, want func() pins, held int) {
 // untaken is how many prompts' KV prefill of MoRI-IO keeps for its time limit, because no decode engine has come for it.
 func (r *registered) untaken(t *testing.T) int {
 	t.Helper()
-	if r.as.connector != config.ConnectorMoRIIO {
-		return 0
-	}
 	prefill, decode := r.sum(t, config.RolePrefill), r.sum(t, config.RoleDecode)
 	return prefill["capped"] - prefill["releases"] - decode["loads"]
 }
@@ -307,7 +304,7 @@ def ping(kind, http, address):
     sock.setsockopt_string(zmq.IDENTITY, address)
     sock.connect("tcp://" + sys.argv[1])
     while True:
-        sock.send(msgpack.dumps({"type": kind, "http_address": http, "zmq_address": address}))
+        sock.send(msgpack.dumps({"type": kind, "http_address": http, "zmq_address": address, "dp_size": 1, "tp_size": 1, "transfer_mode": "WRITE"}))
         time.sleep(0.1)
 for line in sys.stdin:
     threading.Thread(target=ping, args=line.split(), daemon=True).start()
@@ -317,7 +314,7 @@ for line in sys.stdin:
 // Engines with libzmq are found, and found again when they are restarted, and when the program is.
 func TestRegistered_EnginesWithLibzmq(t *testing.T) {
 	t.Parallel()
-	as := speaking{connector: config.ConnectorP2PNCCL}
+	as := speaking{connector: config.ConnectorMoRIIO}
 	engines := &registered{operated: &operated{}, as: as}
 	quiet := registeredConfig{as: as, quiet: true}
 	prefill, decode := engines.instance(t, config.RolePrefill, quiet), engines.instance(t, config.RoleDecode, quiet)

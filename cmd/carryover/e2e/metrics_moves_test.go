@@ -214,7 +214,7 @@ func moveHandBacks(t *testing.T, m *moves) {
 // moveRegistrations has a peer announce another engine's address.
 func moveRegistrations(t *testing.T, m *moves) {
 	t.Helper()
-	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorP2PNCCL}})
+	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}})
 	m.see(r.scrape(t))
 	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].KVAddress())
 	if !within(foundWithin, func() bool {

@@ -54,11 +54,7 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 					if !testrig.Eventually(func() bool { return r.sum(t, "")["running"] == 0 }) {
 						t.Errorf("%d requests still run", r.sum(t, "")["running"])
 					}
-					held := 0
-					if fault == "garbage" && as.connector == config.ConnectorP2PNCCL { // it was pushed by both attempts
-						held = 2
-					}
-					r.settledUntaken(t, held)
+					r.settledUntaken(t, 0)
 				})
 			}
 			t.Run(fmt.Sprintf("%s/%s/another instance", fault, name), func(t *testing.T) {
@@ -81,7 +77,7 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 }
 
 // together says that both legs go out at once.
-func (as speaking) together() bool { return as.connector == config.ConnectorMoRIIO && !as.read }
+func (as speaking) together() bool { return !as.read }
 
 // What becomes of a turn whose decode leg fails. Each attempt has ids of its own, so that no second one takes the KV of the first.
 func TestRegistered_ADecodeThatFails(t *testing.T) {
@@ -89,14 +85,13 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 		fault  vllmsim.Fault
 		status int
 		failed int // legs whose KV nobody takes
-		lost   int // of these, legs whose KV went with decode
 	}{
-		"500 once":      {vllmsim.Fault{Kind: vllmsim.FaultStatus, Count: 1}, http.StatusOK, 1, 0},
-		"500":           {vllmsim.Fault{Kind: vllmsim.FaultStatus}, http.StatusBadGateway, 2, 0},
-		"resets once":   {vllmsim.Fault{Kind: vllmsim.FaultReset, Count: 1}, http.StatusOK, 1, 0},
-		"restarts once": {vllmsim.Fault{Kind: vllmsim.FaultRestart, Count: 1}, http.StatusOK, 1, 1},
-		"silent":        {vllmsim.Fault{Kind: vllmsim.FaultSilent}, http.StatusGatewayTimeout, 1, 0},
-		"refused":       {vllmsim.Fault{Kind: vllmsim.FaultRefuse}, http.StatusServiceUnavailable, 1, 0},
+		"500 once":      {vllmsim.Fault{Kind: vllmsim.FaultStatus, Count: 1}, http.StatusOK, 1},
+		"500":           {vllmsim.Fault{Kind: vllmsim.FaultStatus}, http.StatusBadGateway, 2},
+		"resets once":   {vllmsim.Fault{Kind: vllmsim.FaultReset, Count: 1}, http.StatusOK, 1},
+		"restarts once": {vllmsim.Fault{Kind: vllmsim.FaultRestart, Count: 1}, http.StatusOK, 1},
+		"silent":        {vllmsim.Fault{Kind: vllmsim.FaultSilent}, http.StatusGatewayTimeout, 1},
+		"refused":       {vllmsim.Fault{Kind: vllmsim.FaultRefuse}, http.StatusServiceUnavailable, 1},
 	} {
 		for how, as := range handingOver() {
 			for _, stream := range []bool{false, true} {
@@ -115,14 +110,10 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 					if !testrig.Eventually(func() bool { return r.sum(t, "")["running"] == 0 }) {
 						t.Errorf("%d requests still run", r.sum(t, "")["running"])
 					}
-					held := 0
-					if as.connector == config.ConnectorP2PNCCL {
-						held = row.failed - row.lost
-					}
 					if untaken := r.untaken(t); untaken > row.failed {
 						t.Errorf("prefill holds the KV of %d prompts, want that of the legs that failed, %d", untaken, row.failed)
 					}
-					r.settledUntaken(t, held)
+					r.settledUntaken(t, 0)
 				})
 			}
 		}

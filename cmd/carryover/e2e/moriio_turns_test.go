@@ -265,3 +265,43 @@ func TestMutant_DecodeAloneIsNoticed(t *testing.T) {
 		t.Errorf("got %q and %d wrong reads, want another answer and some", a.content, n)
 	}
 }
+
+func TestMoRIIO_ThirtyTurnsAtOnce(t *testing.T) {
+	t.Parallel()
+	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}, prefills: 2, decodes: 2})
+	var group sync.WaitGroup
+	for n := range 30 {
+		group.Go(func() {
+			want := fmt.Sprintf("Letter %d.", n)
+			r.over(t, map[string]any{
+				"model": "sim", "max_tokens": 50, "stream": n%2 == 0, "messages": []json.RawMessage{question(longText(n%3+1) + " SAY " + want)},
+			}, want)
+		})
+	}
+	group.Wait()
+	if pushed := r.sum(t, config.RolePrefill)["kv_pushed"]; pushed != 30 {
+		t.Errorf("the KV of %d prompts was pushed, want that of 30", pushed)
+	}
+	r.settled(t, pins{}, 0)
+}
+
+// The engine ids of answers are the request's, addresses and all; a client gets the turn's.
+func TestMoRIIO_ClientsAreToldNoAddresses(t *testing.T) {
+	modes(t, func(t *testing.T, as speaking) {
+		r := startRegistered(t, registeredConfig{as: as})
+		for _, stream := range []bool{false, true} {
+			members := saying("Yes.")
+			members["stream"] = stream
+			a, rec := r.send(t, "", members)
+			for _, instance := range append(r.prefill, r.decode...) {
+				if strings.Contains(string(a.raw), instance.KVAddress()) || strings.Contains(fmt.Sprint(a.header), instance.KVAddress()) {
+					t.Errorf("the client gets %v %s", a.header, a.raw)
+				}
+			}
+			if !strings.Contains(string(a.raw), `"id":"chatcmpl-`) || a.content != "Yes." || len(rec.Legs) != 2 {
+				t.Errorf("got %s after %d legs", a.raw, len(rec.Legs))
+			}
+		}
+		r.settled(t, pins{}, 0)
+	})
+}

@@ -47,7 +47,7 @@ func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		return upstream.Plan{}, errNoIDs
 	}
 	a := attempt{
-		Transfer: t, id: connector.AddressedID(t), transfer: newTransferID(), rank: rankOf(t), ids: rawjson.AppendIDs(nil, t.PromptIDs),
+		Transfer: t, id: addressedID(t), transfer: newTransferID(), rank: rankOf(t), ids: rawjson.AppendIDs(nil, t.PromptIDs),
 	}
 	plan := upstream.Plan{
 		Order:   upstream.Together,
@@ -136,6 +136,6 @@ func (a *attempt) handover(params []byte) *upstream.Handover {
 	return &upstream.Handover{
 		Cached: -1, Bound: true, // the id and prefill's connection belong to one decode instance
 		Leg:     func([]byte) upstream.LegPlan { return leg },
-		Rewrite: connector.Renamed{Request: a.id, Shown: a.RequestID},
+		Rewrite: renamed{request: a.id, shown: a.RequestID},
 	}
 }

@@ -254,7 +254,7 @@ func TestConnector_NoHandOverBetween(t *testing.T) {
 	}{
 		"a prefill instance that has not registered": {func(p, _ *upstream.Instance) { p.Announced = upstream.Announcement{} }, whyNotRegistered},
 		"a decode instance that has not registered":  {func(_, d *upstream.Instance) { d.Announced = upstream.Announcement{} }, whyNotRegistered},
-		"engines of P2P-NCCL":                        {func(p, _ *upstream.Instance) { p.Announced.Address = "10.0.1.2:21001" }, whyNotRegistered},
+		"an address of another form":                 {func(p, _ *upstream.Instance) { p.Announced.Address = "10.0.1.2:21001" }, whyNotRegistered},
 		"an address without a port":                  {func(p, _ *upstream.Instance) { p.Announced.Address = "host:a,handshake:1,notify:" }, whyNotRegistered},
 		"two modes":                                  {func(p, _ *upstream.Instance) { p.Announced.Mode = modeRead }, whyTransferMode},
 		"a mode and none":                            {func(_, d *upstream.Instance) { d.Announced.Mode = modeRead }, whyTransferMode},
