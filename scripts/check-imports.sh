@@ -59,21 +59,21 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime|server\/pins|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime|server\/pins|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
 			} else if (package == "carryover/server/proof") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet(\/facts)?)$/) bad("the proofs import convcache, upstream and its fleet only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/pins") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet)?|server\/(proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, proofs, quarantines, records of turns and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, proofs, quarantines, records of turns and bounds of store operations only")
 			} else if (package == "carryover/server/quarantine") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet)?|server\/(lineage|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, lineages, proofs and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(lineage|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, lineages, proofs and bounds of store operations only")
 			} else if (package == "carryover/server/record") {
 				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
 			} else if (package == "carryover/server/admin") {
-				if (name !~ /^carryover\/(upstream(\/fleet(\/facts)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
+				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
 			} else if (package == "carryover/server/journal") {
 				if (name !~ /^carryover\/(server\/record|upstream)$/) bad("the journal reads records of turns only")
 			} else if (package == "carryover/server/telemetry") {
-				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/facts)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
+				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/[a-z]+)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest|storetime)$/) {
@@ -90,7 +90,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (package != "carryover/convcache") bad("how Python prints JSON concerns histories only")
 			} else if (package ~ /^carryover\/convcache\//) {
 				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
-			} else if (package == "carryover/upstream/fleet" && name == "carryover/upstream/fleet/facts") {
+			} else if (package == "carryover/upstream/fleet" && name ~ /^carryover\/upstream\/fleet\//) {
 				continue
 			} else if (package ~ /^carryover\/upstream\//) {
 				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream, sse/rawjson, upstream/msgpack and upstream/zmq/zmtp only, and a connector what connectors share")

@@ -209,7 +209,7 @@ func (a *answer) belongs(id string) {
 	} else {
 		a.ineligible = "response_id"
 	}
-	if a.decoding.incarnation.Foreign(a.decoding.requestID, id) {
+	if a.decoding.incarnation.Engine().AnswerIDs.Foreign(a.decoding.requestID, id) {
 		a.foreign = true
 	}
 }

@@ -27,7 +27,7 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 		return false
 	case t.ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
-	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn() != facts.Yes: // to know what is to be released
+	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn.Found() != facts.Yes: // to know what is to be released
 		return true
 	}
 	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""

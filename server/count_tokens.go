@@ -12,6 +12,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance counts in a prompt. Such a request is not a turn.
@@ -81,12 +82,12 @@ func (s *Server) countOn(ctx context.Context, req *body.Request, authorization s
 			return 0, unavailable("prefill_unavailable", "No prefill engine is available.")
 		}
 		asked = append(asked, engine)
-		n, err := engine.Last().Count(ctx, req, authorization)
+		n, err := engine.Last().Prompts.Count(ctx, req, authorization)
 		var leg *upstream.LegError
 		switch {
 		case err == nil:
 			return n, nil
-		case errors.Is(err, fleet.ErrNotComparable):
+		case errors.Is(err, facts.ErrNotComparable):
 			last = refused(http.StatusNotFound, "not_found", "The engines do not count tokens.")
 		case ctx.Err() != nil, errors.As(err, &leg) && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 			return 0, err // another instance would answer the same

@@ -47,7 +47,7 @@ func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, 
 	reuse := t.record.Reuse()
 	reuse.Cached = handover.Cached
 	t.record.Reuses(reuse)
-	same := prefill.AnsweredAs(handover.EngineID)
+	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	s.finder.foundByEngine(t, prefill, h, same)
 	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
@@ -106,7 +106,7 @@ func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *claim,
 		}
 		return prompt
 	})
-	if in, space := found.Cache(); in != 0 && prompt > 0 && prefill.Known() && prefill.CachesPrefixes() != facts.No {
+	if in, space := found.Cache(); in != 0 && prompt > 0 && prefill.Known() && prefill.PrefixCache.On() != facts.No {
 		has = convcache.AddPrefilled(has, convcache.Prefilled{Incarnation: in, Space: space, Tokens: prompt})
 	}
 	return has

@@ -136,7 +136,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		prefilled: h.prefilled,
 	}
 	d.asks.whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
-	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn())
+	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn.Found())
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
 	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
 	d.asks.usageDue = !t.stream || d.asks.whole || d.asks.usage || t.req.WantsUsage()

@@ -319,7 +319,7 @@ func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 		}
 	}
 	k.background.wait()
-	if incarnation.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
-		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silent(), log.String())
+	if incarnation.Silence.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silence.Silent(), log.String())
 	}
 }

@@ -53,7 +53,7 @@ func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
 	live := engine.Live()
 	return &EngineAhead{
 		Instance: engine.Name, State: live.State, Why: live.Why, Incarnation: incarnation.ID(), InFlight: live.InFlight,
-		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.UsesIDs(body.Chat)), PlugIn: found(incarnation.PlugIn()), Silent: incarnation.Silent(),
+		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.Capability.UsesIDs(body.Chat)), PlugIn: found(incarnation.PlugIn.Found()), Silent: incarnation.Silence.Silent(),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // legs runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
@@ -86,9 +87,9 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
-	case errors.Is(err, fleet.ErrNotComparable) && s.picker.needsPrefill():
+	case errors.Is(err, facts.ErrNotComparable) && s.picker.needsPrefill():
 		return upstream.Plan{}, needsPrefill("no_ids")
-	case errors.Is(err, fleet.ErrNotComparable): // the prompt can't be sent to prefill as ids
+	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
 	case err != nil:
 		return upstream.Plan{}, err
@@ -144,16 +145,16 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 	}
 	traits := s.deps.Connector.Traits()
 	if traits.Introduce != nil {
-		if transfer.OfPrefill, err = p.prefill.Introduced(ctx); err != nil {
+		if transfer.OfPrefill, err = p.prefill.Introduction.Facts(ctx); err != nil {
 			return transfer, err
 		}
-		if transfer.OfDecode, err = p.decode.Introduced(ctx); err != nil {
+		if transfer.OfDecode, err = p.decode.Introduction.Facts(ctx); err != nil {
 			t.retry.anotherDecode = true
 			return transfer, err
 		}
 	}
 	if traits.IDs {
-		prompt, err := p.prefill.Prompt(ctx, t.req, t.authorization)
+		prompt, err := p.prefill.Prompts.Read(ctx, t.req, t.authorization)
 		if err != nil {
 			refusedBy(p.prefill.Engine(), err)
 			return transfer, err

@@ -100,7 +100,7 @@ func (f *fault) run(t *testing.T, v variant) {
 		c.engine(e).Refresh(t.Context())
 	}
 	for _, e := range c.prefill { // turns with a ticket ask it, and the fault is to meet a leg
-		c.engine(e).Last().AppendOnly(t.Context(), "m", nil, "")
+		c.engine(e).Last().Template.AppendOnly(t.Context(), "m", nil, "")
 	}
 	if v.ticket {
 		c.turns = 2

@@ -36,7 +36,7 @@ func (t *turn) excludes(p *pair) record.Reason {
 func (t *turn) missed(p *pair, outcome convcache.Outcome) record.Reason {
 	switch outcome {
 	case convcache.Empty:
-		if p.decode.Silent() {
+		if p.decode.Silence.Silent() {
 			return record.ReasonNoParams
 		}
 		if t.opens() {

@@ -13,6 +13,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // maxModels bounds how many bytes of an engine's model list are relayed.
@@ -57,7 +58,7 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 }
 
 // modelList returns the body of an answer to /v1/models.
-func modelList(models []fleet.Model) []byte {
+func modelList(models []facts.Model) []byte {
 	list := []byte(`{"object":"list","data":[`)
 	for i, model := range models {
 		if i > 0 {

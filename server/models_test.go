@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 func TestModelList_KeepsCardsAsEnginesWriteThem(t *testing.T) {
 	a, b := `{"id":"a","max_model_len":4096,"owned_by":"vllm","x":1.0}`, `{"id":"b","parent":"a"}`
-	for want, models := range map[string][]fleet.Model{
+	for want, models := range map[string][]facts.Model{
 		`{"object":"list","data":[` + a + `,` + b + `]}`: {{ID: "a", Card: []byte(a)}, {ID: "b", Card: []byte(b)}},
 		`{"object":"list","data":[` + a + `]}`:           {{ID: "a", Card: []byte(a)}},
 	} {

@@ -49,7 +49,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
 	sent.Answered(took, err)
-	foreign := err == nil && p.prefill.Foreign(leg.RequestID, answer.ID)
+	foreign := err == nil && p.prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID)
 	if foreign {
 		answer.PromptIDs = nil // they belong to another prompt
 	}
@@ -72,7 +72,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	s.ratios.learn(t, answer.PromptTokens)
 	s.conclude(t, h, fleet.Answered)
 	if h.ticket == nil {
-		p.prefill.LearnBodySpeed(size, took)
+		p.prefill.Engine().Speed.LearnBody(size, took)
 	}
 	if err := s.checkIDEcho(t, p, found, answer.PromptIDs); err != nil {
 		return handed{}, err
@@ -125,7 +125,7 @@ func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAns
 	if cached < 0 {
 		cached = h.offer.Tokens
 	}
-	prefill.LearnSpeed(tokens-cached, took)
+	prefill.Engine().Speed.LearnLeg(tokens-cached, took)
 }
 
 // idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
@@ -169,7 +169,7 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if h.ticket != nil || h.piggyback != nil {
-		if trial := s.cfg.ReuseTrialTimeout + prefill.Expect(size); trial < limit {
+		if trial := s.cfg.ReuseTrialTimeout + prefill.Engine().Speed.Expect(size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}

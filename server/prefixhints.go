@@ -71,7 +71,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	if beyond := r.Cached - t.sharedPrefixTokens(); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {
-			prefill.HandedBackFound(true)
+			prefill.PrefixCache.HandedBackFound(true)
 		}
 		return
 	}
@@ -88,7 +88,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	r.Reason = record.ReasonHandedBackElsewhere
 	if here {
 		r.Reason = record.ReasonHandedBackEvicted
-		prefill.HandedBackFound(false)
+		prefill.PrefixCache.HandedBackFound(false)
 	}
 }
 

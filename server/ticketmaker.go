@@ -140,7 +140,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
-		d.incarnation.SentParams()
+		d.incarnation.Silence.SentParams()
 	}
 	k.pins.Releases.NoteGeneration(d.incarnation, &parsed, d.began)
 	switch {
@@ -211,7 +211,7 @@ func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 		}
 		return
 	}
-	if decode.SentNothing() {
+	if decode.Silence.SentNothing() {
 		k.warnNoParams(t, decode)
 	}
 }

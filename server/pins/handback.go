@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // HandBacks hands KV back from decode to prefill: prefill reads a ticket's blocks into its own prefix cache, and decode then frees them. It
@@ -93,7 +94,7 @@ func (h *HandBacks) displaced(ticket *convcache.Ticket) bool {
 
 // retain takes over the ids of an answer, and returns nil if it does not keep them.
 func (h *HandBacks) retain(answer Answer, ticket *convcache.Ticket) *retainedTicket {
-	if most := answer.Prefill.Engine().ContextLength(answer.Model); most > 0 && ticket.Tokens >= most-1 {
+	if most := facts.ContextLength(answer.Prefill.Engine().Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
 		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
 		// blocks until their lease ends.
 		return nil

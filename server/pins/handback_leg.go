@@ -105,7 +105,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *flee
 		k.releaseBy(h.releases)
 		return handBackRequeued, err
 	}
-	limit, cause := h.cfg.TrialTimeout+prefill.Expect(len(made.Body)), upstream.ErrReuseTimeout
+	limit, cause := h.cfg.TrialTimeout+prefill.Engine().Speed.Expect(len(made.Body)), upstream.ErrReuseTimeout
 	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
@@ -113,7 +113,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *flee
 	defer cancel()
 	leg := upstream.Leg{Instance: prefill.Engine().Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}
 	answer, err := h.deps.Legs.HandBack(limited, leg)
-	if err == nil && prefill.Foreign(leg.RequestID, answer.ID) {
+	if err == nil && prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 		h.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Engine().Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}

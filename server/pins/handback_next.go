@@ -57,7 +57,7 @@ func (h *handBackQueues) ready(l *pairQueue, now time.Time) bool {
 	}
 	l.away = time.Time{}
 	status := l.prefill.StatusWith(l.decode)
-	if status == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair will be tried again later
+	if status == fleet.NoReuse || l.prefill.PrefixCache.Forgets() != "" { // the pair will be tried again later
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
 		return false
@@ -68,7 +68,7 @@ func (h *handBackQueues) ready(l *pairQueue, now time.Time) bool {
 // keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for
 // each incarnation.
 func (h *handBackQueues) keeps(prefill *fleet.Incarnation, tokens int) bool {
-	why := prefill.Forgets()
+	why := prefill.PrefixCache.Forgets()
 	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
 		return true
 	}
@@ -122,7 +122,7 @@ func (h *handBackQueues) elsewhere(k *retainedTicket) *pairQueue {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || !h.reads(last) || last.StatusWith(k.queue.decode) == fleet.NoReuse || last.Forgets() != "" {
+	if !last.Known() || !h.reads(last) || last.StatusWith(k.queue.decode) == fleet.NoReuse || last.PrefixCache.Forgets() != "" {
 		return nil
 	}
 	return h.queueOf(pairKey{last, k.queue.decode})

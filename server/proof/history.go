@@ -80,7 +80,7 @@ func (t *historyTurn) Look(ctx context.Context) (miss string) {
 	if t.api != body.Chat {
 		return ""
 	}
-	switch t.prefill.AppendOnly(ctx, t.model, t.kwargs, t.authorization) {
+	switch t.prefill.Template.AppendOnly(ctx, t.model, t.kwargs, t.authorization) {
 	case facts.Yes:
 		return ""
 	case facts.No:

@@ -27,7 +27,7 @@ type IDs struct {
 	prompt convcache.IDs // the ids of the field ids, hashed as far as they were compared with branches
 	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
 	list   []byte        // the same as JSON, as an engine or the client has spelled them
-	told   fleet.Prompt  // the engine's answer that contains ids and list; zero if they come from elsewhere
+	told   facts.Prompt  // the engine's answer that contains ids and list; zero if they come from elsewhere
 	sent   bool          // the prefill leg carried the ids
 	fixed  bool          // both legs carry the ids, with or without a ticket
 	parity *parity       // the comparison with /tokenize that is under way, nil for none
@@ -79,7 +79,7 @@ func (k *IDs) compare(ids []uint32, list []byte) {
 }
 
 // fix stores the ids of a prompt that was rendered before the first leg. Both legs will carry them.
-func (k *IDs) fix(prompt fleet.Prompt) {
+func (k *IDs) fix(prompt facts.Prompt) {
 	k.compare(prompt.IDs, prompt.List)
 	k.told, k.fixed = prompt, true
 }
@@ -90,7 +90,7 @@ func (k *IDs) set(ids []uint32, list []byte) {
 	if k.chain == nil {
 		k.Discard()
 	}
-	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), fleet.Prompt{}
+	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), facts.Prompt{}
 }
 
 // drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
@@ -155,7 +155,7 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.UsesIDs(k.turn.api) != facts.Yes {
+	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
 		k.lose(LacksProbe)
 	}
 	if !k.wanted && !k.sent {

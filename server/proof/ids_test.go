@@ -8,7 +8,7 @@ import (
 	"carryover/convcache"
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // attemptOf is an attempt of a chat turn of which nothing is known yet.
@@ -60,7 +60,7 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 	} {
 		k := attemptOf(t)
 		k.turn.api, k.turn.ids = body.Responses, k
-		k.fix(fleet.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
+		k.fix(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
 		k.Grow(2)
 		k.turn.Drop()
 		k.turn.Drop() // with each event of the answer

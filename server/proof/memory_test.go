@@ -10,6 +10,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // A leg may be on its way of an attempt that has ended otherwise than with decode's answer. The memory of its ids serves no other prompt,
@@ -33,9 +34,9 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := func() fleet.Prompt {
+	asked := func() facts.Prompt {
 		t.Helper()
-		prompt, err := incarnation.Prompt(t.Context(), req, "")
+		prompt, err := incarnation.Prompts.Read(t.Context(), req, "")
 		if err != nil {
 			t.Fatal(err)
 		}

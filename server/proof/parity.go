@@ -23,20 +23,20 @@ type parity struct {
 // askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
 func (t *tokensTurn) askParity(ctx context.Context) *parity {
 	incarnation, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
-	if shape == "" || incarnation.Parity(model, shape) != facts.Unknown {
+	if shape == "" || incarnation.Parity.Of(model, shape) != facts.Unknown {
 		return nil
 	}
 	id, logger := t.attempt.TurnID, t.proof.logger
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
 		equal := rawjson.EqualIDs(rendered, tokenised)
-		if incarnation.LearnParity(model, shape, equal) == facts.No && !equal {
+		if incarnation.Parity.Learn(model, shape, equal) == facts.No && !equal {
 			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
 				"turn", id, "prefill", incarnation.Engine().Name, "shape", shape)
 		}
 	}}
 	req, authorization := t.req, t.attempt.Authorization
 	t.attempt.Background(func() {
-		ids, err := incarnation.Tokenize(ctx, req, authorization)
+		ids, err := incarnation.Prompts.Tokenize(ctx, req, authorization)
 		if err != nil {
 			ids = nil
 		}

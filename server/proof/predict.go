@@ -28,14 +28,14 @@ const (
 // Predict implements Turn.
 func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	t.attempt, t.ids = a, newIDs(t)
-	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
+	f.Parity = a.Prefill.Parity.Of(t.req.Model(), t.shape)
 	for _, incarnation := range []*fleet.Incarnation{a.Prefill, a.Decode} {
 		switch {
 		case f.Asks != "" || f.Lacks != "":
 		case !incarnation.Known():
 			f.Asks = AsksIncarnation
-		case !t.forwardsTo(incarnation) || incarnation.UsesIDs(t.api) == facts.Yes:
-		case incarnation.UsesIDs(t.api) == facts.No:
+		case !t.forwardsTo(incarnation) || incarnation.Capability.UsesIDs(t.api) == facts.Yes:
+		case incarnation.Capability.UsesIDs(t.api) == facts.No:
 			f.Lacks = LacksProbe
 		default:
 			f.Asks = AsksProbe
@@ -66,7 +66,7 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 // predictRender predicts a turn whose prompt ids come from a render endpoint.
 func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
-	case t.attempt.Prefill.Renders(t.api) != facts.No:
+	case t.attempt.Prefill.Prompts.Renders(t.api) != facts.No:
 		f.Asks = AsksTokens
 	case t.api == body.Responses: // its answer reports the ids, so it can still leave a ticket
 		f.Miss = Unproven(LacksRender)
@@ -85,7 +85,7 @@ func (t *historyTurn) Predict(a Attempt) (f Prediction) {
 	if t.api != body.Chat {
 		return f
 	}
-	f.Template = a.Prefill.Template(t.model, t.kwargs)
+	f.Template = a.Prefill.Template.Found(t.model, t.kwargs)
 	switch f.Template {
 	case facts.Yes:
 	case facts.No:

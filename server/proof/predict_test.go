@@ -85,7 +85,7 @@ func TestPredict_OfAPromptThatIsRendered(t *testing.T) {
 		if got, want := turn.Predict(a), (Prediction{Asks: AsksProbe}); got != want {
 			t.Errorf("%s, render %t, decode not probed: %+v, want %+v", row.api.Path(), row.render, got, want)
 		}
-		if got := decode.ProbeIDs(t.Context(), row.api, ""); got != facts.Yes {
+		if got := decode.Capability.Probe(t.Context(), row.api, ""); got != facts.Yes {
 			t.Fatalf("%s: decode's probe says %d", row.api.Path(), got)
 		}
 		// Prefill computes the ids as a text completion, and needs no probe.

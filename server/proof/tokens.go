@@ -85,7 +85,7 @@ func (t *tokensTurn) worth(ctx context.Context, incarnation *fleet.Incarnation) 
 	switch {
 	case !incarnation.Known():
 		lacks = LacksIncarnation
-	case t.forwardsTo(incarnation) && incarnation.ProbeIDs(ctx, t.api, t.attempt.Authorization) != facts.Yes:
+	case t.forwardsTo(incarnation) && incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
@@ -106,14 +106,14 @@ func (t *tokensTurn) forwardsTo(incarnation *fleet.Incarnation) bool {
 // turn reuses nothing, but its own answer can be handed back.
 func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 	prefill := t.attempt.Prefill
-	prompt, err := prefill.Prompt(ctx, t.req, t.attempt.Authorization)
+	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
 	switch {
 	case err == nil:
 		t.ids.fix(prompt)
 		return ""
-	case errors.Is(err, fleet.ErrNoRender):
+	case errors.Is(err, facts.ErrNoRender):
 		lacks = LacksRender
-	case errors.Is(err, fleet.ErrNotComparable):
+	case errors.Is(err, facts.ErrNotComparable):
 		lacks = LacksShape
 	default:
 		t.proof.logger.Debug("prompt can't be rendered", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
@@ -157,10 +157,10 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		return MissNotComparable
 	}
 	prefill := t.attempt.Prefill
-	if prefill.Parity(t.req.Model(), t.shape) != facts.Yes {
+	if prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
-	prompt, err := prefill.Prompt(ctx, t.req, t.attempt.Authorization)
+	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
 	if err != nil {
 		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
 		return MissTokenizeFailed
@@ -185,7 +185,7 @@ func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	k := t.ids
 	plugIn := e.Params.OutputIDs != nil
 	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
-		e.Decode.LearnPlugIn(plugIn)
+		e.Decode.PlugIn.Learn(plugIn)
 	}
 	output := k.chain.Len() - k.promptLen
 	switch {

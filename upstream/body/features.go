@@ -33,7 +33,7 @@ const maxFeatures = 1 << 10
 
 // FeatureSet names the shape of the request, as far as it can decide whether
 // /tokenize renders what the completion endpoint renders. Parity is learnt for
-// each such name (fleet/parity.go). The name has
+// each such name (fleet/facts/parity.go). The name has
 //
 //   - the names of the members that shape the prompt;
 //   - the values of tool_choice (the mode), reasoning_effort, response_format

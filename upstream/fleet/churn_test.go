@@ -13,6 +13,7 @@ import (
 	"weak"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // Instances come and go: what a fleet holds on to, what the heap has and which goroutines run is as at the start.
@@ -30,7 +31,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 		p.PairWith(tells(nd, id)).Begin()
 		tells(np, id).PairWith(d).Begin()
 		for _, e := range []*Engine{np, nd} {
-			models := []Model{{ID: "m" + id}}
+			models := []facts.Model{{ID: "m" + id}}
 			e.listing.models = models
 			e.seen.models.Store(r.shared(newModelSet(models)))
 			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}

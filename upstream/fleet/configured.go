@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // identity is what never changes of an engine. An instance with another name is another engine, even at the same
@@ -23,6 +24,7 @@ func identityOf(i *upstream.Instance) identity {
 // newEngine returns the engine of an instance that is new to the fleet.
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e := &Engine{identity: identityOf(&instance), fleet: f}
+	e.Speed = facts.NewSpeed(&e.speed, f.clock)
 	e.configured.Store(&instance)
 	return e
 }
@@ -42,18 +44,11 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	known := e.known
 	e.mu.Unlock()
 	if known != nil {
-		known.reintroduce()
+		known.Introduction.Again()
 	}
 	for _, prefill := range f.engines[upstream.RolePrefill] {
 		prefill.retry(e)
 	}
-}
-
-// reintroduce makes the connector ask the incarnation for its facts again.
-func (s *Incarnation) reintroduce() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.connectorFacts, s.introduced, s.introduceErr = nil, false, nil
 }
 
 // retry ends the stops of this prefill engine's pairs with the changed engine; of all its pairs if it is the changed

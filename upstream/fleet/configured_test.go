@@ -86,7 +86,7 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
 	r := newRig(t)
 	var ports []int
-	r.cfg.Introduce = func(_ context.Context, at *upstream.Instance, _ upstream.Fetch) (any, error) {
+	r.facts.Introduce = func(_ context.Context, at *upstream.Instance, _ upstream.Fetch) (any, error) {
 		ports = append(ports, at.KVPort)
 		return at.KVPort, nil
 	}
@@ -94,7 +94,7 @@ func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
 	for _, port := range []int{0, 7000} {
 		r.reconfigure(func(i *upstream.Instance) { i.KVPort = port })
 		for range 2 {
-			if told, err := p.Introduced(t.Context()); err != nil || told != port {
+			if told, err := p.Introduction.Facts(t.Context()); err != nil || told != port {
 				t.Errorf("it was told %v (%v), want %d", told, err, port)
 			}
 		}

@@ -3,8 +3,8 @@
 // incarnation have shown together.
 //
 // What is known of an instance belongs to its [Engine], what is known of one start of it to
-// an [Incarnation], and what is known of two incarnations together to a [PairState]. A
-// [Fleet] owns the engines. It promises that
+// an [Incarnation] (most of it in package facts), and what is known of two incarnations together
+// to a [PairState]. A [Fleet] owns the engines. It promises that
 //
 //   - an engine that discovery removes is not picked any more, and is forgotten when its last
 //     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
@@ -15,11 +15,9 @@
 //     unused tickets and no findings (incarnation.go, pairstate.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one
 //     that stands for unknown ones, a prefill incarnation has one pair for each decode engine,
-//     and all memory of clients' requests is bounded (engine.go, pairstate.go, question.go);
+//     and all memory of clients' requests is bounded (engine.go, pairstate.go);
 //   - a reading of /metrics counts for five seconds on both clocks, and is discarded when a
 //     connection is refused while it is under way (reading.go);
-//   - what is found out about an engine does not depend on one client's departure, credential
-//     or model (question.go, probe.go, template.go, render.go);
 //   - a pair that has never answered a ticket gets one at a time, and a stopped pair gets none
 //     before its next trial is due (pairstate.go);
 //   - an unused ticket is handed out once, before its deadline, to a pair whose incarnations
@@ -28,12 +26,8 @@
 //     memory that does not grow with the number of pins (expiringpins.go);
 //   - a pick takes one lock, however many engines there are, and picks are made one after
 //     another (pick.go, view.go);
-//   - a render endpoint that an incarnation lacks is asked for once, and one that the fleet's
-//     render server lacks every 30 seconds (render.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make
 //     the fleet read the lists of models every five seconds at most (models.go);
-//   - the memory of a prompt's ids serves another prompt only after the turn that asked for
-//     them has given it back (promptbuffer.go);
 //   - the prefix index is bounded and refers to no incarnation that has ended (prefixindex.go);
 //   - of an engine that publishes KV events the cached blocks are known completely or not at
 //     all, and tickets from before a clearing of its cache are not used (cachedblocks.go,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // downFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
@@ -20,15 +21,14 @@ const unhealthyAfter = 2
 // change; its other settings may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
 	// Picks read these fields of each engine. They stand first, within two cache lines.
-	seen                   view
-	inFlight               atomic.Int64  // attempts that use the engine
-	queued                 atomic.Int64  // prompt tokens of these attempts
-	nsPerToken, typicalLeg atomic.Uint64 // each the bits of a float64 (speed.go)
-	spedUntil              atomic.Int64  // until when the speed counts, on the fleet's clock
-	gone                   atomic.Bool   // Set has removed it
-	forgotten              atomic.Bool   // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
-	suspected              atomic.Bool   // one of its incarnations was quarantined
-	answered               atomic.Bool   // it has answered something since it last refused a connection
+	seen      view
+	inFlight  atomic.Int64 // attempts that use the engine
+	queued    atomic.Int64 // prompt tokens of these attempts
+	speed     facts.SpeedNow
+	gone      atomic.Bool // Set has removed it
+	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
+	suspected atomic.Bool // one of its incarnations was quarantined
+	answered  atomic.Bool // it has answered something since it last refused a connection
 	// In the pick with number round, the engine is the candidate at index at. The Fleet's lock guards both.
 	at    int32
 	round uint64
@@ -42,7 +42,9 @@ type Engine struct {
 	// handBacks counts the hand-back legs that run to this prefill engine.
 	handBacks atomic.Int64
 	slot      int // index, from 1, in prefixIndex.engines; 0 if its cached blocks are not known. The lock of the prefixIndex guards it.
-	habits    habits
+	// What an engine keeps over its restarts, because it belongs to its machine and to the gateway in front of it.
+	Speed     *facts.Speed
+	AnswerIDs facts.AnswerIDs
 
 	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
 	mu          sync.Mutex

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // Config configures a Fleet. Client, the policies and the limits are required.
@@ -51,8 +52,7 @@ type Fleet struct {
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
 	prefixes   prefixIndex
-	buffers    promptBuffers
-	renderer   *renderer // nil if prefill engines render
+	facts      *facts.Shared
 
 	// mu guards the rest, and serialises picks. Lock order: Fleet, Engine.
 	mu      sync.Mutex
@@ -78,8 +78,9 @@ func New(cfg Config) *Fleet {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery}
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: func() time.Time { return f.now() }}
 	if cfg.Render != nil {
-		f.renderer = &renderer{at: cfg.Render}
+		f.facts.Render(cfg.Render)
 	}
 	if cfg.Client != nil {
 		cfg.Client.OnBreak(f.broke)

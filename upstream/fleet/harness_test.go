@@ -1,12 +1,12 @@
 package fleet
 
 import (
-	"encoding/json"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
@@ -77,12 +76,6 @@ func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
 	srv := httptest.NewServer(handler)
 	r.t.Cleanup(srv.Close)
 	return r.add(role, "engine", srv.URL)
-}
-
-// incarnationOf returns an incarnation of a prefill engine that an HTTP server stands for.
-func (r *rig) incarnationOf(handler http.HandlerFunc) *Incarnation {
-	r.t.Helper()
-	return tells(r.engine(upstream.RolePrefill, handler), "1")
 }
 
 // simulate adds a simulated engine.
@@ -157,39 +150,21 @@ func paths(sim *vllmsim.Instance) (list []string) {
 	return list
 }
 
-func recordedText(tb testing.TB, name string) []byte {
-	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return raw
-}
-
-// recorded returns the body of a recorded answer.
-func recorded(tb testing.TB, name string) string {
-	tb.Helper()
-	var e struct {
-		Response struct {
-			JSON json.RawMessage `json:"json"`
-		} `json:"response"`
-	}
-	if err := json.Unmarshal(recordedText(tb, name), &e); err != nil {
-		tb.Fatal(err)
-	}
-	return string(e.Response.JSON)
-}
-
-func mustParse(tb testing.TB, api body.API, raw string) *body.Request {
-	tb.Helper()
-	r, err := body.ParseRequest(api, []byte(raw))
-	if err != nil {
-		tb.Fatalf("parse %.80s: %v", raw, err)
-	}
-	return r
-}
-
-const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
-
 // up reports whether picks prefer the engine now.
 func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
+
+// listOf is a list of models as engines answer with.
+func listOf(ids ...string) string {
+	cards := make([]string, len(ids))
+	for i, id := range ids {
+		cards[i] = fmt.Sprintf(`{"id":%q,"object":"model"}`, id)
+	}
+	return `{"object":"list","data":[` + strings.Join(cards, ",") + `]}`
+}
+
+// defective makes every request with its context a defect: to connect is to look for values.
+func defective(ctx context.Context) context.Context { return defect{context.WithoutCancel(ctx)} }
+
+type defect struct{ context.Context }
+
+func (defect) Value(any) any { panic("defect") }

@@ -76,7 +76,7 @@ func (e *Engine) follow(ctx context.Context) {
 		e.followModels(ctx)
 	}
 	if incarnation := e.Fresh(); incarnation.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
-		incarnation.beginProbe(ctx)
+		incarnation.Capability.Begin(ctx)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestHealth_EachStartIsProbedForWhatItCanDo(t *testing.T) {
 			t.Fatalf("got start %q, want a new one that is known", s.ID())
 		}
 		// A turn waits for the probe that was begun.
-		if got := s.ProbeIDs(t.Context(), body.Chat, "Bearer wrong"); got != facts.Yes {
+		if got := s.Capability.Probe(t.Context(), body.Chat, "Bearer wrong"); got != facts.Yes {
 			t.Errorf("got %d, want Yes", got)
 		}
 		before = s.ID()
@@ -114,7 +114,7 @@ func TestHealth_DoesNotWaitForTheProbe(t *testing.T) {
 		t.Errorf("got %d rounds, %d up, want 3 and 1", rounds.Load(), r.Up(upstream.RoleDecode))
 	}
 	close(leave)
-	if got := e.Fresh().ProbeIDs(t.Context(), body.Chat, ""); got != facts.No || e.Fresh().ID() != "1.5e+09" {
+	if got := e.Fresh().Capability.Probe(t.Context(), body.Chat, ""); got != facts.No || e.Fresh().ID() != "1.5e+09" {
 		t.Errorf("got %d of start %q, want No", got, e.Fresh().ID())
 	}
 }

@@ -2,11 +2,9 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
 	"sync"
 	"sync/atomic"
 
-	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
 
@@ -16,55 +14,33 @@ import (
 // use.
 //
 // An incarnation whose id is not known equals nothing, not even itself. Nothing is recorded for it except what needs
-// no comparison ([Incarnation.Foreign], the body speed, [Incarnation.Silent]).
+// no comparison ([facts.All]).
 type Incarnation struct {
 	engine *Engine
 	id     string
 	over   atomic.Bool // the engine has another incarnation by now
+	*facts.All
+
+	blockSize atomic.Int64
 
 	number uint32 // its number in the prefix index, 0 if it has none; prefixIndex.mu guards it
 
 	stops atomic.Int32 // how many of its pairs were stopped and have not answered since
 
-	probes  *questions // whether it uses token ids that it is sent
-	renders *questions // about its chat templates
-
-	introductions *questions // for the facts that the connector needs
-
-	prefixCache prefixCache // whether a prefill incarnation keeps what is handed back to it
-
 	memory atomic.Pointer[registration] // of a decode incarnation, nil as long as no answer has told one
 
 	// mu guards the rest. Lock order: Engine, Incarnation, PairState.
 	mu          sync.Mutex
-	blockSize   int
 	quarantined bool
-	usesIDs     [body.APIs]facts.Finding
-	refused     [body.APIs]bool // the last probe with our own key was refused
-	plugIn      facts.Finding
-	rendering   [body.APIs]facts.Finding // whether it has the render endpoint of the API
-	parity      map[[sha256.Size]byte]facts.Finding
-	templates   map[[sha256.Size]byte]facts.Finding
-	silence     int // answers in a row that brought no kv_transfer_params
-
-	connectorFacts any                    // the connector's facts about it, valid if introduced
-	introduced     bool                   // the connector has been told its facts
-	introduceErr   error                  // why the last introduction failed, nil if it did not
-	pairs          map[*Engine]*PairState // of a prefill incarnation: its pairs, by decode engine
-	unused         []Unused               // of a decode incarnation: tickets that wait for their release
-	soonest        soonest                // the first deadline among the unused tickets
-	hurried        bool                   // unused tickets are released without waiting for a turn's leg to carry them
-	expiring       expiringPins           // pinned blocks that only decode's TTL frees, and tickets in transfer
+	pairs       map[*Engine]*PairState // of a prefill incarnation: its pairs, by decode engine
+	unused      []Unused               // of a decode incarnation: tickets that wait for their release
+	soonest     soonest                // the first deadline among the unused tickets
+	hurried     bool                   // unused tickets are released without waiting for a turn's leg to carry them
+	expiring    expiringPins           // pinned blocks that only decode's TTL frees, and tickets in transfer
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
-	return &Incarnation{
-		engine: e, id: id,
-		probes:  newQuestions(idsLimit, idsRetry, e.fleet.now),
-		renders: newQuestions(e.fleet.cfg.AskLimit, templateRetry, e.fleet.now),
-
-		introductions: newQuestions(introduceLimit, introduceRetry, e.fleet.now),
-	}
+	return &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
 }
 
 // Engine returns the engine that this is an incarnation of.
@@ -79,11 +55,7 @@ func (s *Incarnation) Known() bool { return s != nil && s.id != "" }
 
 // BlockSize returns how many tokens a KV block holds, 0 if that is not known or differs between the engines of one
 // instance. It may become known later than the incarnation's id.
-func (s *Incarnation) BlockSize() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.blockSize
-}
+func (s *Incarnation) BlockSize() int { return int(s.blockSize.Load()) }
 
 // Alive reports whether the engine still runs this incarnation, by a reading of the last five seconds or a new one
 // ([Engine.Current]). It is false for an incarnation whose id is not known.
@@ -107,13 +79,6 @@ func (s *Incarnation) Judge(why string) (changed bool) {
 	changed = s.engine.judged != is
 	s.engine.judged = is
 	return changed
-}
-
-// sized records the block size of the last reading.
-func (s *Incarnation) sized(tokens int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.blockSize = tokens
 }
 
 // end drops what is useless once the engine has another incarnation.

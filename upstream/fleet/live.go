@@ -38,7 +38,7 @@ type Live struct {
 }
 
 // PerToken returns Live's PerToken without the cost of the rest.
-func (e *Engine) PerToken() time.Duration { return time.Duration(e.perToken(e.fleet.clock())) }
+func (e *Engine) PerToken() time.Duration { return time.Duration(e.speed.PerToken(e.fleet.clock())) }
 
 // KVTokens returns Live's KVTokens without the cost of the rest.
 func (e *Engine) KVTokens() int {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -11,8 +10,6 @@ import (
 	"weak"
 
 	"carryover/upstream"
-	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
 // reached counts the values that a fleet holds on to: what pointers point at, the entries
@@ -60,22 +57,15 @@ func zero(v reflect.Value) reflect.Value { return reflect.Zero(v.Type()) }
 // without asking.
 func (r *rig) learnAll(p, d *Incarnation) {
 	for _, s := range []*Incarnation{p, d} {
-		s.LearnParity("m", "f", true)
-		s.LearnPlugIn(true)
-		s.learnTemplate(digest("m"), facts.Yes)
-		s.LearnBodySpeed(10, time.Second)
-		s.LearnSpeed(10, time.Second)
+		s.Parity.Learn("m", "f", true)
+		s.PlugIn.Learn(true)
+		s.Engine().Speed.LearnBody(10, time.Second)
+		s.Engine().Speed.LearnLeg(10, time.Second)
 		r.prefixes.record(s, []uint64{1, 2, 3})
-		s.Foreign("leg", "chatcmpl-leg")
-		s.SentNothing()
+		s.Engine().AnswerIDs.Foreign("leg", "chatcmpl-leg")
+		s.Silence.SentNothing()
 		s.Judge("probe")
-		s.mu.Lock()
-		s.rendering[body.Chat], s.usesIDs[body.Chat], s.refused[body.Chat] = facts.No, facts.Yes, true
-		s.mu.Unlock()
-		for _, asked := range []*questions{s.probes, s.renders} {
-			<-asked.ask(r.t.Context(), digest("fails"), func(context.Context) error { return errDefect })
-		}
-		s.Engine().Fresh().SentNothing()
+		s.Engine().Fresh().Silence.SentNothing()
 	}
 	p.Quarantine()
 	ps := p.PairWith(d)
@@ -90,7 +80,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	}
 	for _, e := range []*Engine{p.Engine(), d.Engine()} {
 		e.Refused()
-		e.Fresh().SentNothing()
+		e.Fresh().Silence.SentNothing()
 	}
 }
 
@@ -98,8 +88,8 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 	r := newRig(t)
 	prefill, decode := r.named(upstream.RolePrefill, "p", "q"), r.named(upstream.RoleDecode, "d", "e")
 	for _, e := range append(prefill, decode...) {
-		for range maxCompleted { // legs of all incarnations are remembered
-			tells(e, "0").LearnSpeed(10, time.Second)
+		for range 100 { // legs of all incarnations are remembered
+			tells(e, "0").Engine().Speed.LearnLeg(10, time.Second)
 		}
 	}
 	was := 0

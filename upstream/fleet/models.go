@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // Lists of models are read at each new incarnation, then every half minute, so that adapters loaded meanwhile appear;
@@ -26,7 +27,7 @@ const (
 // is read, because a restarted engine mostly serves the same models.
 type listing struct {
 	known       bool // the last reading gave a list; else the engine may serve any model
-	models      []Model
+	models      []facts.Model
 	incarnation string    // the engine's incarnation at that time, "" if it was not known
 	asked       time.Time // when the last reading began, zero if there was none
 	under       *reading  // the reading under way, nil if none
@@ -74,33 +75,33 @@ func (e *Engine) runListing(ctx context.Context, r *reading) {
 	case err == nil:
 		l.known, l.models, l.incarnation = true, models, incarnation
 		e.seen.models.Store(set)
-	case errors.Is(err, errModelList):
+	case errors.Is(err, facts.ErrModelList):
 		l.known, l.models, l.incarnation = false, nil, incarnation
 		e.seen.models.Store(nil)
 	}
 	// No answer: what was known before stays.
 }
 
-// readModels fetches the list with our own key. The error is errModelList if the engine answers and has no usable
+// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
 // list, and another if it gave no answer or a temporary refusal.
-func (e *Engine) readModels(ctx context.Context) (models []Model, err error) {
+func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
-			models, err = nil, errModelList
+			models, err = nil, facts.ErrModelList
 		}
 	}()
-	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", maxModelList)
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
-		return nil, errModelList
+		return nil, facts.ErrModelList
 	case err != nil:
 		return nil, fmt.Errorf("read models: %w", err)
 	case status == http.StatusOK:
-		return parseModels(list)
+		return facts.ParseModels(list)
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return nil, fmt.Errorf("read models: status %d", status)
 	}
-	return nil, errModelList
+	return nil, facts.ErrModelList
 }
 
 // shared returns an equal set that another engine has, else set itself.
@@ -119,14 +120,14 @@ func (f *Fleet) shared(set *modelSet) *modelSet {
 
 // Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
 // decode engines first, in configured order. Engines without a known list add nothing.
-func (f *Fleet) Models() (all []Model) {
+func (f *Fleet) Models() (all []facts.Model) {
 	seen := map[string]bool{}
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		for _, e := range f.Engines(role) {
 			if !e.answers() {
 				continue
 			}
-			for _, model := range e.models() {
+			for _, model := range e.Models() {
 				if !seen[model.ID] {
 					seen[model.ID] = true
 					all = append(all, model)
@@ -137,8 +138,8 @@ func (f *Fleet) Models() (all []Model) {
 	return all
 }
 
-// models returns the known list of models. It is not to be changed.
-func (e *Engine) models() []Model {
+// Models returns the known list of models. It is not to be changed.
+func (e *Engine) Models() []facts.Model {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.listing.models

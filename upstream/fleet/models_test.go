@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // lister is an engine that lists models, as the test has it at the moment.
@@ -89,7 +90,7 @@ func (r *rig) wantServing(model, want string) {
 	}
 }
 
-func ids(models []Model) string {
+func ids(models []facts.Model) string {
 	var all []string
 	for _, m := range models {
 		all = append(all, m.ID)
@@ -146,8 +147,8 @@ func TestModels_AListIsReadAtEachStartAndEveryHalfMinute(t *testing.T) {
 	want := func(asked int64, models string) {
 		t.Helper()
 		r.round(a)
-		if got := a.asked.Load(); got != asked || ids(a.models()) != models {
-			t.Errorf("asked %d times for %q, want %d times for %q", got, ids(a.models()), asked, models)
+		if got := a.asked.Load(); got != asked || ids(a.Models()) != models {
+			t.Errorf("asked %d times for %q, want %d times for %q", got, ids(a.Models()), asked, models)
 		}
 	}
 	want(1, "old")
@@ -172,7 +173,7 @@ func TestModels_WhatAnEngineDoesNotTellIsNotKnown(t *testing.T) {
 	}{
 		"404":            {"", "a"},
 		"garbage":        {"<html>", "a"},
-		"too large":      {`{"data":[` + strings.Repeat(" ", maxModelList) + `]}`, "a"},
+		"too large":      {`{"data":[` + strings.Repeat(" ", facts.MaxModelList) + `]}`, "a"},
 		"503":            {"503", upstream.ErrNoModel.Error()},
 		"a broken leg":   {"hang up", upstream.ErrNoModel.Error()},
 		"an empty list":  {listOf(), upstream.ErrNoModel.Error()},

@@ -16,7 +16,7 @@ func paced(t *testing.T) *weighing {
 	w := newWeighing(t)
 	for _, p := range w.p {
 		w.pass(time.Second)
-		p.LearnSpeed(1000, time.Second)
+		p.Engine().Speed.LearnLeg(1000, time.Second)
 	}
 	return w
 }

@@ -123,9 +123,9 @@ type speeds struct {
 func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64 {
 	tokens += float64(e.queued.Load())
 	if c.Others > 0 {
-		tokens += float64(c.Others) * max(e.typical(), 1)
+		tokens += float64(c.Others) * max(e.speed.Typical(), 1)
 	}
-	speed := e.perToken(s.now)
+	speed := e.speed.PerToken(s.now)
 	if speed == 0 {
 		s.unknown++
 		return -tokens
@@ -148,7 +148,7 @@ func (s *speeds) complete(candidates []upstream.Candidate) {
 
 // of returns the nanoseconds per token that were assumed for a candidate.
 func (s *speeds) of(e *Engine) float64 {
-	if speed := e.perToken(s.now); speed > 0 {
+	if speed := e.speed.PerToken(s.now); speed > 0 {
 		return speed
 	}
 	return s.mean()

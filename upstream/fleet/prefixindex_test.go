@@ -107,7 +107,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 	w := newWeighing(t)
 	for _, p := range w.p {
 		w.pass(time.Minute)
-		p.LearnSpeed(1000, time.Second) // a millisecond each
+		p.Engine().Speed.LearnLeg(1000, time.Second) // a millisecond each
 	}
 	hashes := chain(1, 10, 0, 0)
 	w.wantPrefixes(hashes[:8], [2]int{}, "p0")

@@ -97,6 +97,14 @@ func (e *Engine) Refresh(ctx context.Context) {
 	wait(ctx, r.done)
 }
 
+// wait returns when a question is over or ctx ends.
+func wait(ctx context.Context, over <-chan struct{}) {
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
 // recent returns the incarnation of the last reading; counts says whether that reading still counts.
 func (e *Engine) recent() (s *Incarnation, counts bool) {
 	e.mu.Lock()
@@ -175,8 +183,8 @@ func (e *Engine) become(told facts.Metrics) {
 			e.show()
 		}
 	}
-	e.known.sized(told.BlockSize)
-	e.known.prefixCache.tell(told.Caching)
+	e.known.blockSize.Store(int64(told.BlockSize))
+	e.known.PrefixCache.Told(told.Caching)
 }
 
 // unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It

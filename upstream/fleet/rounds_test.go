@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // lists makes an engine one whose list of models has been read.
 func lists(e *Engine, models ...string) {
-	list := make([]Model, len(models))
+	list := make([]facts.Model, len(models))
 	for i, name := range models {
-		list[i] = Model{ID: name}
+		list[i] = facts.Model{ID: name}
 	}
 	e.seen.models.Store(newModelSet(list))
 }

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -9,60 +8,11 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// perToken is what the fleet has learnt of an engine, in nanoseconds.
-func learnt(e *Engine) float64 { return math.Round(e.perToken(e.fleet.clock())) }
-
-func TestSpeed_OfOneLegAfterTheOther(t *testing.T) {
-	r := newRig(t)
-	s, _ := r.incarnations()
-	s.LearnSpeed(0, time.Second) // says nothing
-	s.LearnSpeed(10, 0)
-	if got := s.Engine().Live().PerToken; got != 0 {
-		t.Errorf("before any leg: %v a token", got)
-	}
-	for range 3 {
-		r.pass(time.Second)
-		s.LearnSpeed(1000, time.Second)
-	}
-	if got := s.Engine().Live().PerToken; got.Round(time.Microsecond) != time.Millisecond {
-		t.Errorf("1000 tokens in a second: %v a token, want 1 ms", got)
-	}
-	again := tells(s.Engine(), "2")
-	if got := again.Engine().Live().PerToken; got.Round(time.Microsecond) != time.Millisecond {
-		t.Errorf("after a restart: %v a token, want the machine's as before", got)
-	}
-	for range 40 {
-		r.pass(time.Second)
-		again.LearnSpeed(500, time.Second)
-	}
-	if got := again.Engine().Live().PerToken; got.Round(10*time.Microsecond) != 2*time.Millisecond {
-		t.Errorf("after many of half the speed: %v a token, want 2 ms", got)
-	}
-}
-
-// Ten prompts that arrive at once are answered one after the other. Each takes a second of the engine, the last one ten.
-func TestSpeed_QueueingIsNoSlowness(t *testing.T) {
-	for _, legs := range []int{10, 3 * maxCompleted} {
-		r := newRig(t)
-		s, _ := r.incarnations()
-		for i := range legs {
-			r.pass(time.Second)
-			s.LearnSpeed(1000, time.Duration(i+1)*time.Second)
-		}
-		if got := s.Engine().Live().PerToken; got.Round(10*time.Microsecond) != time.Millisecond {
-			t.Errorf("%d legs: %v a token, want 1 ms", legs, got)
-		}
-		if n := len(s.engine.habits.speed.legs); n > maxCompleted {
-			t.Errorf("%d legs are remembered", n)
-		}
-	}
-}
-
 // An engine that is taken for a slow one gets no legs that could show the contrary. After a while it is tried again.
 func TestSpeed_IsForgotten(t *testing.T) {
 	w := newWeighing(t)
-	w.p[0].LearnSpeed(10, time.Minute) // its first leg
-	w.p[1].LearnSpeed(1000, time.Second)
+	w.p[0].Engine().Speed.LearnLeg(10, time.Minute) // its first leg
+	w.p[1].Engine().Speed.LearnLeg(1000, time.Second)
 	delay := func(name string) time.Duration {
 		t.Helper()
 		_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 100}, nil)
@@ -75,31 +25,17 @@ func TestSpeed_IsForgotten(t *testing.T) {
 	if got := delay("p0"); got != 10*time.Minute {
 		t.Errorf("after its first leg: %v", got)
 	}
-	w.pass(speedFor)
+	w.pass(facts.SpeedFor)
 	if got := delay("p0"); got != 0 {
 		t.Errorf("no speed counts: %v", got)
 	}
-	w.p[1].LearnSpeed(1000, time.Second)
+	w.p[1].Engine().Speed.LearnLeg(1000, time.Second)
 	if got := delay("p0"); got != 100*time.Millisecond {
 		t.Errorf("a minute later: %v, want that of the other", got)
 	}
-	w.p[0].LearnSpeed(1000, 2*time.Second)
+	w.p[0].Engine().Speed.LearnLeg(1000, 2*time.Second)
 	if got := delay("p0"); got != 200*time.Millisecond {
 		t.Errorf("after another leg: %v, want what that one tells", got)
-	}
-}
-
-func TestSpeed_ATinyPromptSaysLittle(t *testing.T) {
-	r := newRig(t)
-	s, _ := r.incarnations()
-	for range 5 {
-		r.pass(time.Second)
-		s.LearnSpeed(10_000, time.Second)
-		r.pass(time.Second)
-		s.LearnSpeed(10, 20*time.Millisecond) // 2 ms a token, because of the rest of a leg
-	}
-	if got := learnt(s.Engine()); got < 90_000 || got > 120_000 {
-		t.Errorf("got %v ns a token, want about 100,000", got)
 	}
 }
 
@@ -121,11 +57,11 @@ func TestPick_TellsTheDelayOfPrefill(t *testing.T) {
 		t.Errorf("no speed is known: %v", got)
 	}
 	w.pass(time.Minute)
-	w.p[0].LearnSpeed(1000, time.Second)
+	w.p[0].Engine().Speed.LearnLeg(1000, time.Second)
 	if want := [2]time.Duration{100 * time.Millisecond, 100 * time.Millisecond}; delays(100) != want {
 		t.Errorf("one speed is known: %v, want the same for both", delays(100))
 	}
-	w.p[1].LearnSpeed(1000, 3*time.Second)
+	w.p[1].Engine().Speed.LearnLeg(1000, 3*time.Second)
 	_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 500}, nil) // picks the first
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,11 @@
 package fleet
 
 import (
-	"carryover/upstream/fleet/facts"
 	"math"
 	"sync/atomic"
 	"time"
+
+	"carryover/upstream/fleet/facts"
 )
 
 // view is what picks see of an engine besides its speed and its attempts. Picks read it without a lock: with a

@@ -13,6 +13,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // agents examines what turns of the Messages and Responses APIs need. Without rendering such turns reuse nothing; that is the only
@@ -65,7 +66,7 @@ func render(ctx context.Context, incarnation *fleet.Incarnation, model string, i
 	if err != nil {
 		return nil, nil, err
 	}
-	prompt, err := incarnation.Prompt(ctx, req, "")
+	prompt, err := incarnation.Prompts.Read(ctx, req, "")
 	return prompt.IDs, req, err
 }
 
@@ -78,10 +79,10 @@ func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e 
 	model := e.models[0]
 	ids, req, err := render(ctx, incarnation, model, false)
 	switch {
-	case errors.Is(err, fleet.ErrNoRender) && d.cfg.Proof.Render == "":
+	case errors.Is(err, facts.ErrNoRender) && d.cfg.Proof.Render == "":
 		d.report.found(e.where(), codeRenderOff, "it renders no prompts of /v1/messages and /v1/responses: turns of agents reuse nothing of decode", "{name}", e.Name)
 		return false
-	case errors.Is(err, fleet.ErrNoRender):
+	case errors.Is(err, facts.ErrNoRender):
 		d.report.found(e.where(), codeRenderFails, by+" does not serve /v1/messages/render")
 		return false
 	case err != nil:
@@ -92,7 +93,7 @@ func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e 
 	d.report.holds(e.where(), codeRenderFails, "")
 	what := ""
 	// An instance that reports no count is not judged.
-	if n, err := incarnation.Count(ctx, req, ""); err == nil && n != len(ids) {
+	if n, err := incarnation.Prompts.Count(ctx, req, ""); err == nil && n != len(ids) {
 		what = fmt.Sprintf("%s makes %d tokens of a prompt, and %s counts %d", by, len(ids), e.Name, n)
 	}
 	d.report.check(e.where(), codeRenderDiffers, what, "{name}", e.Name)

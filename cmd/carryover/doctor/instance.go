@@ -144,7 +144,7 @@ func (d *doctor) start(ctx context.Context, p *app.Proxy, engine *fleet.Engine, 
 		}
 	}
 	last := engine.Last()
-	e.start, e.blockSize, e.forgets = last.ID(), last.BlockSize(), last.Forgets()
+	e.start, e.blockSize, e.forgets = last.ID(), last.BlockSize(), last.PrefixCache.Forgets()
 	switch {
 	case len(told) == 1 && told[0] == "":
 		d.report.found(e.where(), codeStartUnknown, "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read")
@@ -165,7 +165,7 @@ func (d *doctor) start(ctx context.Context, p *app.Proxy, engine *fleet.Engine, 
 
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
 func (d *doctor) capability(ctx context.Context, incarnation *fleet.Incarnation, e *examined) {
-	switch incarnation.ProbeIDs(ctx, body.Chat, "") {
+	switch incarnation.Capability.Probe(ctx, body.Chat, "") {
 	case facts.Yes:
 		d.report.holds(e.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
 		d.report.holds(e.where(), codeIDsUnproven, "")

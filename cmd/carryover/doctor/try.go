@@ -90,7 +90,7 @@ func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error
 		d.hold(ctx, p, w, base, model, c, seen)
 		seen.prefill, seen.decode = w.places()
 		if decode := p.Fleet.Engine(upstream.RoleDecode, c.decode.Name); decode != nil {
-			seen.plugIn = decode.Last().PlugIn()
+			seen.plugIn = decode.Last().PlugIn.Found()
 		}
 		if prefill := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil {
 			seen.quarantined = prefill.Quarantined()
@@ -136,7 +136,7 @@ func started(ctx context.Context, p *app.Proxy, c couple, failed <-chan error) e
 // begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
 func (d *doctor) hold(ctx context.Context, p *app.Proxy, w *onlooker, base, model string, c couple, seen *tried) {
 	if prefill := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil && provesHistory(d.cfg, model) {
-		if seen.template = prefill.Last().AppendOnly(ctx, model, nil, ""); seen.template == facts.No {
+		if seen.template = prefill.Last().Template.AppendOnly(ctx, model, nil, ""); seen.template == facts.No {
 			return
 		}
 	}
@@ -165,12 +165,12 @@ func (d *doctor) hold(ctx context.Context, p *app.Proxy, w *onlooker, base, mode
 func (d *doctor) learnt(ctx context.Context, p *app.Proxy, c couple, talk *probeTalk) (found facts.Finding) {
 	req, err := body.ParseRequest(body.Chat, talk.body(true))
 	prefill, decode := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name), p.Fleet.Engine(upstream.RoleDecode, c.decode.Name)
-	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs(body.Chat) != facts.Yes || decode.Last().UsesIDs(body.Chat) != facts.Yes {
+	if err != nil || prefill == nil || decode == nil || prefill.Last().Capability.UsesIDs(body.Chat) != facts.Yes || decode.Last().Capability.UsesIDs(body.Chat) != facts.Yes {
 		return facts.Unknown // nothing is learnt
 	}
 	shape, _ := req.FeatureSet()
 	lookUntil(ctx, parityLimit, func() bool {
-		found = prefill.Last().Parity(req.Model(), shape)
+		found = prefill.Last().Parity.Of(req.Model(), shape)
 		return found != facts.Unknown
 	})
 	return found

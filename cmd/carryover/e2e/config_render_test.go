@@ -38,7 +38,7 @@ func TestConfig_RenderReachesTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Messages) != facts.Yes {
+	if prompt, err := incarnation.Prompts.Read(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Prompts.Renders(body.Messages) != facts.Yes {
 		t.Errorf("got %v, %v", prompt.IDs, err)
 	}
 	if asked := server.Requests(); len(asked) != 1 || asked[0].Path != "/v1/messages/render" {

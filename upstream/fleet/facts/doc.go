@@ -1,12 +1,20 @@
-// Package facts reads what an engine tells of itself in /metrics: which incarnation it runs, how large its KV blocks are,
-// whether it caches prefixes, and its load. It also has the answer to a yes-or-no question about an engine, a [Finding].
+// Package facts has what is known of one incarnation of an engine: one type for each fact, with its own lock and the
+// few methods that learn it and tell it. [All] has the facts of an incarnation; [Speed] and [AnswerIDs] belong to its
+// engine and outlast it. Package fleet keeps them, package server teaches and asks them.
 //
 // It promises that
 //
+//   - of an incarnation whose id is not known nothing is learnt that would need a comparison (all.go);
+//   - what is found out by asking an engine does not depend on one client's departure, credential or model, and of each
+//     question at most one is under way (question.go, probe.go, template.go, render.go);
+//   - a render endpoint that an incarnation lacks is asked for once, and one that the fleet's render server lacks every
+//     30 seconds (render.go);
+//   - the memory of a prompt's ids serves another prompt only after the turn that asked for them has given it back
+//     (promptbuffer.go);
+//   - what clients' requests teach is bounded (question.go, parity.go, template.go);
 //   - several samples of a metric, as of several engines or processes, must agree, or the incarnation and the block size
 //     are not known (metrics.go);
-//   - a text that breaks off, or has more than its bound, is an error and tells nothing;
-//   - values that make no sense are zero, and sums don't overflow (use.go).
-//
-// The package keeps nothing between two readings, and asks nothing of an engine. Package fleet does both.
+//   - a text that breaks off, or has more than its bound, is an error and tells nothing; values that make no sense are
+//     zero, and sums don't overflow (metrics.go, use.go, modellist.go);
+//   - nothing waits for an engine while it holds a lock.
 package facts

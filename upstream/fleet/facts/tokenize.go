@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
-// ErrNotComparable is returned by [Incarnation.Tokenize] if only the completion endpoint can tell the request's ids.
+// ErrNotComparable is returned by [Prompts.Tokenize] if only the completion endpoint can tell the request's ids.
 var ErrNotComparable = errors.New("not comparable")
 
 // Prompt is a request's prompt as the engine reads it.
@@ -27,48 +27,56 @@ type Prompt struct {
 	buffer *promptBuffer // the buffer that holds them, nil if the request does
 }
 
+// Prompts tells how an incarnation reads prompts.
+type Prompts struct {
+	*asker
+
+	mu        sync.Mutex         // guards the rest
+	rendering [body.APIs]Finding // whether it has the render endpoint of the API
+}
+
 // Tokenize returns the ids of the request's prompt: the ids of the request itself if it has ids, else what the engine
 // makes of its text, within AskLimit. A chat is rendered by the endpoint that does nothing else
 // (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
 // incarnation that is not known is not asked to render, because a refusal could not be remembered. Errors are
 // ErrNotComparable or *upstream.LegError.
-func (s *Incarnation) Tokenize(ctx context.Context, req *body.Request, authorization string) ([]uint32, error) {
-	prompt, err := s.Prompt(ctx, req, authorization)
+func (p *Prompts) Tokenize(ctx context.Context, req *body.Request, authorization string) ([]uint32, error) {
+	prompt, err := p.Read(ctx, req, authorization)
 	return prompt.IDs, err
 }
 
-// Prompt is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
+// Read is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
 // Prompts whose ids only render endpoints can tell ([body.API.Rendered]) are rendered: the error is ErrNoRender
 // without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. If the engine
 // refuses the request, the *upstream.LegError has its refusal.
-func (s *Incarnation) Prompt(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()
-		return Prompt{IDs: ids, List: list, ContextLength: s.engine.ContextLength(req.Model())}, nil
+		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model())}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
+	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)
 	defer cancel()
 	if req.API().Rendered() {
-		return s.rendered(ctx, req, authorization)
+		return p.rendered(ctx, req, authorization)
 	}
-	buffers := &s.engine.fleet.buffers
+	buffers := &p.shared.buffers
 	buffer, question := buffers.take(), buffers.ask()
 	raw, why, ok := req.TokenizeBody(question.body)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
 	question.body = raw
-	if req.API() == body.Chat && s.Known() && s.foundRender(body.Chat) != facts.No {
+	if req.API() == body.Chat && p.known && p.foundRender(body.Chat) != No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
 		// the parity that was learnt with the render endpoint's.
-		if prompt, err := s.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
-			prompt.ContextLength = s.engine.ContextLength(req.Model())
+		if prompt, err := p.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
+			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
 			buffers.done(question) // the question was not sent
 			return prompt, err
 		}
 	}
-	at := s.engine.Instance()
-	status, err := buffer.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", raw, authorization)
+	at := p.instance()
+	status, err := buffer.post(ctx, p.shared.Client, at, "/tokenize", raw, authorization)
 	if err != nil || status != http.StatusOK {
 		return Prompt{}, askFailed(at, "tokenize", status, buffer.answer, err)
 	}
@@ -82,8 +90,8 @@ func (s *Incarnation) Prompt(ctx context.Context, req *body.Request, authorizati
 
 // ContextLength returns max_model_len of a model's entry in /v1/models, of the first entry if model is ""; 0 if it is
 // not known.
-func (e *Engine) ContextLength(model string) int {
-	for _, m := range e.models() {
+func ContextLength(models []Model, model string) int {
+	for _, m := range models {
 		if m.ID == model || model == "" {
 			card, err := rawjson.ParseObject(m.Card)
 			if err != nil {

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -24,7 +23,7 @@ const (
 
 // rendering is an incarnation whose endpoints beside the legs answer as told, and what they were asked.
 type rendering struct {
-	*Incarnation
+	*incarnation
 	rig *rig
 
 	mu      sync.Mutex // guards the rest
@@ -36,7 +35,7 @@ type rendering struct {
 func newRendering(t *testing.T, answers map[string]http.HandlerFunc) *rendering {
 	t.Helper()
 	r := &rendering{rig: newRig(t), answers: answers}
-	r.Incarnation = tells(r.rig.engine(upstream.RolePrefill, r.serve), "1")
+	r.incarnation = tells(r.rig.engine(upstream.RolePrefill, r.serve), "1")
 	return r
 }
 
@@ -62,7 +61,7 @@ func (r *rendering) paths() []string {
 // prompt asks for the ids of a body.
 func (r *rendering) prompt(t *testing.T, api body.API, body, authorization string) ([]uint32, error) {
 	t.Helper()
-	prompt, err := r.Prompt(t.Context(), mustParse(t, api, body), authorization)
+	prompt, err := r.Prompts.Read(t.Context(), mustParse(t, api, body), authorization)
 	return prompt.IDs, err
 }
 
@@ -79,13 +78,13 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 		sim, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render, c.MaxModelLen = true, 4096 })
 		incarnation := e.Current(t.Context())
 		req := mustParse(t, body.Messages, raw)
-		<-e.list(t.Context()).done
-		prompt, err := incarnation.Prompt(t.Context(), req, "")
-		n, countErr := incarnation.Count(t.Context(), req, "")
+		e.list(t.Context())
+		prompt, err := incarnation.Prompts.Read(t.Context(), req, "")
+		n, countErr := incarnation.Prompts.Count(t.Context(), req, "")
 		if err != nil || countErr != nil || len(prompt.IDs) != n || n == 0 || prompt.ContextLength != 4096 {
 			t.Errorf("%s: %d ids, %v, of %d tokens, %v; context of %d", name, len(prompt.IDs), err, n, countErr, prompt.ContextLength)
 		}
-		if got := incarnation.Renders(body.Messages); got != facts.Yes {
+		if got := incarnation.Prompts.Renders(body.Messages); got != Yes {
 			t.Errorf("%s: renders: %d, want Yes", name, got)
 		}
 		if slices.Contains(paths(sim), "/tokenize") {
@@ -99,9 +98,9 @@ func TestRender_GivesWhatResponsesComputes(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render = true })
 	incarnation := e.Current(t.Context())
 	req := mustParse(t, body.Responses, `{"model":"sim","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"be brief"}`)
-	prompt, err := incarnation.Prompt(t.Context(), req, "")
-	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Responses) != facts.Yes || incarnation.Renders(body.Messages) != facts.Unknown {
-		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Renders(body.Responses), incarnation.Renders(body.Messages))
+	prompt, err := incarnation.Prompts.Read(t.Context(), req, "")
+	if err != nil || len(prompt.IDs) == 0 || incarnation.Prompts.Renders(body.Responses) != Yes || incarnation.Prompts.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Prompts.Renders(body.Responses), incarnation.Prompts.Renders(body.Messages))
 	}
 }
 
@@ -110,15 +109,15 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	req := mustParse(t, body.Messages, messagesBody)
 	for range 2 {
-		if _, err := e.Current(t.Context()).Prompt(t.Context(), req, ""); !errors.Is(err, ErrNoRender) {
+		if _, err := e.Current(t.Context()).Prompts.Read(t.Context(), req, ""); !errors.Is(err, ErrNoRender) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	if got, want := paths(sim), []string{"/metrics", render}; !slices.Equal(got, want) {
 		t.Errorf("asked %v, want %v", got, want)
 	}
-	if s := e.Last(); s.Renders(body.Messages) != facts.No || s.Renders(body.Responses) != facts.Unknown {
-		t.Errorf("known are %d and %d", s.Renders(body.Messages), s.Renders(body.Responses))
+	if s := e.Last(); s.Prompts.Renders(body.Messages) != No || s.Prompts.Renders(body.Responses) != Unknown {
+		t.Errorf("known are %d and %d", s.Prompts.Renders(body.Messages), s.Prompts.Renders(body.Responses))
 	}
 	sim.Restart()
 	on := true
@@ -127,10 +126,10 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	}
 	e.Refused()
 	incarnation := e.Current(t.Context())
-	if got := incarnation.Renders(body.Messages); got != facts.Unknown {
+	if got := incarnation.Prompts.Renders(body.Messages); got != Unknown {
 		t.Errorf("the next start is known as %d", got)
 	}
-	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(body.Messages) != facts.Yes {
+	if _, err := incarnation.Prompts.Read(t.Context(), req, ""); err != nil || incarnation.Prompts.Renders(body.Messages) != Yes {
 		t.Errorf("after the restart: %v", err)
 	}
 }
@@ -143,25 +142,25 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 		status        int
 		answer        string
 		authorization string
-		want          facts.Finding
+		want          Finding
 		failed        int // status of the failure, -1 for one without
 	}{
-		{"ids", 200, `{"token_ids":[1,2]}`, "", facts.Yes, 0},
-		{"switched off", 403, off, "", facts.No, 0},
-		{"switched off, seen by a client", 403, off, "Bearer a", facts.No, 0},
-		{"not let in", 403, `{}`, "", facts.No, 0},
-		{"a client who is not let in", 403, `{}`, "Bearer a", facts.Unknown, 403},
-		{"not served", 404, `{"detail":"Not Found"}`, "", facts.No, 0},
-		{"no such method", 405, `{}`, "", facts.No, 0},
-		{"an unknown model", 404, recorded(t, "15-unknown-model.json"), "", facts.Unknown, 404},
-		{"an unknown model of the other shape", 404, recordedAgents(t, agentErrors, "unknown-model"), "", facts.Unknown, 404},
-		{"a 404 that names a member", 404, `{"error":{"message":"m","type":"invalid_request_error","param":"model"}}`, "", facts.Unknown, 404},
-		{"a client's mistake", 400, recordedAgents(t, agentErrors, "missing-max-tokens"), "", facts.Unknown, 400},
-		{"unauthorized", 401, `{"error":"Unauthorized"}`, "", facts.Unknown, 401},
-		{"overloaded", 503, `{}`, "", facts.Unknown, 503},
-		{"no ids", 200, `{"token_ids":[]}`, "", facts.Unknown, -1},
-		{"the ids of another endpoint", 200, `{"tokens":[1]}`, "", facts.Unknown, -1},
-		{"no JSON", 200, `no`, "", facts.Unknown, -1},
+		{"ids", 200, `{"token_ids":[1,2]}`, "", Yes, 0},
+		{"switched off", 403, off, "", No, 0},
+		{"switched off, seen by a client", 403, off, "Bearer a", No, 0},
+		{"not let in", 403, `{}`, "", No, 0},
+		{"a client who is not let in", 403, `{}`, "Bearer a", Unknown, 403},
+		{"not served", 404, `{"detail":"Not Found"}`, "", No, 0},
+		{"no such method", 405, `{}`, "", No, 0},
+		{"an unknown model", 404, recorded(t, "15-unknown-model.json"), "", Unknown, 404},
+		{"an unknown model of the other shape", 404, recordedAgents(t, agentErrors, "unknown-model"), "", Unknown, 404},
+		{"a 404 that names a member", 404, `{"error":{"message":"m","type":"invalid_request_error","param":"model"}}`, "", Unknown, 404},
+		{"a client's mistake", 400, recordedAgents(t, agentErrors, "missing-max-tokens"), "", Unknown, 400},
+		{"unauthorized", 401, `{"error":"Unauthorized"}`, "", Unknown, 401},
+		{"overloaded", 503, `{}`, "", Unknown, 503},
+		{"no ids", 200, `{"token_ids":[]}`, "", Unknown, -1},
+		{"the ids of another endpoint", 200, `{"tokens":[1]}`, "", Unknown, -1},
+		{"no JSON", 200, `no`, "", Unknown, -1},
 	} {
 		for _, api := range []body.API{body.Messages, body.Responses} {
 			r := newRendering(t, map[string]http.HandlerFunc{"/render": answers(row.status, row.answer)})
@@ -172,14 +171,14 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 			ids, err := r.prompt(t, api, raw, row.authorization)
 			var failed *upstream.LegError
 			switch {
-			case row.want == facts.Yes && (err != nil || len(ids) != 2):
+			case row.want == Yes && (err != nil || len(ids) != 2):
 				t.Errorf("%s: got %v, %v", row.name, ids, err)
-			case row.want == facts.No && !errors.Is(err, ErrNoRender):
+			case row.want == No && !errors.Is(err, ErrNoRender):
 				t.Errorf("%s: got %v, %v, want ErrNoRender", row.name, ids, err)
 			case row.failed != 0 && (!errors.As(err, &failed) || failed.Status != max(row.failed, 0)):
 				t.Errorf("%s: got %v, %v, want a failure with %d", row.name, ids, err, row.failed)
 			}
-			if got := r.Renders(api); got != row.want {
+			if got := r.Prompts.Renders(api); got != row.want {
 				t.Errorf("%s: known as %d, want %d", row.name, got, row.want)
 			}
 			if got, want := r.paths(), []string{api.Path() + "/render"}; !slices.Equal(got, want) {
@@ -209,7 +208,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 		{"/render": answerJSON(`{"token_ids":[1]}`), "/count_tokens": hangs},
 	} {
 		r := newRendering(t, row)
-		r.rig.cfg.AskLimit = 20 * time.Millisecond
+		r.rig.AskLimit = 20 * time.Millisecond
 		if ids, err := r.prompt(t, body.Messages, thoughtless, ""); err == nil {
 			t.Errorf("an engine that does not answer has given %v", ids)
 		}
@@ -219,8 +218,8 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 // Of an incarnation that is not known nothing could be remembered.
 func TestRender_OfAnUnknownIncarnationNothingIsKept(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	s := e.Fresh()
-	if _, err := s.Prompt(t.Context(), mustParse(t, body.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != facts.Unknown {
-		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
+	s := e.Last()
+	if _, err := s.Prompts.Read(t.Context(), mustParse(t, body.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Prompts.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, known as %d", err, s.Prompts.Renders(body.Messages))
 	}
 }

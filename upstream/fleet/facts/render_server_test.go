@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"encoding/json"
@@ -13,7 +13,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
 // elsewhere is a fleet whose prompts are rendered by a server of its own.
@@ -49,13 +48,13 @@ func TestRender_ByAServerForTheWholeFleet(t *testing.T) {
 		}
 		answerJSON(`{"token_ids":[1,2]}`)(w, r)
 	})
-	if s.Renders(body.Messages) != facts.Unknown {
+	if s.Prompts.Renders(body.Messages) != Unknown {
 		t.Error("known before it was asked")
 	}
 	for api, body := range map[body.API]string{body.Messages: thoughtless, body.Responses: responsesBody} {
 		ids, err := s.prompt(t, api, body, "Bearer a")
-		if err != nil || !slices.Equal(ids, []uint32{1, 2}) || s.Renders(api) != facts.Yes {
-			t.Errorf("%s: got %v, %v, known as %d", api.Path(), ids, err, s.Renders(api))
+		if err != nil || !slices.Equal(ids, []uint32{1, 2}) || s.Prompts.Renders(api) != Yes {
+			t.Errorf("%s: got %v, %v, known as %d", api.Path(), ids, err, s.Prompts.Renders(api))
 		}
 	}
 	if got, want := s.paths(), []string{"/v1/messages/count_tokens"}; !slices.Equal(got, want) || asked() != 2 {
@@ -70,8 +69,8 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		if err := ask(); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != facts.No || s.Renders(body.Responses) != facts.Unknown {
-			t.Errorf("got %v, known as %d and %d", err, s.Renders(body.Messages), s.Renders(body.Responses))
+		if err := ask(); !errors.Is(err, ErrNoRender) || s.Prompts.Renders(body.Messages) != No || s.Prompts.Renders(body.Responses) != Unknown {
+			t.Errorf("got %v, known as %d and %d", err, s.Prompts.Renders(body.Messages), s.Prompts.Renders(body.Responses))
 		}
 	}
 	s.rig.pass(renderRest - 1)
@@ -79,7 +78,7 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 		t.Errorf("got %v after %d questions, want one", err, asked())
 	}
 	s.rig.pass(1)
-	if got := s.Renders(body.Messages); got != facts.Unknown {
+	if got := s.Prompts.Renders(body.Messages); got != Unknown {
 		t.Errorf("after its rest it is known as %d", got)
 	}
 	if err := ask(); !errors.Is(err, ErrNoRender) || asked() != 2 {
@@ -95,8 +94,8 @@ func TestRender_AServerThatFailsIsNamed(t *testing.T) {
 	s, _ := elsewhere(t, answers(503, `{}`))
 	_, err := s.prompt(t, body.Messages, messagesBody, "")
 	var failed *upstream.LegError
-	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Renders(body.Messages) != facts.Unknown {
-		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
+	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Prompts.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, known as %d", err, s.Prompts.Renders(body.Messages))
 	}
 }
 
@@ -113,8 +112,8 @@ func TestRender_AFailureTakesNothingBack(t *testing.T) {
 	ofFleet, _ := elsewhere(t, act)
 	for name, s := range map[string]*rendering{"engine": newRendering(t, map[string]http.HandlerFunc{"/render": act}), "fleet's": ofFleet} {
 		for _, fails = range []bool{false, true} {
-			if _, err := s.prompt(t, body.Messages, messagesBody, ""); (err != nil) != fails || s.Renders(body.Messages) != facts.Yes {
-				t.Errorf("%s, fails %t: %v, known as %d", name, fails, err, s.Renders(body.Messages))
+			if _, err := s.prompt(t, body.Messages, messagesBody, ""); (err != nil) != fails || s.Prompts.Renders(body.Messages) != Yes {
+				t.Errorf("%s, fails %t: %v, known as %d", name, fails, err, s.Prompts.Renders(body.Messages))
 			}
 		}
 	}

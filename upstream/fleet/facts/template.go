@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -8,14 +8,23 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet/facts"
 )
 
 // templateRetry is how long a question about a template that failed is not asked again.
 const templateRetry = 5 * time.Second
+
+// Template is what an incarnation has shown of its chat templates.
+type Template struct {
+	*asker
+	renders *questions
+
+	mu    sync.Mutex // guards the rest
+	found map[[sha256.Size]byte]Finding
+}
 
 // AppendOnly finds out whether a model's chat template is append-only: whether the tokens of a finished turn, rendered
 // as history, begin with the tokens that were rendered to generate it. Some templates are not: they drop earlier
@@ -28,42 +37,42 @@ const templateRetry = 5 * time.Second
 // without /tokenize (404, 405) are taken to be append-only. Unknown means that the question failed, that ctx ended
 // first, or that the incarnation is not known. A failure is remembered for five seconds, for the credential that met
 // it.
-func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) facts.Finding {
-	if !s.Known() {
-		return facts.Unknown
+func (t *Template) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
+	if !t.known {
+		return Unknown
 	}
 	key := digest(model, string(kwargs))
-	if found := s.template(key); found != facts.Unknown {
+	if found := t.of(key); found != Unknown {
 		return found
 	}
-	wait(ctx, s.renders.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
-		found, err := s.askTemplate(ctx, model, kwargs, authorization)
+	wait(ctx, t.renders.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
+		found, err := t.compare(ctx, model, kwargs, authorization)
 		if err == nil {
-			s.learnTemplate(key, found)
+			t.learn(key, found)
 		}
 		return err
 	}))
-	return s.template(key)
+	return t.of(key)
 }
 
-// Template returns what AppendOnly has found, and sends nothing.
-func (s *Incarnation) Template(model string, kwargs []byte) facts.Finding {
-	return s.template(digest(model, string(kwargs)))
+// Found returns what AppendOnly has found, and sends nothing.
+func (t *Template) Found(model string, kwargs []byte) Finding {
+	return t.of(digest(model, string(kwargs)))
 }
 
-func (s *Incarnation) template(key [sha256.Size]byte) facts.Finding {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.templates[key]
+func (t *Template) of(key [sha256.Size]byte) Finding {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.found[key]
 }
 
-func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found facts.Finding) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.templates == nil || len(s.templates) >= maxLearnt {
-		s.templates = map[[sha256.Size]byte]facts.Finding{}
+func (t *Template) learn(key [sha256.Size]byte, found Finding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.found == nil || len(t.found) >= maxLearnt {
+		t.found = map[[sha256.Size]byte]Finding{}
 	}
-	s.templates[key] = found
+	t.found[key] = found
 }
 
 // The sample has no white space at its ends, because many templates trim content. That changes nothing for answers
@@ -76,7 +85,7 @@ const (
 // errNoTokenize says that the engine has no /tokenize.
 var errNoTokenize = errors.New("tokenize: not offered")
 
-func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (facts.Finding, error) {
+func (t *Template) compare(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -89,7 +98,7 @@ func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []by
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
 		}
-		return s.tokenizeSample(ctx, body, authorization)
+		return t.tokenizeSample(ctx, body, authorization)
 	}
 	chat := func(messages []message) ([]uint32, error) {
 		fields := map[string]any{"messages": messages, "add_generation_prompt": true}
@@ -100,28 +109,28 @@ func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []by
 	}
 	before, err := chat(turn)
 	if errors.Is(err, errNoTokenize) {
-		return facts.Yes, nil
+		return Yes, nil
 	}
 	if err != nil {
-		return facts.Unknown, err
+		return Unknown, err
 	}
 	after, err := chat(next)
 	if err != nil {
-		return facts.Unknown, err
+		return Unknown, err
 	}
 	answer, err := tokenize(map[string]any{"prompt": sampleAnswer, "add_special_tokens": false})
 	if err != nil {
-		return facts.Unknown, err
+		return Unknown, err
 	}
 	finished := append(before, answer...)
 	if len(finished) <= len(after) && slices.Equal(finished, after[:len(finished)]) {
-		return facts.Yes, nil
+		return Yes, nil
 	}
-	return facts.No, nil
+	return No, nil
 }
 
-func (s *Incarnation) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {
-	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
+func (t *Template) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {
+	status, answer, err := t.post(ctx, "/tokenize", body, authorization)
 	if err != nil {
 		return nil, fmt.Errorf("tokenize: %w", err)
 	}

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func TestParseModels(t *testing.T) {
 		{"empty", "", "-"},
 		{"deep", `{"data":[{"id":"a","x":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}]}`, "-"},
 	} {
-		models, err := parseModels([]byte(row.list))
+		models, err := ParseModels([]byte(row.list))
 		var ids []string
 		for _, m := range models {
 			ids = append(ids, m.ID)
@@ -66,7 +66,7 @@ func TestParseModels(t *testing.T) {
 // FuzzParseModels holds the reader to encoding/json, which accepts more.
 func FuzzParseModels(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		models, err := parseModels(raw)
+		models, err := ParseModels(raw)
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -9,10 +9,9 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
-// ErrNoRender is returned by [Incarnation.Prompt] if only a render endpoint can tell the request's ids and there is
+// ErrNoRender is returned by [Prompts.Read] if only a render endpoint can tell the request's ids and there is
 // none.
 var ErrNoRender = errors.New("no render endpoint")
 
@@ -22,7 +21,7 @@ type renderer struct {
 	at *upstream.Instance
 
 	mu    sync.Mutex // guards the rest
-	found [body.APIs]facts.Finding
+	found [body.APIs]Finding
 	until [body.APIs]time.Time // until when a No counts
 }
 
@@ -30,16 +29,16 @@ type renderer struct {
 const renderRest = 30 * time.Second
 
 // renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
-func (r *renderer) renders(api body.API, now time.Time) facts.Finding {
+func (r *renderer) renders(api body.API, now time.Time) Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.found[api] == facts.No && !now.Before(r.until[api]) {
-		return facts.Unknown
+	if r.found[api] == No && !now.Before(r.until[api]) {
+		return Unknown
 	}
 	return r.found[api]
 }
 
-func (r *renderer) learn(api body.API, found facts.Finding, now time.Time) {
+func (r *renderer) learn(api body.API, found Finding, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.found[api], r.until[api] = found, now.Add(renderRest)
@@ -47,77 +46,77 @@ func (r *renderer) learn(api body.API, found facts.Finding, now time.Time) {
 
 // Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
 // renderer or by the engine; Unknown before either was asked. It sends nothing.
-func (s *Incarnation) Renders(api body.API) facts.Finding {
-	if f := s.engine.fleet; f.renderer != nil {
-		return f.renderer.renders(api, f.now())
+func (p *Prompts) Renders(api body.API) Finding {
+	if r := p.shared.renderer; r != nil {
+		return r.renders(api, p.shared.Now())
 	}
-	return s.foundRender(api)
+	return p.foundRender(api)
 }
 
 // foundRender says whether the engine has the render endpoint of an API. That can change only with a restart.
-func (s *Incarnation) foundRender(api body.API) facts.Finding {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rendering[api]
+func (p *Prompts) foundRender(api body.API) Finding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rendering[api]
 }
 
 // rendered returns the ids of a prompt that only a render endpoint can tell.
-func (s *Incarnation) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if s.Renders(req.API()) == facts.No {
+func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+	if p.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
 	}
-	buffer := s.engine.fleet.buffers.take()
+	buffer := p.shared.buffers.take()
 	var prompt Prompt
 	var err error
-	if r := s.engine.fleet.renderer; r != nil {
-		var found facts.Finding
-		prompt, found, err = s.engine.fleet.render(ctx, r.at, req, authorization, buffer)
-		if found != facts.Unknown {
-			r.learn(req.API(), found, s.engine.fleet.now())
+	if r := p.shared.renderer; r != nil {
+		var found Finding
+		prompt, found, err = p.shared.render(ctx, r.at, req, authorization, buffer)
+		if found != Unknown {
+			r.learn(req.API(), found, p.shared.Now())
 		}
 	} else {
-		prompt, err = s.askRender(ctx, req, authorization, buffer)
+		prompt, err = p.askRender(ctx, req, authorization, buffer)
 	}
 	if err == nil && disablesThinking(req) {
-		err = s.agrees(ctx, req, authorization, len(prompt.IDs))
+		err = p.agree(ctx, req, authorization, len(prompt.IDs))
 	}
 	if err != nil {
 		prompt.Done()
 		return Prompt{}, err
 	}
-	prompt.ContextLength = s.engine.ContextLength(req.Model())
+	prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
 	return prompt, nil
 }
 
 // askRender makes the engine render a prompt.
-func (s *Incarnation) askRender(ctx context.Context, req *body.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
-	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, buffer)
-	if s.Known() {
-		s.mu.Lock()
-		s.rendering[req.API()] = max(s.rendering[req.API()], found) // No wins over Yes if two answers disagree
-		s.mu.Unlock()
+func (p *Prompts) askRender(ctx context.Context, req *body.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
+	prompt, found, err := p.shared.render(ctx, p.instance(), req, authorization, buffer)
+	if p.known {
+		p.mu.Lock()
+		p.rendering[req.API()] = max(p.rendering[req.API()], found) // No wins over Yes if two answers disagree
+		p.mu.Unlock()
 	}
 	return prompt, err
 }
 
 // render calls a render endpoint. found says whether the endpoint exists; No comes with ErrNoRender. Other errors are
 // *upstream.LegError.
-func (f *Fleet) render(
+func (s *Shared) render(
 	ctx context.Context, at *upstream.Instance, req *body.Request, authorization string, buffer *promptBuffer,
-) (prompt Prompt, found facts.Finding, err error) {
-	status, err := buffer.post(ctx, f.cfg.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
+) (prompt Prompt, found Finding, err error) {
+	status, err := buffer.post(ctx, s.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
-		return Prompt{}, facts.Unknown, askFailed(at, "render", status, nil, err)
+		return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
 	case status == http.StatusOK:
 		if prompt, err = buffer.read("token_ids"); err != nil {
-			return Prompt{}, facts.Unknown, askFailed(at, "render", status, nil, err)
+			return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
 		}
-		return prompt, facts.Yes, nil
+		return prompt, Yes, nil
 	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
-		return Prompt{}, facts.No, ErrNoRender
+		return Prompt{}, No, ErrNoRender
 	}
-	return Prompt{}, facts.Unknown, askFailed(at, "render", status, buffer.answer, nil)
+	return Prompt{}, Unknown, askFailed(at, "render", status, buffer.answer, nil)
 }
 
 // unserved reports whether an answer means that the endpoint does not exist. An unknown model is a 404 too

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -20,22 +19,22 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		ids  bool
-		want facts.Finding
-	}{{"uses ids", true, facts.Yes}, {"ignores ids", false, facts.No}} {
+		want Finding
+	}{{"uses ids", true, Yes}, {"ignores ids", false, No}} {
 		sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = row.ids })
 		s := tells(e, "1")
-		if got := s.UsesIDs(body.Chat); got != facts.Unknown {
+		if got := s.Capability.UsesIDs(body.Chat); got != Unknown {
 			t.Errorf("%s: known before the probe as %d", row.name, got)
 		}
 		for range 2 {
-			if got := s.ProbeIDs(t.Context(), body.Chat, ""); got != row.want || s.UsesIDs(body.Chat) != row.want {
-				t.Errorf("%s: got %d, known %d, want %d", row.name, got, s.UsesIDs(body.Chat), row.want)
+			if got := s.Capability.Probe(t.Context(), body.Chat, ""); got != row.want || s.Capability.UsesIDs(body.Chat) != row.want {
+				t.Errorf("%s: got %d, known %d, want %d", row.name, got, s.Capability.UsesIDs(body.Chat), row.want)
 			}
 		}
 		if got, want := paths(sim), []string{"/v1/models", body.Chat.Path()}; !slices.Equal(got, want) {
 			t.Errorf("%s: asked %v, want %v", row.name, got, want)
 		}
-		if got := tells(e, "2").UsesIDs(body.Chat); got != facts.Unknown {
+		if got := tells(e, "2").Capability.UsesIDs(body.Chat); got != Unknown {
 			t.Errorf("%s: the next start is known as %d", row.name, got)
 		}
 	}
@@ -43,7 +42,7 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 
 // probed is an incarnation that answers the probe as told, and what it was asked.
 type probed struct {
-	*Incarnation
+	*incarnation
 	rig    *rig
 	models string // what it lists, "" for a 404
 
@@ -60,7 +59,7 @@ func newProbed(t *testing.T, key, models string, answer http.HandlerFunc) *probe
 	p := &probed{rig: newRig(t), models: models, answer: answer}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: key})
 	t.Cleanup(client.Close)
-	p.rig.cfg.Client = client
+	p.rig.Client = client
 	e := p.rig.engine(upstream.RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == p.serves():
@@ -79,7 +78,7 @@ func newProbed(t *testing.T, key, models string, answer http.HandlerFunc) *probe
 		p.mu.Unlock()
 		act(w, r)
 	})
-	p.Incarnation = tells(e, "1")
+	p.incarnation = tells(e, "1")
 	return p
 }
 
@@ -118,30 +117,30 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		act   http.HandlerFunc
-		want  facts.Finding
+		want  Finding
 		again bool // at once
 	}{
-		{"recorded refusal", answers(400, refusal), facts.Yes, false},
-		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), facts.Yes, false},
-		{"an answer", answers(200, `{}`), facts.No, false},
-		{"another member", answers(400, `{"error":{"param":"messages"}}`), facts.Unknown, false},
-		{"the member with another status", answers(500, refusal), facts.Unknown, false},
-		{"no JSON", answers(400, `no`), facts.Unknown, false},
-		{"nested without end", answers(400, strings.Repeat("[", 12<<20)), facts.Unknown, false},
-		{"overloaded", answers(503, `{}`), facts.Unknown, false},
-		{"broken connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, facts.Unknown, false},
-		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, facts.Unknown, false},
-		{"an unknown model", answers(404, recorded(t, "15-unknown-model.json")), facts.Unknown, true},
-		{"unauthorized", answers(401, `{"error":"Unauthorized"}`), facts.Unknown, true},
-		{"forbidden", answers(403, `{}`), facts.Unknown, true},
-		{"rate limit", answers(429, `{}`), facts.Unknown, true},
+		{"recorded refusal", answers(400, refusal), Yes, false},
+		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), Yes, false},
+		{"an answer", answers(200, `{}`), No, false},
+		{"another member", answers(400, `{"error":{"param":"messages"}}`), Unknown, false},
+		{"the member with another status", answers(500, refusal), Unknown, false},
+		{"no JSON", answers(400, `no`), Unknown, false},
+		{"nested without end", answers(400, strings.Repeat("[", 12<<20)), Unknown, false},
+		{"overloaded", answers(503, `{}`), Unknown, false},
+		{"broken connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Unknown, false},
+		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Unknown, false},
+		{"an unknown model", answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
+		{"unauthorized", answers(401, `{"error":"Unauthorized"}`), Unknown, true},
+		{"forbidden", answers(403, `{}`), Unknown, true},
+		{"rate limit", answers(429, `{}`), Unknown, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := newProbed(t, "", "", row.act)
 			if row.name == "too late" {
-				p.probes.limit = time.Second // the last question is answered in time
+				p.Capability.probes.limit = time.Second // the last question is answered in time
 			}
-			probe := func() facts.Finding { return p.ProbeIDs(t.Context(), body.Chat, "") }
+			probe := func() Finding { return p.Capability.Probe(t.Context(), body.Chat, "") }
 			if got := probe(); got != row.want {
 				t.Errorf("got %d, want %d", got, row.want)
 			}
@@ -151,12 +150,12 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 			}
 			before := p.asked()
 			p.rig.pass(1)
-			if probe(); (p.asked() > before) != (row.want == facts.Unknown) {
+			if probe(); (p.asked() > before) != (row.want == Unknown) {
 				t.Errorf("asked %d times after 30 s", p.asked())
 			}
 			p.then(answers(400, refusesIDs))
 			p.rig.pass(idsRetry)
-			if got, want := probe(), max(row.want, facts.Yes); got != want {
+			if got, want := probe(), max(row.want, Yes); got != want {
 				t.Errorf("when the engine answers: got %d, want %d", got, want)
 			}
 		})
@@ -175,7 +174,7 @@ func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
 		strings.Repeat("[", 512<<10): head + "}",
 	} {
 		p := newProbed(t, "ours", models, answers(200, `{}`))
-		if got := p.ProbeIDs(t.Context(), body.Chat, "Bearer client"); got != facts.No {
+		if got := p.Capability.Probe(t.Context(), body.Chat, "Bearer client"); got != No {
 			t.Errorf("%.40s: got %d, want No", models, got)
 		}
 		if p.asked() != 1 || p.bodies[0] != want || p.keys[0] != "Bearer ours" {
@@ -191,19 +190,19 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 		<-leave
 		answerJSON(`{}`)(w, r)
 	})
-	found := make(chan facts.Finding, 3) // the results
-	probe := func(ctx context.Context) { found <- p.ProbeIDs(ctx, body.Chat, "") }
+	found := make(chan Finding, 3) // the results
+	probe := func(ctx context.Context) { found <- p.Capability.Probe(ctx, body.Chat, "") }
 	first, hangUp := context.WithCancel(t.Context())
 	go probe(first)
 	<-entered
 	hangUp() // which ends nothing but its own wait
-	if got := <-found; got != facts.Unknown {
+	if got := <-found; got != Unknown {
 		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
-	p.beginProbe(t.Context()) // does not wait
+	p.Capability.Begin(t.Context()) // does not wait
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := p.ProbeIDs(gone, body.Chat, ""); got != facts.Unknown {
+	if got := p.Capability.Probe(gone, body.Chat, ""); got != Unknown {
 		t.Errorf("the caller that came and left: got %d, want Unknown", got)
 	}
 	for range 2 {
@@ -211,7 +210,7 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		if got := <-found; got != facts.No {
+		if got := <-found; got != No {
 			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
@@ -234,17 +233,17 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 		}
 	}
 	p := newProbed(t, "", "", refuses)
-	p.beginProbe(t.Context())
+	p.Capability.Begin(t.Context())
 	for _, row := range []struct {
 		key  string
-		want facts.Finding
-	}{{"", facts.Unknown}, {"Bearer bad", facts.Unknown}, {"Bearer broken", facts.Unknown}, {"Bearer good", facts.Yes}, {"", facts.Yes}, {"Bearer bad", facts.Yes}} {
-		if got := p.ProbeIDs(t.Context(), body.Chat, row.key); got != row.want {
+		want Finding
+	}{{"", Unknown}, {"Bearer bad", Unknown}, {"Bearer broken", Unknown}, {"Bearer good", Yes}, {"", Yes}, {"Bearer bad", Yes}} {
+		if got := p.Capability.Probe(t.Context(), body.Chat, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
 	}
 	before := p.asked()
-	if p.beginProbe(t.Context()); p.asked() != before {
+	if p.Capability.Begin(t.Context()); p.asked() != before {
 		t.Error("a start of which all is known was asked again")
 	}
 }
@@ -253,17 +252,17 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 // does not let us in.
 func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	p := newProbed(t, "", "", answers(401, `{}`))
-	p.ProbeIDs(t.Context(), body.Chat, "")
+	p.Capability.Probe(t.Context(), body.Chat, "")
 	leave := make(chan struct{})
 	p.then(func(http.ResponseWriter, *http.Request) { <-leave })
-	p.beginProbe(t.Context())
-	p.probes.mu.Lock()
-	if n := len(p.probes.open); n != 0 {
+	p.Capability.Begin(t.Context())
+	p.Capability.probes.mu.Lock()
+	if n := len(p.Capability.probes.open); n != 0 {
 		t.Errorf("%d probes are under way, want none", n)
 	}
-	p.probes.mu.Unlock()
+	p.Capability.probes.mu.Unlock()
 	close(leave)
-	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != facts.No {
+	if got := p.Capability.Probe(t.Context(), body.Chat, ""); got != No {
 		t.Errorf("the next turn: got %d, want No", got)
 	}
 }
@@ -277,7 +276,7 @@ func (defect) Value(any) any { panic("defect") }
 
 func TestProbeIDs_ADefectIsAFailedProbe(t *testing.T) {
 	p := newProbed(t, "", "", answers(200, `{}`))
-	if got := p.ProbeIDs(defective(t.Context()), body.Chat, ""); got != facts.Unknown || p.asked() != 0 {
+	if got := p.Capability.Probe(defective(t.Context()), body.Chat, ""); got != Unknown || p.asked() != 0 {
 		t.Errorf("got %d after %d probes, want Unknown after none", got, p.asked())
 	}
 }

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"encoding/json"
@@ -10,7 +10,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
 // Render says "none" for thinking that is disabled, and the endpoint what the template knows.
@@ -45,7 +44,7 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", row.name, err)
 		}
-		prompt, err := r.Prompt(t.Context(), req, "")
+		prompt, err := r.Prompts.Read(t.Context(), req, "")
 		var failed *upstream.LegError
 		switch {
 		case row.comparable && (err != nil || len(prompt.IDs) != 3):
@@ -55,8 +54,8 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 		case !row.comparable && row.failed == 0 && !errors.Is(err, ErrNotComparable):
 			t.Errorf("%s: got %v, %v, want ErrNotComparable", row.name, prompt.IDs, err)
 		}
-		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Renders(body.Messages) != facts.Yes {
-			t.Errorf("%s: asked %v, renders %d", row.name, r.paths(), r.Renders(body.Messages))
+		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Prompts.Renders(body.Messages) != Yes {
+			t.Errorf("%s: asked %v, renders %d", row.name, r.paths(), r.Prompts.Renders(body.Messages))
 		}
 	}
 	r := newRendering(t, map[string]http.HandlerFunc{"/render": answerJSON(`{"token_ids":[1]}`)})

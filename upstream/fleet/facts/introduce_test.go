@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -23,9 +23,9 @@ func TestIncarnation_IsIntroducedOnce(t *testing.T) {
 	}))
 	defer bootstrap.Close()
 	r := newRig(t)
-	r.cfg.Client = upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: "key-of-engines"})
-	defer r.cfg.Client.Close()
-	r.cfg.Introduce = func(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
+	r.Client = upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: "key-of-engines"})
+	defer r.Client.Close()
+	r.Introduce = func(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
 		asked.Add(1)
 		if instance.Name != "p" {
 			t.Errorf("asked of %s", instance.Name)
@@ -37,7 +37,7 @@ func TestIncarnation_IsIntroducedOnce(t *testing.T) {
 	for incarnation, n := range map[string]int32{"1": 1, "2": 2} {
 		s := tells(e, incarnation)
 		for range 3 {
-			if got, err := s.Introduced(t.Context()); got != "engine-7" || err != nil {
+			if got, err := s.Introduction.Facts(t.Context()); got != "engine-7" || err != nil {
 				t.Errorf("start %s: got %v, %v", incarnation, got, err)
 			}
 		}
@@ -52,7 +52,7 @@ func TestIncarnation_ThatIsNotIntroduced(t *testing.T) {
 	broken := errors.New("no bootstrap server")
 	var asked atomic.Int32
 	r := newRig(t)
-	r.cfg.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) {
+	r.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) {
 		if asked.Add(1) == 1 {
 			return nil, broken
 		}
@@ -60,20 +60,20 @@ func TestIncarnation_ThatIsNotIntroduced(t *testing.T) {
 	}
 	s := tells(r.named(upstream.RoleDecode, "d")[0], "1")
 	for range 2 { // the second time it rests
-		_, err := s.Introduced(t.Context())
+		_, err := s.Introduction.Facts(t.Context())
 		var leg *upstream.LegError
 		if !errors.As(err, &leg) || leg.Sent || leg.Role != upstream.RoleDecode || !errors.Is(err, broken) {
 			t.Errorf("got %v, want the leg's failure, with nothing sent", err)
 		}
 	}
 	r.pass(introduceRetry)
-	if got, err := s.Introduced(t.Context()); got != 7 || err != nil || asked.Load() != 2 {
+	if got, err := s.Introduction.Facts(t.Context()); got != 7 || err != nil || asked.Load() != 2 {
 		t.Errorf("got %v, %v after %d questions", got, err, asked.Load())
 	}
 }
 
 func TestIncarnation_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
-	if got, err := tells(newRig(t).named(upstream.RolePrefill, "p")[0], "1").Introduced(t.Context()); got != nil || err != nil {
+	if got, err := tells(newRig(t).named(upstream.RolePrefill, "p")[0], "1").Introduction.Facts(t.Context()); got != nil || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -83,10 +83,10 @@ func TestIncarnation_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T)
 func TestIncarnation_UnknownIsIntroducedEachTime(t *testing.T) {
 	var asked atomic.Int32
 	r := newRig(t)
-	r.cfg.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) { return asked.Add(1), nil }
+	r.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) { return asked.Add(1), nil }
 	e := r.named(upstream.RolePrefill, "p")[0]
 	for n := range int32(3) {
-		if got, err := e.Last().Introduced(t.Context()); got != n+1 || err != nil {
+		if got, err := e.Last().Introduction.Facts(t.Context()); got != n+1 || err != nil {
 			t.Errorf("got %v, %v, want what the process says that is there now, %d", got, err, n+1)
 		}
 	}

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -13,7 +14,6 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 )
 
 // Engines that use forwarded ids refuse the probe at once; others run it as a request of one token. A probe without an
@@ -28,61 +28,71 @@ const (
 // renderers/online_renderer.py).
 const idsMember = "kv_transfer_params.prompt_token_ids"
 
-// UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
-// prompt. It sends nothing.
-func (s *Incarnation) UsesIDs(api body.API) facts.Finding {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.usesIDs[api]
+// Capability is whether an incarnation uses the token ids that it is sent.
+type Capability struct {
+	*asker
+	probes *questions
+
+	mu      sync.Mutex // guards the rest
+	usesIDs [body.APIs]Finding
+	refused [body.APIs]bool // the last probe with our own key was refused
 }
 
-// ProbeIDs finds out what UsesIDs returns, with a request whose ids are malformed: an engine that reads them answers
+// UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
+// prompt. It sends nothing.
+func (c *Capability) UsesIDs(api body.API) Finding {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usesIDs[api]
+}
+
+// Probe finds out what UsesIDs returns, with a request whose ids are malformed: an engine that reads them answers
 // 400 and names them; one that ignores them answers 200, and then holds one block for its lease.
 //
 // An incarnation is probed until there is a finding. The probe uses our own key and the model that the engine lists
 // first, so that no client's request can make it fail for others. All callers wait for the same probe, until ctx ends
 // at the latest. A probe takes 5 s at most. After a failure of the engine (time-out, broken connection, an answer that
-// makes no sense) the next one is sent after 30 s. A refusal (401, 403, 404, 429) proves nothing, and the next probe
+// makes no sense) the next one is sent after 30 c. A refusal (401, 403, 404, 429) proves nothing, and the next probe
 // may follow at once; if our own key was refused, authorization is tried, where "" is none. For an incarnation that is
 // not known there is no finding.
-func (s *Incarnation) ProbeIDs(ctx context.Context, api body.API, authorization string) facts.Finding {
-	if found := s.UsesIDs(api); found != facts.Unknown || !s.Known() {
+func (c *Capability) Probe(ctx context.Context, api body.API, authorization string) Finding {
+	if found := c.UsesIDs(api); found != Unknown || !c.known {
 		return found
 	}
-	wait(ctx, s.probe(ctx, api, ""))
-	s.mu.Lock()
-	found, refused := s.usesIDs[api], s.refused[api]
-	s.mu.Unlock()
-	if found != facts.Unknown || !refused || authorization == "" {
+	wait(ctx, c.ask(ctx, api, ""))
+	c.mu.Lock()
+	found, refused := c.usesIDs[api], c.refused[api]
+	c.mu.Unlock()
+	if found != Unknown || !refused || authorization == "" {
 		return found
 	}
-	wait(ctx, s.probe(ctx, api, authorization))
-	return s.UsesIDs(api)
+	wait(ctx, c.ask(ctx, api, authorization))
+	return c.UsesIDs(api)
 }
 
-// beginProbe starts the probe of an incarnation without findings, and does not wait for it. If our own key is refused,
+// Begin starts the probe of an incarnation without findings, and does not wait for it. If our own key is refused,
 // the probe is left to the turns.
-func (s *Incarnation) beginProbe(ctx context.Context) {
-	s.mu.Lock()
-	asked := s.usesIDs[body.Chat] != facts.Unknown || s.refused[body.Chat]
-	s.mu.Unlock()
+func (c *Capability) Begin(ctx context.Context) {
+	c.mu.Lock()
+	asked := c.usesIDs[body.Chat] != Unknown || c.refused[body.Chat]
+	c.mu.Unlock()
 	if !asked {
-		s.probe(ctx, body.Chat, "")
+		c.ask(ctx, body.Chat, "")
 	}
 }
 
-// probe runs the probe with one credential. A failure with a client's credential is remembered for that client only.
-func (s *Incarnation) probe(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
-	return s.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
-		if s.UsesIDs(api) != facts.Unknown {
+// ask runs the probe with one credential. A failure with a client's credential is remembered for that client only.
+func (c *Capability) ask(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
+	return c.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
+		if c.UsesIDs(api) != Unknown {
 			return nil // another probe has found it since the caller looked
 		}
-		found, refused, err := s.askIDs(ctx, api, authorization)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.usesIDs[api] = max(s.usesIDs[api], found) // No wins over Yes if two probes disagree
+		found, refused, err := c.askIDs(ctx, api, authorization)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.usesIDs[api] = max(c.usesIDs[api], found) // No wins over Yes if two probes disagree
 		if authorization == "" {
-			s.refused[api] = refused
+			c.refused[api] = refused
 		}
 		return err
 	})
@@ -90,30 +100,30 @@ func (s *Incarnation) probe(ctx context.Context, api body.API, authorization str
 
 // askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
 // is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
-func (s *Incarnation) askIDs(ctx context.Context, api body.API, authorization string) (found facts.Finding, refused bool, err error) {
+func (c *Capability) askIDs(ctx context.Context, api body.API, authorization string) (found Finding, refused bool, err error) {
 	fields := probeFields(api)
-	if model := s.firstModel(ctx, authorization); model != "" {
+	if model := c.firstModel(ctx, authorization); model != "" {
 		fields["model"] = model
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {
-		return facts.Unknown, false, fmt.Errorf("probe: %w", err)
+		return Unknown, false, fmt.Errorf("probe: %w", err)
 	}
-	status, answer, err := s.post(ctx, api.Path(), body, authorization)
+	status, answer, err := c.post(ctx, api.Path(), body, authorization)
 	if err != nil {
-		return facts.Unknown, false, fmt.Errorf("probe: %w", err)
+		return Unknown, false, fmt.Errorf("probe: %w", err)
 	}
 	switch {
 	case status == http.StatusOK, api.Rendered() && unserved(status, answer):
-		return facts.No, false, nil
+		return No, false, nil
 	case status == http.StatusBadRequest && namesIDs(api, upstream.ReadFault(answer)):
-		return facts.Yes, false, nil
+		return Yes, false, nil
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
-		return facts.Unknown, true, nil
+		return Unknown, true, nil
 	}
-	return facts.Unknown, false, fmt.Errorf("probe: status %d", status)
+	return Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
 // probeFields returns a request of one token with malformed ids.
@@ -137,11 +147,10 @@ func namesIDs(api body.API, fault upstream.Fault) bool {
 
 // firstModel returns the model that the engine lists first, "" if it lists none; an engine accepts a request without a
 // model.
-func (s *Incarnation) firstModel(ctx context.Context, authorization string) string {
+func (c *Capability) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
-	e := s.engine
-	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", authorization, maxModelList)
+	status, list, err := c.shared.Client.Fetch(ctx, c.instance(), "/v1/models", authorization, MaxModelList)
 	if err != nil || status != http.StatusOK || !rawjson.Valid(list) {
 		return ""
 	}
@@ -149,9 +158,4 @@ func (s *Incarnation) firstModel(ctx context.Context, authorization string) stri
 		return id.String()
 	}
 	return ""
-}
-
-// post sends a small JSON body to the engine.
-func (s *Incarnation) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	return s.engine.fleet.cfg.Client.Post(ctx, s.engine.Instance(), path, body, authorization)
 }

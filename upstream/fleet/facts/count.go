@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -27,10 +27,10 @@ func disablesThinking(req *body.Request) bool {
 	return !ok || kind == "disabled"
 }
 
-// agrees compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
+// agree compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
 // ErrNotComparable if they differ.
-func (s *Incarnation) agrees(ctx context.Context, req *body.Request, authorization string, ids int) error {
-	n, err := s.Count(ctx, req, authorization)
+func (p *Prompts) agree(ctx context.Context, req *body.Request, authorization string, ids int) error {
+	n, err := p.Count(ctx, req, authorization)
 	if err == nil && n != ids {
 		err = fmt.Errorf("count_tokens: %w: %d tokens, rendered %d", ErrNotComparable, n, ids)
 	}
@@ -39,11 +39,11 @@ func (s *Incarnation) agrees(ctx context.Context, req *body.Request, authorizati
 
 // Count returns how many tokens the prompt of a Messages request has, by the engine's count_tokens endpoint, within
 // AskLimit. It returns ErrNotComparable if the engine's answer has no count; other errors are *upstream.LegError.
-func (s *Incarnation) Count(ctx context.Context, req *body.Request, authorization string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
+func (p *Prompts) Count(ctx context.Context, req *body.Request, authorization string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)
 	defer cancel()
-	at := s.engine.Instance()
-	status, answer, err := s.post(ctx, body.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
+	at := p.instance()
+	status, answer, err := p.post(ctx, body.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
 		return 0, askFailed(at, "count_tokens", status, nil, err)

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet/facts"
 )
 
 // tokenizer answers /tokenize in vLLM's shape with one token per byte of what a
@@ -76,24 +75,24 @@ func TestAppendOnly_TellAppendOnlyFromTheRest(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		render func(roles, contents []string, generate bool) string
-		want   facts.Finding
+		want   Finding
 	}{
-		"append only":                         {chatML(""), facts.Yes},
-		"generation prompt with empty think":  {thinking, facts.No},
-		"history with more than what is seen": {chatML("<sep>"), facts.No},
+		"append only":                         {chatML(""), Yes},
+		"generation prompt with empty think":  {thinking, No},
+		"history with more than what is seen": {chatML("<sep>"), No},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
 			s := newRig(t).incarnationOf(tokenizer(&asked, tc.render))
 			for range 2 {
-				if got := s.AppendOnly(t.Context(), "m", nil, ""); got != tc.want {
+				if got := s.Template.AppendOnly(t.Context(), "m", nil, ""); got != tc.want {
 					t.Errorf("got %d, want %d", got, tc.want)
 				}
 			}
 			if asked != 3 {
 				t.Errorf("asked %d times, want 3: the answer is remembered", asked)
 			}
-			s.AppendOnly(t.Context(), "m", []byte(`{"enable_thinking":false}`), "")
+			s.Template.AppendOnly(t.Context(), "m", []byte(`{"enable_thinking":false}`), "")
 			if asked != 6 {
 				t.Errorf("other kwargs: asked %d times, want questions of their own", asked)
 			}
@@ -107,22 +106,22 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		act  http.HandlerFunc
-		want facts.Finding
+		want Finding
 	}{
-		{"not found", answers(404, `{"detail":"Not Found"}`), facts.Yes},
-		{"not allowed", answers(405, ``), facts.Yes},
-		{"an unknown model", answers(404, unknown), facts.Unknown},
-		{"an unknown model on old engines", answers(404, `{"object":"error","type":"NotFoundError","param":null,"code":404}`), facts.Unknown},
-		{"busy", answers(503, `{}`), facts.Unknown},
-		{"broken", answers(500, `{}`), facts.Unknown},
-		{"refused", answers(400, `{}`), facts.Unknown},
-		{"unauthorized", answers(401, `{}`), facts.Unknown},
-		{"forbidden", answers(403, `{}`), facts.Unknown},
-		{"no JSON", answers(200, `no`), facts.Unknown},
-		{"no tokens", answers(200, `{"tokens":null}`), facts.Unknown},
-		{"nested without end", answers(200, `{"tokens":`+strings.Repeat("[", 12<<20)), facts.Unknown},
-		{"cut off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, facts.Unknown},
-		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, facts.Unknown},
+		{"not found", answers(404, `{"detail":"Not Found"}`), Yes},
+		{"not allowed", answers(405, ``), Yes},
+		{"an unknown model", answers(404, unknown), Unknown},
+		{"an unknown model on old engines", answers(404, `{"object":"error","type":"NotFoundError","param":null,"code":404}`), Unknown},
+		{"busy", answers(503, `{}`), Unknown},
+		{"broken", answers(500, `{}`), Unknown},
+		{"refused", answers(400, `{}`), Unknown},
+		{"unauthorized", answers(401, `{}`), Unknown},
+		{"forbidden", answers(403, `{}`), Unknown},
+		{"no JSON", answers(200, `no`), Unknown},
+		{"no tokens", answers(200, `{"tokens":null}`), Unknown},
+		{"nested without end", answers(200, `{"tokens":`+strings.Repeat("[", 12<<20)), Unknown},
+		{"cut off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Unknown},
+		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var asked atomic.Int32
@@ -133,11 +132,11 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 				row.act(w, r)
 			})
 			if row.name == "too late" {
-				s.renders.limit = time.Second // the engine has seen the question by then
+				s.Template.renders.limit = time.Second // the engine has seen the question by then
 			}
 			want := func(what string, times int32) {
 				t.Helper()
-				if got := s.AppendOnly(t.Context(), "m", nil, ""); got != row.want || asked.Load() != times {
+				if got := s.Template.AppendOnly(t.Context(), "m", nil, ""); got != row.want || asked.Load() != times {
 					t.Errorf("%s: got %d after %d questions, want %d after %d", what, got, asked.Load(), row.want, times)
 				}
 			}
@@ -145,7 +144,7 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 			r.pass(templateRetry - 1)
 			want("at once", 1)
 			r.pass(1)
-			if row.want == facts.Unknown {
+			if row.want == Unknown {
 				want("after five seconds", 2)
 			} else {
 				want("after five seconds", 1)
@@ -165,7 +164,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := tells(newRig(t).add(upstream.RolePrefill, "p", "http://"+address), "1")
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.Unknown {
+	if got := s.Template.AppendOnly(t.Context(), "m", nil, ""); got != Unknown {
 		t.Errorf("got %d, want Unknown", got)
 	}
 	asked := 0
@@ -175,7 +174,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.No {
+	if got := s.Template.AppendOnly(t.Context(), "m", nil, ""); got != No {
 		t.Errorf("got %d, want No", got)
 	}
 }
@@ -190,20 +189,20 @@ func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 		}
 		return text
 	}))
-	want := func(incarnation *Incarnation, want facts.Finding, questions int) {
+	want := func(incarnation *incarnation, want Finding, questions int) {
 		t.Helper()
-		got := incarnation.AppendOnly(t.Context(), "m", nil, "")
+		got := incarnation.Template.AppendOnly(t.Context(), "m", nil, "")
 		if got != want || asked != questions {
-			t.Errorf("start %q: got %d after %d questions, want %d after %d", incarnation.ID(), got, asked, want, questions)
+			t.Errorf("start %q: got %d after %d questions, want %d after %d", incarnation.id, got, asked, want, questions)
 		}
 	}
-	want(newIncarnation(s.engine, ""), facts.Unknown, 0)
-	want(s, facts.Yes, 3)
+	want(tells(s.engine, ""), Unknown, 0)
+	want(s, Yes, 3)
 	generation = "<think></think>"
-	want(s, facts.Yes, 3)
+	want(s, Yes, 3)
 	next := tells(s.engine, "2")
-	want(next, facts.No, 6)
-	want(next, facts.No, 6)
+	want(next, No, 6)
+	want(next, No, 6)
 }
 
 // One that can't be asked, found out for one incarnation, is asked when it is another.
@@ -221,10 +220,10 @@ func TestAppendOnly_ARestartMayBringTokenize(t *testing.T) {
 	for _, row := range []struct {
 		incarnation string
 		there       bool
-		want        facts.Finding
-	}{{"1", false, facts.Yes}, {"1", true, facts.Yes}, {"2", true, facts.No}} {
+		want        Finding
+	}{{"1", false, Yes}, {"1", true, Yes}, {"2", true, No}} {
 		there = row.there
-		if got := tells(s.engine, row.incarnation).AppendOnly(t.Context(), "m", nil, ""); got != row.want {
+		if got := tells(s.engine, row.incarnation).Template.AppendOnly(t.Context(), "m", nil, ""); got != row.want {
 			t.Errorf("start %s: got %d, want %d", row.incarnation, got, row.want)
 		}
 	}
@@ -243,13 +242,13 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 		}
 		answer(w, r)
 	})
-	found := make(chan facts.Finding, 3) // the results
-	ask := func(ctx context.Context) { found <- s.AppendOnly(ctx, "m", nil, "") }
+	found := make(chan Finding, 3) // the results
+	ask := func(ctx context.Context) { found <- s.Template.AppendOnly(ctx, "m", nil, "") }
 	ctx, hangUp := context.WithCancel(t.Context())
 	go ask(ctx)
 	<-entered
 	hangUp()
-	if got := <-found; got != facts.Unknown {
+	if got := <-found; got != Unknown {
 		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
 	for range 2 {
@@ -257,7 +256,7 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		if got := <-found; got != facts.No {
+		if got := <-found; got != No {
 			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
@@ -281,9 +280,9 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 	})
 	for _, row := range []struct {
 		key  string
-		want facts.Finding
-	}{{"Bearer bad", facts.Unknown}, {"Bearer bad", facts.Unknown}, {"Bearer good", facts.Yes}, {"Bearer bad", facts.Yes}} {
-		if got := s.AppendOnly(t.Context(), "m", nil, row.key); got != row.want {
+		want Finding
+	}{{"Bearer bad", Unknown}, {"Bearer bad", Unknown}, {"Bearer good", Yes}, {"Bearer bad", Yes}} {
+		if got := s.Template.AppendOnly(t.Context(), "m", nil, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
 	}
@@ -295,20 +294,20 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 func TestAppendOnly_MemoryIsBounded(t *testing.T) {
 	asked := 0
 	s := newRig(t).incarnationOf(tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
-	s.templates = map[[32]byte]facts.Finding{}
+	s.Template.found = map[[32]byte]Finding{}
 	for i := range maxLearnt {
-		s.templates[[32]byte{byte(i), byte(i >> 8)}] = facts.Yes
+		s.Template.found[[32]byte{byte(i), byte(i >> 8)}] = Yes
 	}
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.No || len(s.templates) != 1 {
-		t.Errorf("got %d, remembers %d, want a memory that was cleared", got, len(s.templates))
+	if got := s.Template.AppendOnly(t.Context(), "m", nil, ""); got != No || len(s.Template.found) != 1 {
+		t.Errorf("got %d, remembers %d, want a memory that was cleared", got, len(s.Template.found))
 	}
 	for i := range maxLearnt {
 		over := make(chan struct{})
 		close(over)
-		s.renders.open[[32]byte{byte(i), byte(i >> 8)}] = &question{over: over, until: time.Now()}
+		s.Template.renders.open[[32]byte{byte(i), byte(i >> 8)}] = &question{over: over, until: time.Now()}
 	}
-	s.AppendOnly(t.Context(), "m", []byte("{}"), "")
-	if got := len(s.renders.open); got != 0 {
+	s.Template.AppendOnly(t.Context(), "m", []byte("{}"), "")
+	if got := len(s.Template.renders.open); got != 0 {
 		t.Errorf("remembers %d failures, want a memory that was cleared", got)
 	}
 }

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 )
 
 // tellsPrompts is an engine that answers with the ids of a prompt of n ids, all k, where the prompt is "n of k".
-func tellsPrompts(r *rig) *Incarnation {
+func tellsPrompts(r *rig) *incarnation {
 	return r.incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		var n, k int
@@ -27,9 +27,9 @@ func tellsPrompts(r *rig) *Incarnation {
 	})
 }
 
-func mustPrompt(t *testing.T, s *Incarnation, n, k int) Prompt {
+func mustPrompt(t *testing.T, s *incarnation, n, k int) Prompt {
 	t.Helper()
-	prompt, err := s.Prompt(t.Context(), mustParse(t, body.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
+	prompt, err := s.Prompts.Read(t.Context(), mustParse(t, body.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestPrompt_DoneGivesItsMemoryToAnother(t *testing.T) {
 			t.Fatal("two prompts have one memory")
 		}
 		if i == 4 { // a question that fails leaves nothing behind
-			if _, err := s.Prompt(t.Context(), mustParse(t, body.Text, `{"prompt":"none"}`), ""); err == nil {
+			if _, err := s.Prompts.Read(t.Context(), mustParse(t, body.Text, `{"prompt":"none"}`), ""); err == nil {
 				t.Fatal("there is a prompt of an answer 400")
 			}
 		}
@@ -86,7 +86,7 @@ func TestPrompt_DoneGivesItsMemoryToAnother(t *testing.T) {
 func TestPrompt_OfIDsHasNoMemoryToGiveBack(t *testing.T) {
 	s := tellsPrompts(newRig(t))
 	request := mustParse(t, body.Text, `{"prompt":[5,6,7]}`)
-	p, err := s.Prompt(t.Context(), request, "")
+	p, err := s.Prompts.Read(t.Context(), request, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestPrompt_DoneKeepsABoundedMemory(t *testing.T) {
 	for range 20 {
 		p := mustPrompt(t, s, maxPromptBuffer/4, 123456)
 		p.Done()
-		if buffer := s.engine.fleet.buffers.take(); cap(buffer.ids) >= maxPromptBuffer/4 || cap(buffer.answer) > maxPromptBuffer {
+		if buffer := s.engine.rig.buffers.take(); cap(buffer.ids) >= maxPromptBuffer/4 || cap(buffer.answer) > maxPromptBuffer {
 			t.Fatalf("kept room for %d ids, %d bytes", cap(buffer.ids), cap(buffer.answer))
 		}
 	}
@@ -116,7 +116,7 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 	s := tellsPrompts(newRig(t))
 	served := func() int {
 		for range 40 { // a pool may lose what it gets
-			if question := s.engine.fleet.buffers.ask(); cap(question.body) > 0 {
+			if question := s.engine.rig.buffers.ask(); cap(question.body) > 0 {
 				return cap(question.body)
 			}
 			held := mustPrompt(t, s, 2, 9)

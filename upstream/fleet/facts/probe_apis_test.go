@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"encoding/json"
@@ -10,14 +10,13 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
 // recordedAgents returns the body of an answer that was recorded with the Messages and Responses APIs, one of several of a file.
 func recordedAgents(tb testing.TB, file, name string) string {
 	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32-agents", file))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32-agents", file))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -51,11 +50,11 @@ func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
 	} {
 		p := newProbed(t, "", `{"data":[{"id":"m"}]}`, answers(400, refusesIDs))
 		p.serve(api)
-		if got := p.ProbeIDs(t.Context(), api, ""); got != facts.Yes || len(p.bodies) != 1 || p.bodies[0] != want {
+		if got := p.Capability.Probe(t.Context(), api, ""); got != Yes || len(p.bodies) != 1 || p.bodies[0] != want {
 			t.Errorf("%s: got %d, sent\n     %s\nwant %s", api.Path(), got, p.bodies, want)
 		}
 		for other := range body.API(body.APIs) {
-			if got := p.UsesIDs(other); other != api && got != facts.Unknown {
+			if got := p.Capability.UsesIDs(other); other != api && got != Unknown {
 				t.Errorf("%s: that of %s is known as %d", api.Path(), other.Path(), got)
 			}
 		}
@@ -70,27 +69,27 @@ func TestProbeIDs_WhatOtherAPIsAnswer(t *testing.T) {
 		name  string
 		api   body.API
 		act   http.HandlerFunc
-		want  facts.Finding
+		want  Finding
 		again bool
 	}{
-		{"recorded refusal", body.Messages, answers(400, refusal), facts.Yes, false},
-		{"the same for Responses, which has a param", body.Responses, answers(400, refusal), facts.Unknown, false},
-		{"a param", body.Responses, answers(400, refusesIDs), facts.Yes, false},
-		{"another text", body.Messages, answers(400, `{"type":"error","error":{"type":"BadRequestError","message":"no"}}`), facts.Unknown, false},
-		{"body validation", body.Messages, answers(400, `{"error":{"message":"`+idsMember+`","param":"body.kv_transfer_params"}}`), facts.Unknown, false},
-		{"the text with another status", body.Messages, answers(500, refusal), facts.Unknown, false},
-		{"an answer", body.Messages, answers(200, `{}`), facts.No, false},
-		{"not served", body.Messages, answers(404, `{"detail":"Not Found"}`), facts.No, false},
-		{"not served, as vLLM says it", body.Responses, answers(404, `{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`), facts.No, false},
-		{"no such method", body.Responses, answers(405, `{"detail":"Method Not Allowed"}`), facts.No, false},
-		{"an unknown model", body.Messages, answers(404, unknown), facts.Unknown, true},
-		{"an unknown model of the other shape", body.Responses, answers(404, recorded(t, "15-unknown-model.json")), facts.Unknown, true},
-		{"a chat that is not served", body.Chat, answers(404, `{"detail":"Not Found"}`), facts.Unknown, true},
+		{"recorded refusal", body.Messages, answers(400, refusal), Yes, false},
+		{"the same for Responses, which has a param", body.Responses, answers(400, refusal), Unknown, false},
+		{"a param", body.Responses, answers(400, refusesIDs), Yes, false},
+		{"another text", body.Messages, answers(400, `{"type":"error","error":{"type":"BadRequestError","message":"no"}}`), Unknown, false},
+		{"body validation", body.Messages, answers(400, `{"error":{"message":"`+idsMember+`","param":"body.kv_transfer_params"}}`), Unknown, false},
+		{"the text with another status", body.Messages, answers(500, refusal), Unknown, false},
+		{"an answer", body.Messages, answers(200, `{}`), No, false},
+		{"not served", body.Messages, answers(404, `{"detail":"Not Found"}`), No, false},
+		{"not served, as vLLM says it", body.Responses, answers(404, `{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`), No, false},
+		{"no such method", body.Responses, answers(405, `{"detail":"Method Not Allowed"}`), No, false},
+		{"an unknown model", body.Messages, answers(404, unknown), Unknown, true},
+		{"an unknown model of the other shape", body.Responses, answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
+		{"a chat that is not served", body.Chat, answers(404, `{"detail":"Not Found"}`), Unknown, true},
 	} {
 		p := newProbed(t, "", "", row.act)
 		p.serve(row.api)
 		for range 2 {
-			if got := p.ProbeIDs(t.Context(), row.api, ""); got != row.want {
+			if got := p.Capability.Probe(t.Context(), row.api, ""); got != row.want {
 				t.Errorf("%s: got %d, want %d", row.name, got, row.want)
 			}
 		}
@@ -104,32 +103,32 @@ func TestProbeIDs_WhatOtherAPIsAnswer(t *testing.T) {
 func TestProbeIDs_ARefusalIsThatOfOneAPI(t *testing.T) {
 	p := newProbed(t, "", "", answers(401, `{}`))
 	p.serve(body.Messages)
-	p.ProbeIDs(t.Context(), body.Messages, "")
+	p.Capability.Probe(t.Context(), body.Messages, "")
 	p.serve(body.Chat)
 	leave := make(chan struct{})
 	p.then(func(w http.ResponseWriter, r *http.Request) {
 		<-leave
 		answers(400, refusesIDs)(w, r)
 	})
-	p.beginProbe(t.Context())
-	p.probes.mu.Lock()
-	if len(p.probes.open) != 1 {
-		t.Errorf("%d probes of chat are under way, want one", len(p.probes.open))
+	p.Capability.Begin(t.Context())
+	p.Capability.probes.mu.Lock()
+	if len(p.Capability.probes.open) != 1 {
+		t.Errorf("%d probes of chat are under way, want one", len(p.Capability.probes.open))
 	}
-	p.probes.mu.Unlock()
+	p.Capability.probes.mu.Unlock()
 	close(leave)
-	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != facts.Yes || p.asked() != 2 {
+	if got := p.Capability.Probe(t.Context(), body.Chat, ""); got != Yes || p.asked() != 2 {
 		t.Errorf("chat: got %d after %d probes, want Yes after two", got, p.asked())
 	}
 }
 
 func TestProbeIDs_OfSimulatedAgentsAPIs(t *testing.T) {
 	for _, api := range []body.API{body.Messages, body.Responses} {
-		for ids, want := range map[bool]facts.Finding{true: facts.Yes, false: facts.No} {
+		for ids, want := range map[bool]Finding{true: Yes, false: No} {
 			sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = ids })
 			s := tells(e, "1")
 			for range 2 {
-				if got := s.ProbeIDs(t.Context(), api, ""); got != want {
+				if got := s.Capability.Probe(t.Context(), api, ""); got != want {
 					t.Errorf("%s, uses ids %t: got %d, want %d", api.Path(), ids, got, want)
 				}
 			}

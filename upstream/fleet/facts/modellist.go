@@ -1,0 +1,64 @@
+package facts
+
+import (
+	"bytes"
+	"errors"
+
+	"carryover/sse/rawjson"
+)
+
+// Bounds of a list of models. vLLM writes 440 bytes for each, LoRA adapters included.
+const (
+	MaxModelList    = 4 << 20
+	maxListedModels = 1024
+	maxModelID      = 512
+)
+
+// Model is one model that engines serve.
+type Model struct {
+	ID   string
+	Card []byte // the entry of /v1/models, as an engine wrote it; not to be changed
+}
+
+// ErrModelList says that an answer is no list of models within the bounds.
+var ErrModelList = errors.New("not a list of models")
+
+// ParseModels parses the answer of /v1/models: {"object": "list", "data": [{"id": …}, …]}. Of entries with equal ids
+// the first counts. Any other text, or one beyond the bounds, is ErrModelList as a whole: with half of a list, turns
+// would be refused.
+func ParseModels(list []byte) ([]Model, error) {
+	answer, err := rawjson.ParseObject(list)
+	if err != nil {
+		return nil, ErrModelList
+	}
+	s := rawjson.Scanner{Data: answer.Get("data")}
+	more, err := s.Open('[')
+	models := []Model{}
+	seen := map[string]struct{}{}
+	for more && err == nil {
+		at := s.Pos
+		if s.Skip() != nil || len(seen) == maxListedModels {
+			return nil, ErrModelList
+		}
+		raw := s.Data[at:s.Pos]
+		card, err := rawjson.ParseObject(raw)
+		if err != nil {
+			return nil, ErrModelList
+		}
+		id, ok := rawjson.Text(card.Get("id"))
+		if !ok || id == "" || len(id) > maxModelID {
+			return nil, ErrModelList
+		}
+		if _, twice := seen[id]; !twice {
+			seen[id] = struct{}{}
+			models = append(models, Model{ID: id, Card: bytes.Clone(raw)})
+		}
+		if more, err = s.Separator(']'); err != nil {
+			return nil, ErrModelList
+		}
+	}
+	if err != nil {
+		return nil, ErrModelList
+	}
+	return models, nil
+}

@@ -1,0 +1,154 @@
+package facts
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// How the speed is learnt.
+const (
+	speedWeight  = 0.8 // weight of all earlier samples at each new one: a change shows after five legs
+	maxCompleted = 32  // legs that are remembered to tell what ran beside a later one
+	// SpeedFor is how long a speed counts after the last leg. Without this limit, an engine that seems slow would get
+	// few legs and could never show that it is fast again, although a first leg for which kernels were compiled may be
+	// all that made it slow.
+	SpeedFor = time.Minute
+)
+
+// Speed is how fast an engine computes prompts, by the prefill legs that it has answered. It belongs to the machine, so
+// it outlasts restarts.
+//
+// Per token, it is the time over the tokens of all legs that the engine had meanwhile: how long prefill will take for
+// a further prompt. Picks use it, and count waiting apart, by tokens. Per byte of the body, it is the whole time of a
+// leg, waiting included: how long a leg that carries a ticket may take. That one serves where the body is all that is
+// known.
+type Speed struct {
+	clock func() time.Duration
+	shown *SpeedNow
+
+	mu   sync.Mutex  // guards the rest
+	legs []completed // in the order of their answers; with maxCompleted of them, the oldest is at next
+	next int
+	// spent and computed are the fading sums of the samples' time and tokens; typical is the tokens of an ordinary
+	// leg.
+	spent, computed, typical float64
+	until                    time.Duration // when they stop to count
+	body                     bodySpeed
+}
+
+// SpeedNow is what picks read of a Speed, without a lock.
+type SpeedNow struct {
+	until             atomic.Int64  // until when it counts, on the fleet's clock
+	perToken, typical atomic.Uint64 // each the bits of a float64
+}
+
+// bodySpeed is the mean time of a leg per byte of its body.
+type bodySpeed struct {
+	known     bool
+	nsPerByte float64
+}
+
+// completed is a prefill leg that was answered.
+type completed struct {
+	at     time.Duration // on the fleet's clock
+	tokens int           // prompt tokens that prefill computed
+}
+
+// NewSpeed returns the speed of an engine without legs. It keeps shown up to date. clock is the time since the fleet was
+// made.
+func NewSpeed(shown *SpeedNow, clock func() time.Duration) *Speed {
+	return &Speed{clock: clock, shown: shown}
+}
+
+// LearnLeg records a prefill leg that computed so many tokens of its prompt and was answered just now. The speed counts
+// for a minute after the last leg.
+//
+// An engine shares its speed among its prompts, so a leg behind others takes as long as all of them. The sample is
+// therefore the time of the leg over the tokens of all legs that were answered meanwhile, its own included. The mean
+// is a quotient of sums, not a mean of quotients: a prompt of ten tokens takes a whole step of the engine, which says
+// little.
+func (s *Speed) LearnLeg(tokens int, took time.Duration) {
+	if tokens <= 0 || took <= 0 {
+		return
+	}
+	now := s.clock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began, work := s.since(now-took, tokens)
+	s.add(completed{now, tokens})
+	if now >= s.until {
+		s.spent, s.computed = 0, 0
+	}
+	s.until = now + SpeedFor
+	s.spent = s.spent*speedWeight + float64(now-began)
+	s.computed = s.computed*speedWeight + float64(work)
+	if s.typical == 0 {
+		s.typical = float64(tokens)
+	}
+	s.typical += (float64(tokens) - s.typical) / 5
+	s.shown.until.Store(int64(s.until))
+	s.shown.perToken.Store(math.Float64bits(s.spent / s.computed))
+	s.shown.typical.Store(math.Float64bits(s.typical))
+}
+
+// since returns how many tokens were computed since a leg of tokens tokens began. If more legs were answered meanwhile
+// than are remembered, it counts from the oldest one that is; from says since when. It needs s.mu.
+func (s *Speed) since(began time.Duration, tokens int) (from time.Duration, work int) {
+	work = tokens
+	for _, leg := range s.legs {
+		if leg.at > began {
+			work += leg.tokens
+		}
+	}
+	if len(s.legs) == maxCompleted {
+		if oldest := s.legs[s.next]; oldest.at > began {
+			return oldest.at, work - oldest.tokens
+		}
+	}
+	return began, work
+}
+
+// add needs s.mu.
+func (s *Speed) add(leg completed) {
+	if len(s.legs) < maxCompleted {
+		s.legs = append(s.legs, leg)
+		return
+	}
+	s.legs[s.next] = leg
+	s.next = (s.next + 1) % maxCompleted
+}
+
+// PerToken returns how many nanoseconds prefill takes per prompt token, 0 while that is not known.
+func (s *SpeedNow) PerToken(now time.Duration) float64 {
+	if int64(now) >= s.until.Load() {
+		return 0
+	}
+	return math.Float64frombits(s.perToken.Load())
+}
+
+// Typical returns how many tokens an ordinary prefill leg computes, 0 while that is not known.
+func (s *SpeedNow) Typical() float64 { return math.Float64frombits(s.typical.Load()) }
+
+// LearnBody records a prefill leg that computed its prompt, so that a long prompt is not mistaken for an engine that
+// never answers. Each leg moves the mean by a fifth, so it follows load within a few turns.
+func (s *Speed) LearnBody(bytes int, took time.Duration) {
+	if bytes == 0 {
+		return
+	}
+	sample := float64(took) / float64(bytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := &s.body; b.known {
+		sample = b.nsPerByte + (sample-b.nsPerByte)/5
+	}
+	s.body = bodySpeed{true, sample}
+}
+
+// Expect returns how long a prefill of a body of that size takes by the recent mean, 0 before the first leg.
+func (s *Speed) Expect(bytes int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.body.nsPerByte * float64(bytes))
+}
