@@ -9,6 +9,7 @@ import (
 	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // claim is the ticket of an attempt, from its take until its outcome is known. A claim without a ticket is a miss.
@@ -16,7 +17,7 @@ type claim struct {
 	ticket    *convcache.Ticket
 	holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
 	reader    *fleet.Incarnation // the incarnation of prefill that will read them
-	pairState *fleet.PairState   // the state of the two, which learns from the ticket's outcome
+	pairState *pairs.State       // the state of the two, which learns from the ticket's outcome
 	offer     convcache.Offer    // how much of the ticket this request may use
 	// sent is true once a byte of the ticket may have reached an engine. The ticket can't be used again then, whatever the engine answers.
 	sent      bool
@@ -47,7 +48,7 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 
 // abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
 func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
-	s.conclude(t, h, fleet.Inconclusive)
+	s.conclude(t, h, pairs.Inconclusive)
 	h.arrived(true)
 	s.pins.Releases.Unuse(*h.ticket, t.model)
 	h.ticket = nil
@@ -57,7 +58,7 @@ func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
 
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks, or that they are counted
 // elsewhere.
-func (h *claim) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
+func (h *claim) arrived(freed bool) { h.holder.Pins.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
 
 // settle ends the claim. If nothing of the ticket was sent, the ticket goes back into the store for the rest of its life. If it was sent
 // and prefill answered, it is spent. If prefill did not answer, it is given up and will be released. A piggybacked release is settled in
@@ -75,9 +76,9 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	if ticket == nil {
 		return
 	}
-	s.conclude(t, h, fleet.Inconclusive)
-	defer h.holder.EndTransfer(h.pinned, ticket.FreshAsOf, true) // decode has freed the blocks by then, or they are counted elsewhere
-	h.ticket = nil                                               // a stream of minutes must not keep it in memory
+	s.conclude(t, h, pairs.Inconclusive)
+	defer h.holder.Pins.EndTransfer(h.pinned, ticket.FreshAsOf, true) // decode has freed the blocks by then, or they are counted elsewhere
+	h.ticket = nil                                                    // a stream of minutes must not keep it in memory
 	switch {
 	case h.paused:
 		s.pins.Releases.Unuse(*ticket, t.model) // a ticket that was sent is not used again, whatever the engine answered
@@ -97,10 +98,10 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 
 // conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered and not at the end of the turn,
 // because decode may go on for minutes, and a trial of the pair would last as long.
-func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
+func (s *turns) conclude(t *turn, h *claim, outcome pairs.Outcome) {
 	if h.ticket == nil || h.concluded {
 		return
 	}
-	h.concluded, h.answered = true, outcome == fleet.Answered
+	h.concluded, h.answered = true, outcome == pairs.Answered
 	s.pins.Releases.Tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.ID())
 }

@@ -71,7 +71,7 @@ func TestCleared_NothingIsPinnedAnyMore(t *testing.T) {
 	if got := p.turn("a").reuse(); got != "miss;reason=instance_cleared" {
 		t.Errorf("reuse: %s", got)
 	}
-	if n := p.decoder().Last().Unused(); n != 0 {
+	if n := p.decoder().Last().Pins.Unused(); n != 0 {
 		t.Errorf("%d tickets wait for their release", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/pairs"
 )
 
 // detachedLimit is the time limit of work that goes on after its client has left.
@@ -37,7 +38,7 @@ type decoding struct {
 	lineage     convcache.Lineage     // the lineage of the handed-over KV
 	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 	found       lineage.Space         // decode's cache as the leg found it
-	pairState   *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
+	pairState   *pairs.State          // of the two incarnations that exchange the KV, nil if one of them is not known
 	rewrite     upstream.Rewriter
 	asks        asked
 	unread      func() // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client

@@ -16,7 +16,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 	t.dropped = ""
 	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
 		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
-		if engine == nil || !engine.Last().Void(b.FreshAsOf) {
+		if engine == nil || !engine.Last().Pins.Void(b.FreshAsOf) {
 			return false
 		}
 		t.dropped = record.ReasonInstanceCleared

@@ -12,7 +12,7 @@ import (
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // Explanation predicts what would become of a request now, and why, from what is known without asking an engine. It repeats nothing of the
@@ -244,13 +244,13 @@ func (f *finder) predictTake(ctx context.Context, t *turn, p *pair, reuse *recor
 }
 
 // pairStatus returns the word that operators see for the status of a pair.
-func pairStatus(of fleet.PairStatus) string {
+func pairStatus(of pairs.Status) string {
 	switch of {
-	case fleet.Proven:
+	case pairs.Proven:
 		return "proven"
-	case fleet.Trial:
+	case pairs.Trial:
 		return "trial" // the turn would be the trial
-	case fleet.Busy:
+	case pairs.Busy:
 		return "busy"
 	}
 	return "stopped"

@@ -10,6 +10,7 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // taught is a rig with known incarnations and template, and a conversation of three turns.
@@ -45,7 +46,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		fresh.Refresh(t.Context())
 		r.without(r.prefill[0])
 		pairState := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
-		if pairState.Begin() != fleet.Trial {
+		if pairState.Begin() != pairs.Trial {
 			t.Fatal("the second prefill instance is not new to decode")
 		}
 		r.turn("teacher", 1, true)
@@ -54,7 +55,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		if said.Pair != "busy" || said.Tickets[0].Pair != "busy" || said.Tickets[0].Usable {
 			t.Errorf("explained as %+v", said)
 		}
-		pairState.End(fleet.Inconclusive)
+		pairState.End(pairs.Inconclusive)
 		if said := r.explain(chatPath, ask("d", true, history(4)...)); said.Pair != "trial" {
 			t.Errorf("explained as %+v", said)
 		}

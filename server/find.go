@@ -14,6 +14,7 @@ import (
 	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // finder finds the tickets of a conversation, and claims the one that an attempt may use.
@@ -191,7 +192,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 	if holder == nil {
 		return claim{}, record.ReasonInstanceGone
 	}
-	if holder.Void(c.branch.FreshAsOf) { // since the look
+	if holder.Pins.Void(c.branch.FreshAsOf) { // since the look
 		return claim{}, record.ReasonInstanceCleared
 	}
 	if f.lineages.InDoubt(c.branch.Lineage) { // since the look
@@ -210,7 +211,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why record.Reason) {
 	defer func() {
 		if h.ticket == nil {
-			h.pairState.End(fleet.Inconclusive)
+			h.pairState.End(pairs.Inconclusive)
 		}
 	}()
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
@@ -231,16 +232,16 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 		return nil, outcome, record.ReasonInstanceCleared
 	}
 	h.ticket, h.pinned = &ticket, pins.InBlocks(h.holder, ticket.Tokens)
-	h.holder.BeginTransfer(h.pinned)
+	h.holder.Pins.BeginTransfer(h.pinned)
 	return &h, outcome, ""
 }
 
 // denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
-func denies(status fleet.PairStatus) record.Reason {
+func denies(status pairs.Status) record.Reason {
 	switch status {
-	case fleet.NoReuse:
+	case pairs.NoReuse:
 		return record.ReasonNotBidirectional
-	case fleet.Busy:
+	case pairs.Busy:
 		return record.ReasonPairOnTrial
 	}
 	return ""

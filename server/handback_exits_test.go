@@ -11,6 +11,7 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // exits is a rig in which hand-backs end otherwise than they should.
@@ -139,13 +140,13 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		"the pair is stopped": {exit: func(r *exits, _ *exitLegs) func() {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			pairState.Begin()
-			pairState.End(fleet.Unanswered)
+			pairState.End(pairs.Unanswered)
 			return func() { r.passes(2 * time.Minute) }
 		}, want: handedBack, homed: true},
 		"the pair is stopped, no conversation": {exit: func(r *exits, _ *exitLegs) func() {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			pairState.Begin()
-			pairState.End(fleet.Unanswered)
+			pairState.End(pairs.Unanswered)
 			return func() {}
 		}, want: released},
 		"not sent":   {exit: failing(upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}), want: handedBack, both: true},
@@ -329,7 +330,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 		"the pair is stopped": {func(r *exits) {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			pairState.Begin()
-			pairState.End(fleet.Unanswered)
+			pairState.End(pairs.Unanswered)
 			r.engine(r.prefill[0]).Unanswered(time.Now()) // turns go to the other one, too
 		}, []time.Duration{0, 2 * time.Second}},
 	} {

@@ -14,6 +14,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // handed is what prefill hands to decode.
@@ -70,7 +71,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	t.ended(engine, nil)
 	s.ratios.learn(t, answer.PromptTokens)
-	s.conclude(t, h, fleet.Answered)
+	s.conclude(t, h, pairs.Answered)
 	if h.ticket == nil {
 		p.prefill.Engine().Speed.LearnBody(size, took)
 	}

@@ -10,6 +10,7 @@ import (
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // maxDials is how many instances of a role are tried while connections are refused or time out.
@@ -166,7 +167,7 @@ func ours(t *retryState, leg *upstream.LegError) bool {
 	case leg.Kind == upstream.IDEcho:
 		return true
 	}
-	return (t.sentTicket || t.sentRelease) && (pins.OutcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return (t.sentTicket || t.sentRelease) && (pins.OutcomeOf(leg) != pairs.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // unreadable reports whether prefill's answer could not be read. If both legs were sent together, decode can't go on without it, and the

@@ -69,7 +69,7 @@ func (b *budget) enforce(ctx context.Context) {
 			b.giveUp(ctx, of, keep, waited)
 		}
 		if b.ledger.tokens(of.incarnation)+of.incarnation.Engine().Live().Pinned > keep {
-			of.incarnation.Hurry()
+			of.incarnation.Pins.Hurry()
 			hurry = true
 		}
 		b.say(of)
@@ -115,7 +115,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 // giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
 func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
-	for ctx.Err() == nil && of.incarnation.Unused() < maxLeaving {
+	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
 			return
@@ -137,11 +137,11 @@ func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) 
 			b.handBacks.queues.left(p.id)
 		case convcache.Unavailable:
 			b.handBacks.queues.left(p.id)
-			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
+			of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
 			return // this ticket is lost; the next ones wait until the store answers
 		default:
 			b.handBacks.queues.left(p.id)
-			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
+			of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 	}
 	late := time.Since(since) >= handBackWithin
 	tickets := 0
-	for ctx.Err() == nil && of.incarnation.Unused() < maxLeaving {
+	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {
 		p, more := v.ledger.next(of, 0)
 		if !more {
 			break
@@ -81,7 +81,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 	if late {
 		v.handBacks.queues.give(of.incarnation)
 	}
-	of.incarnation.Hurry()
+	of.incarnation.Pins.Hurry()
 	if tickets > 0 {
 		v.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", of.incarnation.Engine().Name, "tickets", tickets)
 	}
@@ -105,7 +105,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 		v.handBacks.queues.left(p.id)
 	default:
 		v.handBacks.queues.left(p.id)
-		incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
+		incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
 	}
 	return outcome != convcache.Unavailable
 }

@@ -122,7 +122,7 @@ func (h *HandBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
 		k.ids.Free()
 		return false
 	}
-	k.queue.decode.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
+	k.queue.decode.Pins.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
 	h.queues.add(k)
 	h.queues.hurry()
 	return true

@@ -13,7 +13,7 @@ import (
 	"carryover/server/storetime"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // The outcomes of a hand-back in the log and the metrics.
@@ -34,7 +34,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 	}
 	defer func() { // runs after a panic too
 		if !k.leg.concluded {
-			pairState.End(fleet.Inconclusive)
+			pairState.End(pairs.Inconclusive)
 		}
 		if k.ticket != nil && !k.leg.settled {
 			h.unanswered(k)
@@ -48,7 +48,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 		k.releaseBy(h.releases)
 		return
 	}
-	if decode.Void(ticket.FreshAsOf) || UntilFreed(ticket.Deadline) <= 0 {
+	if decode.Pins.Void(ticket.FreshAsOf) || UntilFreed(ticket.Deadline) <= 0 {
 		h.keepAgain(ctx, k)
 		return
 	}
@@ -70,8 +70,8 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 }
 
 // permits reports whether a pair with this status may be sent a ticket.
-func permits(status fleet.PairStatus) bool {
-	return status == fleet.Proven || status == fleet.Trial
+func permits(status pairs.Status) bool {
+	return status == pairs.Proven || status == pairs.Trial
 }
 
 // has takes the ticket out of the store, unless that was done before. It reports false if a turn has used the ticket.
@@ -88,12 +88,12 @@ func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 	}
 	_, _ = h.releases.read(&ticket) // a ticket that can't be read fails in Connector.HandBack, with the reason
 	k.ticket = &ticket
-	k.queue.decode.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
+	k.queue.decode.Pins.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
 	return true
 }
 
 // send sends the leg, and returns the outcome.
-func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *fleet.PairState) (outcome string, err error) {
+func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pairs.State) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
 	found, ok := h.deps.Lineages.Enter(prefill, ticket.Lineage)
 	if !ok {
@@ -121,7 +121,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *flee
 	if err != nil {
 		return h.failed(ctx, k, pairState, err), err
 	}
-	h.concluded(k, pairState, fleet.Answered)
+	h.concluded(k, pairState, pairs.Answered)
 	k.arrived(true)
 	h.releases.Spent(*ticket)
 	if !k.repeats(answer) {
@@ -152,7 +152,7 @@ func (k *retainedTicket) repeats(answer upstream.PrefillAnswer) bool {
 }
 
 // failed settles a ticket whose leg failed, and returns the outcome.
-func (h *HandBacks) failed(ctx context.Context, k *retainedTicket, pairState *fleet.PairState, err error) (outcome string) {
+func (h *HandBacks) failed(ctx context.Context, k *retainedTicket, pairState *pairs.State, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		leg = &upstream.LegError{Sent: true}
@@ -190,11 +190,11 @@ func (h *HandBacks) later(ctx context.Context, k *retainedTicket) {
 func (h *HandBacks) unanswered(k *retainedTicket) {
 	k.leg.settled = true
 	h.releases.Unanswered(*k.ticket, k.from.model, k.queue.prefill)
-	k.queue.decode.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
+	k.queue.decode.Pins.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the pair's state the outcome of the ticket.
-func (h *HandBacks) concluded(k *retainedTicket, pairState *fleet.PairState, outcome fleet.Outcome) {
+func (h *HandBacks) concluded(k *retainedTicket, pairState *pairs.State, outcome pairs.Outcome) {
 	k.leg.concluded = true
 	h.releases.Tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }

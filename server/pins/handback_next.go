@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // begin removes the next ticket from each queue that may send a leg, and marks the queue busy.
@@ -57,12 +58,12 @@ func (h *handBackQueues) ready(l *pairQueue, now time.Time) bool {
 	}
 	l.away = time.Time{}
 	status := l.prefill.StatusWith(l.decode)
-	if status == fleet.NoReuse || l.prefill.PrefixCache.Forgets() != "" { // the pair will be tried again later
+	if status == pairs.NoReuse || l.prefill.PrefixCache.Forgets() != "" { // the pair will be tried again later
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
 		return false
 	}
-	return status != fleet.Busy
+	return status != pairs.Busy
 }
 
 // keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for
@@ -122,7 +123,7 @@ func (h *handBackQueues) elsewhere(k *retainedTicket) *pairQueue {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || !h.reads(last) || last.StatusWith(k.queue.decode) == fleet.NoReuse || last.PrefixCache.Forgets() != "" {
+	if !last.Known() || !h.reads(last) || last.StatusWith(k.queue.decode) == pairs.NoReuse || last.PrefixCache.Forgets() != "" {
 		return nil
 	}
 	return h.queueOf(pairKey{last, k.queue.decode})
@@ -211,5 +212,5 @@ func (k *retainedTicket) releaseBy(r *Releases) {
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (k *retainedTicket) arrived(freed bool) {
 	k.leg.settled = true
-	k.queue.decode.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
+	k.queue.decode.Pins.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }

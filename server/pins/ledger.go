@@ -41,7 +41,7 @@ func newLedger(f *fleet.Fleet, share float64) *Ledger {
 // put records a ticket that is, or may be, in the store from now on.
 func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
-	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
+	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
 		return // its blocks are gone
 	}
 	most := l.most(incarnation.Engine().KVTokens())
@@ -77,7 +77,7 @@ func (l *Ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	defer l.mu.Unlock()
 	p := l.pins[id]
 	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
+		p.of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
 	}
 	l.remove(p)
 }
@@ -108,8 +108,8 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 	}
 	for incarnation, of := range l.pinned {
 		over := !current[incarnation] && incarnation.Over()
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
-			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Pins.Free(of.oldest[0].freshAsOf)) {
+			incarnation.Pins.AddExpiring(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
 			l.remove(of.oldest[0])
 		}
 		if over {

@@ -8,15 +8,16 @@ import (
 	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
 // Tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
-func (r *Releases) Tell(pairState *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+func (r *Releases) Tell(pairState *pairs.State, outcome pairs.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
-	if outcome == fleet.Failed || outcome == fleet.Unanswered {
+	if outcome == pairs.Failed || outcome == pairs.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)
 	}
-	if outcome == fleet.Failed {
+	if outcome == pairs.Failed {
 		if last, _ := r.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
 			r.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
@@ -28,7 +29,7 @@ func (r *Releases) Tell(pairState *fleet.PairState, outcome fleet.Outcome, ticke
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
 	case pause > 0:
 		why := "prefill does not answer tickets of decode"
-		if outcome == fleet.Failed {
+		if outcome == pairs.Failed {
 			why = "prefill answers 5xx to tickets of decode"
 		}
 		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
@@ -49,16 +50,16 @@ func named(incarnation *fleet.Incarnation) string {
 // OutcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
 // server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
 // answers 500 (entrypoints/launcher.py).
-func OutcomeOf(leg *upstream.LegError) fleet.Outcome {
+func OutcomeOf(leg *upstream.LegError) pairs.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time
-		return fleet.Inconclusive
+		return pairs.Inconclusive
 	case leg.Paused():
-		return fleet.Inconclusive
+		return pairs.Inconclusive
 	case leg.Kind == upstream.Timeout:
-		return fleet.Unanswered
+		return pairs.Unanswered
 	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
-		return fleet.Failed
+		return pairs.Failed
 	}
-	return fleet.Inconclusive
+	return pairs.Inconclusive
 }

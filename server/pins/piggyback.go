@@ -5,14 +5,16 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+	"carryover/upstream/fleet/unused"
 )
 
 // Release is the release of an unused ticket, on a leg of our own or on a turn's prefill leg that carries no ticket of its own. Prefill reads none of its blocks and tells
 // decode to free them (measured on vLLM 0.32: within a second, at no cost to the request).
 type Release struct {
-	unused    fleet.Unused
+	unused    unused.Ticket
 	holder    *fleet.Incarnation
-	pairState *fleet.PairState
+	pairState *pairs.State
 	counts    *releaseCounts
 }
 
@@ -20,8 +22,9 @@ type Release struct {
 // incarnations.
 func (r *Releases) Piggyback(prefill *fleet.Incarnation) *Release {
 	for _, holder := range r.deps.Fleet.Waiting() {
-		pairState := prefill.Engine().Last().PairWith(holder)
-		if u, ok := pairState.TakeUnused(false); ok {
+		last := prefill.Engine().Last()
+		pairState := last.PairWith(holder)
+		if u, ok := last.TakeUnused(holder, false); ok {
 			return &Release{unused: u, holder: holder, pairState: pairState, counts: &r.counts.piggybacked}
 		}
 	}
@@ -41,7 +44,7 @@ func (r *Release) Sent() {
 
 // Requeue has the ticket wait for another leg, because nothing of this one was sent.
 func (r *Release) Requeue() {
-	r.holder.Leave(r.unused)
+	r.holder.Pins.Leave(r.unused)
 	r.counts.requeued.Add(1)
 }
 
@@ -60,13 +63,13 @@ func (r *Release) Failed(leg *upstream.LegError) { r.counts.unsent(r.failed(leg)
 func (r *Release) failed(leg *upstream.LegError) (requeued bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
-		r.holder.Leave(r.unused)
+		r.holder.Pins.Leave(r.unused)
 		return true
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the
 		// reason, every turn that carries it would fail.
 		r.unused.Refused = true
-		r.holder.Leave(r.unused)
+		r.holder.Pins.Leave(r.unused)
 		return true
 	case leg.Kind != upstream.Gone:
 		r.pairState.ReleaseFailed(false)
@@ -83,10 +86,10 @@ func (r *Release) open() {
 		return
 	}
 	r.unused.Tried, r.unused.Refused = true, true
-	r.holder.Leave(r.unused)
+	r.holder.Pins.Leave(r.unused)
 }
 
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (r *Release) arrived(freed bool) {
-	r.holder.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
+	r.holder.Pins.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/unused"
 )
 
 func TestPiggyback_OfALegThatFails(t *testing.T) {
@@ -28,19 +28,19 @@ func TestPiggyback_OfALegThatFails(t *testing.T) {
 			prefill, decode := newPair(t)
 			pairState := prefill.PairWith(decode)
 			pairState.ExchangedKV()
-			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
+			a := unused.Ticket{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
 			r := &Release{unused: a, holder: decode, pairState: pairState}
 			r.failed(&tc.leg)
-			if n := decode.Unused(); n != 1 {
+			if n := decode.Pins.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
 			}
-			_, turns := pairState.TakeUnused(false)
-			_, own := pairState.TakeUnused(true)
+			_, turns := prefill.TakeUnused(decode, false)
+			_, own := prefill.TakeUnused(decode, true)
 			if waits := turns || own; waits != tc.waits || turns != tc.turns {
 				t.Errorf("waiting: %v, for turns too: %v, want %v, %v", waits, turns, tc.waits, tc.turns)
 			}
-			decode.Leave(a)
-			if _, ok := pairState.TakeUnused(false); ok == tc.spares {
+			decode.Pins.Leave(a)
+			if _, ok := prefill.TakeUnused(decode, false); ok == tc.spares {
 				t.Errorf("turns carry releases: %v, want none %v", ok, tc.spares)
 			}
 		})
@@ -52,15 +52,15 @@ func TestPiggyback_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := newPair(t)
 	pairState := prefill.PairWith(decode)
 	pairState.ExchangedKV()
-	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
+	decode.Pins.Leave(unused.Ticket{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {
-		u, ok := pairState.TakeUnused(true)
+		u, ok := prefill.TakeUnused(decode, true)
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
 		r := &Release{unused: u, holder: decode, pairState: pairState}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
-		if n := decode.Unused(); n != want {
+		if n := decode.Pins.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)
 		}
 	}

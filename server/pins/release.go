@@ -8,6 +8,7 @@ import (
 	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/unused"
 )
 
 // Releases has decode free the blocks of tickets that no turn will use, because they were removed from the store or were never stored. Each
@@ -76,10 +77,12 @@ func (r *Releases) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 		return // an older or a foreign version has made it, and no engine would understand it either
 	}
 	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // nil after a restart, which has freed the blocks
-	u := fleet.Unused{
+	u := unused.Ticket{
 		Params: ticket.Params, Reading: parsed.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}
-	u.Reader = reader
+	if reader != nil {
+		u.Reader = reader
+	}
 	r.giveUp(ticket.Decode, holder, *parsed, u)
 }
 
@@ -104,7 +107,7 @@ func (r *Releases) UnuseParams(params []byte, left Leftover) {
 // a sleep is known to be gone.
 func (r *Releases) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams, sent time.Time) {
 	r.generations.outdated(decode.Engine().Name, parsed)
-	decode.RegisteredMemory(parsed.Generation, sent)
+	decode.Pins.Registered(parsed.Generation, sent)
 }
 
 // UnuseParsed gives up the blocks of an answer, unless a ticket names them.
@@ -114,14 +117,14 @@ func (r *Releases) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
 	if !r.blocks.fresh(decode.Name, parsed) {
 		return
 	}
-	r.giveUp(decode.Name, left.Decode, parsed, fleet.Unused{
+	r.giveUp(decode.Name, left.Decode, parsed, unused.Ticket{
 		Params: bytes.Clone(parsed.Params), Reading: parsed.Reading, Model: left.Model, FreshAsOf: left.FreshAsOf,
 		Deadline: Deadline(r.cfg.TTL, decode, left.FreshAsOf, parsed.Expires), Tokens: parsed.Tokens,
 	})
 }
 
 // giveUp queues the release of blocks that no ticket names any more. Blocks are released once.
-func (r *Releases) giveUp(decode string, holder *fleet.Incarnation, parsed upstream.TicketParams, u fleet.Unused) {
+func (r *Releases) giveUp(decode string, holder *fleet.Incarnation, parsed upstream.TicketParams, u unused.Ticket) {
 	if !r.blocks.unuse(decode, parsed) {
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
@@ -131,8 +134,8 @@ func (r *Releases) giveUp(decode string, holder *fleet.Incarnation, parsed upstr
 	}
 	u.Tokens = InBlocks(holder, u.Tokens)
 	if !r.cfg.Release {
-		holder.AddExpiringPin(u.Tokens, u.FreshAsOf)
+		holder.Pins.AddExpiring(u.Tokens, u.FreshAsOf)
 		return
 	}
-	holder.Leave(u)
+	holder.Pins.Leave(u)
 }

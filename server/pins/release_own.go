@@ -31,8 +31,9 @@ func (r *Releases) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			continue
 		}
 		holder := decode.Current(ctx)
-		pairState := prefill.Current(ctx).PairWith(holder)
-		u, ok := pairState.TakeUnused(true)
+		reader := prefill.Current(ctx)
+		pairState := reader.PairWith(holder)
+		u, ok := reader.TakeUnused(holder, true)
 		if !ok {
 			continue
 		}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/unused"
 )
 
 func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.incarnations()
 	before := r.now()
-	if decode.Void(before) || decode.Free(before) {
+	if decode.Pins.Void(before) || decode.Pins.Free(before) {
 		t.Error("blocks are void before anything was cleared")
 	}
 	r.pass(time.Minute)
@@ -24,11 +25,11 @@ func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 		{before, true, true},
 		{time.Time{}, true, true}, // it is not known when they were held
 		{r.now(), true, true},
-		{r.now().Add(clearedMargin), true, false},
-		{r.now().Add(clearedMargin).Round(0), true, false}, // as another replica has written it
-		{r.now().Add(clearedMargin + 1), false, false},
+		{r.now().Add(unused.ClearedMargin), true, false},
+		{r.now().Add(unused.ClearedMargin).Round(0), true, false}, // as another replica has written it
+		{r.now().Add(unused.ClearedMargin + 1), false, false},
 	} {
-		if void, free := decode.Void(row.held), decode.Free(row.held); void != row.void || free != row.free {
+		if void, free := decode.Pins.Void(row.held), decode.Pins.Free(row.held); void != row.void || free != row.free {
 			t.Errorf("held %v after the event: void %v, free %v", row.held.Sub(r.now()), void, free)
 		}
 	}
@@ -40,11 +41,11 @@ func TestCleared_EitherClockDecides(t *testing.T) {
 	_, decode := r.incarnations()
 	decode.Engine().BlocksCleared(r.now())
 	ahead := r.now().Add(time.Hour)
-	if decode.Void(ahead) {
+	if decode.Pins.Void(ahead) {
 		t.Error("blocks of an hour later are void")
 	}
 	back := time.Now().Add(-time.Hour).Round(0)
-	if !decode.Void(back) {
+	if !decode.Pins.Void(back) {
 		t.Error("blocks of an hour before are not void")
 	}
 }
@@ -52,20 +53,20 @@ func TestCleared_EitherClockDecides(t *testing.T) {
 func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.incarnations()
-	unused := Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
-	decode.Leave(unused)
+	unused := unused.Ticket{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
+	decode.Pins.Leave(unused)
 	r.pass(time.Second)
 	decode.Engine().BlocksCleared(r.now())
-	if n := decode.Unused(); n != 0 {
+	if n := decode.Pins.Unused(); n != 0 {
 		t.Errorf("%d tickets wait after the event", n)
 	}
-	decode.Leave(unused)
-	if n := decode.Unused(); n != 0 {
+	decode.Pins.Leave(unused)
+	if n := decode.Pins.Unused(); n != 0 {
 		t.Errorf("%d tickets from before the event wait", n)
 	}
 	unused.FreshAsOf = r.now().Add(1)
-	decode.Leave(unused)
-	if n := decode.Unused(); n != 1 {
+	decode.Pins.Leave(unused)
+	if n := decode.Pins.Unused(); n != 1 {
 		t.Errorf("%d tickets from after the event wait, want 1", n)
 	}
 }
@@ -82,12 +83,12 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 	}
 	r.Set(r.instances)
 	again := tells(r.Engine(upstream.RoleDecode, "d"), "1")
-	if again.Engine() == decode.Engine() || !again.Void(held) {
+	if again.Engine() == decode.Engine() || !again.Pins.Void(held) {
 		t.Error("the changed instance has the blocks of before")
 	}
 	r.Set(nil)
 	r.Set(r.instances)
-	if again = tells(r.Engine(upstream.RoleDecode, "d"), "1"); !again.Void(held) || again.Void(r.now().Add(time.Minute)) {
+	if again = tells(r.Engine(upstream.RoleDecode, "d"), "1"); !again.Pins.Void(held) || again.Pins.Void(r.now().Add(time.Minute)) {
 		t.Error("the instance that is back has the blocks of before, or none of after")
 	}
 	for i := range 2 * maxCleared {
@@ -104,26 +105,26 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 func TestCleared_CountsAsOfItsOwnTime(t *testing.T) {
 	r := newRig(t)
 	_, decode := expiringRig(r, time.Hour)
-	unused := func() Unused {
-		return Unused{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
+	unused := func() unused.Ticket {
+		return unused.Ticket{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
 	}
-	decode.Leave(unused())
-	decode.AddExpiringPin(64, r.now())
+	decode.Pins.Leave(unused())
+	decode.Pins.AddExpiring(64, r.now())
 	r.pass(10 * time.Minute)
 	cleared := r.now().Round(0) // as an event tells it
 	r.pass(10 * time.Minute)
 	held := r.now()
-	decode.Leave(unused())
-	decode.AddExpiringPin(32, r.now())
+	decode.Pins.Leave(unused())
+	decode.Pins.AddExpiring(32, r.now())
 	decode.Engine().BlocksCleared(cleared)
-	if decode.Void(held) || decode.Free(held) || !decode.Void(cleared) || !decode.Free(cleared) {
+	if decode.Pins.Void(held) || decode.Pins.Free(held) || !decode.Pins.Void(cleared) || !decode.Pins.Free(cleared) {
 		t.Error("want blocks from before the event gone, and those of after it there")
 	}
 	if live := decode.Engine().Live(); live.Pinned != 16 || live.Besides != 32 {
 		t.Errorf("%d tokens wait and %d last, want 16 and 32 of after the event", live.Pinned, live.Besides)
 	}
 	decode.Engine().BlocksCleared(cleared.Add(-5 * time.Minute)) // another, from before
-	if !decode.Void(cleared) {
+	if !decode.Pins.Void(cleared) {
 		t.Error("an older event takes back a newer one")
 	}
 }

@@ -40,37 +40,15 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 		return
 	}
 	e.configured.Store(&instance)
-	e.mu.Lock()
-	known := e.known
-	e.mu.Unlock()
-	if known != nil {
+	if known := e.lastKnown(); known != nil {
 		known.Introduction.Again()
 	}
 	for _, prefill := range f.engines[upstream.RolePrefill] {
-		prefill.retry(e)
-	}
-}
-
-// retry ends the stops of this prefill engine's pairs with the changed engine; of all its pairs if it is the changed
-// engine itself.
-func (e *Engine) retry(changed *Engine) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known == nil {
-		return
-	}
-	e.known.mu.Lock()
-	defer e.known.mu.Unlock()
-	for decode, ps := range e.known.pairs {
-		if decode == changed || e == changed {
-			ps.retry()
+		if known := prefill.lastKnown(); known != nil {
+			known.retry(e)
 		}
 	}
 }
 
-// retry ends the pair's stop and the pause of its releases.
-func (ps *PairState) retry() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.paused, ps.trials.until = time.Time{}, time.Time{}
-}
+// kvTTL returns after which time decode frees blocks by itself, 0 if that is not known.
+func (e *Engine) kvTTL() time.Duration { return e.Instance().KVTTL }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
+	"carryover/upstream/fleet/unused"
 )
 
 // reconfigure changes the settings of all instances that the rig has.
@@ -37,8 +39,8 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 				}
 			}
 			prove(p, d)
-			d.Leave(Unused{Params: []byte("{}"), Tokens: 16, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
-			d.AddExpiringPin(32, r.now())
+			d.Pins.Leave(unused.Ticket{Params: []byte("{}"), Tokens: 16, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
+			d.Pins.AddExpiring(32, r.now())
 			r.reconfigure(change)
 			e := r.Engine(upstream.RoleDecode, "d")
 			want := r.instances[0]
@@ -51,7 +53,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pinned != 16 || live.Besides != 32 {
 				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pinned, live.Besides)
 			}
-			if got := p.PairWith(d).Begin(); got != Proven {
+			if got := p.PairWith(d).Begin(); got != pairs.Proven {
 				t.Errorf("the link is at %v, want Proven", got)
 			}
 			wantTake(t, p, d, "{}")
@@ -66,9 +68,9 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 		p, d := r.introducedPair()
 		ps := p.PairWith(d)
 		ps.Begin()
-		ps.End(Unanswered)
+		ps.End(pairs.Unanswered)
 		ps.ReleaseFailed(true)
-		if ps.Begin() != NoReuse || ps.Releases() {
+		if ps.Begin() != pairs.NoReuse || ps.Releases() {
 			t.Fatal("the pair is not stopped, so that this test shows nothing")
 		}
 		r.reconfigure(func(i *upstream.Instance) {
@@ -76,7 +78,7 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 				i.KVHost = "10.0.0.7"
 			}
 		})
-		if got := p.PairWith(d).Begin(); got != Trial || !ps.Releases() {
+		if got := p.PairWith(d).Begin(); got != pairs.Trial || !ps.Releases() {
 			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, ps.Releases())
 		}
 	}
@@ -110,13 +112,13 @@ func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
 		r := newRig(t)
 		_, d := expiringRig(r, row.before)
 		r.pass(17 * time.Second)
-		d.AddExpiringPin(32, r.now())
+		d.Pins.AddExpiring(32, r.now())
 		setTTL(d, row.after)
 		r.pass(row.after - time.Second)
 		if got := r.besides(d); got != 32 {
 			t.Errorf("%v to %v: got %d before it ends, want 32", row.before, row.after, got)
 		}
-		r.pass(time.Second + 2*max(row.before, row.after)/expirySteps)
+		r.pass(time.Second + 2*max(row.before, row.after)/unused.ExpirySteps)
 		if got := r.besides(d); got != 0 {
 			t.Errorf("%v to %v: got %d after it, want 0", row.before, row.after, got)
 		}
@@ -127,7 +129,7 @@ func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
 func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	r := newRig(t)
 	p, d := expiringRig(r, 10*time.Minute)
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
 	r.Set(prefillOnly)
 	if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {

@@ -76,10 +76,14 @@ func (f *Fleet) forget(engines []*Engine) {
 	}
 	for _, e := range engines {
 		e.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
-		e.leave()
+		if known := e.lastKnown(); known != nil {
+			known.leave()
+		}
 	}
 	for _, e := range f.engines[upstream.RolePrefill] {
-		e.unpair(engines)
+		if known := e.lastKnown(); known != nil {
+			known.unpair(engines)
+		}
 	}
 }
 

@@ -3,8 +3,9 @@
 // incarnation have shown together.
 //
 // What is known of an instance belongs to its [Engine], what is known of one start of it to
-// an [Incarnation] (most of it in package facts), and what is known of two incarnations together
-// to a [PairState]. A [Fleet] owns the engines. It promises that
+// an [Incarnation] (most of it in package facts), what a decode incarnation pins for tickets that
+// no turn will use to its ledger (package unused), and what is known of two incarnations together
+// to a [pairs.State]. A [Fleet] owns the engines. It promises that
 //
 //   - an engine that discovery removes is not picked any more, and is forgotten when its last
 //     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
@@ -12,18 +13,12 @@
 //     if no other is left, and at least one engine of a role is never ejected (state.go,
 //     circuit.go, ejection.go);
 //   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no
-//     unused tickets and no findings (incarnation.go, pairstate.go);
+//     unused tickets and no findings (incarnation.go, pairing.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one
 //     that stands for unknown ones, a prefill incarnation has one pair for each decode engine,
-//     and all memory of clients' requests is bounded (engine.go, pairstate.go);
+//     and all memory of clients' requests is bounded (engine.go, pairing.go);
 //   - a reading of /metrics counts for five seconds on both clocks, and is discarded when a
 //     connection is refused while it is under way (reading.go);
-//   - a pair that has never answered a ticket gets one at a time, and a stopped pair gets none
-//     before its next trial is due (pairstate.go);
-//   - an unused ticket is handed out once, before its deadline, to a pair whose incarnations
-//     have exchanged KV, for the decode incarnation that holds its blocks (unused.go);
-//   - what a decode incarnation pins is counted until it is read, released or expired, in
-//     memory that does not grow with the number of pins (expiringpins.go);
 //   - a pick takes one lock, however many engines there are, and picks are made one after
 //     another (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make
@@ -34,7 +29,7 @@
 //     cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, Engine, Incarnation, PairState. An Incarnation that an attempt holds does
+// Lock order: Fleet, Engine, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does
 // not change identity when its engine is restarted or removed; what is learnt of it then goes
 // with it, except quarantines.
 //
@@ -75,20 +70,4 @@
 //     probing, and never so many that more than half are out.
 //
 // What the client, a ticket of ours or a release has caused is no failure of an engine.
-//
-// # Trials and strikes
-//
-// Some engines never answer a ticket (a prefill instance without bidirectional_kv_xfer; kv_load_failure_policy
-// "recompute" on vLLM 0.32), and some answer each with a 5xx. So the first ticket on a pair is a trial, one at a time,
-// with a time limit. A pair that does not answer its trial is stopped; so is any pair after three tickets in a row that
-// were unanswered or answered 5xx. An answer clears the strikes before it; it counts when prefill has answered, not when
-// the turn ends. A broken connection is no strike: busy API servers close idle connections under legs. A stopped pair is
-// left alone for 1, 2, 4, 8, 16, 30, 30 … minutes, and then one turn is its trial again.
-//
-// # Cleared caches
-//
-// A decode engine that publishes AllBlocksCleared loses its tickets from before the event, on all replicas, and those of
-// the two seconds after it in which clocks may disagree. They are misses (instance_cleared), nothing of them counts as
-// pinned, and none is released. An event that comes after the look-up of a ticket is too late for it; vLLM clears a
-// cache only when nothing in it is pinned, so that such a ticket had ended before.
 package fleet

@@ -119,7 +119,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Set(r.instances[1:])
-	if a.Reachable() || !incarnation.current() || p.known.pairs[a] == nil {
+	if a.Reachable() || !incarnation.current() || p.known.pairs[a].State == nil {
 		t.Error("an engine that was removed has tickets for turns, or can't be told to release them")
 	}
 	changed := r.instances[0]

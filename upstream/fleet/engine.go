@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/unused"
 )
 
 // downFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
@@ -36,12 +37,13 @@ type Engine struct {
 	identity
 	configured atomic.Pointer[upstream.Instance]
 
-	fleet   *Fleet
-	cached  cachedBlocks
-	cleared atomic.Pointer[time.Time] // when it last reported that its KV cache was cleared, nil if it never did
+	fleet    *Fleet
+	cached   cachedBlocks
+	clearing unused.Clearing
 	// handBacks counts the hand-back legs that run to this prefill engine.
 	handBacks atomic.Int64
-	slot      int // index, from 1, in prefixIndex.engines; 0 if its cached blocks are not known. The lock of the prefixIndex guards it.
+	releases  atomic.Bool // a leg of our own is releasing blocks of this decode engine
+	slot      int         // index, from 1, in prefixIndex.engines; 0 if its cached blocks are not known. The lock of the prefixIndex guards it.
 	// What an engine keeps over its restarts, because it belongs to its machine and to the gateway in front of it.
 	Speed     *facts.Speed
 	AnswerIDs facts.AnswerIDs
@@ -70,7 +72,6 @@ type Engine struct {
 
 	quarantinedID string   // id of the incarnation that was last quarantined, "" if none was
 	judged        judgment // the last judgment of an incarnation
-	releases      bool     // a leg of our own is releasing blocks of this decode engine
 }
 
 // Refused records that the engine refused a connection. The engine is avoided for downFor, and its last reading counts

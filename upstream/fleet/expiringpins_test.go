@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"carryover/upstream/fleet/unused"
 )
 
 // besides returns what is pinned besides of the one decode engine, as operators are told.
@@ -26,41 +28,24 @@ func TestExpiringPins_CountUntilDecodeFreesThem(t *testing.T) {
 	const ttl = 400 * time.Second
 	r := newRig(t)
 	_, d := expiringRig(r, ttl)
-	d.AddExpiringPin(100, r.now())
+	d.Pins.AddExpiring(100, r.now())
 	r.pass(ttl / 2)
-	d.AddExpiringPin(30, r.now())
+	d.Pins.AddExpiring(30, r.now())
 	r.pass(ttl/2 - time.Second)
 	if got := r.besides(d); got != 130 {
 		t.Errorf("just before the TTL ends: got %d, want 130", got)
 	}
-	r.pass(time.Second + 2*ttl/expirySteps)
+	r.pass(time.Second + 2*ttl/unused.ExpirySteps)
 	if got := r.besides(d); got != 30 {
 		t.Errorf("after it: got %d, want 30", got)
 	}
-	d.AddExpiringPin(7, r.now().Add(-ttl-time.Minute))
+	d.Pins.AddExpiring(7, r.now().Add(-ttl-time.Minute))
 	if got := r.besides(d); got != 30 {
 		t.Errorf("with what decode has freed before: got %d, want 30", got)
 	}
 	d.Engine().BlocksCleared(r.now())
 	if got := r.besides(d); got != 0 {
 		t.Errorf("after the cache was cleared: got %d, want 0", got)
-	}
-}
-
-// However many answers there are, it takes the same memory.
-func TestExpiringPins_AreBounded(t *testing.T) {
-	const ttl = 100 * time.Second
-	r := newRig(t)
-	_, d := expiringRig(r, ttl)
-	for range 100_000 {
-		d.AddExpiringPin(1, r.now())
-		r.pass(10 * time.Millisecond)
-	}
-	if n := len(d.expiring.tokens); n > expirySteps+2 {
-		t.Errorf("%d steps are kept, want %d", n, expirySteps+2)
-	}
-	if got, all := r.besides(d), int(ttl/(10*time.Millisecond)); got < all || got > all+all/expirySteps*2 {
-		t.Errorf("got %d tokens, want %d and two steps at most", got, all)
 	}
 }
 
@@ -75,33 +60,33 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 			t.Errorf("%s: %d wait and %d besides, want %d and %d", what, live.Pinned, live.Besides, waits, besides)
 		}
 	}
-	take := func() Unused {
-		u, ok := p.PairWith(d).TakeUnused(true)
+	take := func() unused.Ticket {
+		u, ok := p.TakeUnused(d, true)
 		if !ok {
 			t.Fatal("there is none")
 		}
 		return u
 	}
-	d.Leave(u)
+	d.Pins.Leave(u)
 	want("left", 50, 0)
 	u = take()
 	want("on its way", 0, 50)
-	d.Leave(u)
+	d.Pins.Leave(u)
 	want("back", 50, 0)
 	u = take()
-	d.EndTransfer(u.Tokens, u.FreshAsOf, false)
+	d.Pins.EndTransfer(u.Tokens, u.FreshAsOf, false)
 	want("failed", 0, 50)
-	d.Leave(Unused{Tokens: 20, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
+	d.Pins.Leave(unused.Ticket{Tokens: 20, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
 	r.pass(2 * time.Minute)
 	want("past its time as a ticket", 0, 70)
-	d.BeginTransfer(5)
+	d.Pins.BeginTransfer(5)
 	want("a ticket that was taken", 0, 75)
-	d.EndTransfer(5, r.now(), true)
+	d.Pins.EndTransfer(5, r.now(), true)
 	want("and read", 0, 70)
-	for range maxUnused {
-		d.Leave(r.left("x"))
+	for range unused.Max {
+		d.Pins.Leave(r.left("x"))
 	}
-	d.Leave(Unused{Tokens: 9, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
+	d.Pins.Leave(unused.Ticket{Tokens: 9, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
 	want("for which there is no room", 0, 79)
 }
 
@@ -109,9 +94,9 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 func TestExpiringPins_EndWithTheIncarnation(t *testing.T) {
 	r := newRig(t)
 	_, d := expiringRig(r, time.Hour)
-	d.AddExpiringPin(40, r.now())
+	d.Pins.AddExpiring(40, r.now())
 	next := tells(d.Engine(), "2")
-	d.AddExpiringPin(40, r.now())
+	d.Pins.AddExpiring(40, r.now())
 	if got := r.besides(next); got != 0 {
 		t.Errorf("got %d of another start, want 0", got)
 	}

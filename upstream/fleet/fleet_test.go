@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 func (r *rig) pick(exclude ...string) string {
@@ -175,12 +176,12 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			defer again()
 			p, d := prefill.Last(), decode.Last()
 			ps := p.PairWith(d)
-			if v := ps.Begin(); v == Trial || v == Proven {
-				ps.End(Outcome(i % 4))
+			if v := ps.Begin(); v == pairs.Trial || v == pairs.Proven {
+				ps.End(pairs.Outcome(i % 4))
 			}
 			ps.ExchangedKV()
-			d.Leave(r.left("a"))
-			ps.TakeUnused(i%2 == 0)
+			d.Pins.Leave(r.left("a"))
+			p.TakeUnused(d, i%2 == 0)
 			if i%50 == 0 {
 				ps.ReleaseFailed(true)
 				p.Quarantine()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/unused"
 )
 
 // Incarnation is one start of an engine and everything known of it. An attempt keeps the Incarnation that it began
@@ -20,27 +21,26 @@ type Incarnation struct {
 	id     string
 	over   atomic.Bool // the engine has another incarnation by now
 	*facts.All
+	Pins *unused.Ledger // of a decode incarnation
 
 	blockSize atomic.Int64
 
 	number uint32 // its number in the prefix index, 0 if it has none; prefixIndex.mu guards it
 
-	stops atomic.Int32 // how many of its pairs were stopped and have not answered since
+	stops atomic.Int64 // how many of its pairs were stopped and have not answered since
 
-	memory atomic.Pointer[registration] // of a decode incarnation, nil as long as no answer has told one
-
-	// mu guards the rest. Lock order: Engine, Incarnation, PairState.
+	// mu guards the rest. Lock order: Engine, Incarnation, pairs.State.
 	mu          sync.Mutex
 	quarantined bool
-	pairs       map[*Engine]*PairState // of a prefill incarnation: its pairs, by decode engine
-	unused      []Unused               // of a decode incarnation: tickets that wait for their release
-	soonest     soonest                // the first deadline among the unused tickets
-	hurried     bool                   // unused tickets are released without waiting for a turn's leg to carry them
-	expiring    expiringPins           // pinned blocks that only decode's TTL frees, and tickets in transfer
+	pairs       map[*Engine]pair // of a prefill incarnation: its pairs, by decode engine
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
-	return &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
+	s := &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
+	s.Pins = unused.New(unused.Config{
+		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Clearing: &e.clearing, Now: e.fleet.facts.Now, Born: e.fleet.born,
+	})
+	return s
 }
 
 // Engine returns the engine that this is an incarnation of.
@@ -86,12 +86,16 @@ func (s *Incarnation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over.Store(true)
-	for _, ps := range s.pairs {
-		ps.drop()
+	for _, p := range s.pairs {
+		p.Drop()
 	}
-	s.pairs, s.unused = nil, nil
+	s.pairs = nil
+	s.Pins.End()
 	s.engine.fleet.prefixes.drop(s)
 }
+
+// Ended reports whether the engine has restarted since, whether or not the fleet still has the engine.
+func (s *Incarnation) Ended() bool { return s.over.Load() }
 
 // current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
 func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }

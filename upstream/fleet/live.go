@@ -52,14 +52,14 @@ func (e *Engine) Live() Live {
 	last := e.Last()
 	state, why := e.state()
 	held := e.cached.count()
-	pinned, open := last.pinned()
+	pinned, open := last.Pins.Waiting()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.load
 	live := Live{
 		State: state, Why: why, Incarnation: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.Running, Waiting: l.Waiting, Short: l.Wanting(), KVUsage: l.Usage, KVTokens: l.KVTokens, Read: l.read,
-		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.otherPins(),
+		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.Pins.Besides(),
 		CachedBlocks: held,
 	}
 	for _, model := range e.listing.models {

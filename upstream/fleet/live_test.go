@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/unused"
 )
 
 func TestLive_IsWhatWasReadLast(t *testing.T) {
@@ -58,8 +59,8 @@ process_start_time_seconds 5
 	if c := pick(); c.Others != 0 || e.Live().Running != 1 {
 		t.Errorf("fewer than are ours: %+v", c)
 	}
-	e.Last().Leave(Unused{Tokens: 70, Deadline: r.now().Add(time.Hour)})
-	e.Last().Leave(Unused{Tokens: 30, Deadline: r.now().Add(time.Minute)})
+	e.Last().Pins.Leave(unused.Ticket{Tokens: 70, Deadline: r.now().Add(time.Hour)})
+	e.Last().Pins.Leave(unused.Ticket{Tokens: 30, Deadline: r.now().Add(time.Minute)})
 	if got := e.Live().Pinned; got != 100 {
 		t.Errorf("%d tokens pinned, want 100", got)
 	}

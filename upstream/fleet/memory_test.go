@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // reached counts the values that a fleet holds on to: what pointers point at, the entries
@@ -70,10 +71,10 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	p.Quarantine()
 	ps := p.PairWith(d)
 	ps.Begin()
-	ps.End(Unanswered)
+	ps.End(pairs.Unanswered)
 	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	r.Waiting()
 	for _, due := range r.Due(0) {
 		due.Done()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // seen is a policy that keeps what it was told, by instance, and picks the first.
@@ -45,7 +46,7 @@ func newWeighing(t *testing.T) *weighing {
 func (w *weighing) stop(p, d int) {
 	ps := w.p[p].PairWith(w.d[d])
 	ps.Begin()
-	ps.End(Unanswered)
+	ps.End(pairs.Unanswered)
 }
 
 // want checks what the policy was told of the two instances of a role.
@@ -103,12 +104,12 @@ func TestPick_ADecodeEngineIsStoppedWithAllPrefillEngines(t *testing.T) {
 	w.p[0].Engine().Refused() // what answers there next has not been tried
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{})
 	tells(w.p[0].Engine(), "1")
-	w.pass(retrialAfter)
+	w.pass(pairs.RetrialAfter)
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{})
 	w.stop(0, 0)
 	w.stop(1, 0)
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{true, false})
-	w.pass(2 * retrialAfter) // each had been stopped before
+	w.pass(2 * pairs.RetrialAfter) // each had been stopped before
 	w.p[1].PairWith(w.d[0]).Begin()
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{}) // on trial is not stopped
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // Predicting a pick picks nothing: no attempt is counted, no trial of a circuit begun, and no prompt remembered.
@@ -50,7 +51,7 @@ func (inTurn) Predict([]upstream.Candidate, string) int           { return 0 }
 
 func TestStatusWith_IsWhatBeginWouldReturn(t *testing.T) {
 	w := newWeighing(t)
-	check := func(when string, want PairStatus) {
+	check := func(when string, want pairs.Status) {
 		t.Helper()
 		for range 2 {
 			if got := w.p[0].StatusWith(w.d[0]); got != want {
@@ -58,20 +59,20 @@ func TestStatusWith_IsWhatBeginWouldReturn(t *testing.T) {
 			}
 		}
 	}
-	check("never met", Trial)
+	check("never met", pairs.Trial)
 	ps := w.p[0].PairWith(w.d[0])
-	check("linked", Trial)
-	if got := ps.Begin(); got != Trial {
+	check("linked", pairs.Trial)
+	if got := ps.Begin(); got != pairs.Trial {
 		t.Fatalf("after standing was asked, Begin says %v", got)
 	}
-	check("on trial", Busy)
-	ps.End(Answered)
-	check("answered", Proven)
+	check("on trial", pairs.Busy)
+	ps.End(pairs.Answered)
+	check("answered", pairs.Proven)
 	w.stop(0, 1)
-	if got := w.p[0].StatusWith(w.d[1]); got != NoReuse {
+	if got := w.p[0].StatusWith(w.d[1]); got != pairs.NoReuse {
 		t.Errorf("stopped: got %v", got)
 	}
-	if got := (*Incarnation)(nil).StatusWith(w.d[0]); got != NoReuse {
+	if got := (*Incarnation)(nil).StatusWith(w.d[0]); got != pairs.NoReuse {
 		t.Errorf("a start that is not known: got %v", got)
 	}
 }

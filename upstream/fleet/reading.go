@@ -81,6 +81,13 @@ func (e *Engine) Incarnation(id string) *Incarnation {
 	return nil
 }
 
+// lastKnown returns the incarnation that was read last, even if that reading counts no more; nil before the first.
+func (e *Engine) lastKnown() *Incarnation {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known
+}
+
 // Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns
 // the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
 func (e *Engine) Refresh(ctx context.Context) {

@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"carryover/upstream/fleet/unused"
 )
 
 func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
@@ -21,11 +23,11 @@ func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
 		{1, 30, 9}, // an answer from before that comes late
 		{4, 40, 39},
 	} {
-		decode.RegisteredMemory(step.generation, at(step.sent))
-		if step.free >= 0 && !decode.Free(at(step.free)) {
+		decode.Pins.Registered(step.generation, at(step.sent))
+		if step.free >= 0 && !decode.Pins.Free(at(step.free)) {
 			t.Errorf("%+v: blocks of %d s are not free", step, step.free)
 		}
-		if decode.Free(at(step.free + 1)) {
+		if decode.Pins.Free(at(step.free + 1)) {
 			t.Errorf("%+v: blocks of %d s are free", step, step.free+1)
 		}
 	}
@@ -34,15 +36,15 @@ func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
 func TestRegistered_NothingIsLeftToRelease(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.incarnations()
-	decode.RegisteredMemory(1, r.now())
-	decode.Leave(Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()})
-	decode.AddExpiringPin(160, r.now())
+	decode.Pins.Registered(1, r.now())
+	decode.Pins.Leave(unused.Ticket{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()})
+	decode.Pins.AddExpiring(160, r.now())
 	r.pass(time.Minute)
-	decode.RegisteredMemory(2, r.now())
-	if n := decode.Unused(); n != 0 {
+	decode.Pins.Registered(2, r.now())
+	if n := decode.Pins.Unused(); n != 0 {
 		t.Errorf("%d tickets wait after the sleep", n)
 	}
-	if n, _ := decode.pinned(); n != 0 {
+	if n, _ := decode.Pins.Waiting(); n != 0 {
 		t.Errorf("%d tokens are pinned after the sleep", n)
 	}
 }

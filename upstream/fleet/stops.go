@@ -12,45 +12,6 @@ import (
 // nearly always, picks ask nothing; they look at the pairs of an incarnation only if its count is high enough. A pair
 // whose stop is over stays counted until it answers or is dropped, so the counts are upper bounds.
 
-// count adds the pair to the stopped ones, or removes it. It needs ps.mu.
-func (ps *PairState) count(stopped bool) {
-	if stopped == ps.counted || ps.over || ps.dropped {
-		return
-	}
-	ps.counted = stopped
-	change := int32(1)
-	if !stopped {
-		change = -1
-	}
-	ps.prefill.stops.Add(change)
-	ps.decode.stops.Add(change)
-	ps.decode.engine.fleet.stops.Add(int64(change))
-}
-
-// drop removes the pair from the counts when an incarnation drops it.
-func (ps *PairState) drop() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.count(false)
-	ps.dropped = true
-}
-
-// stopped reports whether Begin would return NoReuse.
-func (ps *PairState) stopped(now time.Time) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return !ps.trials.proven && !ps.trials.trial && now.Before(ps.trials.until)
-}
-
-// stoppedWith reports whether the pair of this prefill incarnation and a decode incarnation is stopped. A pair without
-// a state was never tried, and is not stopped.
-func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ps := s.pairs[decode.engine]
-	return ps != nil && ps.decode == decode && ps.stopped(now)
-}
-
 // stopDecode marks the candidates whose pairs with all prefill engines are stopped. A candidate without pairs is not
 // marked. It needs f.mu.
 func (f *Fleet) stopDecode(now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // allStopped is what Stopped means, without numbers.
@@ -48,12 +49,12 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 		case 4:
 			p.Refused()
 		case 5:
-			if ps.Begin() == Trial {
-				ps.End(Answered)
+			if ps.Begin() == pairs.Trial {
+				ps.End(pairs.Answered)
 			}
 		default:
-			if ps.Begin() == Trial {
-				ps.End(Unanswered)
+			if ps.Begin() == pairs.Trial {
+				ps.End(pairs.Unanswered)
 			}
 		}
 		holds := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}

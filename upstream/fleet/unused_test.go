@@ -8,11 +8,13 @@ import (
 
 	"carryover/convcache/clocktest"
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
+	"carryover/upstream/fleet/unused"
 )
 
 // left is an unused ticket that decode holds for another hour.
-func (r *rig) left(name string) Unused {
-	return Unused{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
+func (r *rig) left(name string) unused.Ticket {
+	return unused.Ticket{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
 }
 
 // introducedPair returns two incarnations that have exchanged KV.
@@ -25,7 +27,7 @@ func (r *rig) introducedPair() (prefill, decode *Incarnation) {
 
 func wantTake(t *testing.T, prefill, decode *Incarnation, want string) {
 	t.Helper()
-	u, ok := prefill.PairWith(decode).TakeUnused(false)
+	u, ok := prefill.TakeUnused(decode, false)
 	if ok != (want != "") || string(u.Params) != want {
 		t.Errorf("take for %s to start %s: got %q, %v, want %q", prefill.engine.Name, decode.ID(), u.Params, ok, want)
 	}
@@ -35,7 +37,7 @@ func TestUnused_OldestFirstAndOnce(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
 	for _, name := range []string{"a", "b"} {
-		d.Leave(r.left(name))
+		d.Pins.Leave(r.left(name))
 	}
 	wantTake(t, p, d, "a")
 	wantTake(t, p, d, "b")
@@ -47,13 +49,13 @@ func TestUnused_OldestFirstAndOnce(t *testing.T) {
 func TestUnused_WaitWhileTheIncarnationIsUnknown(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	d.Engine().Refused()
 	if all := r.Waiting(); len(all) != 0 {
 		t.Errorf("waiting: got %d, want none of a start that may be over", len(all))
 	}
 	wantTake(t, p, d.Engine().Last(), "")
-	r.pass(releaseAfter)
+	r.pass(unused.ReleaseAfter)
 	if all := r.Due(0); len(all) != 1 || all[0] != d {
 		t.Errorf("due: got %d, want the start that was read last", len(all))
 	}
@@ -67,8 +69,8 @@ func TestUnused_WaitWhileTheIncarnationIsUnknown(t *testing.T) {
 func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 	r := newRig(t)
 	d := r.named(upstream.RoleDecode, "d")[0]
-	d.Fresh().Leave(r.left("a"))
-	if tells(d, "1"); len(d.known.unused) != 0 || len(r.Waiting()) != 0 {
+	d.Fresh().Pins.Leave(r.left("a"))
+	if tells(d, "1"); d.known.Pins.Unused() != 0 || len(r.Waiting()) != 0 {
 		t.Error("it has a ticket")
 	}
 }
@@ -76,16 +78,15 @@ func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	for i := range maxUnused {
-		d.Leave(r.left(fmt.Sprint(i)))
+	for i := range unused.Max {
+		d.Pins.Leave(r.left(fmt.Sprint(i)))
 	}
 	var mu sync.Mutex // guards seen
 	seen := map[string]int{}
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			ps := p.PairWith(d)
-			for u, ok := ps.TakeUnused(false); ok; u, ok = ps.TakeUnused(false) {
+			for u, ok := p.TakeUnused(d, false); ok; u, ok = p.TakeUnused(d, false) {
 				mu.Lock()
 				seen[string(u.Params)]++
 				mu.Unlock()
@@ -93,8 +94,8 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if len(seen) != maxUnused {
-		t.Errorf("got %d tickets, want %d", len(seen), maxUnused)
+	if len(seen) != unused.Max {
+		t.Errorf("got %d tickets, want %d", len(seen), unused.Max)
 	}
 	for name, n := range seen {
 		if n != 1 {
@@ -106,7 +107,7 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 func TestUnused_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	other := tells(r.named(upstream.RolePrefill, "other")[0], "1")
 	wantTake(t, newIncarnation(p.Engine(), "2"), d, "")
 	wantTake(t, other, d, "")
@@ -120,11 +121,11 @@ func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
 	p, d := r.introducedPair()
 	refused := r.left("refused")
 	refused.Refused = true
-	d.Leave(refused)
-	d.Leave(r.left("a"))
+	d.Pins.Leave(refused)
+	d.Pins.Leave(r.left("a"))
 	wantTake(t, p, d, "a")
 	wantTake(t, p, d, "")
-	if u, ok := p.PairWith(d).TakeUnused(true); !ok || string(u.Params) != "refused" || !u.Refused {
+	if u, ok := p.TakeUnused(d, true); !ok || string(u.Params) != "refused" || !u.Refused {
 		t.Errorf("own: got %q, %v, want the refused one", u.Params, ok)
 	}
 }
@@ -132,11 +133,11 @@ func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
 func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("of the first start"))
+	d.Pins.Leave(r.left("of the first start"))
 	next := tells(d.Engine(), "2")
 	p.PairWith(next).ExchangedKV()
-	d.Leave(r.left("of the first start, late"))
-	next.Leave(r.left("of the second"))
+	d.Pins.Leave(r.left("of the first start, late"))
+	next.Pins.Leave(r.left("of the second"))
 	wantTake(t, p, next, "of the second")
 	wantTake(t, p, next, "")
 	p.PairWith(d).ExchangedKV()
@@ -146,22 +147,22 @@ func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 func TestUnused_DroppedWithTheEngine(t *testing.T) {
 	r := newRig(t)
 	_, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	r.Set(nil)
-	if d.Leave(r.left("late")); len(r.Waiting()) != 1 || len(d.unused) != 2 {
-		t.Errorf("waiting: %d starts, and %d tickets of one whose engine was removed, want it and both", len(r.Waiting()), len(d.unused))
+	if d.Pins.Leave(r.left("late")); len(r.Waiting()) != 1 || d.Pins.Unused() != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine was removed, want it and both", len(r.Waiting()), d.Pins.Unused())
 	}
 	r.pass(unsetKVTTL)
 	r.Set(nil)
-	if d.Leave(r.left("too late")); len(r.Waiting()) != 0 || len(d.unused) != 2 {
-		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is forgotten, want none and those of before", len(r.Waiting()), len(d.unused))
+	if d.Pins.Leave(r.left("too late")); len(r.Waiting()) != 0 || d.Pins.Unused() != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is forgotten, want none and those of before", len(r.Waiting()), d.Pins.Unused())
 	}
 }
 
 func TestUnused_DroppedAtTheDeadline(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	r.pass(time.Hour)
 	if all := r.Waiting(); len(all) != 0 {
 		t.Errorf("waiting: got %d, want none", len(all))
@@ -173,7 +174,7 @@ func TestUnused_DroppedAtTheDeadline(t *testing.T) {
 func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	awake := r.now()
 	r.now = func() time.Time { return clocktest.Apart(t, awake, time.Hour) }
 	wantTake(t, p, d, "")
@@ -185,12 +186,12 @@ func TestUnused_PairPausesAfterAFailure(t *testing.T) {
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
 	q.PairWith(d).ExchangedKV()
 	for _, name := range []string{"a", "b"} {
-		d.Leave(r.left(name))
+		d.Pins.Leave(r.left(name))
 	}
 	p.PairWith(d).ReleaseFailed(true)
 	wantTake(t, p, d, "")
 	wantTake(t, q, d, "a")
-	r.pass(releasePause - time.Nanosecond)
+	r.pass(pairs.ReleasePause - time.Nanosecond)
 	wantTake(t, p, d, "")
 	r.pass(time.Nanosecond)
 	wantTake(t, p, d, "b")
@@ -206,10 +207,10 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 			t.Errorf("due: got %d, want %d", len(all), want)
 		}
 	}
-	d.Leave(r.left("a"))
-	d.Leave(r.left("b"))
+	d.Pins.Leave(r.left("a"))
+	d.Pins.Leave(r.left("b"))
 	due(0)
-	r.pass(releaseAfter)
+	r.pass(unused.ReleaseAfter)
 	due(1)
 	due(0) // under work
 	d.Done()
@@ -219,12 +220,12 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 	wantTake(t, p, d, "b")
 	due(0)
 	for _, name := range []string{"c", "d", "e"} {
-		d.Leave(r.left(name))
+		d.Pins.Leave(r.left(name))
 	}
 	due(1)
 	next := tells(d.Engine(), "2")
 	for _, name := range []string{"f", "g", "h"} {
-		next.Leave(r.left(name))
+		next.Pins.Leave(r.left(name))
 	}
 	due(0) // a leg to the incarnation before is still under way
 	d.Done()
@@ -234,10 +235,10 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
-	r.pass(releaseAfter)
-	u, _ := p.PairWith(d).TakeUnused(false)
-	if d.Leave(u); len(r.Due(8)) != 1 {
+	d.Pins.Leave(r.left("a"))
+	r.pass(unused.ReleaseAfter)
+	u, _ := p.TakeUnused(d, false)
+	if d.Pins.Leave(u); len(r.Due(8)) != 1 {
 		t.Error("one that was not sent waits anew")
 	}
 }
@@ -245,23 +246,23 @@ func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 func TestUnused_AreBounded(t *testing.T) {
 	r := newRig(t)
 	_, d := r.introducedPair()
-	for i := range maxUnused + 10 {
-		d.Leave(r.left(fmt.Sprint(i)))
+	for i := range unused.Max + 10 {
+		d.Pins.Leave(r.left(fmt.Sprint(i)))
 	}
-	if n := len(d.unused); n != maxUnused {
-		t.Errorf("got %d tickets, want %d", n, maxUnused)
+	if n := d.Pins.Unused(); n != unused.Max {
+		t.Errorf("got %d tickets, want %d", n, unused.Max)
 	}
 }
 
 func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Hurry() // nothing waits
-	d.Leave(r.left("a"))
-	if len(r.Due(8)) != 0 || d.Unused() != 1 {
+	d.Pins.Hurry() // nothing waits
+	d.Pins.Leave(r.left("a"))
+	if len(r.Due(8)) != 0 || d.Pins.Unused() != 1 {
 		t.Error("one that has just come is due")
 	}
-	d.Hurry()
+	d.Pins.Hurry()
 	if len(r.Due(8)) != 1 {
 		t.Error("what is in a hurry is not due")
 	}
@@ -269,16 +270,16 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	if !p.PairWith(d).Releases() {
 		t.Error("the two have met, and release nothing")
 	}
-	p.PairWith(d).TakeUnused(true)
-	if len(r.Due(8)) != 0 || d.Unused() != 0 {
+	p.TakeUnused(d, true)
+	if len(r.Due(8)) != 0 || d.Pins.Unused() != 0 {
 		t.Error("something is due when nothing waits")
 	}
-	d.Leave(r.left("b"))
+	d.Pins.Leave(r.left("b"))
 	if len(r.Due(8)) != 0 {
 		t.Error("the hurry has outlived what it was for")
 	}
 	p.PairWith(d).ReleaseFailed(true)
-	if p.PairWith(d).Releases() || (*PairState)(nil).Releases() {
+	if p.PairWith(d).Releases() || (*pairs.State)(nil).Releases() {
 		t.Error("a link that is paused, or is none, releases")
 	}
 }
@@ -289,18 +290,18 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 	p, d := r.introducedPair()
 	u := r.left("a")
 	u.Reader = p
-	d.Leave(u)
+	d.Pins.Leave(u)
 	take := func(prefill *Incarnation, own bool) bool {
-		u, ok := d.takeUnused(prefill, own)
+		u, ok := d.Pins.Take(prefill, own)
 		if ok {
-			d.Leave(u)
+			d.Pins.Leave(u)
 		}
 		return ok
 	}
 	if take(p, true) {
 		t.Error("released before prefill has heard that the leg was dropped")
 	}
-	r.pass(readerHears)
+	r.pass(unused.ReaderHears)
 	other := newIncarnation(p.engine, "another")
 	if take(p, false) || take(other, true) {
 		t.Error("released by a turn's leg, or by an instance that does not know of the leg that was dropped")
@@ -321,12 +322,12 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 func TestUnused_FailedPiggybackLeavesLegsOfOurOwn(t *testing.T) {
 	r := newRig(t)
 	p, d := r.introducedPair()
-	d.Leave(r.left("a"))
+	d.Pins.Leave(r.left("a"))
 	ps := p.PairWith(d)
 	ps.ReleaseFailed(false)
-	if _, ok := ps.TakeUnused(false); ok || !ps.Releases() {
+	if _, ok := p.TakeUnused(d, false); ok || !ps.Releases() {
 		t.Error("a turn's leg carries a release, or no leg of our own may")
 	}
-	r.pass(releasePause)
+	r.pass(pairs.ReleasePause)
 	wantTake(t, p, d, "a")
 }

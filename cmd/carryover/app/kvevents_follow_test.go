@@ -65,7 +65,7 @@ func (f *following) hears(sim *vllmsim.Instance) bool {
 	return testrig.Eventually(func() bool {
 		sim.ClearBlocks() // what is published before the subscription is there is not heard
 		engine := f.fleet.Engine(upstream.RoleDecode, strings.TrimPrefix(sim.URL(), "http://"))
-		return engine != nil && engine.Last().Free(before)
+		return engine != nil && engine.Last().Pins.Free(before)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/unused"
 )
 
 // tried holds the observations of turns on a pair.
@@ -190,7 +191,7 @@ func giveBack(ctx context.Context, p *app.Proxy, w *onlooker, model string) (lef
 		if holder == nil {
 			continue // its blocks went with it
 		}
-		holder.Leave(fleet.Unused{Params: ticket.Params, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
+		holder.Pins.Leave(unused.Ticket{Params: ticket.Params, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
 		holders = append(holders, holder)
 	}
 	for _, engine := range p.Fleet.Engines(upstream.RoleDecode) {
@@ -200,11 +201,11 @@ func giveBack(ctx context.Context, p *app.Proxy, w *onlooker, model string) (lef
 	lookUntil(ctx, releaseLimit, func() bool {
 		left = 0
 		for _, holder := range holders {
-			left = max(left, holder.Unused())
+			left = max(left, holder.Pins.Unused())
 		}
 		for _, prefill := range p.Fleet.Engines(upstream.RolePrefill) {
 			for _, holder := range holders {
-				if holder.Unused() > 0 && !prefill.Last().PairWith(holder).Releases() {
+				if holder.Pins.Unused() > 0 && !prefill.Last().PairWith(holder).Releases() {
 					return true // they have not met, or a release has failed
 				}
 			}

@@ -17,7 +17,7 @@ import (
 
 // heardCleared reports whether the program has heard that decode instance i has cleared its cache, for the first time.
 func (p *publishing) heardCleared(i int) bool {
-	return p.proxy.Fleet.Engine(upstream.RoleDecode, authority(p.decode[i])).Last().Free(time.Time{})
+	return p.proxy.Fleet.Engine(upstream.RoleDecode, authority(p.decode[i])).Last().Pins.Free(time.Time{})
 }
 
 func TestKVEvents_ClearedBlocksAreNotRead(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"carryover/server"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/vllmsim"
 )
 
@@ -176,7 +176,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
 		pair := prefill.Current(t.Context()).PairWith(decode)
 		pair.Begin()
-		pair.End(fleet.Answered)
+		pair.End(pairs.Answered)
 	}
 	store.both.Add(2)
 	var group sync.WaitGroup

@@ -269,7 +269,7 @@ func (d *doubting) strangers() (n int) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
-			n += decode.Last().Unused()
+			n += decode.Last().Pins.Unused()
 		}
 	}
 	return n
@@ -367,7 +367,7 @@ func (s *inventory) of(alive map[start]*fleet.Incarnation) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.tickets {
-		if holder := alive[at.by]; holder != nil && !holder.Free(at.freshAsOf) {
+		if holder := alive[at.by]; holder != nil && !holder.Pins.Free(at.freshAsOf) {
 			n++
 		}
 	}

@@ -1,4 +1,4 @@
-package fleet
+package pairs
 
 import (
 	"testing"
@@ -7,9 +7,9 @@ import (
 
 // A pair that misses two announcements in a row is left alone, longer each time, and one turn at a time tries it then; what began to
 // wait before changes nothing.
-func TestPairState_Announces(t *testing.T) {
+func TestState_Announces(t *testing.T) {
 	now := time.Now()
-	ps := &PairState{now: func() time.Time { return now }}
+	ps := &State{now: func() time.Time { return now }}
 	want := func(what string, got, want any) {
 		t.Helper()
 		if got != want {
@@ -39,7 +39,7 @@ func TestPairState_Announces(t *testing.T) {
 		want("a longer prompt than any that was announced", ps.NotAnnounced(11), time.Duration(0))
 	}
 	want("a link with long prompts", ps.Announces(), true)
-	var none *PairState
+	var none *State
 	none.Arrived(10)
 	want("no link", none.Announces() && none.NotAnnounced(10) == 0, true)
 }

@@ -1,4 +1,4 @@
-package fleet
+package pairs
 
 import (
 	"strings"
@@ -31,7 +31,7 @@ const (
 
 // said is what the caller is told of an event.
 type said struct {
-	status  PairStatus
+	status  Status
 	pause   time.Duration
 	resumed bool
 }
@@ -69,7 +69,7 @@ func (m pairModel) after(event string) (pairModel, said) {
 	return m, said{}
 }
 
-func (m pairModel) begun() (pairModel, PairStatus) {
+func (m pairModel) begun() (pairModel, Status) {
 	switch m.phase {
 	case untried:
 		return pairModel{onTrial, m.n}, Trial
@@ -91,7 +91,7 @@ func trialEvents() map[string]Outcome {
 // play runs events from the start and returns what was said of the last.
 func play(events []string) said {
 	now := time.Unix(0, 0)
-	ps := &PairState{now: func() time.Time { return now }, dropped: true}
+	ps := &State{now: func() time.Time { return now }, dropped: true}
 	var s said
 	for _, event := range events {
 		s = said{}
@@ -108,7 +108,7 @@ func play(events []string) said {
 }
 
 // From each state that the model can be in, every sequence of four events is told alike by the model and by a Link.
-func TestPairState_AllOrdersOfEvents(t *testing.T) {
+func TestState_AllOrdersOfEvents(t *testing.T) {
 	paths := map[pairModel][]string{{untried, 0}: nil}
 	queue := []pairModel{{untried, 0}}
 	for ; len(queue) > 0; queue = queue[1:] {
@@ -147,7 +147,7 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 
 // However a pair came to where it is, there is a way back to reuse: a trial is over as soon as it ends inconclusively,
 // and an answer to a later one proves the pair.
-func TestPairState_NoStopIsLost(t *testing.T) {
+func TestState_NoStopIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {
 		back := append(append([]string{}, path...), "inconclusive", elapses, begins)

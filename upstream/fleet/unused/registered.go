@@ -1,4 +1,4 @@
-package fleet
+package unused
 
 import "time"
 
@@ -8,11 +8,11 @@ type registration struct {
 	until      time.Time // blocks that decode held then or before are gone; zero if the memory was registered once
 }
 
-// RegisteredMemory records the remote_registration_generation of an answer to a leg that was sent at a time. vLLM 0.33 raises it when the
+// Registered records the remote_registration_generation of an answer to a leg that was sent at a time. vLLM 0.33 raises it when the
 // engine has slept and registers its KV memory again (nixl/base_scheduler.py): the blocks of all earlier answers are gone then. An engine that
 // sleeps answers no leg, so that a leg with the new generation was sent after these answers had ended.
-func (s *Incarnation) RegisteredMemory(generation int, sent time.Time) {
-	if !s.Known() {
+func (s *Ledger) Registered(generation int, sent time.Time) {
+	if !s.cfg.Known {
 		return
 	}
 	s.mu.Lock()
@@ -28,12 +28,12 @@ func (s *Incarnation) RegisteredMemory(generation int, sent time.Time) {
 	s.memory.Store(next)
 	s.mu.Unlock()
 	if !next.until.IsZero() {
-		s.dropUnused(next.until)
+		s.Drop(next.until)
 	}
 }
 
 // registeredSince reports whether the memory was registered again later than held.
-func (s *Incarnation) registeredSince(held time.Time) bool {
+func (s *Ledger) registeredSince(held time.Time) bool {
 	last := s.memory.Load()
 	return last != nil && !last.until.IsZero() && !held.After(last.until)
 }

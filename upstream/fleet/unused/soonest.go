@@ -1,4 +1,4 @@
-package fleet
+package unused
 
 import "time"
 

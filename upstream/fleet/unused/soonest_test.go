@@ -1,4 +1,4 @@
-package fleet
+package unused
 
 import (
 	"testing"
@@ -33,11 +33,11 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// BenchmarkIncarnation_Unused is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
+// BenchmarkLedger is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
 // whether any waits.
-func BenchmarkIncarnation_Unused(b *testing.B) {
-	s := &Incarnation{engine: &Engine{fleet: &Fleet{now: time.Now}}}
-	u := Unused{Deadline: time.Now().Add(time.Hour), Since: time.Now()}
+func BenchmarkLedger(b *testing.B) {
+	s := New(Config{Now: time.Now})
+	u := Ticket{Deadline: time.Now().Add(time.Hour), Since: time.Now()}
 	add := func() {
 		s.soonest.add(u.Deadline)
 		s.unused = append(s.unused, u)
@@ -48,10 +48,10 @@ func BenchmarkIncarnation_Unused(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		add()
-		if !s.waits() {
+		if !s.Waits() {
 			b.Fatal("nothing waits")
 		}
-		if _, ok := s.takeUnused(nil, true); !ok {
+		if _, ok := s.Take(nil, true); !ok {
 			b.Fatal("nothing to take")
 		}
 	}

@@ -1,10 +1,10 @@
-package fleet
+package unused
 
 import "time"
 
 // expiringPins counts the pinned tokens of a decode incarnation that nothing will free before decode's TTL: those of
 // tickets that nobody used in time, and of answers that left no ticket where releases are off or failed. The tokens
-// are counted by the time at which decode held them, in expirySteps steps per TTL, so that memory does not grow with
+// are counted by the time at which decode held them, in ExpirySteps steps per TTL, so that memory does not grow with
 // the number of pins.
 type expiringPins struct {
 	tokens     map[int64]int // by step of the fleet's clock
@@ -12,28 +12,28 @@ type expiringPins struct {
 	inTransfer int           // tokens of tickets, used or not, that are on a leg now
 }
 
-// expirySteps is how many steps a TTL has: pins are counted for at most a hundredth of a TTL too long.
-const expirySteps = 100
+// ExpirySteps is how many steps a TTL has: pins are counted for at most a hundredth of a TTL too long.
+const ExpirySteps = 100
 
-// AddExpiringPin counts tokens whose blocks decode certainly held at that time and that nothing will release.
-func (s *Incarnation) AddExpiringPin(tokens int, held time.Time) {
-	if !s.Known() {
+// AddExpiring counts tokens whose blocks decode certainly held at that time and that nothing will release.
+func (s *Ledger) AddExpiring(tokens int, held time.Time) {
+	if !s.cfg.Known {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addExpiringPin(tokens, held)
+	s.addExpiring(tokens, held)
 }
 
-// addExpiringPin needs s.mu, so that a clearing of the cache is either seen here or followed by dropUnused.
-func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
-	ttl := s.engine.Instance().KVTTL
-	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
+// addExpiring needs s.mu, so that a clearing of the cache is either seen here or followed by Drop.
+func (s *Ledger) addExpiring(tokens int, held time.Time) {
+	ttl := s.cfg.TTL()
+	if ttl <= 0 || tokens <= 0 || s.cfg.Gone() || s.Free(held) {
 		return
 	}
 	s.dropExpired()
 	at := s.step(held)
-	if at < s.step(s.engine.fleet.now().Add(-ttl)) {
+	if at < s.step(s.cfg.Now().Add(-ttl)) {
 		return // decode has freed them by now
 	}
 	if s.expiring.tokens == nil {
@@ -43,14 +43,14 @@ func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
 }
 
 // step returns the number of the step that a time belongs to. It needs s.mu.
-func (s *Incarnation) step(t time.Time) int64 {
-	return int64(t.Sub(s.engine.fleet.born) / s.expiring.width)
+func (s *Ledger) step(t time.Time) int64 {
+	return int64(t.Sub(s.cfg.Born) / s.expiring.width)
 }
 
 // fit adapts the length of the steps to the TTL that is configured now. Tokens move to the step of their old step's
 // end.
 func (l *expiringPins) fit(ttl time.Duration) {
-	width := max(1, ttl/expirySteps)
+	width := max(1, ttl/ExpirySteps)
 	if width == l.width {
 		return
 	}
@@ -65,10 +65,10 @@ func (l *expiringPins) fit(ttl time.Duration) {
 }
 
 // dropExpired drops the steps whose blocks decode has freed by now. It needs s.mu.
-func (s *Incarnation) dropExpired() {
-	ttl := s.engine.Instance().KVTTL
+func (s *Ledger) dropExpired() {
+	ttl := s.cfg.TTL()
 	s.expiring.fit(ttl)
-	oldest := s.step(s.engine.fleet.now().Add(-ttl))
+	oldest := s.step(s.cfg.Now().Add(-ttl))
 	for at := range s.expiring.tokens {
 		if at < oldest {
 			delete(s.expiring.tokens, at)
@@ -77,26 +77,26 @@ func (s *Incarnation) dropExpired() {
 }
 
 // BeginTransfer counts a ticket's tokens as being on a leg. EndTransfer must follow, once.
-func (s *Incarnation) BeginTransfer(tokens int) {
+func (s *Ledger) BeginTransfer(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expiring.inTransfer += tokens
 }
 
-// EndTransfer ends what BeginTransfer or TakeUnused began. freed says that the leg made decode free the blocks, or
+// EndTransfer ends what BeginTransfer or Take began. freed says that the leg made decode free the blocks, or
 // that they are counted elsewhere from now on; otherwise they become an expiring pin.
-func (s *Incarnation) EndTransfer(tokens int, held time.Time, freed bool) {
+func (s *Ledger) EndTransfer(tokens int, held time.Time, freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expiring.inTransfer -= tokens
 	if !freed {
-		s.addExpiringPin(tokens, held)
+		s.addExpiring(tokens, held)
 	}
 }
 
-// otherPins returns how many pinned tokens are neither in the store nor among the unused tickets.
-func (s *Incarnation) otherPins() int {
-	if !s.Known() {
+// Besides returns how many pinned tokens are neither in the store nor among the unused tickets.
+func (s *Ledger) Besides() int {
+	if !s.cfg.Known {
 		return 0
 	}
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-package fleet
+package pairs
 
 import "time"
 
@@ -27,7 +27,7 @@ type announcing struct {
 }
 
 // Announces reports whether a turn may wait for KV that this prefill incarnation sends to this decode incarnation.
-func (ps *PairState) Announces() bool {
+func (ps *State) Announces() bool {
 	if ps == nil {
 		return true
 	}
@@ -46,7 +46,7 @@ func (ps *PairState) Announces() bool {
 }
 
 // Arrived records that the KV of a prompt of tokens tokens was announced, 0 if the number is not known.
-func (ps *PairState) Arrived(tokens int) {
+func (ps *State) Arrived(tokens int) {
 	if ps == nil {
 		return
 	}
@@ -58,7 +58,7 @@ func (ps *PairState) Arrived(tokens int) {
 // NotAnnounced records that a turn waited in vain for a prompt of tokens tokens. It returns the length of the rest
 // that begins now, 0 if none begins. A prompt longer than any that was announced counts for nothing: LMCache announces
 // no prompt that is longer than a step of prefill, and clients choose the lengths.
-func (ps *PairState) NotAnnounced(tokens int) (rest time.Duration) {
+func (ps *State) NotAnnounced(tokens int) (rest time.Duration) {
 	if ps == nil {
 		return 0
 	}

@@ -1,0 +1,106 @@
+package fleet
+
+import (
+	"time"
+
+	"carryover/upstream/fleet/pairs"
+)
+
+// pair is a pair of a prefill incarnation.
+type pair struct {
+	decode *Incarnation
+	*pairs.State
+}
+
+// PairWith returns what is known of this prefill incarnation and a decode incarnation; nil unless both are known. A
+// prefill incarnation has one pair for each decode engine: the pair with a new decode incarnation replaces the one
+// before. If either incarnation has ended, the returned state is the caller's alone.
+func (s *Incarnation) PairWith(decode *Incarnation) *pairs.State {
+	if !s.Known() || !decode.Known() {
+		return nil
+	}
+	f := s.engine.fleet
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pairs[decode.engine]; p.decode == decode {
+		return p.State
+	}
+	// decode.current is asked under the lock that unpair takes. An engine is marked as forgotten before it is
+	// unpaired, so that no pair is left behind.
+	if !decode.current() || !s.current() {
+		return pairs.Over(f.facts.Now)
+	}
+	if s.pairs == nil {
+		s.pairs = map[*Engine]pair{}
+	}
+	if old := s.pairs[decode.engine]; old.State != nil {
+		old.Drop()
+	}
+	made := pairs.New(f.facts.Now, &s.stops, &decode.stops, &f.stops)
+	s.pairs[decode.engine] = pair{decode, made}
+	return made
+}
+
+// StatusWith returns what Begin would return for this prefill incarnation with a decode incarnation, and begins
+// nothing.
+func (s *Incarnation) StatusWith(decode *Incarnation) pairs.Status {
+	if !s.Known() || !decode.Known() {
+		return pairs.NoReuse
+	}
+	if known := s.known(decode); known != nil {
+		return known.Status()
+	}
+	return pairs.Trial
+}
+
+// known returns the state of a pair that the incarnation has, nil if it has none.
+func (s *Incarnation) known(decode *Incarnation) *pairs.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pairs[decode.engine]; p.decode == decode {
+		return p.State
+	}
+	return nil
+}
+
+// stoppedWith reports whether the pair of this prefill incarnation and a decode incarnation is stopped. A pair without
+// a state was never tried, and is not stopped.
+func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
+	known := s.known(decode)
+	return known != nil && known.Stopped(now)
+}
+
+// unpair drops the pairs with engines that are gone.
+func (s *Incarnation) unpair(gone []*Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, decode := range gone {
+		if p := s.pairs[decode]; p.State != nil {
+			p.Drop()
+			delete(s.pairs, decode)
+		}
+	}
+}
+
+// leave drops all pairs, and the entries in the prefix index: the engine is gone.
+func (s *Incarnation) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pairs {
+		p.Drop()
+	}
+	s.pairs = nil
+	s.engine.fleet.prefixes.drop(s)
+}
+
+// retry ends the stops of this prefill incarnation's pairs with the changed engine; of all its pairs if its own engine
+// has changed.
+func (s *Incarnation) retry(changed *Engine) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for decode, p := range s.pairs {
+		if decode == changed || s.engine == changed {
+			p.Retry()
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package pairs
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Status says whether a turn may offer a ticket on a pair.
+type Status int
+
+// The statuses that [State.Begin] returns.
+const (
+	// Proven: prefill has answered a ticket of this decode incarnation.
+	Proven Status = iota + 1
+	// Trial: this turn is the pair's trial; no other may offer it a ticket until
+	// the trial is over.
+	Trial
+	// Busy: another turn is the pair's trial now.
+	Busy
+	// NoReuse: the pair is stopped, and its next trial is not due yet.
+	NoReuse
+)
+
+// Outcome is how a ticket on a pair ended.
+type Outcome int
+
+// The outcomes of a ticket.
+const (
+	// Inconclusive: the ticket was never sent, refused as the client's fault, or lost with the connection or the
+	// client.
+	Inconclusive Outcome = iota
+	Answered
+	// Unanswered: no answer within the time limit.
+	Unanswered
+	// Failed: prefill answered 5xx.
+	Failed
+)
+
+// Strikes is how many tickets in a row may go wrong before the pair is stopped. Load can make one ticket late, and a
+// block that is gone makes one fail; three in a row show that the pair itself does not work.
+const Strikes = 3
+
+// A stopped pair gets no ticket for RetrialAfter, and for twice as long after each further stop, up to retrialMax: a
+// trial that is not answered costs one client the time limit.
+const (
+	RetrialAfter = time.Minute
+	retrialMax   = 30 * time.Minute
+)
+
+// State is what is known of a prefill incarnation together with a decode incarnation: whether prefill answers
+// decode's tickets, and whether it may carry releases to decode.
+//
+// Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer parks the request for ever
+// (vLLM nixl/pull_scheduler.py), and so does kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be
+// loaded. The first ticket on a pair is therefore a trial with a time limit, one at a time. Other engines answer each
+// ticket with 500.
+//
+// It is safe for concurrent use. The methods of a nil State do nothing, and it allows no reuse.
+type State struct {
+	now   func() time.Time
+	over  bool            // one of the incarnations had ended when it was made; only its caller has it
+	stops []*atomic.Int64 // the counts of stopped pairs that it belongs to
+
+	mu         sync.Mutex // guards the rest; no other lock is taken under it
+	trials     trials
+	counted    bool // it is among the stopped pairs
+	dropped    bool // the incarnations do not share it any more
+	releases   releases
+	announcing announcing
+}
+
+// New returns the state of a pair that was never tried. It counts itself in stops while it is stopped.
+func New(now func() time.Time, stops ...*atomic.Int64) *State { return &State{now: now, stops: stops} }
+
+// Over returns the state of a pair of which an incarnation has ended: it allows no reuse, because a state that is not
+// shared would allow one trial per caller.
+func Over(now func() time.Time) *State { return &State{now: now, over: true} }
+
+// trials is what is known of a pair's tickets. The zero value is a pair that was never tried.
+type trials struct {
+	proven  bool
+	trial   bool          // a turn is the pair's trial now
+	strikes int           // tickets that went wrong since the last answer
+	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
+	until   time.Time     // when the last stop ends
+}
+
+// Begin asks for permission to offer a ticket of decode to prefill. A caller that gets Trial or Proven must call End,
+// or the pair stays in its trial.
+func (ps *State) Begin() Status {
+	if ps == nil {
+		return NoReuse
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	status := ps.status()
+	ps.trials.trial = ps.trials.trial || status == Trial
+	return status
+}
+
+// status needs ps.mu.
+func (ps *State) status() Status {
+	switch {
+	case ps.over: // one of the incarnations has ended; a state that is not shared would allow one trial per caller
+		return Busy
+	case ps.trials.proven:
+		return Proven
+	case ps.trials.trial:
+		return Busy
+	case ps.now().Before(ps.trials.until):
+		return NoReuse
+	}
+	return Trial
+}
+
+// Status returns what Begin would return, and begins nothing.
+func (ps *State) Status() Status {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.status()
+}
+
+// End reports how a ticket ended, once per Begin and as soon as that is known.
+//
+// The pair is stopped by an unanswered first ticket, by three tickets in a row that are unanswered or failed, and by
+// one such ticket in the trial after a stop. pause is the length of a stop that this call began, else 0. An answer
+// proves the pair; resumed reports that the pair had been stopped. After an inconclusive trial the next turn tries.
+//
+// A ticket that was under way when its pair was stopped changes nothing when it ends, unless the next trial has begun
+// by then: it ends that trial with its own outcome.
+func (ps *State) End(outcome Outcome) (pause time.Duration, resumed bool) {
+	if ps == nil {
+		return 0, false
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	r := &ps.trials
+	if !r.proven && !r.trial {
+		return 0, false
+	}
+	r.trial = false
+	switch outcome {
+	case Inconclusive:
+		return 0, false
+	case Answered:
+		resumed = r.pause > 0
+		*r = trials{proven: true}
+		ps.count(false)
+		return 0, resumed
+	}
+	r.strikes++
+	if r.strikes < Strikes && r.pause == 0 && (r.proven || outcome == Failed) {
+		return 0, false
+	}
+	pause = min(max(RetrialAfter, 2*r.pause), retrialMax)
+	*r = trials{pause: pause, until: ps.now().Add(pause)}
+	ps.count(true)
+	return pause, false
+}
+
+// count adds the pair to the stopped ones, or removes it. It needs ps.mu.
+func (ps *State) count(stopped bool) {
+	if stopped == ps.counted || ps.over || ps.dropped {
+		return
+	}
+	ps.counted = stopped
+	change := int64(1)
+	if !stopped {
+		change = -1
+	}
+	for _, count := range ps.stops {
+		count.Add(change)
+	}
+}
+
+// Drop removes the pair from the counts, for good: its incarnations do not share it any more.
+func (ps *State) Drop() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.count(false)
+	ps.dropped = true
+}
+
+// Stopped reports whether Begin would return NoReuse.
+func (ps *State) Stopped(now time.Time) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return !ps.trials.proven && !ps.trials.trial && now.Before(ps.trials.until)
+}
+
+// Retry ends the pair's stop and the pause of its releases.
+func (ps *State) Retry() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.releases.paused, ps.trials.until = time.Time{}, time.Time{}
+}
