@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -102,6 +103,18 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "POST /_sim/sleep_and_wake":
 		i.SleepAndWake()
+		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+	case "POST /_sim/advance":
+		var by struct {
+			Seconds float64 `json:"seconds"`
+		}
+		if err := readControl(req, &by); err != nil {
+			return err
+		}
+		if by.Seconds < 0 {
+			return badRequest("seconds", "the clock does not go back")
+		}
+		i.Advance(time.Duration(by.Seconds * float64(time.Second)))
 		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "GET /_sim/config":
 		return writeJSON(w, http.StatusOK, i.config())

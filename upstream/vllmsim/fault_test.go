@@ -195,6 +195,21 @@ func TestFault_CountRouteAndProbability(t *testing.T) {
 	}
 }
 
+func TestControl_AdvancesTheClock(t *testing.T) {
+	i := startInstance(t, nil)
+	before := i.clock.Now()
+	if got := post(t, i, "/_sim/advance", object{"seconds": 480}); got.status != http.StatusOK {
+		t.Fatalf("advance: %d %s", got.status, got.raw)
+	}
+	after := i.clock.Now()
+	if passed := after - before; passed < 480*time.Second {
+		t.Errorf("%v have passed, want 480s", passed)
+	}
+	if got := post(t, i, "/_sim/advance", object{"seconds": -1}); got.status != http.StatusBadRequest || i.clock.Now() < after {
+		t.Errorf("back: %d, want 400", got.status)
+	}
+}
+
 func TestControl_OverHTTP(t *testing.T) {
 	i := startInstance(t, nil)
 	if got := post(t, i, "/_sim/faults", object{"kind": FaultStatus, "status": 500, "count": 1}); got.status != http.StatusOK {
