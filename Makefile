@@ -169,9 +169,12 @@ bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte 
 	bin/pdbench bench --python-example "$(PYTHON_EXAMPLE)"
 
 .PHONY: bench-smoke
-bench-smoke: build bin/pdbench redis nginx ## every workload and contender once, briefly, and each Go benchmark once, so that none rots; times are not judged
+bench-smoke: build bin/pdbench redis nginx ## every workload, contender and report once, briefly, and each Go benchmark once, so that none rots; times are not judged
 	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
 	bin/pdbench bench --smoke --python-example "$(PYTHON_EXAMPLE)" --out bin/bench-smoke
+	bin/pdbench memory --smoke
+	bin/pdbench policies --smoke
+	bin/pdbench handback --smoke
 	go test -run '^$$' -bench . -benchtime 1x ./...
 
 .PHONY: bin/pdbench
@@ -183,16 +186,16 @@ bench-go: ## all Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: memory
-memory: build ## resident memory per open idle stream, at 2,000 streams
-	go run ./scripts/stream-memory
+memory: build bin/pdbench ## resident memory per open idle stream, at 2,000 streams
+	bin/pdbench memory
 
 .PHONY: fleet-report
-fleet-report: build ## time to the first token and hit rate of each policy on 4 + 4 simulated instances of unequal speed
-	go run ./scripts/fleet-report
+fleet-report: build bin/pdbench ## time to the first token and hit rate of each policy on 4 + 4 simulated instances of unequal speed
+	bin/pdbench policies
 
 .PHONY: handback-report
-handback-report: build ## what hand-back is worth on 4 + 4 simulated instances: pinned KV, hit rate, time to the first token, cost
-	go run ./scripts/handback-report
+handback-report: build bin/pdbench ## what hand-back is worth on 4 + 4 simulated instances: pinned KV, hit rate, time to the first token, cost
+	bin/pdbench handback
 
 .PHONY: clean
 clean: ## remove what was built

@@ -34,6 +34,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				else if (part ~ /^(wire|process|result)$/) bad("a leaf of the benchmark tool imports nothing of ours")
 				else if (part == "engines" && used != "wire") bad("the engines of the benchmark tool read messages and know no client")
 				else if (part == "load" && used !~ /^(engines|wire|result)$/) bad("the clients of the benchmark tool know no contender")
+				else if (part == "talk" && used != "result" || part == "fleet" && used != "process") bad("conversations and simulated fleets know each other and the reports not")
 				else if (part == "contender" && used !~ /^(engines|load|process)$/) bad("a contender serves workloads and judges nothing")
 			} else if (name ~ /^carryover\/cmd\//) {
 				part = name; sub(/^carryover\/cmd\/carryover\//, "", part)

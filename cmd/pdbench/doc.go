@@ -7,11 +7,14 @@
 // counted a fault, does not count, and the exit code says so. It compares only within one run: contenders take turns in each round, in an
 // order that rotates, and bars are ratios of medians.
 //
-// Its first argument is a sub-command, each a package: bench, which it is without one. Two more serve as parts of a measurement, in
-// processes of their own: engines and relay, which is a contender.
+// Its first argument is a sub-command. Each is a package: bench, which it is without one; memory, of streams that are open and idle; and two
+// reports on simulated engines, whose clock is what they measure in: policies, of picking instances, and handback. Two more serve as parts
+// of a measurement, in processes of their own: engines and relay, which is a contender.
 //
-// It imports nothing of Carryover's, so that it cannot share its mistakes: what it measures are processes.
+// It imports nothing of Carryover's, so that it cannot share its mistakes: what it measures are processes, and so are simulated engines
+// (carryover sim).
 //
 // Exit codes: 0 when every bar that must hold does; 1 when one does not, or a figure does not count; 2 when it was asked wrongly or could not
-// measure; 3 when all that is wrong is that something was not measured, which the Python example is without its file.
+// measure; 3 when all that is wrong is that something was not measured, which the Python example is without its file. A report that can't be
+// made fails with 1, too.
 package main

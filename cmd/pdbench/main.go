@@ -13,6 +13,9 @@ import (
 	"carryover/cmd/pdbench/bench"
 	"carryover/cmd/pdbench/contender"
 	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/handback"
+	"carryover/cmd/pdbench/memory"
+	"carryover/cmd/pdbench/policies"
 	"carryover/cmd/pdbench/result"
 )
 
@@ -24,17 +27,23 @@ func main() {
 	os.Exit(code)
 }
 
+// command is a sub-command. It returns the exit code.
+type command func(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error)
+
+// commands are all of them, by name.
+func commands() map[string]command {
+	return map[string]command{
+		"bench": bench.Command, "policies": policies.Command, "handback": handback.Command, "memory": memory.Command,
+		"engines": enginesPart, "relay": relayPart,
+	}
+}
+
 // program runs the sub-command that the first argument names, or bench, and returns its exit code.
 func program(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	run := bench.Command
 	if len(args) > 0 {
-		switch args[0] {
-		case "bench":
-			args = args[1:]
-		case "engines":
-			run, args = enginesPart, args[1:]
-		case "relay":
-			run, args = relayPart, args[1:]
+		if named, ok := commands()[args[0]]; ok {
+			run, args = named, args[1:]
 		}
 	}
 	code, err := run(ctx, args, stdout, stderr)

@@ -17,6 +17,9 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"--vllm=":           `no engines of vLLM ""`,
 		"--markdown /none":  "/none",
 		"relay --none":      "none",
+		"policies --none":   "none",
+		"handback --none":   "none",
+		"memory --none":     "none",
 	} {
 		var out, errs strings.Builder
 		if code := program(t.Context(), strings.Fields(args), &out, &errs); code != result.ExitUsage || !strings.Contains(errs.String(), want) {

@@ -96,12 +96,11 @@ func order(n, round int) []int {
 
 // enter starts a contender. One that can't be measured here has an entrant too, at which nothing runs.
 func (b *bench) enter(ctx context.Context, w load.Workload, name string, e *engines.Pair) (*cell, error) {
-	list := contender.All()
-	at := slices.IndexFunc(list, func(c contender.Contender) bool { return c.Name == name })
-	if at < 0 {
+	named, ok := contender.Named(name)
+	if !ok {
 		return nil, errors.New("there is no such contender")
 	}
-	c := &cell{contender: list[at], engines: e, in: &contender.Entrant{}, entry: entry{Workload: w, Contender: name}}
+	c := &cell{contender: named, engines: e, in: &contender.Entrant{}, entry: entry{Workload: w, Contender: name}}
 	in, err := c.contender.Start(ctx, b.site, w, e)
 	if why, ok := contender.Missing(err); ok {
 		c.entry.NotMeasured = why
@@ -135,47 +134,13 @@ func (b *bench) measure(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// run puts the workload on a contender once, and reads what its processes use meanwhile. also runs when the warm-up is over.
+// run puts the workload on a contender once. also runs when the warm-up is over.
 func (b *bench) run(ctx context.Context, c *cell, also func()) (load.Outcome, error) {
-	if err := c.engines.Reset(ctx); err != nil {
-		return load.Outcome{}, err
-	}
 	w := c.entry.Workload
 	if c.contender.Most > 0 {
 		w.Conversations = min(w.Conversations, c.contender.Most)
 	}
-	var faults []error // of reading /proc
-	read := func() (u process.Usage) {
-		if c.in.Measured == nil {
-			return process.Usage{}
-		}
-		u, err := b.proc.Usage(c.in.Measured.PID)
-		faults = append(faults, err)
-		return u
-	}
-	if c.in.Measured != nil {
-		faults = append(faults, b.proc.ResetPeak(c.in.Measured.PID))
-	}
-	var before, after process.Usage
-	var held int64
-	l := load.Clients{Workload: w, URL: c.in.URL, Direct: c.in.Direct, Hides: c.in.Hides,
-		Begin: func() {
-			before = read()
-			if also != nil {
-				also()
-			}
-		},
-		End:  func() { after = read() },
-		Held: func() { held = read().Resident },
-	}
-	o, err := l.Run(ctx)
-	if err = errors.Join(append(faults, err)...); err != nil {
-		return load.Outcome{}, err
-	}
-	o.CPU, o.Base, o.Peak, o.Held = after.CPU-before.CPU, before.Resident, after.Peak, held
-	f, counts, err := c.engines.Faults(ctx)
-	o.Faults, o.Hits, o.HandOvers = f, counts.Hits, counts.Decodes
-	return o, err
+	return c.in.Measure(ctx, b.proc, w, c.engines, also)
 }
 
 // String lists figures by their names.

@@ -77,7 +77,11 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 		arguments = append(arguments, shared...)
 	}
 	in.URL, in.Admin, in.Hides = "http://"+address, "http://"+operators, true
-	in.Measured, err = in.add(ctx, process.Command{Name: name, Log: s.Log(w, name), Binary: s.Carryover, Arguments: arguments})
+	command := process.Command{Name: name, Log: s.Log(w, name), Binary: s.Carryover, Arguments: arguments}
+	if w.Memory != "" {
+		command.Variables = []string{"GOMEMLIMIT=" + w.Memory}
+	}
+	in.Measured, err = in.add(ctx, command)
 	if err != nil {
 		return err
 	}

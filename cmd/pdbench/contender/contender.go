@@ -43,6 +43,16 @@ func All() []Contender {
 	}
 }
 
+// Named returns the one of that name. ok is false if there is none.
+func Named(name string) (c Contender, ok bool) {
+	for _, c := range All() {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Contender{}, false
+}
+
 // errNotMeasured is why a contender can't be measured here.
 type errNotMeasured string
 

@@ -28,3 +28,6 @@ type Outcome struct {
 	Peak int64         `json:"peak"` // most resident bytes during it
 	Held int64         `json:"held"` // resident bytes while all streams were open
 }
+
+// PerStream is how much more resident memory there was for each of so many streams while all of them were open, in bytes.
+func (o Outcome) PerStream(streams int) float64 { return float64(o.Held-o.Base) / float64(streams) }

@@ -15,18 +15,19 @@ type Workload struct {
 	First         int              `json:"first"` // the first user message
 	Later         [2]int           `json:"later"` // least and most of each later one
 	Stream        bool             `json:"stream"`
-	Chunks        int              `json:"chunks"`     // of an answer, one token and one write each
-	Gap           time.Duration    `json:"gap"`        // between chunks of one answer, 0 for none
-	Apart         time.Duration    `json:"apart"`      // between chunks of the answers of one decode instance that come in the same step
-	Rate          float64          `json:"rate"`       // turns begun per second, 0: a turn begins when its conversation's last one has ended
-	IDs           engines.IDSource `json:"ids"`        // how token ids are told
-	VLLM          engines.Version  `json:"vllm"`       // whose answers the engines give, "" for what the run is asked for
-	Proof         string           `json:"proof"`      // Carryover's --proof
-	Redis         bool             `json:"redis"`      // tickets live there
-	Open          bool             `json:"open"`       // streams are opened and held; what counts is memory
-	Contenders    []string         `json:"contenders"` // by their names, in order
-	Time          time.Duration    `json:"time"`       // of one measurement, after the warm-up
-	WarmUp        time.Duration    `json:"warm_up"`    // the same load, not measured
+	Chunks        int              `json:"chunks"`           // of an answer, one token and one write each
+	Gap           time.Duration    `json:"gap"`              // between chunks of one answer, 0 for none
+	Apart         time.Duration    `json:"apart"`            // between chunks of the answers of one decode instance that come in the same step
+	Rate          float64          `json:"rate"`             // turns begun per second, 0: a turn begins when its conversation's last one has ended
+	IDs           engines.IDSource `json:"ids"`              // how token ids are told
+	VLLM          engines.Version  `json:"vllm"`             // whose answers the engines give, "" for what the run is asked for
+	Proof         string           `json:"proof"`            // Carryover's --proof
+	Redis         bool             `json:"redis"`            // tickets live there
+	Memory        string           `json:"memory,omitempty"` // Carryover\'s GOMEMLIMIT
+	Open          bool             `json:"open"`             // streams are opened and held; what counts is memory
+	Contenders    []string         `json:"contenders"`       // by their names, in order
+	Time          time.Duration    `json:"time"`             // of one measurement, after the warm-up
+	WarmUp        time.Duration    `json:"warm_up"`          // the same load, not measured
 }
 
 // Proofs: Carryover's two, and a workload in which no request names a conversation.

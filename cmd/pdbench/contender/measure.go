@@ -1,0 +1,50 @@
+package contender
+
+import (
+	"context"
+	"errors"
+
+	"carryover/cmd/pdbench/engines"
+	"carryover/cmd/pdbench/load"
+	"carryover/cmd/pdbench/process"
+)
+
+// Measure puts a workload on the entrant once, in front of these engines, and reads what its processes use meanwhile. also runs when the
+// warm-up is over, where it is not nil. What the entrant does wrong is part of the outcome; an error is one of ours.
+func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload, pair *engines.Pair, also func()) (load.Outcome, error) {
+	if err := pair.Reset(ctx); err != nil {
+		return load.Outcome{}, err
+	}
+	var faults []error // of reading /proc
+	read := func() process.Usage {
+		if e.Measured == nil {
+			return process.Usage{}
+		}
+		u, err := proc.Usage(e.Measured.PID)
+		faults = append(faults, err)
+		return u
+	}
+	if e.Measured != nil {
+		faults = append(faults, proc.ResetPeak(e.Measured.PID))
+	}
+	var before, after process.Usage
+	var held int64
+	l := load.Clients{Workload: w, URL: e.URL, Direct: e.Direct, Hides: e.Hides,
+		Begin: func() {
+			before = read()
+			if also != nil {
+				also()
+			}
+		},
+		End:  func() { after = read() },
+		Held: func() { held = read().Resident },
+	}
+	o, err := l.Run(ctx)
+	if err = errors.Join(append(faults, err)...); err != nil {
+		return load.Outcome{}, err
+	}
+	o.CPU, o.Base, o.Peak, o.Held = after.CPU-before.CPU, before.Resident, after.Peak, held
+	f, counts, err := pair.Faults(ctx)
+	o.Faults, o.Hits, o.HandOvers = f, counts.Hits, counts.Decodes
+	return o, err
+}

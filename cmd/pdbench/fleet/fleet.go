@@ -1,0 +1,138 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"carryover/cmd/pdbench/process"
+)
+
+// Config says what runs.
+type Config struct {
+	Binary string // program of the proxy and of the engines
+	// Secret is the proxy's: where a conversation's affinity leads depends on it, and has to be the same in every run.
+	Secret          string
+	Prefill, Decode [][]string // the flags of each engine, besides its role and port
+	Serve           []string   // those of the proxy, besides its address and its instances
+}
+
+// Fleet is the processes of one run.
+type Fleet struct {
+	URL             string // of the proxy
+	Prefill, Decode []*Engine
+
+	binary string
+	folder string
+	proxy  *process.Process
+	http   *http.Client
+}
+
+// Start starts the engines, and the proxy when these serve.
+func Start(ctx context.Context, c Config) (*Fleet, error) {
+	folder, err := os.MkdirTemp("", "pdbench-fleet-")
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{binary: c.Binary, folder: folder, http: &http.Client{Transport: &http.Transport{}}}
+	if err := f.start(ctx, c); err != nil {
+		_, stopped := f.Stop()
+		return nil, errors.Join(err, stopped)
+	}
+	return f, nil
+}
+
+func (f *Fleet) start(ctx context.Context, c Config) error {
+	secret := filepath.Join(f.folder, "secret")
+	if err := os.WriteFile(secret, []byte(c.Secret), 0o600); err != nil {
+		return err
+	}
+	address, err := process.FreeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	serve := append([]string{"serve", "--host", host, "--port", port, "--admin-listen", "off", "--log-format", "json", "--secret-file", secret,
+		"--shutdown-grace", "1s"}, c.Serve...)
+	for _, role := range []struct {
+		name    string
+		engines [][]string
+		into    *[]*Engine
+	}{{"prefill", c.Prefill, &f.Prefill}, {"decode", c.Decode, &f.Decode}} {
+		for i, flags := range role.engines {
+			e := &Engine{Name: fmt.Sprintf("%s-%d", role.name, i+1), flags: append([]string{"sim", "--role", role.name}, flags...), http: f.http}
+			if err := f.run(ctx, e, "0"); err != nil {
+				return err
+			}
+			*role.into = append(*role.into, e)
+			serve = append(serve, "--"+role.name, e.URL)
+		}
+	}
+	f.URL = "http://" + address
+	f.proxy, err = process.Start(ctx, process.Command{Name: "proxy", Log: f.log(), Binary: f.binary, Arguments: serve})
+	if err != nil {
+		return err
+	}
+	return f.proxy.Ready(ctx, process.Answers(f.URL+"/readyz"))
+}
+
+func (f *Fleet) log() string { return filepath.Join(f.folder, "proxy.log") }
+
+// run starts an engine, whose first line tells its address.
+func (f *Fleet) run(ctx context.Context, e *Engine, port string) (err error) {
+	var line string
+	e.process, err = process.Start(ctx, process.Command{
+		Name: e.Name, Log: filepath.Join(f.folder, e.Name+".log"), Binary: f.binary, Arguments: append(slices.Clone(e.flags), "--port", port), FirstLine: &line,
+	})
+	if err != nil {
+		return err
+	}
+	_, address, ok := strings.Cut(strings.TrimSpace(line), "serves ")
+	if !ok {
+		e.process.Stop()
+		return fmt.Errorf("%s says %q, want its address", e.Name, line)
+	}
+	e.URL = address
+	return nil
+}
+
+// Replace ends engines as a crash does, waits, and starts them again at their addresses.
+func (f *Fleet) Replace(ctx context.Context, list []*Engine, wait func() error) error {
+	for _, e := range list {
+		e.process.Kill()
+	}
+	if err := wait(); err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := f.run(ctx, e, e.URL[strings.LastIndexByte(e.URL, ':')+1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Engines returns those of both roles.
+func (f *Fleet) Engines() []*Engine { return slices.Concat(f.Prefill, f.Decode) }
+
+// Stop ends the proxy first, so that it tells all of its turns, and returns its log.
+func (f *Fleet) Stop() (log []byte, err error) {
+	if f.proxy != nil {
+		f.proxy.Stop()
+		log, err = os.ReadFile(f.log())
+	}
+	for _, e := range f.Engines() {
+		e.process.Stop()
+	}
+	f.http.CloseIdleConnections()
+	return log, errors.Join(err, os.RemoveAll(f.folder))
+}

@@ -1,0 +1,98 @@
+package handback
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"carryover/cmd/pdbench/result"
+	"carryover/cmd/pdbench/talk"
+)
+
+// outcome is what one row showed.
+type outcome struct {
+	mode     mode
+	clock    talk.Clock
+	turns    talk.Record
+	capacity int     // of decode's KV caches, in tokens
+	pinned   float64 // token-seconds of engine time
+	span     time.Duration
+	counted  counted
+	late     result.Samples // by which this process woke late, in wall time
+	firsts   *counted       // until the first turns of late conversations had ended
+}
+
+func (r *outcome) wrong() (n int) {
+	for _, s := range r.turns {
+		if s.Wrong {
+			n++
+		}
+	}
+	return n
+}
+
+// ttft is a percentile of the times to the first token of next turns.
+func (r *outcome) ttft(share float64) time.Duration { return r.turns.TTFT(r.clock, share, true) }
+
+// lag is by how much timers of this process were late in 95 of 100 cases, of engine time. Latencies below it say more of the machine
+// than of the engines.
+func (r *outcome) lag() time.Duration { return r.clock.Engine(result.Merge(r.late).At(0.95)) }
+
+// hitRate is the share of the prompt tokens of turns that prefill did not compute.
+func (r *outcome) hitRate() float64 {
+	return 1 - result.Share(r.counted.computed, r.counted.prompt)
+}
+
+// streamTokens is how many tokens a stream holds in decode at its end, in the mean.
+func (r *outcome) streamTokens() float64 {
+	tokens := 0
+	for _, s := range r.turns {
+		tokens += s.Prompt + s.Answer
+	}
+	return result.Share(tokens, len(r.turns))
+}
+
+// streams is how many of these fit beside what is pinned in the mean.
+func (r *outcome) streams() float64 {
+	pinned := r.pinned / max(r.span.Seconds(), 1)
+	return max(0, float64(r.capacity)-pinned) / max(r.streamTokens(), 1)
+}
+
+func (r *outcome) legsPerTurn() float64 { return result.Share(r.counted.handBacks, len(r.turns)) }
+
+// busyShare is the share of hand-backs in the time for which prefill computes, which is the same for every token.
+func (r *outcome) busyShare() float64 {
+	return result.Share(r.counted.handBackComputed, r.counted.handBackComputed+r.counted.computed)
+}
+
+// blockShare is one block of every prompt, as a share of all prompt tokens.
+func (r *outcome) blockShare() float64 { return result.Share(len(r.turns)*blockSize, r.counted.prompt) }
+
+// recalled says of late next turns how much of the turns before prefill did not compute, but for one block of each.
+func (r *outcome) recalled() float64 {
+	if r.firsts == nil {
+		return 0
+	}
+	next, history := r.counted.since(*r.firsts), 0
+	for _, s := range r.turns {
+		if s.Next {
+			history += s.Before - blockSize
+		}
+	}
+	return result.Share(next.prompt-next.computed, history)
+}
+
+func header(out io.Writer) {
+	fmt.Fprintf(out, "%-13s %9s %7s %8s %7s %10s %7s %7s %7s %6s %7s %6s %7s %7s\n", "row", "pinned", "fall", "streams", "hits", "hit turns", "p50 s", "p95 s", "lag s", "legs",
+		"busy", "wrong", "misuse", "failed")
+}
+
+// print prints the row, beside what off has pinned.
+func (r *outcome) print(out io.Writer, off *outcome) {
+	fall := "-"
+	if off != nil && off != r && !r.mode.late {
+		fall = fmt.Sprintf("%.1f %%", 100*(1-r.pinned/max(off.pinned, 1)))
+	}
+	fmt.Fprintf(out, "%-13s %9.2f %7s %8.0f %5.1f %% %8.1f %% %7.3f %7.3f %7.3f %6.2f %5.2f %% %6d %7d %7d\n", r.mode.name, r.pinned/1e6, fall, r.streams(), 100*r.hitRate(),
+		100*r.turns.Hits(), r.ttft(0.5).Seconds(), r.ttft(0.95).Seconds(), r.lag().Seconds(), r.legsPerTurn(), 100*r.busyShare(), r.wrong(), r.counted.misuse, len(r.turns.Failed()))
+}

@@ -1,0 +1,200 @@
+package handback
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"carryover/cmd/pdbench/fleet"
+	"carryover/cmd/pdbench/talk"
+)
+
+// What the engines take: a fast one computes 2,000 prompt tokens a second.
+const (
+	engines          = 4 // of each role
+	blockSize        = 16
+	prefillPerToken  = 500 * time.Microsecond
+	transferPerBlock = 200 * time.Microsecond
+	interToken       = 25 * time.Millisecond
+)
+
+// What the proxy is told in wall time, and what is engine time in truth.
+const (
+	decoderTTL    = 480 * time.Second // vLLM's
+	ticketTTL     = 450 * time.Second // the default
+	handBackAfter = 5 * time.Second   // the default
+)
+
+func (o options) blocksOfDecode() int { return max(1024, o.decodeBlocks*o.conversations) }
+
+// clockOf is the clock of a row.
+func (o options) clockOf(m mode) talk.Clock {
+	if m.late {
+		return o.lateClock
+	}
+	return o.clock
+}
+
+// config says what runs for a row. The proxy counts in wall time. It is told nothing of the time for which engines keep blocks but that
+// tickets end as much earlier as they do by default.
+func (o options) config(m mode) fleet.Config {
+	clock := o.clockOf(m)
+	scaled := func(d time.Duration) string { return clock.Wall(d).Round(time.Millisecond).String() }
+	role := func(blocks int) (list [][]string) {
+		for range engines {
+			list = append(list, []string{
+				"--blocks", strconv.Itoa(blocks), "--block-size", strconv.Itoa(blockSize), "--time-scale", fmt.Sprint(float64(clock)),
+				"--kv-ttl", decoderTTL.String(), "--prefill-per-token", prefillPerToken.String(), "--transfer-per-block", transferPerBlock.String(),
+				"--inter-token", interToken.String()})
+		}
+		return list
+	}
+	return fleet.Config{
+		Binary: o.binary, Secret: strings.Repeat("handback-report ", 4), Prefill: role(o.prefillBlocks), Decode: role(o.blocksOfDecode()),
+		Serve: []string{"--decoder-kv-ttl", decoderTTL.String(), "--ttl", scaled(ticketTTL), "--hand-back", m.handBack, "--hand-back-after", scaled(handBackAfter)},
+	}
+}
+
+// run holds the conversations of a row through a new fleet, and shows what the proxy's log has of faults.
+func run(ctx context.Context, o options, m mode, faults io.Writer) (r *outcome, err error) {
+	f, err := fleet.Start(ctx, o.config(m))
+	if err != nil {
+		return nil, err
+	}
+	c := talk.NewClient(f.URL, o.clockOf(m), answerTokens)
+	defer c.Close()
+	if err = warmUp(ctx, f, c, o.clockOf(m), m); err == nil {
+		r, err = hold(ctx, o, m, f, c)
+	}
+	log, stopped := f.Stop()
+	show(log, faults)
+	if err == nil {
+		err = stopped
+	}
+	return r, err
+}
+
+// warmUp leaves nothing pinned.
+func warmUp(ctx context.Context, f *fleet.Fleet, c *talk.Client, clock talk.Clock, m mode) error {
+	if err := c.WarmUp(ctx); err != nil {
+		return err
+	}
+	if m.handBack != "off" {
+		if err := clock.Sleep(ctx, 8*handBackAfter); err != nil {
+			return err
+		}
+	}
+	for _, e := range f.Engines() {
+		if err := e.Advance(ctx, decoderTTL); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hold holds the conversations, and counts what the engines do meanwhile.
+func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client) (*outcome, error) {
+	r := &outcome{mode: m, clock: o.clockOf(m), capacity: engines * o.blocksOfDecode() * blockSize}
+	before, err := count(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	sampled := make(chan error, 1)
+	go func() { sampled <- r.sample(sampling, f, before) }()
+	r.turns, err = c.Hold(ctx, plan(o, m))
+	stop()
+	if failed := <-sampled; err == nil {
+		err = failed
+	}
+	// What has been asked for last is handed back behind the last turn.
+	if err == nil && m.handBack != "off" {
+		err = r.clock.Sleep(ctx, 4*handBackAfter)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := count(ctx, f)
+	r.counted = after.since(before)
+	return r, err
+}
+
+// sampleEvery is how often decode is asked what is pinned there, in wall time.
+const sampleEvery = 25 * time.Millisecond
+
+// sample sums up what decode's blocks are pinned for until ctx ends. In the midst of late conversations, when all have begun and no
+// next turn has, it notes what was counted until then.
+func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before counted) error {
+	timer := time.NewTimer(sampleEvery)
+	defer timer.Stop()
+	last := time.Now()
+	due := last.Add(sampleEvery)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		now, tokens := time.Now(), 0
+		timer.Reset(sampleEvery)
+		for _, e := range f.Decode {
+			s, err := e.Stats(ctx)
+			if err != nil {
+				return unlessEnded(ctx, err)
+			}
+			tokens += s.PinnedTokens
+		}
+		r.late = append(r.late, max(0, now.Sub(due)))
+		due = now.Add(sampleEvery)
+		r.pinned += float64(tokens) * r.clock.Engine(now.Sub(last)).Seconds()
+		r.span += r.clock.Engine(now.Sub(last))
+		last = now
+		if r.mode.late && r.firsts == nil && r.span > (lateOver+lateThink)/2 {
+			firsts, err := count(ctx, f)
+			if err != nil {
+				return unlessEnded(ctx, err)
+			}
+			firsts = firsts.since(before)
+			r.firsts = &firsts
+		}
+	}
+}
+
+// unlessEnded is an error of a request that ctx has not broken off.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// mostShown is how many hand-backs that went wrong are shown of a row.
+const mostShown = 5
+
+// show shows what a proxy's log has of warnings, of hand-backs that are anything but done, and of what is no log.
+func show(log []byte, out io.Writer) {
+	wrong := 0
+	for text := range bytes.Lines(log) {
+		var line struct {
+			Level   string `json:"level"`
+			Message string `json:"msg"`
+			Outcome string `json:"outcome"`
+		}
+		parsed := json.Unmarshal(text, &line) == nil
+		handBack := line.Message == "hand-back" && line.Outcome != "done"
+		if handBack {
+			wrong++
+		}
+		switch {
+		case parsed && line.Message == "turn": // the client knows
+		case !parsed, handBack && wrong <= mostShown, !handBack && line.Level != "INFO":
+			_, _ = out.Write(text)
+		}
+	}
+}

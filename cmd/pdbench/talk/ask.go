@@ -1,0 +1,94 @@
+package talk
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ask sends one streaming turn and reads it whole. A stream that does not end with [DONE], or that has an error event, has failed.
+func (c *Client) ask(ctx context.Context, id string, messages []message, most int) (turn Turn, answer string) {
+	asked := map[string]any{
+		"model": "sim", "messages": messages, "stream": true, "max_tokens": most, "temperature": 0,
+		"stream_options": map[string]bool{"include_usage": true},
+	}
+	if id != "" {
+		asked["conversation_id"] = id
+	}
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return Turn{Err: err}, ""
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return Turn{Err: err}, ""
+	}
+	req.Header.Set("Content-Type", "application/json")
+	turn.Began = time.Now()
+	resp, err := c.http.Do(req)
+	if err != nil {
+		turn.Err = err
+		return turn, ""
+	}
+	defer resp.Body.Close()
+	turn.ID, turn.Reuse = resp.Header.Get("X-Request-Id"), resp.Header.Get("X-KV-Reuse")
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // what there is of it
+		turn.Err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
+		return turn, ""
+	}
+	answer, turn.Err = turn.read(resp.Body)
+	return turn, answer
+}
+
+// event is what is read of a chunk.
+type event struct {
+	Choices []struct {
+		Delta message `json:"delta"`
+	} `json:"choices"`
+	Usage struct {
+		Prompt     int `json:"prompt_tokens"`
+		Completion int `json:"completion_tokens"`
+	} `json:"usage"`
+	Error json.RawMessage `json:"error"`
+}
+
+// read reads the stream of a turn that has begun, and returns its text.
+func (t *Turn) read(from io.Reader) (string, error) {
+	var answer strings.Builder
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !ok {
+			continue
+		}
+		if string(data) == "[DONE]" {
+			return answer.String(), nil
+		}
+		var e event
+		if err := json.Unmarshal(data, &e); err != nil {
+			return "", fmt.Errorf("event %q: %w", data, err)
+		}
+		if e.Error != nil {
+			return "", fmt.Errorf("error event %s", e.Error)
+		}
+		if e.Usage.Prompt > 0 {
+			t.Prompt, t.Answer = e.Usage.Prompt, e.Usage.Completion
+		}
+		for _, choice := range e.Choices {
+			if choice.Delta.Content != "" && t.TTFT == 0 {
+				t.TTFT = time.Since(t.Began)
+			}
+			answer.WriteString(choice.Delta.Content)
+		}
+	}
+	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
+}

@@ -1,0 +1,62 @@
+package talk
+
+import (
+	"strings"
+	"time"
+
+	"carryover/cmd/pdbench/result"
+)
+
+// Turn is one turn as its client saw it.
+type Turn struct {
+	ID     string // X-Request-Id
+	Next   bool   // not the first of its conversation
+	Began  time.Time
+	TTFT   time.Duration // wall time
+	Reuse  string        // X-KV-Reuse
+	Prompt int           // tokens, as the engine counts them
+	Answer int
+	Before int  // tokens of the turn before, prompt and answer
+	Wrong  bool // another answer than was ordered
+	Err    error
+}
+
+// Record is the turns of many conversations.
+type Record []Turn
+
+// TTFT is a percentile of the times to the first token, of engine time: the smallest that so large a share did not exceed. Of next turns only,
+// where it is asked for them.
+func (r Record) TTFT(clock Clock, share float64, next bool) time.Duration {
+	var times result.Samples
+	for _, t := range r {
+		if t.Err == nil && (t.Next || !next) {
+			times = append(times, t.TTFT)
+		}
+	}
+	return clock.Engine(result.Merge(times).At(share))
+}
+
+// Hits is the share of answered next turns whose answer says that something was reused.
+func (r Record) Hits() float64 {
+	hits, of := 0, 0
+	for _, t := range r {
+		if t.Err != nil || !t.Next {
+			continue
+		}
+		of++
+		if strings.HasPrefix(t.Reuse, "hit") {
+			hits++
+		}
+	}
+	return result.Share(hits, of)
+}
+
+// Failed returns the turns that their clients did not get.
+func (r Record) Failed() (failed Record) {
+	for _, t := range r {
+		if t.Err != nil {
+			failed = append(failed, t)
+		}
+	}
+	return failed
+}
