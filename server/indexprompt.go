@@ -3,7 +3,7 @@ package server
 import (
 	"cmp"
 
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
@@ -12,7 +12,7 @@ func (s *turns) indexPrompt(t *turn, p *pair, ids []uint32) {
 	if len(ids) == 0 || len(t.chain) == 0 {
 		return
 	}
-	s.deps.Fleet.IndexPrompt(fleet.ComputedPrompt{
+	s.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.model,
 		Salt: cmp.Or(t.cacheSalt(p, s.lineages.At(p.prefill)), t.ownSalt()),
 	})

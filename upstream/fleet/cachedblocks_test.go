@@ -2,19 +2,19 @@ package fleet
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // promptOf is a prompt of so many pieces that has begun in some way and gone on in another, with as many tokens as such text has.
-func promptOf(begun, length int, on, more int) ComputedPrompt {
-	p := ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * body.ChainPiece}
-	for i := range (length + more) * tokensPerPiece {
+func promptOf(begun, length int, on, more int) prefixindex.ComputedPrompt {
+	p := prefixindex.ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * body.ChainPiece}
+	for i := range (length + more) * prefixindex.TokensPerPiece {
 		token := begun<<16 | i
-		if i >= length*tokensPerPiece {
+		if i >= length*prefixindex.TokensPerPiece {
 			token = on<<24 | i
 		}
 		p.IDs = append(p.IDs, uint32(token))
@@ -23,7 +23,7 @@ func promptOf(begun, length int, on, more int) ComputedPrompt {
 }
 
 // computes has an engine file a prompt's blocks, as far as that, salted and by an adapter.
-func computes(e *Engine, p ComputedPrompt, tokens int) Blocks {
+func computes(e *Engine, p prefixindex.ComputedPrompt, tokens int) prefixindex.Blocks {
 	b := blocksOf(p.IDs[:tokens], p.BlockSize)
 	b.Adapter = p.Model
 	if p.Salt != "" {
@@ -31,17 +31,17 @@ func computes(e *Engine, p ComputedPrompt, tokens int) Blocks {
 		b.Extra[0] = p.Salt
 	}
 	for i := range b.Hashes { // each engine has hashes of its own
-		b.Hashes[i] = mixText(b.Hashes[i], e.Name+p.Salt+p.Model)
+		b.Hashes[i] = hashOf(b.Hashes[i], []byte(e.Name+p.Salt+p.Model))
 	}
-	e.BlocksStored(b)
+	e.Cache.Stored(b)
 	return b
 }
 
 // bothTold has both prefill engines tell what they hold.
 func (w *weighing) bothTold() (p0, p1 *Engine) {
 	p0, p1 = w.p[0].Engine(), w.p[1].Engine()
-	p0.EventsStarted()
-	p1.EventsStarted()
+	p0.Cache.Started()
+	p1.Cache.Started()
 	return p0, p1
 }
 
@@ -51,30 +51,30 @@ func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 	prompt := promptOf(1, 8, 0, 0)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "") // its tokens are not known yet: what was sent counts
-	w.IndexPrompt(prompt)
+	w.Prefixes.IndexPrompt(prompt)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "") // nothing is filed
-	first := computes(p0, prompt, 8*tokensPerPiece)
+	first := computes(p0, prompt, 8*prefixindex.TokensPerPiece)
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
-	computes(p1, prompt, 3*tokensPerPiece) // for another client
+	computes(p1, prompt, 3*prefixindex.TokensPerPiece) // for another client
 	w.wantPrefixes(prompt.Chain, [2]int{8, 3}, "")
 	longer := promptOf(1, 8, 2, 4)
 	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "")
 	w.wantPrefixes(longer.Chain, [2]int{12, 3}, "") // was sent to it
-	w.IndexPrompt(longer)
+	w.Prefixes.IndexPrompt(longer)
 	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "") // and has not been computed
 	for end := len(first.Hashes); end > 0; end -= 16 {
-		p0.BlocksRemoved(first.Hashes[end-16 : end]) // a piece, the last first
+		p0.Cache.Removed(first.Hashes[end-16 : end]) // a piece, the last first
 		w.wantPrefixes(longer.Chain, [2]int{end/16 - 1, 3}, "")
 	}
 	p1.BlocksCleared(w.now())
 	w.wantPrefixes(longer.Chain, [2]int{}, "")
-	computes(p1, longer, 12*tokensPerPiece)
+	computes(p1, longer, 12*prefixindex.TokensPerPiece)
 	w.wantPrefixes(longer.Chain, [2]int{0, 12}, "")
 	w.wantPrefixes(prompt.Chain, [2]int{0, 8}, "")
-	if p0, p1 := p0.Live().CachedBlocks, p1.Live().CachedBlocks; p0 != 0 || p1 != 12*tokensPerPiece/16 {
+	if p0, p1 := p0.Live().CachedBlocks, p1.Live().CachedBlocks; p0 != 0 || p1 != 12*prefixindex.TokensPerPiece/16 {
 		t.Errorf("%d and %d blocks are held", p0, p1)
 	}
-	if n := len(w.prefixes.marks); n != 12*2 {
+	if n := w.Prefixes.Size().Marks; n != 12*2 {
 		t.Errorf("%d places are held, want those of one prompt", n)
 	}
 }
@@ -84,18 +84,18 @@ func TestCachedBlocks_FollowTheirParents(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	prompt := promptOf(1, 4, 0, 0)
-	w.IndexPrompt(prompt)
+	w.Prefixes.IndexPrompt(prompt)
 	all := blocksOf(prompt.IDs, 16)
 	for i, hash := range all.Hashes {
-		b := Blocks{Root: i == 0, Hashes: []uint64{hash}, Tokens: prompt.IDs[i*16 : (i+1)*16], Size: 16}
+		b := prefixindex.Blocks{Root: i == 0, Hashes: []uint64{hash}, Tokens: prompt.IDs[i*16 : (i+1)*16], Size: 16}
 		if i > 0 {
 			b.Parent = all.Hashes[i-1]
 		}
-		p0.BlocksStored(b)
+		p0.Cache.Stored(b)
 	}
 	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
-	p0.EventsStarted()
-	p0.BlocksStored(Blocks{Parent: all.Hashes[0], Hashes: all.Hashes[1:], Tokens: prompt.IDs[16:], Size: 16})
+	p0.Cache.Started()
+	p0.Cache.Stored(prefixindex.Blocks{Parent: all.Hashes[0], Hashes: all.Hashes[1:], Tokens: prompt.IDs[16:], Size: 16})
 	w.wantPrefixes(prompt.Chain, [2]int{}, "") // behind a block that is not known
 }
 
@@ -103,11 +103,11 @@ func TestCachedBlocks_OfOtherSizes(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
-	w.IndexPrompt(prompt)
+	w.Prefixes.IndexPrompt(prompt)
 	prompt.BlockSize = 64
-	computes(p0, prompt, 5*tokensPerPiece)
+	computes(p0, prompt, 5*prefixindex.TokensPerPiece)
 	prompt.BlockSize = 512 // has fewer places
-	computes(p1, prompt, 4*tokensPerPiece)
+	computes(p1, prompt, 4*prefixindex.TokensPerPiece)
 	w.wantPrefixes(prompt.Chain, [2]int{5, 4}, "")
 }
 
@@ -118,19 +118,19 @@ func TestCachedBlocks_AdaptersAndSalts(t *testing.T) {
 	plain, salted, adapted := promptOf(1, 4, 0, 0), promptOf(2, 4, 0, 0), promptOf(3, 4, 0, 0)
 	salted.IDs, salted.Salt = plain.IDs, "salt"
 	adapted.IDs, adapted.Model = plain.IDs, "adapter"
-	computes(p1, adapted, 4*tokensPerPiece)
-	for _, prompt := range []ComputedPrompt{plain, salted, adapted} {
+	computes(p1, adapted, 4*prefixindex.TokensPerPiece)
+	for _, prompt := range []prefixindex.ComputedPrompt{plain, salted, adapted} {
 		if prompt.Model == "" {
 			prompt.Model = "base" // which no block names
 		}
-		w.IndexPrompt(prompt)
+		w.Prefixes.IndexPrompt(prompt)
 	}
 	w.wantPrefixes(plain.Chain, [2]int{}, "")
 	w.wantPrefixes(adapted.Chain, [2]int{0, 4}, "")
-	computes(p0, salted, 4*tokensPerPiece)
+	computes(p0, salted, 4*prefixindex.TokensPerPiece)
 	w.wantPrefixes(plain.Chain, [2]int{}, "")
 	w.wantPrefixes(salted.Chain, [2]int{4, 0}, "")
-	computes(p1, plain, 4*tokensPerPiece)
+	computes(p1, plain, 4*prefixindex.TokensPerPiece)
 	w.wantPrefixes(plain.Chain, [2]int{0, 4}, "")
 }
 
@@ -140,30 +140,30 @@ func TestCachedBlocks_UnknownAgain(t *testing.T) {
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
-	w.IndexPrompt(prompt)
+	w.Prefixes.IndexPrompt(prompt)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
-	p0.EventsLost()
+	p0.Cache.Lost()
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
-	computes(p0, prompt, 4*tokensPerPiece) // is not all that it holds
+	computes(p0, prompt, 4*prefixindex.TokensPerPiece) // is not all that it holds
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
 	p0.BlocksCleared(w.now()) // from here on it is
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
-	computes(p0, prompt, 4*tokensPerPiece)
-	computes(p1, prompt, 6*tokensPerPiece)
+	computes(p0, prompt, 4*prefixindex.TokensPerPiece)
+	computes(p1, prompt, 6*prefixindex.TokensPerPiece)
 	w.wantPrefixes(prompt.Chain, [2]int{4, 6}, "")
 
 	w.Set(w.instances[:1]) // p1 is gone
-	computes(p1, prompt, 8*tokensPerPiece)
-	p1.EventsStarted() // too late
+	computes(p1, prompt, 8*prefixindex.TokensPerPiece)
+	p1.Cache.Started() // too late
 	w.Set(w.instances)
 	tells(w.Engine(upstream.RolePrefill, "p1"), "1")
 	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
-	p0.EventsLost()
-	if slices.ContainsFunc(w.prefixes.engines, func(e *Engine) bool { return e != nil }) || p0.Live().CachedBlocks != -1 {
+	p0.Cache.Lost()
+	if w.Prefixes.Size().Caches != 0 || p0.Live().CachedBlocks != -1 {
 		t.Error("an engine of which nothing is known has a place among those that tell")
 	}
-	if n := len(w.prefixes.marks); n != 0 || w.prefixes.told != 0 || p1.cached.blocks != nil {
-		t.Errorf("%d places of %d engines are known", n, w.prefixes.told)
+	if n := w.Prefixes.Size(); n.Marks != 0 || n.Caches != 0 || p1.Cache.Count() != -1 {
+		t.Errorf("%d places of %d engines are known", n.Marks, n.Caches)
 	}
 }
 
@@ -172,14 +172,14 @@ func TestCachedBlocks_AreBounded(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	ids := make([]uint32, 4096)
-	for n := 0; n <= maxCachedBlocks/len(ids); n++ {
+	for n := 0; n <= prefixindex.MaxCachedBlocks/len(ids); n++ {
 		ids[0] = uint32(n)
-		p0.BlocksStored(blocksOf(ids, 1))
+		p0.Cache.Stored(blocksOf(ids, 1))
 	}
-	if n := len(p0.cached.blocks); n != 0 || p0.cached.known || p0.slot != 0 {
-		t.Errorf("%d blocks of an engine with more than %d are known", n, maxCachedBlocks)
+	if n := p0.Cache.Count(); n != -1 || w.Prefixes.Size().Caches != 1 {
+		t.Errorf("%d blocks of an engine with more than %d are known", n, prefixindex.MaxCachedBlocks)
 	}
-	if n := len(w.prefixes.marks); n != 0 {
+	if n := w.Prefixes.Size().Marks; n != 0 {
 		t.Errorf("%d places are left", n)
 	}
 }
@@ -188,10 +188,10 @@ func TestCachedBlocks_AreBounded(t *testing.T) {
 func TestCachedBlocks_OfDecodeAreNotRecorded(t *testing.T) {
 	w := newWeighing(t)
 	decode := w.Engine(upstream.RoleDecode, "d0")
-	decode.EventsStarted()
-	computes(decode, promptOf(1, 4, 0, 0), 4*tokensPerPiece)
+	decode.Cache.Started()
+	computes(decode, promptOf(1, 4, 0, 0), 4*prefixindex.TokensPerPiece)
 	decode.BlocksCleared(w.now())
-	if len(decode.cached.blocks) > 0 || decode.slot != 0 || w.prefixes.told != 0 {
+	if decode.Cache.Count() != -1 || w.Prefixes.Size() != (prefixindex.Size{}) {
 		t.Error("blocks of decode are kept")
 	}
 }
@@ -210,8 +210,8 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 		tells(e, "1")
 	}
 	prompt := promptOf(1, 10, 0, 0)
-	engines[0].EventsStarted()
-	r.IndexPrompt(prompt)
+	engines[0].Cache.Started()
+	r.Prefixes.IndexPrompt(prompt)
 	held := map[*Engine]int{} // tokens; -1 is not known
 	for _, e := range engines {
 		held[e] = -1
@@ -221,16 +221,16 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 		e := engines[random.IntN(len(engines))]
 		switch random.IntN(5) {
 		case 0:
-			e.EventsStarted()
+			e.Cache.Started()
 			held[e] = 0
 		case 1:
-			e.EventsLost()
+			e.Cache.Lost()
 			held[e] = -1
 		case 2:
 			if held[e] > 0 {
 				all := computes(e, prompt, held[e])
 				keep := random.IntN(len(all.Hashes))
-				e.BlocksRemoved(all.Hashes[keep:])
+				e.Cache.Removed(all.Hashes[keep:])
 				held[e] = keep * 16
 			}
 		default:
@@ -241,53 +241,24 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 			}
 		}
 	}
-	r.prefixes.incarnations = nil // what was sent does not count here
+	for _, e := range engines {
+		e.Last().computed.Drop() // what was sent does not count here
+	}
 	if _, _, err := r.Pick(upstream.RolePrefill, Hint{Chain: prompt.Chain}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range engines {
-		if got, want := seen.candidates[e.Name].Prefix, max(held[e], 0)/tokensPerPiece; got != want {
+		if got, want := seen.candidates[e.Name].Prefix, max(held[e], 0)/prefixindex.TokensPerPiece; got != want {
 			t.Errorf("%s holds %d tokens and counts as having %d pieces, want %d", e.Name, held[e], got, want)
 		}
 	}
-	slots := []int{}
+	told := 0
 	for _, e := range engines {
-		if e.slot != 0 {
-			slots = append(slots, e.slot)
+		if e.Cache.Count() >= 0 {
+			told++
 		}
 	}
-	slices.Sort(slots)
-	if len(slices.Compact(slots)) != r.prefixes.told {
-		t.Errorf("slots %v of %d engines", slots, r.prefixes.told)
-	}
-}
-
-func TestPlaces_EndWithinTheirPieces(t *testing.T) {
-	for _, row := range []struct {
-		bytes, ids, block int
-		want              []int // by piece, how many tokens the place has
-	}{
-		{4 * 1024, 1024, 16, []int{256, 512, 768, 1024}},
-		{4 * 1024, 1000, 16, []int{128, 384, 640, 896}},
-		{4*1024 + 900, 1024, 16, []int{128, 384, 512, 768}},
-		{4 * 1024, 1024, 100, []int{200, 400, 700, 900}},
-		{4 * 1024, 1024, 300, []int{0, 300, 600, 900}},
-		{4 * 1024, 100, 16, []int{0, 0, 0, 0}},
-		{4 * 1024, 0, 16, []int{0, 0, 0, 0}},
-		{2 * 1024, 1024, 16, []int{512, 1024, 1024, 1024}}, // the text is said to be shorter than its pieces
-	} {
-		p := ComputedPrompt{Chain: chain(1, 4, 0, 0), Bytes: row.bytes, BlockSize: row.block}
-		for i := range row.ids {
-			p.IDs = append(p.IDs, uint32(i))
-		}
-		for i, got := range p.blockMarks(7) {
-			want := uint64(0)
-			if row.want[i] > 0 {
-				want = prefixHash(7, p.IDs[:row.want[i]])
-			}
-			if got != want {
-				t.Errorf("%d bytes, %d ids in blocks of %d: piece %d has not the place at %d", row.bytes, row.ids, row.block, i, row.want[i])
-			}
-		}
+	if got := r.Prefixes.Size().Caches; got != told {
+		t.Errorf("%d engines have a place among those that tell, want %d", got, told)
 	}
 }

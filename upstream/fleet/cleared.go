@@ -18,7 +18,7 @@ func (e *Engine) BlocksCleared(at time.Time) {
 	e.mu.Lock()
 	known := e.known
 	e.mu.Unlock()
-	e.forgetBlocks(true)
+	e.Cache.Started()
 	if known != nil {
 		known.Pins.Drop(at)
 	}

@@ -24,6 +24,11 @@ func identityOf(i *upstream.Instance) identity {
 // newEngine returns the engine of an instance that is new to the fleet.
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e := &Engine{identity: identityOf(&instance), fleet: f}
+	place := &e.place
+	if e.Role == upstream.RoleDecode {
+		place = nil
+	}
+	e.Cache = f.Prefixes.NewCache(place, e.gone.Load)
 	e.Speed = facts.NewSpeed(&e.speed, f.clock)
 	e.configured.Store(&instance)
 	return e

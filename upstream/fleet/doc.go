@@ -5,7 +5,8 @@
 // What is known of an instance belongs to its [Engine], what is known of one start of it to
 // an [Incarnation] (most of it in package facts), what a decode incarnation pins for tickets that
 // no turn will use to its ledger (package unused), and what is known of two incarnations together
-// to a [pairs.State]. A [Fleet] owns the engines. It promises that
+// to a [pairs.State]. Which engines hold which beginnings of prompts is in a [prefixindex.Index].
+// A [Fleet] owns the engines. It promises that
 //
 //   - an engine that discovery removes is not picked any more, and is forgotten when its last
 //     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
@@ -23,10 +24,8 @@
 //     another (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make
 //     the fleet read the lists of models every five seconds at most (models.go);
-//   - the prefix index is bounded and refers to no incarnation that has ended (prefixindex.go);
-//   - of an engine that publishes KV events the cached blocks are known completely or not at
-//     all, and tickets from before a clearing of its cache are not used (cachedblocks.go,
-//     cleared.go);
+//   - tickets from before a clearing of an engine's cache are not used, even if the engine was away meanwhile
+//     (cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
 // Lock order: Fleet, Engine, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does

@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/fleet/unused"
 )
 
@@ -26,24 +27,21 @@ type Engine struct {
 	inFlight  atomic.Int64 // attempts that use the engine
 	queued    atomic.Int64 // prompt tokens of these attempts
 	speed     facts.SpeedNow
-	gone      atomic.Bool // Set has removed it
-	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
-	suspected atomic.Bool // one of its incarnations was quarantined
-	answered  atomic.Bool // it has answered something since it last refused a connection
-	// In the pick with number round, the engine is the candidate at index at. The Fleet's lock guards both.
-	at    int32
-	round uint64
+	gone      atomic.Bool       // Set has removed it
+	forgotten atomic.Bool       // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
+	suspected atomic.Bool       // one of its incarnations was quarantined
+	answered  atomic.Bool       // it has answered something since it last refused a connection
+	place     prefixindex.Place // The Fleet's lock guards it.
 
 	identity
 	configured atomic.Pointer[upstream.Instance]
 
 	fleet    *Fleet
-	cached   cachedBlocks
+	Cache    *prefixindex.Cache // what its KV events tell; nothing of a decode engine
 	clearing unused.Clearing
 	// handBacks counts the hand-back legs that run to this prefill engine.
 	handBacks atomic.Int64
 	releases  atomic.Bool // a leg of our own is releasing blocks of this decode engine
-	slot      int         // index, from 1, in prefixIndex.engines; 0 if its cached blocks are not known. The lock of the prefixIndex guards it.
 	// What an engine keeps over its restarts, because it belongs to its machine and to the gateway in front of it.
 	Speed     *facts.Speed
 	AnswerIDs facts.AnswerIDs

@@ -8,6 +8,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // Config configures a Fleet. Client, the policies and the limits are required.
@@ -51,7 +52,7 @@ type Fleet struct {
 	every      time.Duration                        // interval between rounds of probing
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
-	prefixes   prefixIndex
+	Prefixes   *prefixindex.Index     // which prefill engines hold which beginnings of prompts
 	facts      *facts.Shared
 
 	// mu guards the rest, and serialises picks. Lock order: Fleet, Engine.
@@ -77,7 +78,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery}
+	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery, Prefixes: &prefixindex.Index{}}
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: func() time.Time { return f.now() }}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)
@@ -138,7 +139,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 		if !f.depart(e) {
 			forgotten = append(forgotten, e)
 		}
-		e.forgetBlocks(false)
+		e.Cache.Lost()
 		if e.inFlight.Load() > 0 {
 			f.leaves(e)
 		}

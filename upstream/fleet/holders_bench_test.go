@@ -5,6 +5,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // told is a large fleet all of whose prefill engines publish KV events. All hold the beginning of the prompt, each tenth holds half
@@ -12,13 +13,13 @@ import (
 func told(tb testing.TB) (f *Fleet, hint Hint) {
 	tb.Helper()
 	f, hint = large(tb)
-	ids := make([]uint32, len(hint.Chain)*tokensPerPiece)
+	ids := make([]uint32, len(hint.Chain)*prefixindex.TokensPerPiece)
 	for i := range ids {
 		ids[i] = uint32(i) * 31
 	}
-	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
+	prompt := prefixindex.ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
 	for i, e := range f.engines[upstream.RolePrefill] {
-		e.EventsStarted()
+		e.Cache.Started()
 		n := len(ids) / 8
 		switch {
 		case i == 500:
@@ -26,18 +27,27 @@ func told(tb testing.TB) (f *Fleet, hint Hint) {
 		case i%10 == 0:
 			n = len(ids) / 2
 		}
-		e.BlocksStored(blocksOf(ids[:n], 16))
+		e.Cache.Stored(blocksOf(ids[:n], 16))
 	}
-	f.IndexPrompt(prompt)
+	f.Prefixes.IndexPrompt(prompt)
 	return f, hint
 }
 
+// hashOf extends a hash.
+func hashOf[T byte | uint32](hash uint64, by []T) uint64 {
+	for _, one := range by {
+		hash = (hash ^ uint64(one) + 1) * 0xbf58476d1ce4e5b9
+		hash ^= hash >> 31
+	}
+	return hash
+}
+
 // blocksOf are the blocks of a prompt. Their hashes are the engine's, and mean nothing.
-func blocksOf(ids []uint32, size int) Blocks {
-	b := Blocks{Root: true, Tokens: ids[:len(ids)/size*size], Size: size}
+func blocksOf(ids []uint32, size int) prefixindex.Blocks {
+	b := prefixindex.Blocks{Root: true, Tokens: ids[:len(ids)/size*size], Size: size}
 	hash := uint64(1)
 	for at := 0; at+size <= len(ids); at += size {
-		hash = prefixHash(hash, ids[at:at+size])
+		hash = hashOf(hash, ids[at:at+size])
 		b.Hashes = append(b.Hashes, hash)
 	}
 	return b
@@ -59,7 +69,7 @@ func BenchmarkPick_Told(b *testing.B) {
 func BenchmarkEngine_BlocksStored(b *testing.B) {
 	f, _ := large(b)
 	e := f.engines[upstream.RolePrefill][0]
-	e.EventsStarted()
+	e.Cache.Started()
 	ids := make([]uint32, 4096)
 	n := uint32(0)
 	for b.Loop() {
@@ -69,20 +79,20 @@ func BenchmarkEngine_BlocksStored(b *testing.B) {
 			ids[i] = n
 		}
 		blocks := blocksOf(ids, 16)
-		if len(e.cached.blocks) > maxCachedBlocks/2 {
-			e.EventsStarted()
+		if e.Cache.Count() > prefixindex.MaxCachedBlocks/2 {
+			e.Cache.Started()
 		}
 		b.StartTimer()
-		e.BlocksStored(blocks)
+		e.Cache.Stored(blocks)
 	}
 }
 
 func BenchmarkIndexPrompt(b *testing.B) {
 	f, hint := told(b)
-	ids := make([]uint32, len(hint.Chain)*tokensPerPiece)
-	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
+	ids := make([]uint32, len(hint.Chain)*prefixindex.TokensPerPiece)
+	prompt := prefixindex.ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
 	for b.Loop() {
 		ids[0]++
-		f.IndexPrompt(prompt)
+		f.Prefixes.IndexPrompt(prompt)
 	}
 }

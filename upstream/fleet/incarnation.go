@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/fleet/unused"
 )
 
@@ -25,7 +26,7 @@ type Incarnation struct {
 
 	blockSize atomic.Int64
 
-	number uint32 // its number in the prefix index, 0 if it has none; prefixIndex.mu guards it
+	computed *prefixindex.Computed
 
 	stops atomic.Int64 // how many of its pairs were stopped and have not answered since
 
@@ -40,6 +41,7 @@ func newIncarnation(e *Engine, id string) *Incarnation {
 	s.Pins = unused.New(unused.Config{
 		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Clearing: &e.clearing, Now: e.fleet.facts.Now, Born: e.fleet.born,
 	})
+	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && s.current() }, s.latest)
 	return s
 }
 
@@ -91,7 +93,7 @@ func (s *Incarnation) end() {
 	}
 	s.pairs = nil
 	s.Pins.End()
-	s.engine.fleet.prefixes.drop(s)
+	s.computed.Drop()
 }
 
 // Ended reports whether the engine has restarted since, whether or not the fleet still has the engine.
@@ -99,3 +101,6 @@ func (s *Incarnation) Ended() bool { return s.over.Load() }
 
 // current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
 func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }
+
+// latest reports whether the incarnation is the one that its engine was read as last, without a lock.
+func (s *Incarnation) latest() bool { return s.engine.seen.last.Load() == s }

@@ -51,7 +51,7 @@ func (e *Engine) KVTokens() int {
 func (e *Engine) Live() Live {
 	last := e.Last()
 	state, why := e.state()
-	held := e.cached.count()
+	held := e.Cache.Count()
 	pinned, open := last.Pins.Waiting()
 	e.mu.Lock()
 	defer e.mu.Unlock()

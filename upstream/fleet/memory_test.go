@@ -62,7 +62,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		s.PlugIn.Learn(true)
 		s.Engine().Speed.LearnBody(10, time.Second)
 		s.Engine().Speed.LearnLeg(10, time.Second)
-		r.prefixes.record(s, []uint64{1, 2, 3})
+		s.computed.Record([]uint64{1, 2, 3})
 		s.Engine().AnswerIDs.Foreign("leg", "chatcmpl-leg")
 		s.Silence.SentNothing()
 		s.Judge("probe")
@@ -120,7 +120,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.incarnations()
 	kept := r.instances
-	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the incarnations that have computed them do not
+	p.computed.Record([]uint64{1, 2, 3}) // the hashes stay, bounded; the incarnations that have computed them do not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
 	var incarnations []weak.Pointer[Incarnation]

@@ -90,7 +90,7 @@ func (s *Incarnation) leave() {
 		p.Drop()
 	}
 	s.pairs = nil
-	s.engine.fleet.prefixes.drop(s)
+	s.computed.Drop()
 }
 
 // retry ends the stops of this prefill incarnation's pairs with the changed engine; of all its pairs if its own engine

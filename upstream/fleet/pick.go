@@ -56,7 +56,7 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 		// Recorded before it is computed: of prompts that begin alike and arrive together, one is computed and the
 		// others find it.
 		if last := picked.seen.last.Load(); last.Known() {
-			f.prefixes.record(last, hint.Chain)
+			last.computed.Record(hint.Chain)
 		}
 	}
 	return picked, func() {
@@ -139,7 +139,8 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, predic
 		f.hold(hint)
 	} else {
 		if len(hint.Chain) > 0 {
-			f.prefix(hint)
+			f.picking.prompt = measure(hint)
+			f.Prefixes.Find(hint.Chain, f.picking.round, &f.picking)
 		}
 		if len(hint.PrefixHints) > 0 {
 			f.handedBack(hint)
@@ -172,11 +173,11 @@ func (f *Fleet) hold(hint *Hint) {
 	for i := range hint.Holds {
 		holding := &hint.Holds[i]
 		e := named[holding.Decode]
-		if e == nil || e.round != p.round {
+		if e == nil || e.place.Round != p.round {
 			continue
 		}
 		if last := e.seen.last.Load(); last.Known() && last.id == holding.Incarnation {
-			c := &p.candidates[e.at]
+			c := &p.candidates[e.place.At]
 			c.Holds = max(c.Holds, holding.Tokens)
 		}
 	}

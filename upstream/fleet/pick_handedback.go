@@ -8,7 +8,7 @@ import (
 
 // After a hand-back, the conversation's KV is in the prefix cache of one prefill incarnation, with the tokens that
 // decode generated. A prefix hint names that incarnation. It counts like a beginning of the prompt that the
-// incarnation has computed (prefixindex.go), even where the prompt is too short for a chain. It is only a hint:
+// incarnation has computed (package prefixindex), even where the prompt is too short for a chain. It is only a hint:
 // engines evict what they like, and policies may pass over an engine that is too busy.
 
 // handedBack marks the candidates that the conversation was handed back to, and subtracts what they need not compute
@@ -18,10 +18,10 @@ func (f *Fleet) handedBack(hint *Hint) {
 	for i := range hint.PrefixHints {
 		note := &hint.PrefixHints[i]
 		e := f.named[upstream.RolePrefill][note.Prefill]
-		if e == nil || e.round != p.round || !note.counts(e) || f.prefixes.lacks(e, prompt.within(hint.Chain, note.Tokens)) {
+		if e == nil || e.place.Round != p.round || !note.counts(e) || f.Prefixes.Lacks(e.Cache, prompt.within(hint.Chain, note.Tokens)) {
 			continue
 		}
-		c := &p.candidates[e.at]
+		c := &p.candidates[e.place.At]
 		c.Holds = max(c.Holds, note.Tokens)
 		pieces := prompt.pieces(note.Tokens)
 		if pieces <= c.Prefix { // the incarnation has computed all of it itself
@@ -53,7 +53,7 @@ func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
 		return hint.Tokens
 	}
 	prompt := measure(hint)
-	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.at].Holds))
+	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.place.At].Holds))
 }
 
 // pieces returns how many pieces so many tokens fill. A piece that has only begun counts: what was handed back extends
@@ -63,25 +63,4 @@ func (p *prompt) pieces(tokens int) int { return int(math.Ceil(float64(tokens) /
 // within returns the pieces that end within so many tokens.
 func (p *prompt) within(chain []uint64, tokens int) []uint64 {
 	return chain[:int(min(float64(tokens)/p.perPiece, float64(len(chain))))]
-}
-
-// lacks reports whether an engine whose cached blocks are known lacks the last of the pieces whose marks are known.
-func (p *prefixIndex) lacks(e *Engine, pieces []uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if e.slot == 0 {
-		return false
-	}
-	for i := len(pieces) - 1; i >= 0; i-- {
-		known, young := p.young[pieces[i]]
-		if !young {
-			known = p.old[pieces[i]]
-		}
-		if known.mark != 0 {
-			slots := p.marks[known.mark]
-			word, bit := e.slotBit()
-			return word >= len(slots) || slots[word]&bit == 0
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/routing"
 )
 
@@ -128,7 +129,7 @@ func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 	} {
 		w := paced(t)
 		all := chain(1, 10, 0, 0)
-		w.prefixes.record(w.p[1], all[:row.computed])
+		w.p[1].computed.Record(all[:row.computed])
 		if got := w.tell(Hint{Tokens: 1000, Chain: all, PrefixHints: []PrefixHint{{"p1", "1", row.note}}})[1]; got != row.want {
 			t.Errorf("%d pieces of 100 tokens computed, %d tokens handed back: told %v, want %v", row.computed, row.note, got, row.want)
 		}
@@ -156,7 +157,7 @@ func TestPick_WhatWasHandedBackIsNotQueued(t *testing.T) {
 		want int
 	}{{PrefixHint{"p0", "1", 700}, 300}, {PrefixHint{"p0", "2", 700}, 1000}, {PrefixHint{"p1", "1", 700}, 1000}, {PrefixHint{"p0", "1", 5000}, 1}} {
 		w := paced(t)
-		w.prefixes.record(w.p[0], chain(1, 10, 0, 0))
+		w.p[0].computed.Record(chain(1, 10, 0, 0))
 		e, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []PrefixHint{row.note}}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("picked %v, %v", e, err)
@@ -240,28 +241,30 @@ func TestPick_AHandBackThatWasEvictedCountsForNothing(t *testing.T) {
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
 	next := promptOf(1, 8, 2, 4)
-	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, PrefixHints: []PrefixHint{{"p1", "1", 9*tokensPerPiece + 8}}}
+	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, PrefixHints: []PrefixHint{{"p1", "1", 9*prefixindex.TokensPerPiece + 8}}}
 	want := func(when string, prefix, holds int) {
 		t.Helper()
-		w.prefixes.drop(w.p[0]) // what was sent with the pick before
+		w.p[0].computed.Drop() // what was sent with the pick before
 		if got := w.tell(hint)[1]; got.prefix != prefix || got.holds != holds {
 			t.Errorf("%s: told %v, want %d pieces and %d tokens", when, got, prefix, holds)
 		}
 	}
-	want("the prompt is not known", 10, 9*tokensPerPiece+8)
-	w.IndexPrompt(prompt)
+	want("the prompt is not known", 10, 9*prefixindex.TokensPerPiece+8)
+	w.Prefixes.IndexPrompt(prompt)
 	want("nothing of it is held", 0, 0)
-	w.prefixes.young, w.prefixes.old = map[uint64]piece{}, w.prefixes.young // of the older generation
+	for i := range 1 + prefixindex.MaxPieces/body.MaxChain { // a new generation begins
+		w.p[0].computed.Record(chain(10+i, body.MaxChain, 0, 0))
+	}
 	want("nothing of it is held, and it is rarely asked for", 0, 0)
-	first := computes(p1, prompt, 8*tokensPerPiece)
-	computes(p0, prompt, 8*tokensPerPiece)
-	want("its prompt is held", 10, 9*tokensPerPiece+8)
-	hint.PrefixHints[0].Tokens, hint.Chain = 4*tokensPerPiece, append(prompt.Chain[:8:8], chain(3, 4, 0, 0)...)
-	w.IndexPrompt(ComputedPrompt{Chain: hint.Chain, Bytes: 12 * body.ChainPiece, IDs: next.IDs, BlockSize: 16})
-	want("more than was handed back is known, and not held", 8, 4*tokensPerPiece)
-	hint.PrefixHints[0].Tokens, hint.Chain = 9*tokensPerPiece+8, next.Chain
-	p1.BlocksRemoved(first.Hashes[len(first.Hashes)-1:])
+	first := computes(p1, prompt, 8*prefixindex.TokensPerPiece)
+	computes(p0, prompt, 8*prefixindex.TokensPerPiece)
+	want("its prompt is held", 10, 9*prefixindex.TokensPerPiece+8)
+	hint.PrefixHints[0].Tokens, hint.Chain = 4*prefixindex.TokensPerPiece, append(prompt.Chain[:8:8], chain(3, 4, 0, 0)...)
+	w.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{Chain: hint.Chain, Bytes: 12 * body.ChainPiece, IDs: next.IDs, BlockSize: 16})
+	want("more than was handed back is known, and not held", 8, 4*prefixindex.TokensPerPiece)
+	hint.PrefixHints[0].Tokens, hint.Chain = 9*prefixindex.TokensPerPiece+8, next.Chain
+	p1.Cache.Removed(first.Hashes[len(first.Hashes)-1:])
 	want("the end of its prompt was evicted", 7, 0)
-	p1.EventsLost()
-	want("what is held is not known", 10, 9*tokensPerPiece+8)
+	p1.Cache.Lost()
+	want("what is held is not known", 10, 9*prefixindex.TokensPerPiece+8)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // picking is the scratch space of picks, which run one at a time. Its lists are kept between picks and dropped when
@@ -16,6 +17,7 @@ type picking struct {
 	holders    []*Incarnation // decode incarnations that hold the conversation, filled if pairs are stopped
 	spare      [][]*Engine    // empty lists for picks that exclude engines
 	speeds     speeds
+	prompt     prompt // of the turn, for credits
 }
 
 // maxSpare bounds the spare lists: more picks than this rarely exclude engines at the same moment.
@@ -81,7 +83,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 			busy = true
 			continue
 		}
-		e.at, e.round = int32(n), p.round
+		e.place = prefixindex.Place{At: int32(n), Round: p.round}
 		p.engines = append(p.engines, e)
 		// The fields are set in place: to build a candidate and copy it takes four times as long.
 		c := &p.candidates[n]
@@ -156,3 +158,17 @@ func (s *speeds) of(e *Engine) float64 {
 
 // mean is 0 if no speed is known.
 func (s *speeds) mean() float64 { return s.sum / float64(max(s.known, 1)) }
+
+// Credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. It is called by the
+// prefix index.
+func (p *picking) Credit(place *prefixindex.Place, pieces int) {
+	if place.Round != p.round {
+		return
+	}
+	if c := &p.candidates[place.At]; c.Prefix == 0 {
+		c.Prefix = pieces
+		if c.Delay > 0 {
+			c.Delay -= p.speeds.of(p.engines[place.At]) * p.prompt.spared(pieces)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // chain is that of a prompt that has begun in some way and gone on in another.
@@ -91,13 +92,12 @@ func TestPrefixes_FourNewestAreIndexed(t *testing.T) {
 
 func TestPrefixes_AreBounded(t *testing.T) {
 	w := newWeighing(t)
-	p := &w.prefixes
 	common := chain(1, 2, 0, 0)
-	for i := range 4 * maxPieces / body.MaxChain {
-		p.record(w.p[0], append(common, chain(10+i, body.MaxChain-2, 0, 0)...))
+	for i := range 4 * prefixindex.MaxPieces / body.MaxChain {
+		w.p[0].computed.Record(append(common, chain(10+i, body.MaxChain-2, 0, 0)...))
 	}
-	if len(p.young) > maxPieces+body.MaxChain || len(p.old) > maxPieces+body.MaxChain {
-		t.Errorf("%d and %d pieces are remembered", len(p.young), len(p.old))
+	if n := w.Prefixes.Size().Pieces; n > 2*(prefixindex.MaxPieces+body.MaxChain) {
+		t.Errorf("%d pieces are remembered", n)
 	}
 	w.wantPrefixes(common, [2]int{2, 0}, "p1") // what is used is not forgotten
 	w.wantPrefixes(chain(10, 3, 0, 0), [2]int{}, "p1")
@@ -124,17 +124,9 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 		{Hint{Tokens: 100_000, Chain: append(hashes[:8:8], chain(2, body.MaxChain-8, 0, 0)...)}, [2]time.Duration{97952 * time.Millisecond, 100 * time.Second}},
 	} {
 		w.told = seen{}
-		before := w.prefixes.young
-		w.prefixes.young = map[uint64]piece{}
-		for hash, known := range before {
-			w.prefixes.young[hash] = known
-		}
-		_, done, err := w.Pick(upstream.RolePrefill, row.hint, nil)
-		if err != nil {
+		if _, err := w.Predict(upstream.RolePrefill, row.hint, nil); err != nil {
 			t.Fatal(err)
 		}
-		done()
-		w.prefixes.young = before // without what this pick has added
 		for i, name := range []string{"p0", "p1"} {
 			if got := time.Duration(w.told.candidates[name].Delay).Round(time.Millisecond); got != row.want[i] {
 				t.Errorf("%d tokens, %d pieces, %v: %s takes %v, want %v", row.hint.Tokens, len(row.hint.Chain), row.hint.Holds, name, got, row.want[i])
@@ -149,7 +141,7 @@ func BenchmarkPrefixes_Record(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		hint.Chain[63] = uint64(i)
-		f.prefixes.record(starts[i%len(starts)].Last(), hint.Chain)
+		starts[i%len(starts)].Last().computed.Record(hint.Chain)
 		i++
 	}
 }
@@ -160,9 +152,9 @@ func TestPrefixes_NothingIsKeptOfAnIncarnationThatIsOver(t *testing.T) {
 	old, gone := w.p[0], w.p[1]
 	tells(old.Engine(), "2")
 	w.Set(w.instances[:1])
-	w.prefixes.record(old, chain(1, 3, 0, 0))
-	w.prefixes.record(gone, chain(1, 3, 0, 0))
-	if n := len(w.prefixes.incarnations); n != 0 {
+	old.computed.Record(chain(1, 3, 0, 0))
+	gone.computed.Record(chain(1, 3, 0, 0))
+	if n := w.Prefixes.Size().Computed; n != 0 {
 		t.Errorf("%d starts are kept", n)
 	}
 }
@@ -188,17 +180,16 @@ func TestComputed_IsFoundByTheNextTurn(t *testing.T) {
 	w := newWeighing(t)
 	prompt := chain(1, 5, 0, 0)
 	w.wantPrefixes(prompt, [2]int{}, "p0")
-	w.p[1].Computed(prompt)
+	w.p[1].computed.Record(prompt)
 	next := chain(1, 5, 2, 3)
 	w.wantPrefixes(next, [2]int{5, 5}, "p1")
 	tells(w.p[1].Engine(), "2")
-	w.p[1].Computed(prompt) // by a leg that comes to its end now
+	w.p[1].computed.Record(prompt) // by a leg that comes to its end now
 	w.p[1].Engine().forget()
-	w.p[1].Engine().Fresh().Computed(prompt)
-	(*Incarnation)(nil).Computed(prompt)
-	w.p[0].Computed(nil)
+	w.p[1].Engine().Fresh().computed.Record(prompt)
+	w.p[0].computed.Record(nil)
 	w.wantPrefixes(next, [2]int{5, 0}, "")
-	if n := len(w.prefixes.incarnations); n != 1 {
+	if n := w.Prefixes.Size().Computed; n != 1 {
 		t.Errorf("%d starts are kept, want the one", n)
 	}
 }

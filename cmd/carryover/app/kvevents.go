@@ -11,6 +11,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/zmq/kvevents"
 	"carryover/upstream/zmq/zmtp"
 )
@@ -67,7 +68,7 @@ func (e *events) run(ctx context.Context) error {
 			if one.at != at || one.replay != replay {
 				if one.end != nil {
 					one.end()
-					engine.EventsLost() // what it holds was told by the publisher of before
+					engine.Cache.Lost() // what it holds was told by the publisher of before
 				}
 				one = subscribed{at, replay, e.subscribe(ctx, engine, at, replay)}
 			}
@@ -76,7 +77,7 @@ func (e *events) run(ctx context.Context) error {
 		}
 		for engine, one := range all {
 			one.end()
-			engine.EventsLost()
+			engine.Cache.Lost()
 		}
 		all = kept
 	}
@@ -122,8 +123,8 @@ func (e *events) endpoints(instance *upstream.Instance) (at, replay string) {
 // heardOf tells the fleet what an engine holds.
 type heardOf struct{ engine *fleet.Engine }
 
-func (h heardOf) Started()                 { h.engine.EventsStarted() }
-func (h heardOf) Stored(b kvevents.Blocks) { h.engine.BlocksStored(fleet.Blocks(b)) }
-func (h heardOf) Removed(hashes []uint64)  { h.engine.BlocksRemoved(hashes) }
+func (h heardOf) Started()                 { h.engine.Cache.Started() }
+func (h heardOf) Stored(b kvevents.Blocks) { h.engine.Cache.Stored(prefixindex.Blocks(b)) }
+func (h heardOf) Removed(hashes []uint64)  { h.engine.Cache.Removed(hashes) }
 func (h heardOf) Cleared(at time.Time)     { h.engine.BlocksCleared(at) }
-func (h heardOf) Lost()                    { h.engine.EventsLost() }
+func (h heardOf) Lost()                    { h.engine.Cache.Lost() }

@@ -1,10 +1,10 @@
-package fleet
+package prefixindex
 
 import "math/rand/v2"
 
 // markEvery is the distance of marks in tokens, half of what a piece of text has. A mark is the end of the first block
 // that reaches or passes a multiple of markEvery; picks know which engines hold a prompt up to its marks.
-const markEvery = tokensPerPiece / 2
+const markEvery = TokensPerPiece / 2
 
 // marks reports whether a block of size tokens that ends at token end is a mark.
 func marks(end, size int) bool { return size > 0 && end/markEvery > (end-size)/markEvery }

@@ -1,4 +1,4 @@
-package fleet
+package prefixindex
 
 import (
 	"math/bits"
@@ -15,15 +15,15 @@ const (
 	maxAdapters = 1024
 	// marksAtOnce is how many marks are changed before the lock is released, so that picks get their turn.
 	marksAtOnce = 512
-	// maxCredits is how many engines a pick credits with cached blocks: those with the longest beginning of the prompt
+	// MaxCredits is how many engines a pick credits with cached blocks: those with the longest beginning of the prompt
 	// first, and among equals different ones in each pick. To credit a thousand would take half of a pick's time.
-	maxCredits = 256
+	MaxCredits = 256
 )
 
-// holders says which engines hold prompts up to which marks. The lock of the prefixIndex guards it.
+// holders says which engines hold prompts up to which marks. The lock of the Index guards it.
 type holders struct {
 	seed     uint64
-	engines  []*Engine           // by slot, the engines whose cached blocks are known; nil for a free slot
+	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
 	told     int                 // how many engines that are
 	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
 	credited []uint64            // a bit set of the slots that the current pick has credited
@@ -31,7 +31,7 @@ type holders struct {
 }
 
 // root returns the hash with which prompts for an adapter begin.
-func (p *prefixIndex) root(adapter string) uint64 {
+func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if adapter != "" && len(p.adapters) < maxAdapters {
@@ -44,7 +44,7 @@ func (p *prefixIndex) root(adapter string) uint64 {
 }
 
 // begin needs p.mu.
-func (p *prefixIndex) begin(adapter string) uint64 {
+func (p *Index) begin(adapter string) uint64 {
 	if p.seed == 0 {
 		p.seed = newSeed()
 	}
@@ -52,8 +52,8 @@ func (p *prefixIndex) begin(adapter string) uint64 {
 }
 
 // forget drops the recorded blocks of an engine, and gives it a slot if known, or takes its slot away. The caller
-// holds the lock of the engine's cachedBlocks.
-func (p *prefixIndex) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) {
+// holds the lock of the cache.
+func (p *Index) forget(e *Cache, blocks map[uint64]cachedBlock, known bool) {
 	var gone []uint64
 	for _, block := range blocks {
 		if mark := block.mark(); mark != 0 {
@@ -66,23 +66,23 @@ func (p *prefixIndex) forget(e *Engine, blocks map[uint64]cachedBlock, known boo
 	switch {
 	case known && e.slot == 0:
 		p.told++
-		for i, other := range p.engines {
+		for i, other := range p.caches {
 			if other == nil {
-				p.engines[i], e.slot = e, i+1
+				p.caches[i], e.slot = e, i+1
 				return
 			}
 		}
-		p.engines = append(p.engines, e)
-		e.slot = len(p.engines)
-		p.credited = make([]uint64, (len(p.engines)+63)/64)
+		p.caches = append(p.caches, e)
+		e.slot = len(p.caches)
+		p.credited = make([]uint64, (len(p.caches)+63)/64)
 	case !known && e.slot != 0:
 		p.told--
-		p.engines[e.slot-1], e.slot = nil, 0
+		p.caches[e.slot-1], e.slot = nil, 0
 	}
 }
 
 // holds removes marks of an engine, and then adds others.
-func (p *prefixIndex) holds(e *Engine, added, removed []uint64) {
+func (p *Index) holds(e *Cache, added, removed []uint64) {
 	for marks := range slices.Chunk(removed, marksAtOnce) {
 		p.unmark(e, marks)
 	}
@@ -91,7 +91,7 @@ func (p *prefixIndex) holds(e *Engine, added, removed []uint64) {
 	}
 }
 
-func (p *prefixIndex) unmark(e *Engine, marks []uint64) {
+func (p *Index) unmark(e *Cache, marks []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.slot == 0 {
@@ -113,7 +113,7 @@ func (p *prefixIndex) unmark(e *Engine, marks []uint64) {
 	}
 }
 
-func (p *prefixIndex) mark(e *Engine, marks []uint64) {
+func (p *Index) mark(e *Cache, marks []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.slot == 0 {
@@ -139,8 +139,8 @@ func (p *prefixIndex) mark(e *Engine, marks []uint64) {
 }
 
 // slotBit returns the engine's bit in the bit sets: its word, and the bit in it. The engine must have a slot. It needs
-// the lock of the prefixIndex.
-func (e *Engine) slotBit() (word int, bit uint64) {
+// the lock of the Index.
+func (e *Cache) slotBit() (word int, bit uint64) {
 	return (e.slot - 1) / 64, uint64(1) << ((e.slot - 1) % 64)
 }
 
@@ -154,8 +154,8 @@ type ComputedPrompt struct {
 	Salt      string // cache_salt, "" for none
 }
 
-// usualBlock is the assumed block size where it is not known: vLLM's default on GPUs.
-const usualBlock = 16
+// UsualBlock is the assumed block size where it is not known: vLLM's default on GPUs.
+const UsualBlock = 16
 
 // IndexPrompt records at which token each piece of a prompt's text ends. The next prompt that begins with these pieces
 // is then looked up in the recorded prefix caches as they are at that time, evictions and the prompts of other clients
@@ -164,8 +164,7 @@ const usualBlock = 16
 // It assumes that text has the same number of bytes per token everywhere. In long prompts with unlike parts that is
 // wrong by some hundred tokens. A mark that falls behind its piece occurs in this prompt only, so an engine then seems
 // to hold a piece less than it does.
-func (f *Fleet) IndexPrompt(prompt ComputedPrompt) {
-	p := &f.prefixes
+func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 	p.mu.Lock()
 	told, begin := p.told > 0, uint64(0)
 	if told {
@@ -202,7 +201,7 @@ func (f *Fleet) IndexPrompt(prompt ComputedPrompt) {
 func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	size := p.BlockSize
 	if size <= 0 {
-		size = usualBlock
+		size = UsualBlock
 	}
 	if p.Salt != "" {
 		prefix = mixText(prefix, p.Salt)
@@ -224,17 +223,17 @@ func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 
 // creditHolders credits the engines that hold a prompt up to a mark, each at most once in a pick, until left is 0. It
 // needs p.mu.
-func (p *prefixIndex) creditHolders(mark uint64, picking *picking, pieces int, spared float64, left *int) {
+func (p *Index) creditHolders(mark, round uint64, credits Credits, pieces int, left *int) {
 	slots := p.marks[mark]
 	if len(slots) == 0 || *left == 0 {
 		return
 	}
-	word := int(picking.round % uint64(len(slots)))
+	word := int(round % uint64(len(slots)))
 	for range slots {
 		if fresh := slots[word] &^ p.credited[word]; fresh != 0 {
 			p.credited[word] |= fresh
 			for ; fresh != 0 && *left > 0; fresh &= fresh - 1 {
-				picking.credit(p.engines[word*64+bits.TrailingZeros64(fresh)], pieces, spared)
+				credits.Credit(p.caches[word*64+bits.TrailingZeros64(fresh)].place, pieces)
 				*left--
 			}
 		}
