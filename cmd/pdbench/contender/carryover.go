@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,15 +43,11 @@ func (s *Site) knows(ctx context.Context, flag string) bool {
 }
 
 func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload, e *engines.Pair, name string, more []string) error {
-	address, err := process.FreeAddress(ctx)
+	address, port, err := process.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
-	operators, err := process.FreeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	host, port, err := net.SplitHostPort(address)
+	operators, _, err := process.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,7 +55,7 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 	if proof == load.NoProof {
 		proof = load.ProofAuto // which has nothing to prove where no request names a conversation
 	}
-	arguments := append([]string{"serve", "--host", host, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
+	arguments := append([]string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
 		"--prefill", e.Prefill, "--decode", e.Decode, "--proof", proof}, more...)
 	if s.knows(ctx, handBackFlag) {
 		arguments = append(arguments, handBackFlag, "off")
@@ -94,16 +89,12 @@ func (s *Site) addRedis(ctx context.Context, in *Entrant, w load.Workload) ([]st
 	if err != nil {
 		return nil, errNotMeasured("redis-server is missing")
 	}
-	address, err := process.FreeAddress(ctx)
-	if err != nil {
-		return nil, err
-	}
-	host, port, err := net.SplitHostPort(address)
+	address, port, err := process.FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
 	redis, err := in.add(ctx, process.Command{Name: "redis", Log: s.Log(w, "redis"), Binary: binary,
-		Arguments: []string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no", "--dir", s.Logs}})
+		Arguments: []string{"--bind", process.Loopback, "--port", port, "--save", "", "--appendonly", "no", "--dir", s.Logs}})
 	if err != nil {
 		return nil, err
 	}

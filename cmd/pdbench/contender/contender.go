@@ -23,7 +23,6 @@ const (
 // Contender is one way from clients to engines.
 type Contender struct {
 	Name string
-	what string // in a sentence
 	// Start has it serve one workload on the engines. errNotMeasured says why it can't here.
 	Start func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error)
 	// Most is how many streams it has open at once, if it can't have as many as it is asked for; 0 for no such bound.
@@ -33,13 +32,13 @@ type Contender struct {
 // All returns all of them, the one that is measured against first.
 func All() []Contender {
 	return []Contender{
-		{Name: Direct, what: "the load generator itself does both legs", Start: enterDirect},
-		{Name: Carryover, what: "bin/carryover, logs at info into a file, metrics on, limits on, traces off", Start: enterCarryover(Carryover)},
-		{Name: CarryoverStd, what: "the same with net/http's client towards the engines", Start: enterCarryover(CarryoverStd, "--upstream-client", "std")},
-		{Name: Nginx, what: "one worker, one hop to decode: no prefill, no KV, no proof", Start: enterNginx},
-		{Name: Relay, what: "bytes in Go, one hop to decode: nothing is parsed", Start: enterRelay},
+		{Name: Direct, Start: enterDirect},                                                    // the load generator itself does both legs
+		{Name: Carryover, Start: enterCarryover(Carryover)},                                   // bin/carryover, logs at info into a file, metrics on, limits on, traces off
+		{Name: CarryoverStd, Start: enterCarryover(CarryoverStd, "--upstream-client", "std")}, // the same with net/http's client towards the engines
+		{Name: Nginx, Start: enterNginx},                                                      // one worker, one hop to decode: no prefill, no KV, no proof
+		{Name: Relay, Start: enterRelay},                                                      // bytes in Go, one hop to decode: nothing is parsed
 		// httpx opens 100 connections to a server at most, which is the default of its Limits.
-		{Name: Python, what: "vLLM's example disagg_proxy_multiturn.py under uvicorn, uvloop and httptools", Start: enterPython, Most: 100},
+		{Name: Python, Start: enterPython, Most: 100}, // vLLM's example disagg_proxy_multiturn.py under uvicorn, uvloop and httptools
 	}
 }
 

@@ -62,7 +62,7 @@ func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 		return nil, errNotMeasured("nginx is missing")
 	}
 	return entering(func(in *Entrant) error {
-		address, err := process.FreeAddress(ctx)
+		address, _, err := process.FreeAddress(ctx)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ func enterPython(ctx context.Context, s *Site, w load.Workload, e *engines.Pair)
 		return nil, errNotMeasured("no " + s.Python + ": scripts/need-bench-python.sh makes it")
 	}
 	return entering(func(in *Entrant) error {
-		address, err := process.FreeAddress(ctx)
+		address, _, err := process.FreeAddress(ctx)
 		if err != nil {
 			return err
 		}

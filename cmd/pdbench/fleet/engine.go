@@ -12,6 +12,19 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
+// What engines take: one that is not slowed down computes 2,000 prompt tokens a second.
+const (
+	PrefillPerToken  = 500 * time.Microsecond
+	TransferPerBlock = 200 * time.Microsecond
+	InterToken       = 25 * time.Millisecond
+)
+
+// engineFlags are those that all engines of a fleet have.
+func engineFlags(role string, scale float64) []string {
+	return []string{"sim", "--role", role, "--time-scale", fmt.Sprint(scale), "--prefill-per-token", PrefillPerToken.String(),
+		"--transfer-per-block", TransferPerBlock.String(), "--inter-token", InterToken.String()}
+}
+
 // Engine is one simulated engine.
 type Engine struct {
 	Name string

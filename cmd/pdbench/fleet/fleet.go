@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,7 +18,8 @@ type Config struct {
 	Binary string // program of the proxy and of the engines
 	// Secret is the proxy's: where a conversation's affinity leads depends on it, and has to be the same in every run.
 	Secret          string
-	Prefill, Decode [][]string // the flags of each engine, besides its role and port
+	Scale           float64    // how much faster than the wall clock the engines' runs
+	Prefill, Decode [][]string // the flags of each engine, besides its role, its port and what all of them have
 	Serve           []string   // those of the proxy, besides its address and its instances
 }
 
@@ -53,15 +53,11 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 	if err := os.WriteFile(secret, []byte(c.Secret), 0o600); err != nil {
 		return err
 	}
-	address, err := process.FreeAddress(ctx)
+	address, port, err := process.FreeAddress(ctx)
 	if err != nil {
 		return err
 	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	serve := append([]string{"serve", "--host", host, "--port", port, "--admin-listen", "off", "--log-format", "json", "--secret-file", secret,
+	serve := append([]string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", "off", "--log-format", "json", "--secret-file", secret,
 		"--shutdown-grace", "1s"}, c.Serve...)
 	for _, role := range []struct {
 		name    string
@@ -69,7 +65,7 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 		into    *[]*Engine
 	}{{"prefill", c.Prefill, &f.Prefill}, {"decode", c.Decode, &f.Decode}} {
 		for i, flags := range role.engines {
-			e := &Engine{Name: fmt.Sprintf("%s-%d", role.name, i+1), flags: append([]string{"sim", "--role", role.name}, flags...), http: f.http}
+			e := &Engine{Name: fmt.Sprintf("%s-%d", role.name, i+1), flags: append(engineFlags(role.name, c.Scale), flags...), http: f.http}
 			if err := f.run(ctx, e, "0"); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"carryover/cmd/pdbench/fleet"
 	"carryover/cmd/pdbench/result"
 	"carryover/cmd/pdbench/talk"
 )
@@ -122,7 +123,7 @@ legs     hand-backs for each turn
 busy     share of hand-backs in what prefill computed
 misuse   corrupt, poisoned, double, expired, unknown or uneven reads, and reads under another salt
 
-`, o.conversations, turnsEach, o.over, prefillPerToken, interToken, float64(o.clock), usualThink, longestThink, o.prefillBlocks, o.blocksOfDecode(), blockSize,
+`, o.conversations, turnsEach, o.over, fleet.PrefillPerToken, fleet.InterToken, float64(o.clock), usualThink, longestThink, o.prefillBlocks, o.blocksOfDecode(), blockSize,
 		o.lateConversations(), float64(o.lateClock))
 	header(out)
 }

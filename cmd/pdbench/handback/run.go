@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -14,13 +13,10 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// What the engines take: a fast one computes 2,000 prompt tokens a second.
+// The engines.
 const (
-	engines          = 4 // of each role
-	blockSize        = 16
-	prefillPerToken  = 500 * time.Microsecond
-	transferPerBlock = 200 * time.Microsecond
-	interToken       = 25 * time.Millisecond
+	engines   = 4 // of each role
+	blockSize = 16
 )
 
 // What the proxy is told in wall time, and what is engine time in truth.
@@ -47,15 +43,13 @@ func (o options) config(m mode) fleet.Config {
 	scaled := func(d time.Duration) string { return clock.Wall(d).Round(time.Millisecond).String() }
 	role := func(blocks int) (list [][]string) {
 		for range engines {
-			list = append(list, []string{
-				"--blocks", strconv.Itoa(blocks), "--block-size", strconv.Itoa(blockSize), "--time-scale", fmt.Sprint(float64(clock)),
-				"--kv-ttl", decoderTTL.String(), "--prefill-per-token", prefillPerToken.String(), "--transfer-per-block", transferPerBlock.String(),
-				"--inter-token", interToken.String()})
+			list = append(list, []string{"--blocks", strconv.Itoa(blocks), "--block-size", strconv.Itoa(blockSize), "--kv-ttl", decoderTTL.String()})
 		}
 		return list
 	}
 	return fleet.Config{
-		Binary: o.binary, Secret: strings.Repeat("handback-report ", 4), Prefill: role(o.prefillBlocks), Decode: role(o.blocksOfDecode()),
+		Binary: o.binary, Secret: strings.Repeat("handback-report ", 4), Scale: float64(clock),
+		Prefill: role(o.prefillBlocks), Decode: role(o.blocksOfDecode()),
 		Serve: []string{"--decoder-kv-ttl", decoderTTL.String(), "--ttl", scaled(ticketTTL), "--hand-back", m.handBack, "--hand-back-after", scaled(handBackAfter)},
 	}
 }

@@ -20,7 +20,6 @@ func TestLoad_Direct(t *testing.T) {
 		{Name: "in one piece, paced", Gap: time.Millisecond},
 		{Name: "plug-in", Stream: true, IDs: engines.IDsOfPlugIn},
 		{Name: "ids of chunks", Stream: true, IDs: engines.IDsOfChunks},
-		{Name: "open loop", Stream: true, Rate: 200},
 		{Name: "held", Stream: true, Open: true, Gap: 5 * time.Millisecond},
 		{Name: "large", Stream: true, First: 100 << 10},
 	} {
@@ -110,23 +109,4 @@ func TestLoad_Ends(t *testing.T) {
 	if _, err := (&Clients{}).Run(t.Context()); err == nil {
 		t.Error("an empty workload makes sense")
 	}
-}
-
-// TestSchedule_DoesNotWaitForTurns checks that turns are due by the clock, however few are taken.
-func TestSchedule_DoesNotWaitForTurns(t *testing.T) {
-	r := &run{Clients: &Clients{Workload: Workload{Rate: 1000}}, stopped: make(chan struct{}), due: make(chan time.Time, 16)}
-	from := time.Now()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.schedule(t.Context(), from)
-	}()
-	for n := range 40 {
-		due, ok := r.turnDue(t.Context())
-		if want := from.Add(time.Duration(n) * time.Millisecond); !ok || !due.Equal(want) {
-			t.Fatalf("turn %d was due at %v, want %v", n, due.Sub(from), want.Sub(from))
-		}
-	}
-	close(r.stopped)
-	<-done
 }

@@ -22,7 +22,6 @@ func (r *run) openAll(ctx context.Context, cancel context.CancelFunc) error {
 	for _, t := range r.totals { // of the first round
 		*t = tally{why: t.why}
 	}
-	defer close(r.stopped)
 	r.begins()
 	began := time.Now()
 	held := func() {
@@ -65,7 +64,7 @@ func (r *run) openMany(ctx context.Context, n int, held func()) error {
 		reading.Go(func() {
 			defer t.close()
 			t.beginConversation(1)
-			if failed := t.turn(ctx, time.Now()); failed != nil && ctx.Err() == nil {
+			if failed := t.turn(ctx); failed != nil && ctx.Err() == nil {
 				t.failed(failed, r.measuring())
 			}
 			t.atToken() // if it never came

@@ -38,9 +38,7 @@ type run struct {
 	base          uint64        // of the numbers of conversations
 	conversations atomic.Uint64
 	phase         atomic.Int32
-	stopped       chan struct{}
 	streams, most atomic.Int64 // open now, and at once
-	due           chan time.Time
 	wall          time.Duration
 	totals        []*tally // of all talks
 }
@@ -60,7 +58,7 @@ func (l *Clients) Run(ctx context.Context) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("workload %q makes no sense", w.Name)
 	}
 	r := &run{
-		Clients: l, corpus: corpus(), limit: turnLimit + 4*w.Gap*time.Duration(w.Chunks), stopped: make(chan struct{}),
+		Clients: l, corpus: corpus(), limit: turnLimit + 4*w.Gap*time.Duration(w.Chunks),
 		base: uint64(time.Now().UnixNano()>>10&(1<<30-1)) << 24,
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -89,7 +87,7 @@ func corpus() []byte {
 	return text
 }
 
-// talkAll runs the conversations of a closed or an open loop through both phases.
+// talkAll runs the conversations through both phases, each a closed loop: a turn begins when the one before has ended.
 func (r *run) talkAll(ctx context.Context, cancel context.CancelFunc) error {
 	w := &r.Workload
 	talks := make([]*talk, w.Conversations)
@@ -102,11 +100,6 @@ func (r *run) talkAll(ctx context.Context, cancel context.CancelFunc) error {
 		r.totals = append(r.totals, &t.tally)
 	}
 	var talking sync.WaitGroup
-	if w.Rate > 0 {
-		// Turns that nobody is free for wait here, and their latency counts from when they were due.
-		r.due = make(chan time.Time, 1<<16)
-		talking.Go(func() { r.schedule(ctx, time.Now()) })
-	}
 	for i, t := range talks {
 		talking.Go(func() {
 			defer t.close()
@@ -120,7 +113,6 @@ func (r *run) talkAll(ctx context.Context, cancel context.CancelFunc) error {
 
 // phases leads through the warm-up and the measurement.
 func (r *run) phases(ctx context.Context) error {
-	defer close(r.stopped)
 	defer r.phase.Store(over)
 	if err := wait(ctx, r.Workload.WarmUp); err != nil {
 		return err
@@ -163,42 +155,17 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// schedule says when turns are due: as many per second as the rate is, from a moment on, however long they take.
-func (r *run) schedule(ctx context.Context, from time.Time) {
-	for n := 0; ; n++ {
-		due := from.Add(time.Duration(float64(n) / r.Workload.Rate * float64(time.Second)))
-		timer := time.NewTimer(time.Until(due))
-		select {
-		case <-ctx.Done():
-		case <-r.stopped:
-		case <-timer.C:
-			select {
-			case r.due <- due:
-				continue
-			case <-ctx.Done():
-			case <-r.stopped:
-			}
-		}
-		timer.Stop()
-		return
-	}
-}
-
 // converse runs turns until the measurement has ended. The first conversation of each client is cut short, each by another number of
 // turns, so that at any time conversations are of all lengths.
 func (t *talk) converse(ctx context.Context, client int) {
 	w := &t.run.Workload
 	longest := max(1, w.Turns)
 	t.beginConversation(1 + client%longest)
-	for {
-		began, ok := t.run.turnDue(ctx)
-		if !ok {
-			return
-		}
+	for t.run.phase.Load() != over && ctx.Err() == nil {
 		if t.left == 0 {
 			t.beginConversation(longest)
 		}
-		err := t.turn(ctx, began)
+		err := t.turn(ctx)
 		if err == nil {
 			continue
 		}
@@ -211,20 +178,5 @@ func (t *talk) converse(ctx context.Context, client int) {
 		if wait(ctx, errorPause) != nil {
 			return
 		}
-	}
-}
-
-// turnDue waits until a turn is due, and returns when that was. ok is false if there are none any more.
-func (r *run) turnDue(ctx context.Context) (due time.Time, ok bool) {
-	if r.due == nil {
-		return time.Now(), r.phase.Load() != over && ctx.Err() == nil
-	}
-	select {
-	case <-r.stopped:
-		return time.Time{}, false
-	case <-ctx.Done():
-		return time.Time{}, false
-	case due = <-r.due:
-		return due, true
 	}
 }

@@ -95,8 +95,9 @@ func (t *talk) ask() {
 	t.history.said()
 }
 
-// turn runs one turn, of which latency counts from began.
-func (t *talk) turn(ctx context.Context, began time.Time) error {
+// turn runs one turn, whose latency counts from here.
+func (t *talk) turn(ctx context.Context) error {
+	began := time.Now()
 	t.ask()
 	h, err := t.send(ctx)
 	if err != nil {

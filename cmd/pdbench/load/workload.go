@@ -18,7 +18,6 @@ type Workload struct {
 	Chunks        int              `json:"chunks"`           // of an answer, one token and one write each
 	Gap           time.Duration    `json:"gap"`              // between chunks of one answer, 0 for none
 	Apart         time.Duration    `json:"apart"`            // between chunks of the answers of one decode instance that come in the same step
-	Rate          float64          `json:"rate"`             // turns begun per second, 0: a turn begins when its conversation's last one has ended
 	IDs           engines.IDSource `json:"ids"`              // how token ids are told
 	VLLM          engines.Version  `json:"vllm"`             // whose answers the engines give, "" for what the run is asked for
 	Proof         string           `json:"proof"`            // Carryover's --proof

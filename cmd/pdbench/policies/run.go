@@ -15,13 +15,10 @@ import (
 	"carryover/cmd/pdbench/talk"
 )
 
-// What the engines take: a fast one computes 2,000 prompt tokens a second.
+// What the engines have in common: requests that run at once, and for how much wall time, which the proxy counts in, they keep blocks.
 const (
-	prefillPerToken  = 500 * time.Microsecond
-	transferPerBlock = 200 * time.Microsecond
-	interToken       = 25 * time.Millisecond
-	maxNumSeqs       = 32
-	kvTTL            = 480 * time.Second // of wall time, which the proxy counts in
+	maxNumSeqs = 32
+	kvTTL      = 480 * time.Second
 )
 
 func prefillSlowness() []float64 { return []float64{1, 1, 2, 4} }
@@ -31,15 +28,13 @@ func decodeSlowness() []float64  { return []float64{1, 1, 1.5, 2} }
 func (o options) config(policy string) fleet.Config {
 	engines := func(slowness []float64) (list [][]string) {
 		for _, s := range slowness {
-			list = append(list, []string{
-				"--slowness", fmt.Sprint(s), "--time-scale", fmt.Sprint(float64(o.clock)), "--max-num-seqs", strconv.Itoa(maxNumSeqs),
-				"--kv-ttl", fmt.Sprint(o.clock.Engine(kvTTL)), "--prefill-per-token", fmt.Sprint(prefillPerToken),
-				"--transfer-per-block", fmt.Sprint(transferPerBlock), "--inter-token", fmt.Sprint(interToken)})
+			list = append(list, []string{"--slowness", fmt.Sprint(s), "--max-num-seqs", strconv.Itoa(maxNumSeqs), "--kv-ttl", o.clock.Engine(kvTTL).String()})
 		}
 		return list
 	}
 	return fleet.Config{
-		Binary: o.binary, Secret: strings.Repeat("fleet-report ", 5), Prefill: engines(prefillSlowness()), Decode: engines(decodeSlowness()),
+		Binary: o.binary, Secret: strings.Repeat("fleet-report ", 5), Scale: float64(o.clock),
+		Prefill: engines(prefillSlowness()), Decode: engines(decodeSlowness()),
 		Serve: []string{"--routing-prefill", policy, "--routing-decode", policy},
 	}
 }

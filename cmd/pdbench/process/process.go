@@ -23,6 +23,9 @@ const (
 	lookAgain  = 10 * time.Millisecond
 )
 
+// Loopback is where everything listens.
+const Loopback = "127.0.0.1"
+
 // Process is a program that was started for a measurement.
 type Process struct {
 	name  string
@@ -160,12 +163,13 @@ func Get(ctx context.Context, url string) (io.ReadCloser, error) {
 	return nil, errors.Join(fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(text))), resp.Body.Close())
 }
 
-// FreeAddress returns an address on loopback at which nobody listens. Another process may take it meanwhile; then the start fails,
-// and is no figure.
-func FreeAddress(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// FreeAddress returns an address on loopback at which nobody listens, and its port. Another process may take it meanwhile; then the start
+// fails, and is no figure.
+func FreeAddress(ctx context.Context) (address, port string, err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", Loopback+":0")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return listener.Addr().String(), listener.Close()
+	address = listener.Addr().String()
+	return address, strings.TrimPrefix(address, Loopback+":"), listener.Close()
 }
