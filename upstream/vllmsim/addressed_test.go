@@ -26,7 +26,7 @@ func startAddressed(t *testing.T, connector string, change func(*Config)) addres
 
 // id is a request id that names both engines, as the connector has it.
 func (a addressed) id(tail string) string {
-	return "___prefill_addr_" + a.p.KVAddress() + "___decode_addr_" + a.d.KVAddress() + "_" + tail
+	return "___prefill_addr_" + a.p.Addresses().KV + "___decode_addr_" + a.d.Addresses().KV + "_" + tail
 }
 
 const someTail = "0123456789abcdef0123456789abcdef"

@@ -5,8 +5,6 @@ import "encoding/json"
 // The bodies of answers, in the key order of vLLM 0.32 and 0.33. A member that both versions always write is null here if it has no value;
 // a member that one version leaves out has omitempty. testdata/exchanges checks both.
 
-var jsonNull = json.RawMessage("null")
-
 type chatAnswer struct {
 	ID                string          `json:"id"`
 	Object            string          `json:"object"`

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/template"
 )
@@ -92,6 +94,16 @@ func parseBody(raw []byte) (*apiRequest, error) {
 	}
 	r.params, err = readParams(r.KVTransferParams)
 	return r, err
+}
+
+// readParams parses the kv_transfer_params of a request.
+func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
+	p, err := engine.ParseParams(raw)
+	if err != nil {
+		return nil, &apiError{status: 400, kind: kindInvalidBody, param: "body.kv_transfer_params",
+			message: "1 validation error:\n  {'type': 'dict_type', 'loc': 'body.kv_transfer_params', 'msg': 'Input should be a valid dictionary'}"}
+	}
+	return p, nil
 }
 
 // textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
@@ -216,4 +228,21 @@ func (r *apiRequest) conversation(chatEndpoint bool) *template.Conversation {
 		}
 	}
 	return c
+}
+
+// cacheSalt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
+// vllm/v1/core/kv_cache_utils.py).
+func (r *apiRequest) cacheSalt(c *config.Config) string {
+	if adapter := r.adapter(c); adapter != "" {
+		return adapter + "\x00" + r.CacheSalt
+	}
+	return r.CacheSalt
+}
+
+// adapter returns the LoRA module that a request names, "" for none.
+func (r *apiRequest) adapter(c *config.Config) string {
+	if !slices.Contains(c.Adapters, r.Model) {
+		return ""
+	}
+	return r.Model
 }

@@ -35,9 +35,20 @@ type Switches struct {
 
 // Switch changes settings. If it returns an error, it has changed none.
 func (i *Instance) Switch(s Switches) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	cfg := *i.config()
+	for {
+		old := i.live.Load()
+		cfg := *old
+		s.apply(&cfg)
+		if err := cfg.Validate(); err != nil {
+			return err
+		}
+		if i.live.CompareAndSwap(old, &cfg) {
+			return nil
+		}
+	}
+}
+
+func (s *Switches) apply(cfg *config.Config) {
 	set(&cfg.Bidirectional, s.Bidirectional)
 	set(&cfg.LoadFailurePolicy, s.LoadFailurePolicy)
 	set(&cfg.Params, s.Params)
@@ -53,11 +64,6 @@ func (i *Instance) Switch(s Switches) error {
 	set(&cfg.Timing, s.Timing)
 	set(&cfg.Slowness, s.Slowness)
 	set(&cfg.LMCache.ProxyPort, s.ProxyPort)
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
-	i.live.Store(&cfg)
-	return nil
 }
 
 func set[T any](to, from *T) {
@@ -67,7 +73,8 @@ func set[T any](to, from *T) {
 }
 
 // serveControl answers /_sim/. Tests and demos use it for instances in other processes.
-func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error {
+func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
+	i := h.instance
 	switch req.Method + " " + req.URL.Path {
 	case "GET /_sim/stats":
 		return writeJSON(w, http.StatusOK, struct {

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net/http"
 
-	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/template"
 )
+
+// errConnectionGone ends a request whose connection is closed or has to be closed.
+var errConnectionGone = errors.New("connection gone")
 
 // apiError is an error that vLLM's HTTP server answers.
 type apiError struct {
@@ -68,9 +71,9 @@ func asAPIError(err error) *apiError {
 }
 
 // errorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
-func (i *Instance) errorEvent(e *apiError) []byte {
+func errorEvent(e *apiError, c *config.Config) []byte {
 	raw, err := json.Marshal(e.body())
-	if err != nil || i.config().Since033() {
+	if err != nil || c.Since033() {
 		return raw
 	}
 	text, err := template.PythonJSON(raw)
@@ -96,14 +99,4 @@ func errorType(status int) string {
 	default:
 		return "InternalServerError"
 	}
-}
-
-// readParams parses the kv_transfer_params of a request.
-func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
-	p, err := engine.ParseParams(raw)
-	if err != nil {
-		return nil, &apiError{status: 400, kind: kindInvalidBody, param: "body.kv_transfer_params",
-			message: "1 validation error:\n  {'type': 'dict_type', 'loc': 'body.kv_transfer_params', 'msg': 'Input should be a valid dictionary'}"}
-	}
-	return p, nil
 }

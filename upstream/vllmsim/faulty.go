@@ -2,11 +2,8 @@ package vllmsim
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
-	"slices"
 
-	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
 )
 
@@ -24,31 +21,14 @@ func carriesTicket(body []byte) bool {
 func faultableOf(path string, body []byte) fault.Request {
 	return fault.Request{
 		Path: path, Metrics: path == pathMetrics,
-		Answers:  path == pathChat || path == pathCompletions || path == pathMessages || path == pathResponses,
+		Answers:  answers(path),
 		Ticket:   func() bool { return carriesTicket(body) },
 		HandBack: func() bool { return handsBack(path, body) },
 	}
 }
 
-// faultParams returns the kv_transfer_params of the answer.
-func faultParams(f *fault.Active, e *engine.Engine, p *engine.ParamsOut) (json.RawMessage, error) {
-	switch {
-	case f.Is(fault.BadParams) && f.Params != nil:
-		return f.Params, nil
-	case f.Is(fault.BadParams):
-		return json.RawMessage(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2],"remote_engine_id":"bad","remote_host":"127.0.0.1","remote_port":"x","remote_num_tokens":"many"}`), nil
-	case p == nil:
-		return jsonNull, nil
-	case f.Is(fault.NullParams):
-		e.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
-		return jsonNull, nil
-	default:
-		return marshal(p.Object())
-	}
-}
-
 // faulty applies a fault to a request once it has been read. done says that the request needs no further work.
-func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
+func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil
 	}
@@ -59,10 +39,10 @@ func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Requ
 		<-req.Context().Done()
 		return true, errConnectionGone
 	case fault.Restart:
-		i.Restart()
+		h.instance.Restart()
 		return true, errConnectionGone
 	case fault.SlowHeaders:
-		if i.clock.Wait(req.Context(), f.Delay) != nil {
+		if h.instance.clock.Wait(req.Context(), f.Delay) != nil {
 			return true, errConnectionGone
 		}
 	case fault.Status:
@@ -72,19 +52,17 @@ func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Requ
 		return true, &apiError{status: f.Status, kind: errorType(f.Status), message: "simulated fault"}
 	case fault.ErrorBody200:
 		if !wantsStream(body) {
-			return true, writeJSON(w, http.StatusOK, i.errorBody(internalError(), req.URL.Path))
+			return true, writeJSON(w, http.StatusOK, errorAnswer(internalError(), req.URL.Path, h.instance.config()))
 		}
-		if req.URL.Path == pathMessages {
-			s := newMessageStream(w, nil)
-			return true, errors.Join(s.open(), s.write("error", i.errorBody(internalError(), pathMessages)))
-		}
-		if req.URL.Path == pathResponses {
-			s := newResponseStream(w, nil)
-			return true, errors.Join(s.open(), s.fail(internalError()))
-		}
-		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		_, err := w.Write(slices.Concat([]byte("data: "), i.errorEvent(internalError()), []byte("\n\ndata: [DONE]\n\n")))
-		return true, err
+		return true, streamError(w, req.URL.Path, h.instance.config())
 	}
 	return false, nil
+}
+
+// wantsStream reports whether a body asks for a stream; the body need not be valid.
+func wantsStream(body []byte) bool {
+	var r struct {
+		Stream bool `json:"stream"`
+	}
+	return json.Unmarshal(body, &r) == nil && r.Stream
 }

@@ -2,22 +2,11 @@ package vllmsim
 
 import (
 	"carryover/upstream/vllmsim/engine"
-	"net/http"
 )
 
 // HoldHandBacks stops each hand-back that reaches the point until release is called, which may be called more than once. Stats counts
 // the stopped ones in HeldHandBacks. Restart and Close end them.
 func (i *Instance) HoldHandBacks(at engine.HandBackPoint) (release func()) { return i.holds.Add(at) }
-
-// serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use, pinned blocks included
-// (v1/core/block_pool.py, reset_prefix_cache). AllBlocksCleared is published with the next step (measured on 0.32).
-func (i *Instance) serveReset(w http.ResponseWriter) error {
-	success := true
-	for _, e := range i.engines() {
-		success = e.Reset() && success
-	}
-	return writeJSON(w, http.StatusOK, map[string]bool{"success": success})
-}
 
 // ClearBlocks is a reset that succeeds although blocks are in use, which vLLM does not have. Pins end, their blocks and the prefix cache are
 // overwritten, and AllBlocksCleared is published at once. A reader with a ticket from before reads garbage. Blocks of requests under way
@@ -58,3 +47,9 @@ func (i *Instance) SleepAndWake() {
 		e.SleepAndWake()
 	}
 }
+
+// Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
+func (i *Instance) Pause() { i.handler.ops.pause() }
+
+// Resume ends what Pause began.
+func (i *Instance) Resume() { i.handler.ops.resume() }

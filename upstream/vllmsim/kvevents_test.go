@@ -77,9 +77,9 @@ func (m *mirror) equals(e *engine.Engine) bool {
 func watch(t *testing.T, i *Instance, replays bool) *mirror {
 	t.Helper()
 	m := &mirror{}
-	s := kvevents.Subscription{Endpoint: i.KVEvents(0), Topic: i.config().KVEvents.Topic, Sink: m}
+	s := kvevents.Subscription{Endpoint: i.Addresses().KVEvents[0], Topic: i.config().KVEvents.Topic, Sink: m}
 	if replays {
-		s.Replay = i.KVReplays(0)
+		s.Replay = i.Addresses().KVReplays[0]
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

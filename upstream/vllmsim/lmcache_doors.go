@@ -39,36 +39,25 @@ func (d *doors) close() error {
 	return errors.Join(errs...)
 }
 
-// LMCachePorts returns the ports of a receiver, by rank.
-func (i *Instance) LMCachePorts() (initPorts, allocPorts []int) {
-	number := func(list []net.Listener) (ports []int) {
-		for _, l := range list {
-			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		}
-		return ports
+// serve answers senders until the listeners are closed.
+func (d *doors) serve(n *network, receiver func() *engine.Engine) {
+	for _, l := range d.init {
+		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, true) })
 	}
-	return number(i.doors.init), number(i.doors.alloc)
-}
-
-// openToSenders answers senders until the instance is closed.
-func (i *Instance) openToSenders() {
-	for _, l := range i.doors.init {
-		i.serving.Spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, true) }) })
-	}
-	for _, l := range i.doors.alloc {
-		i.serving.Spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, false) }) })
+	for _, l := range d.alloc {
+		n.accept(l, func(conn net.Conn) { serveSender(conn, receiver, false) })
 	}
 }
 
 // serveSender answers one rank of a sender until the connection ends or the rank uses the wrong port.
-func (i *Instance) serveSender(conn net.Conn, begins bool) {
+func serveSender(conn net.Conn, receiver func() *engine.Engine, begins bool) {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
 		var req engine.SideRequest
 		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == engine.PushInit) != begins {
 			return
 		}
-		if enc.Encode(i.ranks[0].engine.Load().Answer(req)) != nil {
+		if enc.Encode(receiver().Answer(req)) != nil {
 			return
 		}
 	}

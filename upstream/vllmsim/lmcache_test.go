@@ -30,8 +30,8 @@ func startLMCache(t *testing.T, change func(*Config)) (p, d *Instance, proxy *pu
 
 // spec is disagg_spec for a receiver.
 func spec(d *Instance, id string) object {
-	initPorts, allocPorts := d.LMCachePorts()
-	return object{"req_id": id, "receiver_host": "127.0.0.1", "receiver_init_port": initPorts, "receiver_alloc_port": allocPorts}
+	at := d.Addresses()
+	return object{"req_id": id, "receiver_host": "127.0.0.1", "receiver_init_port": at.LMCacheInit, "receiver_alloc_port": at.LMCacheAlloc}
 }
 
 func tokens(t *testing.T, i *Instance, text string) []int32 {
@@ -268,8 +268,8 @@ func TestLMCache_ListensWhereItIsTold(t *testing.T) {
 	d := startInstance(t, func(c *Config) {
 		c.Role, c.Connector, c.LMCache.InitPorts, c.LMCache.AllocPorts = "decode", ConnectorLMCache, ports[:1], ports[1:]
 	})
-	if initPorts, allocPorts := d.LMCachePorts(); !slices.Equal(initPorts, ports[:1]) || !slices.Equal(allocPorts, ports[1:]) {
-		t.Errorf("listens at %v and %v, want %v", initPorts, allocPorts, ports)
+	if at := d.Addresses(); !slices.Equal(at.LMCacheInit, ports[:1]) || !slices.Equal(at.LMCacheAlloc, ports[1:]) {
+		t.Errorf("listens at %v and %v, want %v", at.LMCacheInit, at.LMCacheAlloc, ports)
 	}
 }
 

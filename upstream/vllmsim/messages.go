@@ -12,12 +12,6 @@ import (
 // (messages_request.go, messages_history.go), takes chat's way through the engine, and what comes out is translated back, in one
 // piece (here) or in events (messages_stream.go).
 
-const (
-	pathMessages       = "/v1/messages"
-	pathMessagesCount  = pathMessages + "/count_tokens"
-	pathMessagesRender = pathMessages + "/render"
-)
-
 // messageAnswer is a whole answer. vLLM leaves members out that are null (model_dump(exclude_none=True), anthropic/api_router.py).
 type messageAnswer struct {
 	ID               string          `json:"id"`
@@ -50,28 +44,31 @@ type messageUsage struct {
 	CacheRead     *int `json:"cache_read_input_tokens,omitempty"`
 }
 
-func (i *Instance) serveMessages(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+// messageTurn is one request of this API on its way through the engine.
+type messageTurn struct{ *completion }
+
+func (s *frontend) serveMessages(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	m, err := readMessages(req)
 	if err != nil {
 		return err
 	}
-	r, err := m.chatRequest(i.config().MergeSystem)
+	r, err := m.chatRequest(s.config().MergeSystem)
 	if err != nil {
 		return err
 	}
-	c := &completion{instance: i, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}
-	return c.serve(w, req, c.respondMessage, c.streamMessage)
+	t := &messageTurn{&completion{front: s, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}}
+	return t.serve(w, req, t.respond, t.stream)
 }
 
-// respondMessage answers at the end. What fails is a 500, in the shape of errorBody.
-func (c *completion) respondMessage(ctx context.Context, w http.ResponseWriter) error {
-	ch := c.choices[0]
+// respond answers at the end. What fails is a 500, in the shape of errorAnswer.
+func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error {
+	ch := t.choices[0]
 	for ch.finish == "" {
-		if _, err := c.advance(ctx, ch); err != nil {
+		if _, err := t.advance(ctx, ch); err != nil {
 			return failure(err)
 		}
 	}
-	params, err := faultParams(c.fault, c.engine, c.answeredParams())
+	params, err := faultParams(t.fault, t.engine, t.answeredParams())
 	if err != nil {
 		return err
 	}
@@ -79,10 +76,10 @@ func (c *completion) respondMessage(ctx context.Context, w http.ResponseWriter) 
 		params = nil // left out, as every null
 	}
 	a := messageAnswer{
-		ID: c.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: c.instance.config().Answered(c.request.Model),
-		Usage: c.messageUsage(), KVTransferParams: params,
+		ID: t.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: t.front.config().Answered(t.request.Model),
+		Usage: t.messageUsage(), KVTransferParams: params,
 	}
-	a.StopReason, a.StopSequence = c.messageStop(ch)
+	a.StopReason, a.StopSequence = t.messageStop(ch)
 	return writeJSON(w, http.StatusOK, a)
 }
 
@@ -104,9 +101,9 @@ func (ch *choice) blocks() []contentBlock {
 
 // messageStop is this API's name for how the answer ended, and the stop sequence that ended it, if one did. Since 0.33 a complete call comes
 // before a stop sequence (_to_anthropic_stop_reason, read).
-func (c *completion) messageStop(ch *choice) (reason string, sequence *string) {
+func (t *messageTurn) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
-		if len(ch.out.calls) > 0 && c.instance.config().Since033() {
+		if len(ch.out.calls) > 0 && t.front.config().Since033() {
 			return "tool_use", nil
 		}
 		return "stop_sequence", &stop
@@ -121,8 +118,8 @@ func (c *completion) messageStop(ch *choice) (reason string, sequence *string) {
 	}
 }
 
-func (c *completion) messageUsage() messageUsage {
-	u := c.usage()
+func (t *messageTurn) messageUsage() messageUsage {
+	u := t.usage()
 	m := messageUsage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens}
 	if d := u.PromptDetails; d != nil {
 		m.CacheRead, m.CacheCreation = &d.CachedTokens, d.CreatedCacheTokens
@@ -143,69 +140,22 @@ type countContext struct {
 
 // serveCount renders a request and says how long it is. It needs no max_tokens and knows no kv_transfer_params
 // (AnthropicCountTokensRequest, anthropic/protocol.py).
-func (i *Instance) serveCount(w http.ResponseWriter, req *http.Request) error {
+func (s *frontend) serveCount(w http.ResponseWriter, req *http.Request) error {
 	m, err := readMessages(req)
 	if err != nil {
 		return err
 	}
 	m.KVTransferParams = nil
-	r, err := m.chatRequest(i.config().MergeSystem)
+	r, err := m.chatRequest(s.config().MergeSystem)
 	if err != nil {
 		return err
 	}
-	if err := i.checkModel(r.Model); err != nil {
+	if err := s.checkModel(r.Model); err != nil {
 		return err
 	}
-	p, err := i.renderPrompt(r.conversation(true))
+	p, err := s.renderPrompt(r.conversation(true))
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, countAnswer{InputTokens: len(p.ids), ContextManagement: countContext{Original: len(p.ids)}})
-}
-
-// messageError is an error of this API, as a body and as an event.
-type messageError struct {
-	Type  string             `json:"type"`
-	Error messageErrorDetail `json:"error"`
-}
-
-type messageErrorDetail struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-}
-
-// errorBody is the body of an error answered at path. On /v1/messages there are two shapes: FastAPI's checks of the body come before
-// the API's own code and answer as everywhere (testdata/exchanges/vllm-0.32-agents 13). The render endpoint is not that code's, either.
-func (i *Instance) errorBody(e *apiError, path string) any {
-	if (path != pathMessages && path != pathMessagesCount) || e.kind == kindInvalidBody {
-		return e.body()
-	}
-	kind := e.kind
-	if i.config().Since033() {
-		kind = messageErrorType(e.status)
-	}
-	return messageError{Type: "error", Error: messageErrorDetail{Type: kind, Message: e.message}}
-}
-
-// messageErrorType is Anthropic's name for a status, which 0.33 answers in place of vLLM's own (translate_error_type,
-// anthropic/protocol.py; 400 and 404 are measured).
-func messageErrorType(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "authentication_error"
-	case http.StatusForbidden:
-		return "permission_error"
-	case http.StatusNotFound:
-		return "not_found_error"
-	case http.StatusRequestEntityTooLarge:
-		return "request_too_large"
-	case http.StatusTooManyRequests:
-		return "rate_limit_error"
-	case http.StatusServiceUnavailable:
-		return "overloaded_error"
-	}
-	if status >= http.StatusInternalServerError {
-		return "api_error"
-	}
-	return "invalid_request_error"
 }

@@ -61,8 +61,8 @@ type renderedKwargs struct {
 const defaultMaxTokens = 16
 
 // scaledOut refuses endpoints that exist only with --enable-scale-out.
-func (i *Instance) scaledOut() error {
-	if i.config().Render {
+func (s *frontend) scaledOut() error {
+	if s.config().Render {
 		return nil
 	}
 	return &apiError{status: http.StatusForbidden, kind: "PermissionDeniedError",
@@ -70,19 +70,19 @@ func (i *Instance) scaledOut() error {
 }
 
 // serveMessagesRender answers /v1/messages/render: the ids that /v1/messages would use.
-func (i *Instance) serveMessagesRender(w http.ResponseWriter, req *http.Request) error {
-	if err := i.scaledOut(); err != nil {
+func (s *frontend) serveMessagesRender(w http.ResponseWriter, req *http.Request) error {
+	if err := s.scaledOut(); err != nil {
 		return err
 	}
 	m, err := readMessages(req)
 	if err != nil {
 		return err
 	}
-	r, err := m.chatRequest(i.config().MergeSystem)
+	r, err := m.chatRequest(s.config().MergeSystem)
 	if err != nil {
 		return err
 	}
-	a, err := i.rendered(r, "chatcmpl-"+requestID(req, r))
+	a, err := s.rendered(r, "chatcmpl-"+requestID(req, r))
 	if err != nil {
 		return err
 	}
@@ -90,20 +90,20 @@ func (i *Instance) serveMessagesRender(w http.ResponseWriter, req *http.Request)
 }
 
 // rendered returns a request in the form that the token endpoint takes.
-func (i *Instance) rendered(r *apiRequest, id string) (renderedMessage, error) {
-	if err := i.checkModel(r.Model); err != nil {
+func (s *frontend) rendered(r *apiRequest, id string) (renderedMessage, error) {
+	if err := s.checkModel(r.Model); err != nil {
 		return renderedMessage{}, err
 	}
-	p, err := i.chatPrompt(r)
+	p, err := s.chatPrompt(r)
 	if err != nil {
 		return renderedMessage{}, err
 	}
-	limit, err := i.outputLimit(r, p.ids)
+	limit, err := s.outputLimit(r, p.ids)
 	if err != nil {
 		return renderedMessage{}, err
 	}
 	a := renderedMessage{
-		RequestID: id, TokenIDs: p.ids, SamplingParams: r.sampling(limit), Model: i.config().Answered(r.Model),
+		RequestID: id, TokenIDs: p.ids, SamplingParams: sampling(r, limit), Model: s.config().Answered(r.Model),
 		ParserKwargs: parserKwargs{renderedKwargs{CohereFormat: "cmd4", AddGenerationPrompt: !r.ContinueFinal, ContinueFinal: r.ContinueFinal}},
 		OutputMode:   "tokens", Stream: r.Stream, KVTransferParams: r.KVTransferParams,
 	}
@@ -116,7 +116,7 @@ func (i *Instance) rendered(r *apiRequest, id string) (renderedMessage, error) {
 	return a, nil
 }
 
-func (r *apiRequest) sampling(limit int) samplingParams {
+func sampling(r *apiRequest, limit int) samplingParams {
 	zero, one := json.RawMessage("0.0"), json.RawMessage("1.0")
 	s := samplingParams{
 		PresencePenalty: zero, FrequencyPenalty: zero, RepetitionPenalty: one, Temperature: one, TopP: one, MinP: zero,

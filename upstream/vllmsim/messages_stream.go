@@ -10,38 +10,38 @@ import (
 	"carryover/upstream/vllmsim/fault"
 )
 
-// streamMessage answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
+// stream answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
 // (message_stream_converter, anthropic/serving.py), and the first comes with the engine's first output, even if that is an error.
-func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) error {
+func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newMessageStream(w, func() string { return randomHex(16) })
 	if err := s.open(); err != nil {
 		return err
 	}
-	ch := c.choices[0]
+	ch := t.choices[0]
 	for first := true; ch.finish == ""; first = false {
-		p, err := c.advance(ctx, ch)
-		if err == nil && c.fault.Is(fault.ErrorEvent) {
+		p, err := t.advance(ctx, ch)
+		if err == nil && t.fault.Is(fault.ErrorEvent) {
 			err = engine.ErrLoadFailed // stands for any error that the client sees
 		}
 		if err != nil && errors.Is(failure(err), errConnectionGone) {
 			return errConnectionGone
 		}
 		if first {
-			if err := s.start(c.opening()); err != nil {
+			if err := s.start(t.opening()); err != nil {
 				return err
 			}
 		}
 		if err != nil {
-			return s.fail(c.instance.streamError())
+			return s.fail(messageStreamError(t.front.config()))
 		}
 		if err := s.piece(p); err != nil {
 			return err
 		}
 	}
-	end := messageEnd{usage: c.messageUsage()}
-	end.delta.StopReason, end.delta.StopSequence = c.messageStop(ch)
-	if c.instance.config().MessageParams {
-		params, err := c.streamParams()
+	end := messageEnd{usage: t.messageUsage()}
+	end.delta.StopReason, end.delta.StopSequence = t.messageStop(ch)
+	if t.front.config().MessageParams {
+		params, err := t.streamParams()
 		if err != nil {
 			return err
 		}
@@ -49,15 +49,15 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 			end.params = params
 		}
 	}
-	end.noUsage = c.fault.Is(fault.NoUsage)
+	end.noUsage = t.fault.Is(fault.NoUsage)
 	return s.end(end)
 }
 
 // opening returns the message of message_start; its input_tokens count the whole prompt.
-func (c *completion) opening() openingMessage {
-	m := openingMessage{ID: c.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: c.instance.config().Answered(c.request.Model)}
-	if !c.fault.Is(fault.NoUsage) {
-		m.Usage.InputTokens = c.continuous(c.choices[0]).PromptTokens
+func (t *messageTurn) opening() openingMessage {
+	m := openingMessage{ID: t.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: t.front.config().Answered(t.request.Model)}
+	if !t.fault.Is(fault.NoUsage) {
+		m.Usage.InputTokens = t.continuous(t.choices[0]).PromptTokens
 	}
 	return m
 }
@@ -208,22 +208,5 @@ func (s *messageStream) end(m messageEnd) error {
 
 // fail ends a stream with an error event; no message_stop follows.
 func (s *messageStream) fail(e messageError) error { return s.write("error", e) }
-
-// streamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk; 0.33 passes its message on
-// (message_stream_converter, read).
-func (i *Instance) streamError() messageError {
-	if i.config().Since033() {
-		return messageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: internalError().message}}
-	}
-	return noChunkError()
-}
-
-// noChunkError is 0.32's error event (testdata/exchanges/vllm-0.32-agents 07).
-func noChunkError() messageError {
-	const detail = "\n  Field required [type=missing, input_value={'error': {'message': 'In...am': None, 'code': 500}}, input_type=dict]\n" +
-		"    For further information visit https://errors.pydantic.dev/2.14/v/missing"
-	return messageError{Type: "error", Error: messageErrorDetail{Type: "internal_error",
-		Message: "2 validation errors for ChatCompletionStreamResponse\nmodel" + detail + "\nchoices" + detail}}
-}
 
 func (s *messageStream) send(e messageEvent) error { return s.write(e.Type, e) }

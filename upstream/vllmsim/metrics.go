@@ -11,6 +11,8 @@ import (
 	"carryover/upstream/vllmsim/fault"
 )
 
+const pathMetrics = "/metrics"
+
 // family is one metric. Its samples come from the counters of one engine.
 type family struct {
 	name, kind, help string
@@ -49,14 +51,14 @@ type labelValue struct {
 
 // serveMetrics writes the Prometheus text of testdata/exchanges 19 and further metrics that routers read. Of 0.32's metrics it has
 // those about KV.
-func (i *Instance) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
+func (o *operations) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 	var b strings.Builder
-	engines := i.engines()
+	engines := o.engines()
 	for _, f := range families() {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
 		for rank, e := range engines {
 			m := &measured{Stats: e.Snapshot(), cfg: &e.Cfg}
-			labels := fmt.Sprintf("engine=\"%d\",model_name=%q", rank, i.config().Model)
+			labels := fmt.Sprintf("engine=\"%d\",model_name=%q", rank, o.config().Model)
 			for _, s := range f.samples(m) {
 				writeSample(&b, f, labels+s.labels, s.value)
 			}
@@ -68,7 +70,7 @@ func (i *Instance) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		}
 		fmt.Fprintf(&b, "vllm:cache_config_info{%s} 1.0\n", cacheConfigLabels(&e.Cfg, rank))
 	}
-	if !i.config().HideStart && !f.Is(fault.HiddenStart) {
+	if !o.config().HideStart && !f.Is(fault.HiddenStart) {
 		started := engines[0].Started
 		fmt.Fprintf(&b, "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n"+
 			"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
@@ -98,14 +100,6 @@ func pythonBool(v bool) string {
 		return "True"
 	}
 	return "False"
-}
-
-func pythonFloat(v float64) string {
-	s := strconv.FormatFloat(v, 'f', -1, 64)
-	if !strings.Contains(s, ".") {
-		s += ".0"
-	}
-	return s
 }
 
 func (m *measured) waiting() int  { return m.Waiting + m.deferred() }

@@ -20,26 +20,9 @@ func weights(c *config.Config, model string) uint64 {
 	return kv.Mix(c.Seed ^ h.Sum64())
 }
 
-// cacheSalt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
-// vllm/v1/core/kv_cache_utils.py).
-func (r *apiRequest) cacheSalt(c *config.Config) string {
-	if adapter := r.adapter(c); adapter != "" {
-		return adapter + "\x00" + r.CacheSalt
-	}
-	return r.CacheSalt
-}
-
-// adapter returns the LoRA module that a request names, "" for none.
-func (r *apiRequest) adapter(c *config.Config) string {
-	if !slices.Contains(c.Adapters, r.Model) {
-		return ""
-	}
-	return r.Model
-}
-
 // checkModel refuses models that are not served. The message follows recording 15; no recording shows how it joins several names.
-func (i *Instance) checkModel(model string) error {
-	cfg := i.config()
+func (s *frontend) checkModel(model string) error {
+	cfg := s.config()
 	if model == "" || slices.Contains(cfg.Served(), model) || slices.Contains(cfg.Adapters, model) {
 		return nil
 	}
@@ -79,8 +62,8 @@ type modelPermission struct {
 }
 
 // models lists the served names and behind them the adapters, as show_available_models does.
-func (i *Instance) models() modelList {
-	cfg, created := i.config(), i.engines()[0].Started.Unix()
+func (s *frontend) models() modelList {
+	cfg, created := s.config(), s.engines()[0].Started.Unix()
 	card := func(id, root string) modelCard {
 		return modelCard{ID: id, Object: "model", Created: created, OwnedBy: "vllm", Root: root, Permission: []modelPermission{{
 			ID: "modelperm-" + randomHex(8), Object: "model_permission", Created: created,

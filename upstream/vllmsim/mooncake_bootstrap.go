@@ -18,57 +18,47 @@ type bootstrap struct {
 	listener net.Listener
 }
 
-// openBootstrap listens on the HTTP server's host.
-func (i *Instance) openBootstrap() error {
-	cfg := i.config()
+// openBootstrap listens on the HTTP server's host and answers; it returns nil for an instance that has no bootstrap server.
+func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, error) {
 	if cfg.Connector != config.ConnectorMooncake || cfg.Role == "decode" {
-		return nil
+		return nil, nil
 	}
-	host, _, err := net.SplitHostPort(i.address)
+	host, _, err := net.SplitHostPort(n.address)
 	if err != nil {
-		return fmt.Errorf("listen for bootstrap: %w", err)
+		return nil, fmt.Errorf("listen for bootstrap: %w", err)
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(cfg.Mooncake.BootstrapPort)))
 	if err != nil {
-		return fmt.Errorf("listen for bootstrap: %w", err)
+		return nil, fmt.Errorf("listen for bootstrap: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /query", i.serveQuery)
-	i.bootstrap = &bootstrap{listener: l, server: &http.Server{
-		Handler: mux, ConnState: i.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
-	}}
-	i.serving.Spawn(func() {
-		_ = i.bootstrap.server.Serve(l) // ends when it is closed
+	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
+		_ = writeJSON(w, http.StatusOK, entries(ranks)) // it does not matter if the reader has gone
 	})
-	return nil
+	b := &bootstrap{listener: l, server: &http.Server{
+		Handler: mux, ConnState: n.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
+	}}
+	n.serving.Spawn(func() {
+		_ = b.server.Serve(l) // ends when it is closed
+	})
+	return b, nil
 }
 
-// closeBootstrap ends the server.
-func (i *Instance) closeBootstrap() {
-	if i.bootstrap != nil {
-		_ = i.bootstrap.server.Close() // nothing to lose
-		_ = i.bootstrap.listener.Close()
+// entries lists the engines that run now, by rank.
+func entries(ranks []*rank) map[int]connector.MooncakeEntry {
+	all := make(map[int]connector.MooncakeEntry, len(ranks))
+	for n, r := range ranks {
+		all[n] = connector.MooncakeEntry{
+			EngineID: r.engine.Load().ID, WorkerAddr: map[int]map[int]string{0: {0: "tcp://" + r.side.Addr().String()}},
+		}
 	}
+	return all
 }
 
-// BootstrapPort returns the port of the bootstrap server of Mooncake's prefill instances, 0 if there is none.
-func (i *Instance) BootstrapPort() int {
-	if i.bootstrap == nil {
-		return 0
+// close ends the server.
+func (b *bootstrap) close() {
+	if b != nil {
+		_ = b.server.Close() // nothing to lose
+		_ = b.listener.Close()
 	}
-	return i.bootstrap.listener.Addr().(*net.TCPAddr).Port
-}
-
-// BootstrapURL returns the base URL of the bootstrap server.
-func (i *Instance) BootstrapURL() string {
-	host, _, _ := net.SplitHostPort(i.address)
-	return "http://" + net.JoinHostPort(host, strconv.Itoa(i.BootstrapPort()))
-}
-
-func (i *Instance) serveQuery(w http.ResponseWriter, _ *http.Request) {
-	all := make(map[int]connector.MooncakeEntry, len(i.ranks))
-	for n, e := range i.engines() {
-		all[n] = connector.MooncakeEntry{EngineID: e.ID, WorkerAddr: map[int]map[int]string{0: {0: "tcp://" + i.ranks[n].side.Addr().String()}}}
-	}
-	_ = writeJSON(w, http.StatusOK, all) // it does not matter if the reader has gone
 }

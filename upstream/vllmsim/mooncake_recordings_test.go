@@ -58,12 +58,12 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 			return rec.Request.Body
 		}
 		return with(rec.Request.Body, object{"kv_transfer_params": with(params, object{
-			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.BootstrapURL(),
+			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.Addresses().Bootstrap,
 		})})
 	}
 
 	query := readExchange(t, "mooncake", "01")
-	req, err := http.NewRequestWithContext(t.Context(), query.Request.Method, p.BootstrapURL()+query.Request.Path, http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), query.Request.Method, p.Addresses().Bootstrap+query.Request.Path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

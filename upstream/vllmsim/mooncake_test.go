@@ -33,7 +33,7 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 			"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
 		}}), with(body, object{"kv_transfer_params": object{
 			"do_remote_decode": false, "do_remote_prefill": true, "transfer_id": transfer,
-			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.BootstrapURL(),
+			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.Addresses().Bootstrap,
 		}})
 }
 

@@ -10,23 +10,28 @@ import (
 // output turns the sampled tokens of one choice into what the client sees: text up to a stop string, reasoning, tool
 // calls. It does the work of vLLM's detokenizer, reasoning parser and tool parser.
 type output struct {
-	detok       bpe.Detokenizer
-	stops       []string
-	hold        int // bytes that are held back because a stop string may begin in them
-	includeStop bool
-	tools       bool // a tool parser is on
-	withhold    bool // Config.EmptyDeltas
+	stopText
+	detok    bpe.Detokenizer
+	tools    bool // a tool parser is on
+	withhold bool // Config.EmptyDeltas
 
 	tokens  int
 	mode    outputMode
-	text    string // all text so far; stop strings are searched in it
-	shown   int    // how much of text has been given out
 	pending string // text withheld until the next piece
 
 	content   strings.Builder
 	reasoning strings.Builder
 	call      callParser
 	calls     []toolCall
+}
+
+// stopText is the text of a choice up to a stop string.
+type stopText struct {
+	stops       []string
+	hold        int // bytes that are held back because a stop string may begin in them
+	includeStop bool
+	text        string // all text so far; stop strings are searched in it
+	shown       int    // how much of text has been given out
 }
 
 type outputMode int
@@ -47,11 +52,10 @@ type piece struct {
 
 func newOutput(tok *bpe.Tokenizer, r *apiRequest, withhold bool) *output {
 	o := &output{
-		detok:       bpe.Detokenizer{Tok: tok},
-		stops:       r.stops,
-		includeStop: r.IncludeStop,
-		tools:       len(r.Tools) > 0 && string(r.ToolChoice) != `"none"`,
-		withhold:    withhold,
+		stopText: stopText{stops: r.stops, includeStop: r.IncludeStop},
+		detok:    bpe.Detokenizer{Tok: tok},
+		tools:    len(r.Tools) > 0 && string(r.ToolChoice) != `"none"`,
+		withhold: withhold,
 	}
 	for _, stop := range r.stops {
 		o.hold = max(o.hold, len(stop)-1)
@@ -80,7 +84,7 @@ func (o *output) push(id int32, last, hidden bool) piece {
 }
 
 // findStop looks for the stop string that ends first in the new text, cuts the text there, and returns it.
-func (o *output) findStop(from int) (string, bool) {
+func (o *stopText) findStop(from int) (string, bool) {
 	found, end := "", len(o.text)+1
 	for _, stop := range o.stops {
 		start := max(0, from-len(stop)+1)
@@ -99,7 +103,7 @@ func (o *output) findStop(from int) (string, bool) {
 }
 
 // visible removes and returns the text that may be shown now.
-func (o *output) visible(all bool) string {
+func (o *stopText) visible(all bool) string {
 	end := len(o.text)
 	if !all && o.hold > 0 {
 		end = max(o.shown, end-o.hold)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
 )
 
 // pausing is the state of an instance after POST /pause and /sleep (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
@@ -25,18 +27,18 @@ const (
 )
 
 // pauses answers the endpoints that pause, and reports whether the request was for one.
-func (i *Instance) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
-	p := &i.pausing
+func (o *operations) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
+	p := &o.pausing
 	switch req.Method + " " + req.URL.Path {
 	case "POST " + pathPause:
 		p.begin(req.URL.Query().Get("mode") != "keep", false)
-		if err := i.drained(req.Context()); err != nil {
+		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
 		return true, writeJSON(w, http.StatusOK, map[string]string{"status": "paused"})
 	case "POST " + pathSleep:
 		p.begin(false, true)
-		if err := i.drained(req.Context()); err != nil {
+		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
 		w.WriteHeader(http.StatusOK)
@@ -57,11 +59,11 @@ func (i *Instance) pauses(w http.ResponseWriter, req *http.Request) (done bool, 
 	return false, nil
 }
 
-// Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
-func (i *Instance) Pause() { i.pausing.begin(true, false) }
+// pause is POST /pause with mode abort, without waiting for requests under way. resume is POST /resume.
+func (o *operations) pause() { o.pausing.begin(true, false) }
 
-// Resume ends what Pause began.
-func (i *Instance) Resume() { i.pausing.end() }
+// resume ends what pause began.
+func (o *operations) resume() { o.pausing.end() }
 
 func (p *pausing) begin(refuses, sleeps bool) {
 	p.mu.Lock()
@@ -92,14 +94,14 @@ func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
 }
 
 // drained waits until no block is pinned and no request runs, or until the pause is over.
-func (i *Instance) drained(ctx context.Context) error {
-	i.pausing.mu.Lock()
-	over := i.pausing.released
-	i.pausing.mu.Unlock()
+func (o *operations) drained(ctx context.Context) error {
+	o.pausing.mu.Lock()
+	over := o.pausing.released
+	o.pausing.mu.Unlock()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s := i.Stats(); s.Pins == 0 && s.Running == 0 {
+		if o.idle() {
 			return nil
 		}
 		select {
@@ -108,10 +110,17 @@ func (i *Instance) drained(ctx context.Context) error {
 			return nil
 		case <-ctx.Done():
 			return errConnectionGone
-		case <-i.ctx.Done():
-			return errConnectionGone
 		}
 	}
+}
+
+func (o *operations) idle() bool {
+	for _, e := range o.engines() {
+		if s := e.Snapshot(); s.Pins > 0 || s.Running > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // errPaused is the error with which vLLM 0.33 refuses requests while it is paused (v1/engine/core.py).
@@ -119,22 +128,18 @@ func errPaused() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: "Generation is paused. Please retry after it resumes."}
 }
 
-// paused handles a request for an answer while the instance is paused or sleeps: the request waits or is refused, a stream by its first
+// holdBack handles a request for an answer while the instance is paused or sleeps: the request waits or is refused, a stream by its first
 // event. answered says that it was refused. The refusal spends a hand-over that the request brings: its blocks are freed at their owner.
 // The blocks of a ticket, which decode holds, stay pinned.
-func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte) (answered bool, err error) {
-	switch req.URL.Path {
-	case pathChat, pathCompletions, pathMessages, pathResponses:
-	default:
+func (o *operations) holdBack(w http.ResponseWriter, req *http.Request, body []byte) (answered bool, err error) {
+	if !answers(req.URL.Path) {
 		return false, nil
 	}
-	refuses, waits := i.pausing.state()
+	refuses, waits := o.pausing.state()
 	if waits != nil {
 		select {
 		case <-waits:
 		case <-req.Context().Done():
-			return true, errConnectionGone
-		case <-i.ctx.Done():
 			return true, errConnectionGone
 		}
 	}
@@ -146,8 +151,8 @@ func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte)
 		Params json.RawMessage `json:"kv_transfer_params"`
 	}
 	_ = json.Unmarshal(body, &told) // even a body that is not a request is refused
-	if p, err := readParams(told.Params); err == nil && p.Decodes() {
-		i.engines()[0].Connector.Rejected(p)
+	if p, err := engine.ParseParams(told.Params); err == nil && p.Decodes() {
+		o.engines()[0].Connector.Rejected(p)
 	}
 	if !told.Stream || req.URL.Path == pathMessages || req.URL.Path == pathResponses {
 		return true, errPaused()

@@ -18,22 +18,22 @@ type input struct {
 }
 
 // chatPrompt returns the prompt of a chat request: the forwarded ids, or the result of template and tokenizer.
-func (i *Instance) chatPrompt(r *apiRequest) (input, error) {
+func (s *frontend) chatPrompt(r *apiRequest) (input, error) {
 	c := r.conversation(true)
-	if i.config().PromptTokenIDs && !r.Echo && c.OnlyText() {
+	if s.config().PromptTokenIDs && !r.Echo && c.OnlyText() {
 		ids, ok, err := promptTokenIDs(r.params)
 		if err != nil {
 			return input{}, err
 		}
 		if ok {
-			return input{ids: ids, forwarded: true}, i.checkVocabulary(ids)
+			return input{ids: ids, forwarded: true}, s.checkVocabulary(ids)
 		}
 	}
-	return i.renderPrompt(c)
+	return s.renderPrompt(c)
 }
 
-func (i *Instance) renderPrompt(c *template.Conversation) (input, error) {
-	text, err := c.Render(i.config().Template)
+func (s *frontend) renderPrompt(c *template.Conversation) (input, error) {
+	text, err := c.Render(s.config().Template)
 	if err != nil {
 		return input{}, badRequest("", "%s", err)
 	}
@@ -42,22 +42,22 @@ func (i *Instance) renderPrompt(c *template.Conversation) (input, error) {
 		return input{}, badRequest("", "%s", err)
 	}
 	p := input{}
-	p.ids, p.media = template.Encode(i.tok, text, items)
+	p.ids, p.media = template.Encode(s.tok, text, items)
 	return p, nil
 }
 
 // textPrompts returns the ids of each prompt of a text completion: a string, a list of strings, ids, or lists of ids.
-func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
+func (s *frontend) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	var one string
 	var texts []string
 	var ids []int32
 	var lists [][]int32
 	switch {
 	case json.Unmarshal(raw, &one) == nil:
-		lists = [][]int32{i.tok.Encode(one)}
+		lists = [][]int32{s.tok.Encode(one)}
 	case json.Unmarshal(raw, &texts) == nil:
 		for _, text := range texts {
-			lists = append(lists, i.tok.Encode(text))
+			lists = append(lists, s.tok.Encode(text))
 		}
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
@@ -71,7 +71,7 @@ func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
 		if len(list) == 0 {
 			return nil, badRequest("prompt", "The decoder prompt cannot be empty")
 		}
-		if err := i.checkVocabulary(list); err != nil {
+		if err := s.checkVocabulary(list); err != nil {
 			return nil, err
 		}
 	}
@@ -81,9 +81,9 @@ func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	return lists, nil
 }
 
-func (i *Instance) checkVocabulary(ids []int32) error {
+func (s *frontend) checkVocabulary(ids []int32) error {
 	for _, id := range ids {
-		if !i.tok.Valid(id) {
+		if !s.tok.Valid(id) {
 			return badRequest("", "Token id %d is out of vocabulary", id)
 		}
 	}
@@ -91,15 +91,15 @@ func (i *Instance) checkVocabulary(ids []int32) error {
 }
 
 // outputLimit returns how many tokens may be generated for prompt. It refuses a prompt that leaves no space for output.
-func (i *Instance) outputLimit(r *apiRequest, prompt []int32) (int, error) {
+func (s *frontend) outputLimit(r *apiRequest, prompt []int32) (int, error) {
 	asked, name := r.limit()
-	if most := i.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
+	if most := s.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
 		return 0, badRequest(name, "%s=%d cannot be greater than max_model_len=%d. Please request fewer output tokens. (parameter=%s, value=%d)", name, asked, most, name, asked)
 	}
-	room := i.config().MaxModelLen - len(prompt)
+	room := s.config().MaxModelLen - len(prompt)
 	if room < max(asked, 1) {
 		return 0, badRequest("input_tokens", "You passed %d input tokens and requested %d output tokens. However, the model's context length is only %d tokens, resulting in a maximum input length of %d tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
-			len(prompt), asked, i.config().MaxModelLen, i.config().MaxModelLen-asked, len(prompt))
+			len(prompt), asked, s.config().MaxModelLen, s.config().MaxModelLen-asked, len(prompt))
 	}
 	if asked == 0 {
 		return room, nil
@@ -115,12 +115,12 @@ type tokenizeAnswer struct {
 	TokenStrs   []string `json:"token_strs"`
 }
 
-func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error {
+func (s *frontend) serveTokenize(w http.ResponseWriter, req *http.Request) error {
 	r, err := readRequest(req)
 	if err != nil {
 		return err
 	}
-	if err := i.checkModel(r.Model); err != nil {
+	if err := s.checkModel(r.Model); err != nil {
 		return err
 	}
 	var ids []int32
@@ -129,22 +129,22 @@ func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error
 			return badRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 		}
 		var p input
-		p, err = i.renderPrompt(r.conversation(false))
+		p, err = s.renderPrompt(r.conversation(false))
 		ids = p.ids
 	} else {
 		var text string
 		if json.Unmarshal(r.Prompt, &text) != nil {
 			return invalidBody("body.prompt", "{'type': 'missing', 'loc': 'body.prompt', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
 		}
-		ids = i.tok.Encode(text)
+		ids = s.tok.Encode(text)
 	}
 	if err != nil {
 		return err
 	}
-	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: i.config().MaxModelLen, Tokens: ids}
+	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids}
 	if r.ReturnTokenStrs {
 		for _, id := range ids {
-			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(i.tok.Bytes[id], "\uFFFD"))
+			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(s.tok.Bytes[id], "\uFFFD"))
 		}
 	}
 	return writeJSON(w, http.StatusOK, answer)
@@ -163,8 +163,8 @@ type generateRequest struct {
 }
 
 // serveRender answers /v1/chat/completions/render with an object, and /v1/completions/render with a list.
-func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
-	if err := i.scaledOut(); err != nil {
+func (s *frontend) serveRender(w http.ResponseWriter, req *http.Request) error {
+	if err := s.scaledOut(); err != nil {
 		return err
 	}
 	r, err := readRequest(req)
@@ -175,27 +175,27 @@ func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
 	if err := r.validate(chat); err != nil {
 		return err
 	}
-	if err := i.checkModel(r.Model); err != nil {
+	if err := s.checkModel(r.Model); err != nil {
 		return err
 	}
 	var prompts [][]int32
 	if chat {
-		p, err := i.chatPrompt(r)
+		p, err := s.chatPrompt(r)
 		if err != nil {
 			return err
 		}
 		prompts = [][]int32{p.ids}
-	} else if prompts, err = i.textPrompts(r.Prompt); err != nil {
+	} else if prompts, err = s.textPrompts(r.Prompt); err != nil {
 		return err
 	}
 	var answers []generateRequest
 	for _, ids := range prompts {
-		limit, err := i.outputLimit(r, ids)
+		limit, err := s.outputLimit(r, ids)
 		if err != nil {
 			return err
 		}
 		answers = append(answers, generateRequest{
-			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().Answered(r.Model), Stream: r.Stream,
+			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: s.config().Answered(r.Model), Stream: r.Stream,
 			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
 		})
 	}

@@ -12,6 +12,7 @@ import (
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 const (
@@ -23,12 +24,30 @@ const (
 	pingLongest = 1 << 16
 )
 
-// register announces the instance until ctx ends: at once, every three seconds, and again when a proxy that was gone is back. An instance
+// registrar announces an instance to a proxy.
+type registrar struct {
+	config   func() *config.Config
+	faults   *fault.Set
+	clock    *engine.Clock
+	network  *network
+	sidePort int // of rank 0
+}
+
+func (i *Instance) registrar() *registrar {
+	return &registrar{config: i.config, faults: &i.faults, clock: i.clock, network: &i.network, sidePort: i.ranks[0].sidePort}
+}
+
+// registers reports whether an instance announces itself.
+func registers(c *config.Config) bool {
+	return c.Registration.Proxy != "" && (c.Connector == config.ConnectorMoRIIO || c.Connector == config.ConnectorP2PNCCL)
+}
+
+// run announces the instance until ctx ends: at once, every three seconds, and again when a proxy that was gone is back. An instance
 // with a closed port stands for a process that has ended, and announces nothing.
-func (i *Instance) register(ctx context.Context) {
+func (r *registrar) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if !i.faults.Refuses() {
-			_ = i.pingUntil(ctx) // whatever ended it, register tries again
+		if !r.faults.Refuses() {
+			_ = r.pingUntil(ctx) // whatever ended it, run tries again
 		}
 		select {
 		case <-time.After(pingRedial):
@@ -38,32 +57,32 @@ func (i *Instance) register(ctx context.Context) {
 }
 
 // pingUntil announces the instance over one connection until the connection ends.
-func (i *Instance) pingUntil(ctx context.Context) error {
+func (r *registrar) pingUntil(ctx context.Context) error {
 	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", i.config().Registration.Proxy)
+	conn, err := dialer.DialContext(ctx, "tcp", r.config().Registration.Proxy)
 	if err != nil {
 		return fmt.Errorf("dial the proxy: %w", err)
 	}
-	if !i.track(conn) { // the end of the process closes this connection too
+	if !r.network.track(conn) { // the end of the process closes this connection too
 		return conn.Close()
 	}
-	defer i.untrack(conn)
+	defer r.network.untrack(conn)
 	ctx, gone := context.WithCancel(ctx)
 	defer gone()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := dealerReady(conn, i.pingIdentity()); err != nil {
+	if err := dealerReady(conn, r.identity()); err != nil {
 		return err
 	}
-	i.serving.Spawn(func() {
+	r.network.serving.Spawn(func() {
 		defer gone()
 		_, _ = io.Copy(io.Discard, conn) // a ROUTER that takes registrations sends nothing; the copy ends with the connection
 	})
 	for {
-		message := i.announcement()
+		message := r.announcement()
 		if _, err := conn.Write(append([]byte{0, byte(len(message))}, message...)); err != nil {
 			return fmt.Errorf("announce: %w", err)
 		}
-		if err := i.clock.Wait(ctx, pingInterval); err != nil {
+		if err := r.clock.Wait(ctx, pingInterval); err != nil {
 			return err
 		}
 	}
@@ -100,32 +119,17 @@ func dealerReady(conn net.Conn, identity string) error {
 
 var errNoRouter = errors.New("the proxy has no ROUTER there")
 
-// registers reports whether the instance announces itself.
-func (i *Instance) registers() bool {
-	c := i.config()
-	return c.Registration.Proxy != "" && (c.Connector == config.ConnectorMoRIIO || c.Connector == config.ConnectorP2PNCCL)
-}
-
-// KVAddress returns zmq_address, where other engines reach the instance. Rank r of a data-parallel group has the port r above rank 0's.
-func (i *Instance) KVAddress() string {
-	c, port := i.config(), i.ranks[0].sidePort
-	if c.Connector == config.ConnectorP2PNCCL {
-		return engine.PeerAddress(c.Host, port)
-	}
-	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
-}
-
-// pingIdentity returns the identity of the DEALER, which only P2P-NCCL sets.
-func (i *Instance) pingIdentity() string {
-	if i.config().Connector == config.ConnectorP2PNCCL {
-		return i.KVAddress()
+// identity returns the identity of the DEALER, which only P2P-NCCL sets.
+func (r *registrar) identity() string {
+	if c := r.config(); c.Connector == config.ConnectorP2PNCCL {
+		return kvAddress(c, r.sidePort)
 	}
 	return ""
 }
 
 // announcement returns the message of a ping.
-func (i *Instance) announcement() []byte {
-	c := i.config()
+func (r *registrar) announcement() []byte {
+	c, kv := r.config(), kvAddress(r.config(), r.sidePort)
 	role := "D"
 	if c.Role == "prefill" {
 		role = "P"
@@ -135,17 +139,16 @@ func (i *Instance) announcement() []byte {
 		mode = "READ"
 	}
 	sizes := []any{"dp_size", c.DPRanks, "tp_size", 1, "transfer_mode", mode}
-	port := i.ranks[0].sidePort
 	switch {
 	case c.Connector == config.ConnectorP2PNCCL:
-		return pingMap("type", role, "http_address", i.address, "zmq_address", i.KVAddress())
+		return pingMap("type", role, "http_address", r.network.address, "zmq_address", kv)
 	case c.Registration.Before:
 		return pingMap(append([]any{
-			"type", "register", "role", role, "index", "1", "request_address", "http://" + i.address + pathCompletions,
-			"handshake_port", port, "notify_port", port,
+			"type", "register", "role", role, "index", "1", "request_address", "http://" + r.network.address + pathCompletions,
+			"handshake_port", r.sidePort, "notify_port", r.sidePort,
 		}, sizes...)...)
 	default:
-		return pingMap(append([]any{"type", role, "http_address", i.address, "zmq_address", i.KVAddress()}, sizes...)...)
+		return pingMap(append([]any{"type", role, "http_address", r.network.address, "zmq_address", kv}, sizes...)...)
 	}
 }
 

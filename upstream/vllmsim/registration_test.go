@@ -87,7 +87,7 @@ func TestRegistration_LibzmqHearsWhatVLLMSays(t *testing.T) {
 			if got := p.Message["type"]; got != "P" && (got != "register" || p.Message["role"] != "P") {
 				t.Errorf("got %v", p.Message)
 			}
-			if want := map[bool]string{true: i.KVAddress()}[row.connector == ConnectorP2PNCCL]; p.Identity != want {
+			if want := map[bool]string{true: i.Addresses().KV}[row.connector == ConnectorP2PNCCL]; p.Identity != want {
 				t.Errorf("identity %q, want %q", p.Identity, want)
 			}
 			if again := nextPing(t, python); !reflect.DeepEqual(again, p) {

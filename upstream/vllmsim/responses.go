@@ -14,11 +14,6 @@ import (
 // in events (responses_stream.go). Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a
 // message in a stream, a thought before a message, or an empty answer: these follow vLLM's source.
 
-const (
-	pathResponses       = "/v1/responses"
-	pathResponsesRender = pathResponses + "/render"
-)
-
 // Values of status.
 const (
 	statusCompleted  = "completed"
@@ -33,24 +28,24 @@ type responseTurn struct {
 	thoughts int // tokens that belong to a thought and have text
 }
 
-func (i *Instance) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	asked, r, err := i.readTurn(req)
+func (s *frontend) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	asked, r, err := s.readTurn(req)
 	if err != nil {
 		return err
 	}
 	// Inside the engine a request is one turn of a conversation, the first.
-	c := &completion{instance: i, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
+	c := &completion{front: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
 	t := &responseTurn{completion: c, asked: asked}
 	return c.serve(w, req, t.respond, t.stream)
 }
 
 // readTurn reads a request of this API, and refuses requests that need the store.
-func (i *Instance) readTurn(req *http.Request) (*responsesRequest, *apiRequest, error) {
+func (s *frontend) readTurn(req *http.Request) (*responsesRequest, *apiRequest, error) {
 	asked, err := readResponses(req)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := i.checkModel(asked.Model); err != nil {
+	if err := s.checkModel(asked.Model); err != nil {
 		return nil, nil, err
 	}
 	if err := asked.checkStore(); err != nil {
@@ -138,13 +133,13 @@ func itemID(kind string) string { return kind + "_" + randomHex(8) }
 func (t *responseTurn) started() responseObject {
 	a := t.asked
 	o := responseObject{
-		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.instance.config().Answered(a.Model), Object: "response",
+		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.front.config().Answered(a.Model), Object: "response",
 		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
 		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.MaxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
 		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
 		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
 	}
-	if t.instance.config().Since033() {
+	if t.front.config().Since033() {
 		o.PromptCacheOptions, o.PromptCacheKey = orNull(a.PromptCacheOptions), orNull(a.PromptCacheKey)
 		o.PromptCacheKept, o.SafetyIdentifier = orNull(a.PromptCacheRetention), orNull(a.SafetyIdentifier)
 	}
@@ -160,7 +155,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 
 // endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
 func (t *responseTurn) endStatus() string {
-	if t.choices[0].finish == "length" && t.instance.config().Since033() {
+	if t.choices[0].finish == "length" && t.front.config().Since033() {
 		return statusIncomplete
 	}
 	return statusCompleted
@@ -184,7 +179,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
 		if !t.given {
-			text = t.instance.tok.Decode(ch.prompt)
+			text = t.front.tok.Decode(ch.prompt)
 		}
 		if !t.fault.Is(fault.NoIDEcho) {
 			o.InputMessages = []rawMessage{{Message: text, Tokens: ch.prompt, Type: rawMessageType}}
@@ -211,15 +206,15 @@ func floatOr(f *float64, absent float64) json.RawMessage {
 
 // serveResponsesRender answers /v1/responses/render: the ids that /v1/responses would use. Its answer was not recorded; it is that of
 // /v1/messages/render, which the same code of vLLM writes.
-func (i *Instance) serveResponsesRender(w http.ResponseWriter, req *http.Request) error {
-	if err := i.scaledOut(); err != nil {
+func (s *frontend) serveResponsesRender(w http.ResponseWriter, req *http.Request) error {
+	if err := s.scaledOut(); err != nil {
 		return err
 	}
-	asked, r, err := i.readTurn(req)
+	asked, r, err := s.readTurn(req)
 	if err != nil {
 		return err
 	}
-	a, err := i.rendered(r, asked.RequestID)
+	a, err := s.rendered(r, asked.RequestID)
 	if err != nil {
 		return err
 	}

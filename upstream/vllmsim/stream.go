@@ -58,7 +58,7 @@ func (s *eventStream) events(ctx context.Context) error {
 				}
 			}
 			if err != nil {
-				return s.write(c.instance.errorEvent(internalError()))
+				return s.write(errorEvent(internalError(), c.front.config()))
 			}
 			if err := s.token(ch, p); err != nil {
 				return err
@@ -75,7 +75,7 @@ func (s *eventStream) roles() error {
 	c := s.completion
 	for _, ch := range c.choices {
 		empty := ""
-		e := c.chunk(ch, chatChunkChoice{Index: ch.index, Delta: delta{Role: "assistant", Content: &empty}, Logprobs: jsonNull})
+		e := s.chunk(ch, chatChunkChoice{Index: ch.index, Delta: delta{Role: "assistant", Content: &empty}, Logprobs: jsonNull})
 		e.PromptTokenIDs, e.PromptText = jsonNull, jsonNull
 		if e.Usage != nil {
 			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
@@ -104,16 +104,16 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	}
 	var e *chunk
 	if c.chat {
-		e = c.chunk(ch, s.chatChoice(ch, p, ids))
+		e = s.chunk(ch, s.chatChoice(ch, p, ids))
 	} else {
-		e = c.chunk(ch, s.textChoice(ch, p, ids))
+		e = s.chunk(ch, s.textChoice(ch, p, ids))
 	}
-	e.KVTransferParams = c.instance.config().NullSince033()
+	e.KVTransferParams = c.front.config().NullSince033()
 	if ch.finish != "" {
-		if !c.includeUsage() {
-			e.SystemFingerprint = c.instance.config().Fingerprint()
+		if !s.includeUsage() {
+			e.SystemFingerprint = c.front.config().Fingerprint()
 		}
-		if c.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
+		if s.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
 			params, err := c.streamParams()
 			if err != nil {
 				return err
@@ -143,14 +143,14 @@ func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatC
 	}
 	if ch.finish != "" {
 		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
-		choice.WeightVersions = c.instance.config().NullSince033()
+		choice.WeightVersions = c.front.config().NullSince033()
 	}
 	return choice
 }
 
 func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
 	c := s.completion
-	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.instance.config().NullSince033()}
+	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.front.config().NullSince033()}
 	if p.content != nil {
 		choice.Text = *p.content
 	}
@@ -159,7 +159,7 @@ func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textC
 			choice.PromptTokenIDs = ch.prompt
 		}
 		if c.request.Echo {
-			choice.Text = c.instance.tok.Decode(ch.prompt) + choice.Text
+			choice.Text = c.front.tok.Decode(ch.prompt) + choice.Text
 		}
 	}
 	if c.request.logprobs >= 0 {
@@ -179,32 +179,33 @@ func (s *eventStream) tail() error {
 	if err != nil {
 		return err
 	}
-	if c.includeUsage() && !c.fault.Is(fault.NoUsage) {
-		e := c.chunk(nil)
-		e.Usage, e.SystemFingerprint = c.usage().delta(), c.instance.config().Fingerprint()
-		if c.paramsPlace() == config.ParamsUsage {
+	if s.includeUsage() && !c.fault.Is(fault.NoUsage) {
+		e := s.chunk(nil)
+		e.Usage, e.SystemFingerprint = c.usage().delta(), c.front.config().Fingerprint()
+		if s.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
 		if err := s.send(e); err != nil {
 			return err
 		}
 	}
-	if c.paramsPlace() != config.ParamsSeparate || params == nil || string(params) == "null" {
+	if s.paramsPlace() != config.ParamsSeparate || params == nil || string(params) == "null" {
 		return nil
 	}
-	e := c.chunk(nil)
+	e := s.chunk(nil)
 	e.KVTransferParams = params
 	return s.send(e)
 }
 
-func (c *completion) includeUsage() bool {
+func (s *eventStream) includeUsage() bool {
+	c := s.completion
 	return c.request.StreamOptions != nil && c.request.StreamOptions.IncludeUsage
 }
 
 // paramsPlace returns the event of this stream that carries its params.
-func (c *completion) paramsPlace() string {
-	place := c.instance.config().Params
-	if place == config.ParamsUsage && !c.includeUsage() {
+func (s *eventStream) paramsPlace() string {
+	place := s.completion.front.config().Params
+	if place == config.ParamsUsage && !s.includeUsage() {
 		return config.ParamsFinish
 	}
 	return place
@@ -220,14 +221,15 @@ func (c *completion) streamParams() (json.RawMessage, error) {
 }
 
 // chunk returns an event of ch with its choices; both are nil for an event about all choices.
-func (c *completion) chunk(ch *choice, choices ...any) *chunk {
-	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().Answered(c.request.Model), Choices: choices}
+func (s *eventStream) chunk(ch *choice, choices ...any) *chunk {
+	c := s.completion
+	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.front.config().Answered(c.request.Model), Choices: choices}
 	if !c.chat {
 		e.Object = "text_completion"
 	}
 	if choices == nil {
 		e.Choices = []any{}
-	} else if c.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.Is(fault.NoUsage) {
+	} else if s.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.Is(fault.NoUsage) {
 		e.Usage = c.continuous(ch).delta()
 	}
 	return e

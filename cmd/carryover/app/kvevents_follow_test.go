@@ -49,7 +49,7 @@ func (f *following) has(t *testing.T, change func(*upstream.Instance), instances
 		if err != nil {
 			t.Fatal(err)
 		}
-		instance.KVEvents = sim.KVEvents(0)
+		instance.KVEvents = sim.Addresses().KVEvents[0]
 		if change != nil {
 			change(&instance)
 		}

@@ -42,10 +42,10 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 
 // tellPorts says where the connector of an instance listens, which those who set up a proxy need to know.
 func tellPorts(out io.Writer, cfg *vllmsim.Config, instance *vllmsim.Instance) {
-	if port := instance.BootstrapPort(); port > 0 {
+	if port := instance.Addresses().BootstrapPort; port > 0 {
 		fmt.Fprintf(out, "its bootstrap server listens at port %d\n", port)
 	}
-	if initPorts, allocPorts := instance.LMCachePorts(); cfg.Connector == vllmsim.ConnectorLMCache && len(initPorts) > 0 {
-		fmt.Fprintf(out, "its LMCache receives at init ports %s, alloc ports %s\n", ports(initPorts), ports(allocPorts))
+	if at := instance.Addresses(); cfg.Connector == vllmsim.ConnectorLMCache && len(at.LMCacheInit) > 0 {
+		fmt.Fprintf(out, "its LMCache receives at init ports %s, alloc ports %s\n", ports(at.LMCacheInit), ports(at.LMCacheAlloc))
 	}
 }

@@ -34,7 +34,7 @@ func demoSetups() map[string]demoSetup {
 		config.ConnectorMooncake: {
 			engine: func(_ *Deployment, c *vllmsim.Config) { c.Connector = vllmsim.ConnectorMooncake },
 			started: func(_ *Deployment, i *vllmsim.Instance, told *config.InstanceConfig) {
-				told.BootstrapPort = i.BootstrapPort()
+				told.BootstrapPort = i.Addresses().BootstrapPort
 			},
 		},
 		config.ConnectorLMCache: {begin: (*Deployment).beginLMCache, engine: (*Deployment).lmcacheEngine, end: (*Deployment).endLMCache},
@@ -95,8 +95,8 @@ func (d *Deployment) lmcacheEngine(c *vllmsim.Config) {
 func (d *Deployment) endLMCache() error {
 	registry := map[string]map[string]any{}
 	for _, instance := range d.Decode {
-		initPorts, allocPorts := instance.LMCachePorts()
-		registry[instance.URL()] = map[string]any{config.MemberHost: "127.0.0.1", config.MemberInit: initPorts, config.MemberAlloc: allocPorts}
+		at := instance.Addresses()
+		registry[instance.URL()] = map[string]any{config.MemberHost: "127.0.0.1", config.MemberInit: at.LMCacheInit, config.MemberAlloc: at.LMCacheAlloc}
 	}
 	text, err := json.Marshal(registry)
 	if err != nil {

@@ -47,10 +47,10 @@ func (r *registered) announcing(t *testing.T, kind, http, kv string) *zmqtest.Pr
 func TestRegistered_AnotherPeerTakesNothingOfAnEngine(t *testing.T) {
 	t.Parallel()
 	for name, announced := range map[string]func(prefill, decode *vllmsim.Instance) (kind, http, kv string){
-		"role":               func(p, _ *vllmsim.Instance) (string, string, string) { return "D", authority(p), p.KVAddress() },
+		"role":               func(p, _ *vllmsim.Instance) (string, string, string) { return "D", authority(p), p.Addresses().KV },
 		"KV address":         func(_, d *vllmsim.Instance) (string, string, string) { return "D", authority(d), kvAt("127.0.0.9", 9) },
-		"another's KV":       func(p, _ *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", p.KVAddress() },
-		"another's KV, role": func(_, d *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", d.KVAddress() },
+		"another's KV":       func(p, _ *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", p.Addresses().KV },
+		"another's KV, role": func(_, d *vllmsim.Instance) (string, string, string) { return "P", "127.0.0.9:9", d.Addresses().KV },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

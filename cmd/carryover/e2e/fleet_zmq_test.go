@@ -322,7 +322,7 @@ func TestRegistered_EnginesWithLibzmq(t *testing.T) {
 	r.prefill, r.decode = []*vllmsim.Instance{prefill}, []*vllmsim.Instance{decode}
 	announce := func(i *vllmsim.Instance, kind string) *zmqtest.Process {
 		python := zmqtest.Start(t, pinger, r.address)
-		python.Say(kind + " " + authority(i) + " " + i.KVAddress())
+		python.Say(kind + " " + authority(i) + " " + i.Addresses().KV)
 		python.Want("pings")
 		return python
 	}

@@ -124,14 +124,14 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 	registry := map[string]any{}
 	for _, instance := range decode {
 		flags = append(flags, "--decode", instance.URL())
-		initPorts, allocPorts := instance.LMCachePorts()
+		at := instance.Addresses()
 		registry[instance.URL()] = map[string]any{
-			"receiver_host": "127.0.0.1", "receiver_init_port": initPorts, "receiver_alloc_port": allocPorts,
+			"receiver_host": "127.0.0.1", "receiver_init_port": at.LMCacheInit, "receiver_alloc_port": at.LMCacheAlloc,
 		}
 	}
 	if s.static {
-		initPorts, allocPorts := decode[0].LMCachePorts()
-		flags = append(flags, "--lmcache-init-ports", joinPorts(initPorts), "--lmcache-alloc-ports", joinPorts(allocPorts))
+		at := decode[0].Addresses()
+		flags = append(flags, "--lmcache-init-ports", joinPorts(at.LMCacheInit), "--lmcache-alloc-ports", joinPorts(at.LMCacheAlloc))
 	} else {
 		flags = append(flags, "--decoder-registry", string(encode(registry)))
 	}

@@ -216,7 +216,7 @@ func moveRegistrations(t *testing.T, m *moves) {
 	t.Helper()
 	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}})
 	m.see(r.scrape(t))
-	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].KVAddress())
+	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].Addresses().KV)
 	if !within(foundWithin, func() bool {
 		return m.see(r.scrape(t)).sum("carryover_registrations_refused_total", `reason="taken"`) > 0
 	}) {

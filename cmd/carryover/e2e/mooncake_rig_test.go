@@ -52,7 +52,7 @@ func startMooncake(t *testing.T, m pushing) *operated {
 	}
 	o.prefill, o.decode = role(config.RolePrefill, m.prefills), role(config.RoleDecode, m.decodes)
 	for _, p := range o.prefill {
-		fmt.Fprintf(&text, "  - {url: %q, bootstrap_port: %d", p.URL(), p.BootstrapPort())
+		fmt.Fprintf(&text, "  - {url: %q, bootstrap_port: %d", p.URL(), p.Addresses().BootstrapPort)
 		if m.listed {
 			fmt.Fprintf(&text, ", ranks: %d", m.ranks)
 		}

@@ -294,7 +294,7 @@ func TestMoRIIO_ClientsAreToldNoAddresses(t *testing.T) {
 			members["stream"] = stream
 			a, rec := r.send(t, "", members)
 			for _, instance := range append(r.prefill, r.decode...) {
-				if strings.Contains(string(a.raw), instance.KVAddress()) || strings.Contains(fmt.Sprint(a.header), instance.KVAddress()) {
+				if strings.Contains(string(a.raw), instance.Addresses().KV) || strings.Contains(fmt.Sprint(a.header), instance.Addresses().KV) {
 					t.Errorf("the client gets %v %s", a.header, a.raw)
 				}
 			}

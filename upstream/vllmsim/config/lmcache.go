@@ -36,7 +36,7 @@ type LMCache struct {
 	// prompt and tells nobody. 0 means no bound.
 	MaxBatchedTokens int `json:"max_batched_tokens"`
 	// InitPorts and AllocPorts are pd_peer_init_port and pd_peer_alloc_port of a receiver, one of each for each rank. 0 and missing
-	// ones mean free ports; Instance.LMCachePorts returns them.
+	// ones mean free ports; Instance.Addresses returns them.
 	InitPorts  []int `json:"init_ports"`
 	AllocPorts []int `json:"alloc_ports"`
 	// BufferChunks is how many chunks fit into a receiver (pd_buffer_size), 0 for no bound. While it is full, prefill neither sends nor

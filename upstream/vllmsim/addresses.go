@@ -1,0 +1,65 @@
+package vllmsim
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+)
+
+// Addresses say where an instance is reached by others than HTTP clients. They stay the same when the engine restarts.
+type Addresses struct {
+	// KV is zmq_address, where engines of P2P-NCCL and MoRI-IO reach the instance. Rank r of a data-parallel group has the port r above
+	// rank 0's.
+	KV string
+	// KVEvents and KVReplays have for each rank the endpoint at which it publishes events, and the one at which it replays old events:
+	// tcp://host:port, or "" for none.
+	KVEvents, KVReplays []string
+	// LMCacheInit and LMCacheAlloc are the ports of an LMCache receiver, by rank.
+	LMCacheInit, LMCacheAlloc []int
+	// Bootstrap is the base URL of the server beside Mooncake's prefill instances, and BootstrapPort its port; "" and 0 if there is none.
+	Bootstrap     string
+	BootstrapPort int
+}
+
+// Addresses returns where others than HTTP clients reach the instance.
+func (i *Instance) Addresses() Addresses {
+	a := Addresses{
+		KV:          kvAddress(i.config(), i.ranks[0].sidePort),
+		LMCacheInit: ports(i.doors.init), LMCacheAlloc: ports(i.doors.alloc),
+	}
+	for _, r := range i.ranks {
+		a.KVEvents = append(a.KVEvents, eventEndpoint(r.events))
+		a.KVReplays = append(a.KVReplays, eventEndpoint(r.replays))
+	}
+	if i.bootstrap != nil {
+		at := i.bootstrap.listener.Addr().(*net.TCPAddr)
+		host, _, _ := net.SplitHostPort(i.network.address)
+		a.BootstrapPort, a.Bootstrap = at.Port, "http://"+net.JoinHostPort(host, strconv.Itoa(at.Port))
+	}
+	return a
+}
+
+// kvAddress returns zmq_address, given the port of rank 0's side channel.
+func kvAddress(c *config.Config, port int) string {
+	if c.Connector == config.ConnectorP2PNCCL {
+		return engine.PeerAddress(c.Host, port)
+	}
+	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
+}
+
+func ports(list []net.Listener) (numbers []int) {
+	for _, l := range list {
+		numbers = append(numbers, l.Addr().(*net.TCPAddr).Port)
+	}
+	return numbers
+}
+
+func eventEndpoint(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return "tcp://" + l.Addr().String()
+}

@@ -1,0 +1,149 @@
+package vllmsim
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"carryover/upstream/vllmsim/engine"
+)
+
+// keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections before it ends.
+const keepAlive = 5 * time.Second
+
+// network is the HTTP port of an instance, and the connections of all its ports.
+type network struct {
+	serving engine.Gate // accept loops, and connections that are not HTTP
+	server  *http.Server
+	address string // HTTP host:port
+
+	mu        sync.Mutex // guards what follows
+	http      net.Listener
+	accepting chan struct{}         // closed when http accepts no more connections
+	open      map[net.Conn]struct{} // of all ports
+	closed    bool
+}
+
+// listen opens the HTTP port. Nothing is accepted before serve.
+func (n *network) listen(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen for HTTP: %w", err)
+	}
+	n.http, n.address, n.open = l, l.Addr().String(), make(map[net.Conn]struct{})
+	return nil
+}
+
+// serve answers HTTP with a handler until the network is closed. ctx is the parent of every request.
+func (n *network) serve(ctx context.Context, handler http.Handler) {
+	n.server = &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnState:         n.connState,
+		IdleTimeout:       keepAlive,
+		ReadHeaderTimeout: time.Minute,
+	}
+	n.acceptHTTP(n.http)
+}
+
+func (n *network) acceptHTTP(l net.Listener) {
+	accepting := make(chan struct{})
+	n.accepting = accepting
+	n.serving.Spawn(func() {
+		defer close(accepting)
+		_ = n.server.Serve(l) // ends when the listener is closed
+	})
+}
+
+// refuse closes the HTTP port and all connections.
+func (n *network) refuse() {
+	n.mu.Lock()
+	_ = n.http.Close() // closing twice does no harm
+	accepting := n.accepting
+	n.mu.Unlock()
+	<-accepting // the kernel accepts connections until the call of Accept has returned
+	n.drop()
+}
+
+// listenAgain ends refuse.
+func (n *network) listenAgain() error {
+	l, err := net.Listen("tcp", n.address)
+	if err != nil {
+		return fmt.Errorf("listen again: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.http = l
+	n.acceptHTTP(l)
+	return nil
+}
+
+// accept takes connections of a port that is not HTTP, and serves them until the listener is closed.
+func (n *network) accept(l net.Listener, serve func(net.Conn)) {
+	n.serving.Spawn(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if !n.track(conn) {
+				_ = conn.Close() // the instance is closing
+				return
+			}
+			n.serving.Spawn(func() {
+				defer n.untrack(conn)
+				serve(conn)
+			})
+		}
+	})
+}
+
+func (n *network) connState(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		n.track(conn)
+	case http.StateClosed, http.StateHijacked:
+		n.mu.Lock()
+		delete(n.open, conn)
+		n.mu.Unlock()
+	}
+}
+
+func (n *network) track(conn net.Conn) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.open[conn] = struct{}{}
+	return true
+}
+
+func (n *network) untrack(conn net.Conn) {
+	n.mu.Lock()
+	delete(n.open, conn)
+	n.mu.Unlock()
+	_ = conn.Close() // the peer has gone or has to go
+}
+
+// drop closes all connections, as the end of a process would.
+func (n *network) drop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for conn := range n.open {
+		_ = conn.Close() // that is the point
+	}
+}
+
+// stop begins the end: no connection is accepted any more.
+func (n *network) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	if n.http != nil {
+		_ = n.http.Close() // refused instances have closed it before
+	}
+}

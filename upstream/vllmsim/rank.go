@@ -1,0 +1,105 @@
+package vllmsim
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/engine"
+)
+
+// rank is the part of an engine that survives its restarts.
+type rank struct {
+	index    int
+	side     net.Listener
+	sidePort int
+	engine   atomic.Pointer[engine.Engine]
+	events   net.Listener // listener for KV events, nil for none
+	replays  net.Listener
+
+	mu   sync.Mutex   // guards past
+	past engine.Stats // counts of earlier incarnations
+}
+
+func (i *Instance) newEngine(r *rank) *engine.Engine {
+	return engine.New(&i.live, r.index, r.sidePort, i.tok, i.clock, connector.New)
+}
+
+// open opens the side channel and the sockets of KV events.
+func (r *rank) open(side *net.TCPAddr, cfg *config.Config) error {
+	l, err := net.ListenTCP("tcp", side)
+	if err != nil {
+		return fmt.Errorf("listen for side channel: %w", err)
+	}
+	r.side, r.sidePort = l, l.Addr().(*net.TCPAddr).Port
+	if r.events, err = r.listenEvents(cfg.Host, cfg.KVEvents.Port); err == nil && cfg.KVEvents.Port != 0 {
+		r.replays, err = r.listenEvents(cfg.Host, cfg.KVEvents.ReplayPort)
+	}
+	return err
+}
+
+// listenEvents opens a socket of KV events at a port of its own for each rank, none for port 0, and at a free port for a negative one.
+func (r *rank) listenEvents(host string, port int) (net.Listener, error) {
+	switch {
+	case port == 0:
+		return nil, nil
+	case port < 0:
+		port = 0
+	default:
+		port += r.index
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen for KV events: %w", err)
+	}
+	return l, nil
+}
+
+// serve answers peers of all sockets until they are closed. Errors mean that a peer went away, which does not matter.
+func (r *rank) serve(n *network) {
+	n.accept(r.side, func(conn net.Conn) { _ = engine.ServeSide(conn, r.engine.Load) })
+	if r.events != nil {
+		n.accept(r.events, func(conn net.Conn) { _ = r.engine.Load().Events.Publish(conn) })
+	}
+	if r.replays != nil {
+		n.accept(r.replays, func(conn net.Conn) { _ = r.engine.Load().Events.Replay(conn) })
+	}
+}
+
+// replace ends the engine and runs a fresh one.
+func (r *rank) replace(fresh func() *engine.Engine) {
+	old := r.engine.Load()
+	if !r.engine.CompareAndSwap(old, fresh()) {
+		return // another call was faster
+	}
+	old.Stop(engine.ErrRestarted)
+	counted := old.Snapshot()
+	counted.ForgetHoldings()
+	counted.Restarts++
+	r.mu.Lock()
+	r.past.Add(counted)
+	r.mu.Unlock()
+}
+
+// addStats adds the counts of all incarnations.
+func (r *rank) addStats(s *engine.Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Add(r.past)
+	s.Add(r.engine.Load().Snapshot())
+}
+
+func (r *rank) close() {
+	for _, l := range []net.Listener{r.side, r.events, r.replays} {
+		if l != nil {
+			_ = l.Close() // nothing to lose
+		}
+	}
+	if e := r.engine.Load(); e != nil {
+		e.Stop(engine.ErrRestarted)
+	}
+}
