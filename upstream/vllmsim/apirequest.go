@@ -96,16 +96,6 @@ func parseBody(raw []byte) (*apiRequest, error) {
 	return r, err
 }
 
-// readParams parses the kv_transfer_params of a request.
-func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
-	p, err := engine.ParseParams(raw)
-	if err != nil {
-		return nil, &apiError{status: 400, kind: kindInvalidBody, param: "body.kv_transfer_params",
-			message: "1 validation error:\n  {'type': 'dict_type', 'loc': 'body.kv_transfer_params', 'msg': 'Input should be a valid dictionary'}"}
-	}
-	return p, nil
-}
-
 // textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
 const textLimit = 16
 

@@ -20,6 +20,10 @@ type faultWriter struct {
 	params []byte // the event that contained kv_transfer_params
 }
 
+func newFaultWriter(w http.ResponseWriter, f *fault.Active, clock *engine.Clock, req *http.Request) *faultWriter {
+	return &faultWriter{ResponseWriter: w, fault: f, clock: clock, req: req}
+}
+
 // Unwrap lets http.ResponseController flush and hijack.
 func (w *faultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

@@ -199,43 +199,6 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 	})
 }
 
-func FuzzRequest_ParsesOrRefuses(f *testing.F) {
-	for _, body := range []string{
-		`{"messages":[{"role":"user","content":"hi"}],"kv_transfer_params":{"do_remote_decode":true,"remote_block_ids":[[1]]}}`,
-		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}],"stop":["a"],"n":2}`,
-		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}],"tools":[{}],"logprobs":true}`,
-		`{"kv_transfer_params":{"remote_block_ids":[1,[2],null],"do_remote_prefill":"x","prompt_token_ids":[1e9]}}`,
-		`{"prompt":[1,2],"stream":true,"kv_transfer_params":{"do_remote_decode":true,"remote_block_ids":[[1]],"remote_num_tokens":2}}`,
-		`{"prompt":[[1,2],[3]],"logprobs":3}`, `{`, `[]`, `null`, `{"messages":null}`, `{"documents":[1],"reasoning_effort":"x","messages":[]}`,
-	} {
-		f.Add(body)
-	}
-	f.Fuzz(func(t *testing.T, body string) {
-		r, err := parseBody([]byte(body))
-		if err != nil {
-			if api := asAPIError(err); api.status != http.StatusBadRequest {
-				t.Errorf("%q is refused with %d, want 400", body, api.status)
-			}
-			return
-		}
-		if r.params != nil {
-			_, _, _ = promptTokenIDs(r.params)
-			for key := range r.params.Members {
-				r.params.Truthy(key)
-			}
-		}
-		if r.handsBack(pathCompletions) && (r.params.Decodes() || !r.params.Truthy("remote_block_ids") || len(r.Prompt) == 0) {
-			t.Errorf("%q counts as a hand-back", body)
-		}
-		if r.validate(true) != nil {
-			return
-		}
-		for _, template := range []string{TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim} {
-			_, _ = r.conversation(true).Render(template)
-		}
-	})
-}
-
 func BenchmarkTurn(b *testing.B) {
 	p, err := Start(DefaultConfig())
 	if err != nil {

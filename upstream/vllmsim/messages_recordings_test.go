@@ -3,7 +3,6 @@ package vllmsim
 import (
 	"encoding/json"
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -63,78 +62,6 @@ func frameObject(t *testing.T, e messageFrame) object {
 		t.Fatalf("event %s has type %v", e.name, o["type"])
 	}
 	return o
-}
-
-// rewrite has a message stream write what a recorded one says: its pieces, signatures, usage and params.
-func rewrite(t *testing.T, events []messageFrame) string {
-	t.Helper()
-	w := httptest.NewRecorder()
-	var signatures []string
-	s := newMessageStream(w, func() string {
-		next := signatures[0]
-		signatures = signatures[1:]
-		return next
-	})
-	check := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	decode := func(from string, v any) {
-		if err := json.Unmarshal([]byte(from), v); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, e := range events {
-		if sign, ok := frameObject(t, e)["delta"].(object); ok && sign["type"] == "signature_delta" {
-			signatures = append(signatures, sign["signature"].(string))
-		}
-	}
-	for _, e := range events {
-		var d struct {
-			Message openingMessage  `json:"message"`
-			Block   contentBlock    `json:"content_block"`
-			Delta   contentDelta    `json:"delta"`
-			Usage   messageUsage    `json:"usage"`
-			Params  json.RawMessage `json:"kv_transfer_params"`
-		}
-		decode(e.data, &d)
-		switch e.name {
-		case "message_start":
-			check(s.start(d.Message))
-		case "content_block_start":
-			if d.Block.Type == "tool_use" {
-				check(s.piece(piece{call: &toolCallDelta{ID: d.Block.ID, Function: toolFunctionDelta{Name: d.Block.Name}}}))
-			}
-		case "content_block_delta":
-			p := piece{content: d.Delta.Text, reasoning: d.Delta.Thinking}
-			if d.Delta.PartialJSON != nil {
-				p.call = &toolCallDelta{Function: toolFunctionDelta{Arguments: *d.Delta.PartialJSON}}
-			}
-			check(s.piece(p))
-		case "message_delta":
-			end := messageEnd{usage: d.Usage, params: d.Params}
-			var stop struct {
-				Delta stopDelta `json:"delta"`
-			}
-			decode(e.data, &stop)
-			end.delta = stop.Delta
-			check(s.end(end))
-		case "error":
-			check(s.fail(noChunkError()))
-		}
-	}
-	return w.Body.String()
-}
-
-func TestMessagesRecordings_StreamsByteForByte(t *testing.T) {
-	for _, name := range []string{"02", "04", "06", "07"} {
-		var rec recording
-		readMessagesRecording(t, name, &rec)
-		if got := rewrite(t, messageFrames(t, rec.Response.Text)); got != rec.Response.Text {
-			t.Errorf("%s: wrote\n%s\nrecorded\n%s", name, got, rec.Response.Text)
-		}
-	}
 }
 
 // messageNature are members that differ between two runs, or two tokenizers, as those of byNature do.

@@ -1,12 +1,10 @@
 package vllmsim
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
 
-	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/template"
 )
 
@@ -203,26 +201,4 @@ func (s *frontend) serveRender(w http.ResponseWriter, req *http.Request) error {
 		return writeJSON(w, http.StatusOK, answers[0])
 	}
 	return writeJSON(w, http.StatusOK, answers)
-}
-
-// promptTokenIDs returns the ids to use instead of rendering; ok is false when there are none.
-func promptTokenIDs(p *engine.ParamsIn) (ids []int32, ok bool, err error) {
-	if p == nil {
-		return nil, false, nil
-	}
-	raw, ok := p.Members["prompt_token_ids"]
-	if !ok || bytes.Equal(raw, []byte("null")) {
-		return nil, false, nil
-	}
-	bad := &apiError{status: 400, kind: "BadRequestError", param: "kv_transfer_params.prompt_token_ids",
-		message: "`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers. (parameter=kv_transfer_params.prompt_token_ids)"}
-	if json.Unmarshal(raw, &ids) != nil || len(ids) == 0 || bytes.Contains(raw, []byte("null")) {
-		return nil, false, bad
-	}
-	for _, id := range ids {
-		if id < 0 {
-			return nil, false, bad
-		}
-	}
-	return ids, true, nil
 }

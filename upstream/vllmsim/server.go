@@ -73,7 +73,7 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) error {
 	}
 	f := i.faults.Pick(faultableOf(req.URL.Path, body))
 	if f != nil {
-		w = &faultWriter{ResponseWriter: w, fault: f, clock: i.clock, req: req}
+		w = newFaultWriter(w, f, i.clock, req)
 	}
 	if done, err := h.faulty(f, w, req, body); done {
 		return err
