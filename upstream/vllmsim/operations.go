@@ -28,7 +28,7 @@ func (o *operations) serve(w http.ResponseWriter, req *http.Request, f *fault.Ac
 	case "GET /version":
 		err = writeJSON(w, http.StatusOK, map[string]string{"version": o.config().Version})
 	case "GET /health", "GET /ping", "POST /ping":
-		err = o.serveHealth(w)
+		o.serveHealth(w)
 	case "POST /reset_prefix_cache":
 		err = o.serveReset(w)
 	case "GET " + pathMetrics:
@@ -50,7 +50,7 @@ func (o *operations) knownPath(path string) bool {
 	}
 }
 
-func (o *operations) serveHealth(w http.ResponseWriter) error {
+func (o *operations) serveHealth(w http.ResponseWriter) {
 	status := http.StatusOK
 	for _, e := range o.engines() {
 		if e.Dead() {
@@ -59,7 +59,6 @@ func (o *operations) serveHealth(w http.ResponseWriter) error {
 	}
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(status)
-	return nil
 }
 
 // serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use, pinned blocks included
