@@ -55,8 +55,8 @@ type apiRequest struct {
 
 	params *engine.ParamsIn
 	stops  []string
-	// logprobs is the number of alternatives that each token lists; -1 means none.
-	logprobs int
+	// alternatives is the number of alternatives that each token lists; -1 means none.
+	alternatives int
 	// limitName is this API's name for the limit of the output; empty means max_tokens.
 	limitName string
 }
@@ -68,7 +68,7 @@ type streamOptions struct {
 
 // parseBody reads the members of a body. The errors are those of FastAPI and pydantic.
 func parseBody(raw []byte) (*apiRequest, error) {
-	r := &apiRequest{logprobs: -1}
+	r := &apiRequest{alternatives: -1}
 	err := json.Unmarshal(raw, r)
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -138,10 +138,10 @@ func (r *apiRequest) parseLogprobs() error {
 	case len(r.Logprobs) == 0:
 	case json.Unmarshal(r.Logprobs, &asked) == nil:
 		if asked != nil && *asked {
-			r.logprobs = r.TopLogprobs
+			r.alternatives = r.TopLogprobs
 		}
 	case json.Unmarshal(r.Logprobs, &count) == nil:
-		r.logprobs = *count
+		r.alternatives = *count
 	default:
 		return invalidBody("body.logprobs", "{'type': 'bool_parsing', 'loc': 'body.logprobs', 'msg': 'Input should be a valid boolean'}")
 	}

@@ -13,17 +13,17 @@ import (
 
 // completion is one HTTP request for an answer on its way through an engine.
 type completion struct {
-	front   *frontend
-	engine  *engine.Engine
-	request *apiRequest
-	chat    bool
-	id      string // the id that the client sees
-	inside  string // suffix that the engine's ids have behind the id
-	created int64
-	prompts [][]int32
-	choices []*choice
-	fault   *fault.Active
-	given   bool // the ids of the prompt came with the request
+	endpoints *frontend
+	engine    *engine.Engine
+	request   *apiRequest
+	chat      bool
+	id        string // the id that the client sees
+	inside    string // suffix that the engine's ids have behind the id
+	created   int64
+	prompts   [][]int32
+	choices   []*choice
+	fault     *fault.Active
+	given     bool // the ids of the prompt came with the request
 }
 
 // choice is one sequence: one of n for a prompt, or one prompt of a list.
@@ -51,7 +51,7 @@ func (s *frontend) serveCompletion(w http.ResponseWriter, req *http.Request, f *
 	if err := r.validate(chat); err != nil {
 		return err
 	}
-	c := &completion{front: s, request: r, chat: chat, fault: f, id: "cmpl-" + requestID(req, r)}
+	c := &completion{endpoints: s, request: r, chat: chat, fault: f, id: "cmpl-" + requestID(req, r)}
 	if chat {
 		c.id = "chat" + c.id
 	}
@@ -60,7 +60,7 @@ func (s *frontend) serveCompletion(w http.ResponseWriter, req *http.Request, f *
 
 // serve takes a request through an engine. whole answers it in one piece, stream in events.
 func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stream func(context.Context, http.ResponseWriter) error) error {
-	e, err := c.front.engineFor(req)
+	e, err := c.endpoints.engineFor(req)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stre
 
 // prepare renders the prompts and lays out the choices.
 func (c *completion) prepare() error {
-	s, r := c.front, c.request
+	s, r := c.endpoints, c.request
 	if err := s.checkModel(r.Model); err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 		return piece{}, err
 	}
 	ch.ids = append(ch.ids, s.ID)
-	if c.request.logprobs >= 0 {
-		ch.logprobs = append(ch.logprobs, logprob(c.front.tok, s.ID, c.request.logprobs))
+	if c.request.alternatives >= 0 {
+		ch.logprobs = append(ch.logprobs, logprob(c.endpoints.tok, s.ID, c.request.alternatives))
 	}
 	hidden := s.StopReason != nil && !c.request.IncludeStop
 	p := ch.out.push(s.ID, s.Finish != "", hidden)

@@ -22,7 +22,7 @@ func (c *completion) kvParams() *engine.ParamsOut {
 // if an engine plug-in adds them.
 func (c *completion) answeredParams() *engine.ParamsOut {
 	p := c.kvParams()
-	if p == nil || p.Other != nil || !c.front.config().OutputTokenIDs {
+	if p == nil || p.Other != nil || !c.endpoints.config().OutputTokenIDs {
 		return p
 	}
 	with := *p
@@ -39,7 +39,7 @@ func (c *completion) usage() usage {
 		u.PromptTokens += len(prompt)
 	}
 	u = c.counted(u)
-	if c.front.config().PromptTokensDetails {
+	if c.endpoints.config().PromptTokensDetails {
 		u.PromptDetails = c.promptDetails()
 	}
 	return u
@@ -101,8 +101,8 @@ func faultParams(f *fault.Active, e *engine.Engine, p *engine.ParamsOut) (json.R
 
 func (c *completion) chatAnswer(params []byte) chatAnswer {
 	a := chatAnswer{
-		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.front.config().Answered(c.request.Model),
-		SystemFingerprint: c.front.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
+		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	if c.idEcho() {
 		a.PromptTokenIDs = c.prompts[0]
@@ -111,7 +111,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 		a.Choices = append(a.Choices, chatChoice{
 			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
 			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.front.config().NullSince033(),
+			WeightVersions: c.endpoints.config().NullSince033(),
 		})
 	}
 	return a
@@ -138,18 +138,18 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 
 func (c *completion) textAnswer(params []byte) textAnswer {
 	a := textAnswer{
-		ID: c.id, Object: "text_completion", Created: c.created, Model: c.front.config().Answered(c.request.Model),
-		SystemFingerprint: c.front.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+		ID: c.id, Object: "text_completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
+		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	for _, ch := range c.choices {
 		text := ch.out.content.String()
 		if c.request.Echo {
-			text = c.front.tok.Decode(ch.prompt) + text
+			text = c.endpoints.tok.Decode(ch.prompt) + text
 		}
 		tc := textChoice{
 			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
 			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.front.config().NullSince033(),
+			WeightVersions: c.endpoints.config().NullSince033(),
 		}
 		if c.idEcho() {
 			tc.PromptTokenIDs = ch.prompt

@@ -52,14 +52,14 @@ func tokenText(t *bpe.Tokenizer, id int32) (text string, bytes []int) {
 }
 
 func (c *completion) chatLogprobs(list []tokenLogprob) json.RawMessage {
-	if c.request.logprobs < 0 {
+	if c.request.alternatives < 0 {
 		return jsonNull
 	}
 	return rawJSON(chatLogprobList{Content: list})
 }
 
 func (c *completion) textLogprobs(list []tokenLogprob, offset int) json.RawMessage {
-	if c.request.logprobs < 0 {
+	if c.request.alternatives < 0 {
 		return jsonNull
 	}
 	var out textLogprobList

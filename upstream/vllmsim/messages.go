@@ -56,7 +56,7 @@ func (s *frontend) serveMessages(w http.ResponseWriter, req *http.Request, f *fa
 	if err != nil {
 		return err
 	}
-	t := &messageTurn{&completion{front: s, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}}
+	t := &messageTurn{&completion{endpoints: s, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}}
 	return t.serve(w, req, t.respond, t.stream)
 }
 
@@ -76,7 +76,7 @@ func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error 
 		params = nil // left out, as every null
 	}
 	a := messageAnswer{
-		ID: t.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: t.front.config().Answered(t.request.Model),
+		ID: t.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: t.endpoints.config().Answered(t.request.Model),
 		Usage: t.messageUsage(), KVTransferParams: params,
 	}
 	a.StopReason, a.StopSequence = t.messageStop(ch)
@@ -103,7 +103,7 @@ func (ch *choice) blocks() []contentBlock {
 // before a stop sequence (_to_anthropic_stop_reason, read).
 func (t *messageTurn) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
-		if len(ch.out.calls) > 0 && t.front.config().Since033() {
+		if len(ch.out.calls) > 0 && t.endpoints.config().Since033() {
 			return "tool_use", nil
 		}
 		return "stop_sequence", &stop

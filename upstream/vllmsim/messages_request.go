@@ -158,7 +158,7 @@ func (m *messagesRequest) chatRequest(mergeSystem bool) (*apiRequest, error) {
 	r := &apiRequest{
 		Model: m.Model, Messages: &history, MaxCompletionTokens: m.MaxTokens, Temperature: m.Temperature, Stream: m.Stream,
 		stops: nonEmpty(m.StopSequences), TemplateKwargs: m.TemplateKwargs, ReasoningEffort: m.OutputConfig.Effort,
-		CacheSalt: m.CacheSalt, KVTransferParams: m.KVTransferParams, logprobs: -1,
+		CacheSalt: m.CacheSalt, KVTransferParams: m.KVTransferParams, alternatives: -1,
 	}
 	if m.Thinking != nil && m.Thinking.Type == "disabled" {
 		r.ReasoningEffort = json.RawMessage(`"none"`)

@@ -32,7 +32,7 @@ func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 		if err != nil {
-			return s.fail(messageStreamError(t.front.config()))
+			return s.fail(messageStreamError(t.endpoints.config()))
 		}
 		if err := s.piece(p); err != nil {
 			return err
@@ -40,7 +40,7 @@ func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	}
 	end := messageEnd{usage: t.messageUsage()}
 	end.delta.StopReason, end.delta.StopSequence = t.messageStop(ch)
-	if t.front.config().MessageParams {
+	if t.endpoints.config().MessageParams {
 		params, err := t.streamParams()
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 
 // opening returns the message of message_start; its input_tokens count the whole prompt.
 func (t *messageTurn) opening() openingMessage {
-	m := openingMessage{ID: t.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: t.front.config().Answered(t.request.Model)}
+	m := openingMessage{ID: t.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: t.endpoints.config().Answered(t.request.Model)}
 	if !t.fault.Is(fault.NoUsage) {
 		m.Usage.InputTokens = t.continuous(t.choices[0]).PromptTokens
 	}

@@ -34,7 +34,7 @@ func (s *frontend) serveResponses(w http.ResponseWriter, req *http.Request, f *f
 		return err
 	}
 	// Inside the engine a request is one turn of a conversation, the first.
-	c := &completion{front: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
+	c := &completion{endpoints: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
 	t := &responseTurn{completion: c, asked: asked}
 	return c.serve(w, req, t.respond, t.stream)
 }
@@ -133,13 +133,13 @@ func itemID(kind string) string { return kind + "_" + randomHex(8) }
 func (t *responseTurn) started() responseObject {
 	a := t.asked
 	o := responseObject{
-		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.front.config().Answered(a.Model), Object: "response",
+		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.endpoints.config().Answered(a.Model), Object: "response",
 		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
 		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.MaxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
 		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
 		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
 	}
-	if t.front.config().Since033() {
+	if t.endpoints.config().Since033() {
 		o.PromptCacheOptions, o.PromptCacheKey = orNull(a.PromptCacheOptions), orNull(a.PromptCacheKey)
 		o.PromptCacheKept, o.SafetyIdentifier = orNull(a.PromptCacheRetention), orNull(a.SafetyIdentifier)
 	}
@@ -155,7 +155,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 
 // endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
 func (t *responseTurn) endStatus() string {
-	if t.choices[0].finish == "length" && t.front.config().Since033() {
+	if t.choices[0].finish == "length" && t.endpoints.config().Since033() {
 		return statusIncomplete
 	}
 	return statusCompleted
@@ -179,7 +179,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
 		if !t.given {
-			text = t.front.tok.Decode(ch.prompt)
+			text = t.endpoints.tok.Decode(ch.prompt)
 		}
 		if !t.fault.Is(fault.NoIDEcho) {
 			o.InputMessages = []rawMessage{{Message: text, Tokens: ch.prompt, Type: rawMessageType}}

@@ -206,7 +206,7 @@ func (r *responsesRequest) chatRequest() (*apiRequest, error) {
 		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, stops: stops,
 		IncludeStop: r.IncludeStop, IgnoreEOS: r.IgnoreEOS, ContinueFinal: onward, AddGenerationPrompt: &generate, ToolChoice: r.ToolChoice,
 		TemplateKwargs: r.TemplateKwargs, ReasoningEffort: effort.Effort, IncludeReasoning: r.IncludeReasoning, CacheSalt: r.CacheSalt,
-		RequestID: r.RequestID, KVTransferParams: r.KVTransferParams, logprobs: -1, limitName: "max_output_tokens",
+		RequestID: r.RequestID, KVTransferParams: r.KVTransferParams, alternatives: -1, limitName: "max_output_tokens",
 	}
 	for _, tool := range r.Tools {
 		if tool.Type == "function" {

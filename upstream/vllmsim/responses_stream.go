@@ -36,7 +36,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 		return err
 	}
 	last := "response.completed"
-	if o.Status == statusIncomplete && t.front.config().Since033() {
+	if o.Status == statusIncomplete && t.endpoints.config().Since033() {
 		last = "response.incomplete"
 	}
 	return s.send(responseEvent{Type: last, Response: &o})

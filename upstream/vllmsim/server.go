@@ -18,14 +18,14 @@ const maxBody = 64 << 20
 // handler answers HTTP as vLLM's API server does.
 type handler struct {
 	instance *Instance
-	front    *frontend
+	api      *frontend
 	ops      *operations
 	underWay engine.Gate
 	requests atomic.Int64
 }
 
 func newHandler(i *Instance) *handler {
-	return &handler{instance: i, front: newFrontend(i.config, i.engines, i.tok, &i.holds), ops: newOperations(i.config, i.engines)}
+	return &handler{instance: i, api: newFrontend(i.config, i.engines, i.tok, &i.holds), ops: newOperations(i.config, i.engines)}
 }
 
 // ServeHTTP answers as vLLM's API server does.
@@ -45,9 +45,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case errors.Is(err, errConnectionGone) || req.Context().Err() != nil:
 		kill(w)
 	default:
-		api := asAPIError(err)
+		refusal := asAPIError(err)
 		// The status line is already out only if the connection failed in the middle, and then nobody reads this.
-		_ = writeJSON(w, api.status, errorAnswer(api, req.URL.Path, h.instance.config()))
+		_ = writeJSON(w, refusal.status, errorAnswer(refusal, req.URL.Path, h.instance.config()))
 	}
 }
 
@@ -91,10 +91,10 @@ func (h *handler) route(w http.ResponseWriter, req *http.Request, f *fault.Activ
 	if done, err := h.ops.serve(w, req, f); done {
 		return err
 	}
-	if done, err := h.front.serve(w, req, f); done {
+	if done, err := h.api.serve(w, req, f); done {
 		return err
 	}
-	if h.ops.knownPath(req.URL.Path) || h.front.knownPath(req.URL.Path) {
+	if h.ops.knownPath(req.URL.Path) || h.api.knownPath(req.URL.Path) {
 		return writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
 	}
 	return writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})

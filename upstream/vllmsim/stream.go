@@ -58,7 +58,7 @@ func (s *eventStream) events(ctx context.Context) error {
 				}
 			}
 			if err != nil {
-				return s.write(errorEvent(internalError(), c.front.config()))
+				return s.write(errorEvent(internalError(), c.endpoints.config()))
 			}
 			if err := s.token(ch, p); err != nil {
 				return err
@@ -95,7 +95,7 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	c := s.completion
 	// A chat token without text is an event only with logprobs or ids; text completions have no parser and always send
 	// one (chat_completion/serving.py, completion/serving.py, 0.32).
-	if p.silent && ch.finish == "" && c.chat && c.request.logprobs < 0 && !c.request.ReturnTokenIDs {
+	if p.silent && ch.finish == "" && c.chat && c.request.alternatives < 0 && !c.request.ReturnTokenIDs {
 		return nil
 	}
 	ids := jsonNull
@@ -108,10 +108,10 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	} else {
 		e = s.chunk(ch, s.textChoice(ch, p, ids))
 	}
-	e.KVTransferParams = c.front.config().NullSince033()
+	e.KVTransferParams = c.endpoints.config().NullSince033()
 	if ch.finish != "" {
 		if !s.includeUsage() {
-			e.SystemFingerprint = c.front.config().Fingerprint()
+			e.SystemFingerprint = c.endpoints.config().Fingerprint()
 		}
 		if s.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
 			params, err := c.streamParams()
@@ -138,19 +138,19 @@ func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatC
 			choice.Delta.ToolCalls = []toolCallDelta{*p.call}
 		}
 	}
-	if c.request.logprobs >= 0 {
+	if c.request.alternatives >= 0 {
 		choice.Logprobs = c.chatLogprobs(ch.logprobs[len(ch.logprobs)-1:])
 	}
 	if ch.finish != "" {
 		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
-		choice.WeightVersions = c.front.config().NullSince033()
+		choice.WeightVersions = c.endpoints.config().NullSince033()
 	}
 	return choice
 }
 
 func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
 	c := s.completion
-	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.front.config().NullSince033()}
+	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.endpoints.config().NullSince033()}
 	if p.content != nil {
 		choice.Text = *p.content
 	}
@@ -159,10 +159,10 @@ func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textC
 			choice.PromptTokenIDs = ch.prompt
 		}
 		if c.request.Echo {
-			choice.Text = c.front.tok.Decode(ch.prompt) + choice.Text
+			choice.Text = c.endpoints.tok.Decode(ch.prompt) + choice.Text
 		}
 	}
-	if c.request.logprobs >= 0 {
+	if c.request.alternatives >= 0 {
 		choice.Logprobs = c.textLogprobs(ch.logprobs[len(ch.logprobs)-1:], s.offset)
 	}
 	s.offset += len([]rune(choice.Text))
@@ -181,7 +181,7 @@ func (s *eventStream) tail() error {
 	}
 	if s.includeUsage() && !c.fault.Is(fault.NoUsage) {
 		e := s.chunk(nil)
-		e.Usage, e.SystemFingerprint = c.usage().delta(), c.front.config().Fingerprint()
+		e.Usage, e.SystemFingerprint = c.usage().delta(), c.endpoints.config().Fingerprint()
 		if s.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
@@ -204,7 +204,7 @@ func (s *eventStream) includeUsage() bool {
 
 // paramsPlace returns the event of this stream that carries its params.
 func (s *eventStream) paramsPlace() string {
-	place := s.completion.front.config().Params
+	place := s.completion.endpoints.config().Params
 	if place == config.ParamsUsage && !s.includeUsage() {
 		return config.ParamsFinish
 	}
@@ -223,7 +223,7 @@ func (c *completion) streamParams() (json.RawMessage, error) {
 // chunk returns an event of ch with its choices; both are nil for an event about all choices.
 func (s *eventStream) chunk(ch *choice, choices ...any) *chunk {
 	c := s.completion
-	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.front.config().Answered(c.request.Model), Choices: choices}
+	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model), Choices: choices}
 	if !c.chat {
 		e.Object = "text_completion"
 	}

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"carryover/upstream/vllmsim/config"
 	"encoding/json"
 	"net/http/httptest"
 	"os"
@@ -136,7 +137,7 @@ func rewrite(t *testing.T, events []frame) string {
 			end.delta = stop.Delta
 			check(s.end(end))
 		case "error":
-			check(s.fail(noChunkError()))
+			check(s.fail(messageStreamError(&config.Config{Version: config.VLLM032})))
 		}
 	}
 	return w.Body.String()
