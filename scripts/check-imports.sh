@@ -21,6 +21,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				else if (room ~ /^(config|bpe|kv|fault)$/) bad("a leaf of the simulator imports nothing of ours")
 				else if (room == "kvevents" && used != "config") bad("the events of the simulator read their configuration only")
 				else if (room == "engine" && used !~ /^(config|bpe|kv|kvevents|fault)$/) bad("the engine of the simulator knows no API and no connector")
+				else if (room == "wire" && used !~ /^(config|template|fault|engine)$/) bad("what the simulator sends knows no API")
+				else if (room == "request" && used !~ /^(config|template|engine|wire)$/) bad("the simulator reads requests without answering them")
+				else if (room == "api" && used !~ /^(config|bpe|kv|template|fault|engine|wire|request)$/) bad("the APIs of the simulator know no connector and no operators")
+				else if (room == "ops" && used !~ /^(config|fault|engine|wire)$/) bad("the endpoints for operators of the simulator know no API")
 				else if (room == "connector" && used !~ /^(config|kv|fault|engine)$/) bad("a connector of the simulator knows its engine only")
 				else if (room == "template" && used !~ /^(config|bpe|kv)$/) bad("templates of the simulator import its configuration, tokenizer and memory only")
 			} else if (package ~ /^carryover\/sse\/rawjson/) {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // addressed is a pair of engines that find each other by request ids.
@@ -43,7 +45,7 @@ func requestAs(ctx context.Context, t *testing.T, i *Instance, id string, body o
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+pathChat, strings.NewReader(string(raw)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+wire.PathChat, strings.NewReader(string(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func question(text string) object {
 // lone is what one engine would have said.
 func lone(t *testing.T, q object) string {
 	t.Helper()
-	a := post(t, startInstance(t, nil), pathChat, q)
+	a := post(t, startInstance(t, nil), wire.PathChat, q)
 	if a.status != http.StatusOK {
 		t.Fatalf("a lone engine answered %d: %s", a.status, a.raw)
 	}

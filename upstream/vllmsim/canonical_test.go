@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // converse runs turns that hand the whole ticket over each time, and returns how many prefill legs carried one.
@@ -147,7 +149,7 @@ func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
 func TestReply_Scripts(t *testing.T) {
 	i := startInstance(t, nil)
 	ask := func(text string) string {
-		return post(t, i, pathChat, object{"model": "sim", "messages": []any{user(text)}}).text()
+		return post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(text)}}).text()
 	}
 	if got := ask("SAY naïve 日本 🎉"); got != "naïve 日本 🎉" {
 		t.Errorf("said %q", got)
@@ -158,13 +160,13 @@ func TestReply_Scripts(t *testing.T) {
 	if a, b := ask("Tell me."), ask("Tell us."); a == b {
 		t.Errorf("different questions both give %q", a)
 	}
-	got := post(t, i, pathCompletions, object{"model": "sim", "prompt": "SAY text", "max_tokens": 20})
+	got := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": "SAY text", "max_tokens": 20})
 	if got.text() != "text" {
 		t.Errorf("text completion said %q, want %q", got.text(), "text")
 	}
 	other := startInstance(t, func(c *Config) { c.Seed = 7 })
 	a := ask("Tell me.")
-	if b := post(t, other, pathChat, object{"model": "sim", "messages": []any{user("Tell me.")}}).text(); a == b {
+	if b := post(t, other, wire.PathChat, object{"model": "sim", "messages": []any{user("Tell me.")}}).text(); a == b {
 		t.Errorf("other weights give the same %q", a)
 	}
 }
@@ -172,7 +174,7 @@ func TestReply_Scripts(t *testing.T) {
 func TestReply_NaturalLength(t *testing.T) {
 	i := startInstance(t, nil)
 	for n := range 20 {
-		got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user(fmt.Sprint("Question ", n))}})
+		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(fmt.Sprint("Question ", n))}})
 		tokens := got.body["usage"].(object)["completion_tokens"].(float64)
 		if tokens < 30 || tokens > 62 || got.choice()["finish_reason"] != "stop" {
 			t.Errorf("question %d: %v tokens, finish_reason %v; want 30 to 62 and stop", n, tokens, got.choice()["finish_reason"])
@@ -186,7 +188,7 @@ func TestSampling_TextCompletionsContinueTheirPromptCanonically(t *testing.T) {
 	for n := range 60 {
 		prompt := randomText(draw, 3)
 		prompt = prompt[:len(prompt)-draw.IntN(4)] + []string{"", " ", "\n", " \n", "\n\n", "."}[draw.IntN(6)]
-		got := post(t, i, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 25, "return_token_ids": true})
+		got := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 25, "return_token_ids": true})
 		held := slices.Concat(ids(got.choice()["prompt_token_ids"]), ids(got.choice()["token_ids"]))
 		if again := i.tok.Encode(prompt + got.text()); !slices.Equal(again, held) {
 			t.Errorf("prompt %d %q + %q has ids %v, held are %v", n, prompt, got.text(), again, held)

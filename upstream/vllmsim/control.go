@@ -9,6 +9,7 @@ import (
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
@@ -77,29 +78,29 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 	i := h.instance
 	switch req.Method + " " + req.URL.Path {
 	case "GET /_sim/stats":
-		return writeJSON(w, http.StatusOK, struct {
+		return wire.WriteJSON(w, http.StatusOK, struct {
 			Role string `json:"role"`
 			engine.Stats
 		}{i.config().Role, i.Stats()})
 	case "GET /_sim/faults":
-		return writeJSON(w, http.StatusOK, i.faults.All())
+		return wire.WriteJSON(w, http.StatusOK, i.faults.All())
 	case "POST /_sim/faults":
 		var f fault.Fault
 		if err := readControl(req, &f); err != nil {
 			return err
 		}
 		if err := i.SetFault(f); err != nil {
-			return badRequest("kind", "%s", err)
+			return wire.BadRequest("kind", "%s", err)
 		}
-		return writeJSON(w, http.StatusOK, i.faults.All())
+		return wire.WriteJSON(w, http.StatusOK, i.faults.All())
 	case "DELETE /_sim/faults":
 		if err := i.ClearFaults(); err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, i.faults.All())
+		return wire.WriteJSON(w, http.StatusOK, i.faults.All())
 	case "POST /_sim/restart":
 		// The answer goes first: a restart closes this connection too.
-		err := writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+		err := wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
 		if err == nil {
 			err = http.NewResponseController(w).Flush()
 		}
@@ -107,10 +108,10 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 		return err
 	case "POST /_sim/clear_blocks":
 		i.ClearBlocks()
-		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "POST /_sim/sleep_and_wake":
 		i.SleepAndWake()
-		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "POST /_sim/advance":
 		var by struct {
 			Seconds float64 `json:"seconds"`
@@ -119,23 +120,23 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		if by.Seconds < 0 {
-			return badRequest("seconds", "the clock does not go back")
+			return wire.BadRequest("seconds", "the clock does not go back")
 		}
 		i.Advance(time.Duration(by.Seconds * float64(time.Second)))
-		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "GET /_sim/config":
-		return writeJSON(w, http.StatusOK, i.config())
+		return wire.WriteJSON(w, http.StatusOK, i.config())
 	case "POST /_sim/config":
 		var s Switches
 		if err := readControl(req, &s); err != nil {
 			return err
 		}
 		if err := i.Switch(s); err != nil {
-			return badRequest("", "%s", err)
+			return wire.BadRequest("", "%s", err)
 		}
-		return writeJSON(w, http.StatusOK, i.config())
+		return wire.WriteJSON(w, http.StatusOK, i.config())
 	default:
-		return writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+		return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	}
 }
 
@@ -143,7 +144,7 @@ func readControl(req *http.Request, v any) error {
 	dec := json.NewDecoder(req.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return badRequest("", "%s", fmt.Errorf("read body: %w", err))
+		return wire.BadRequest("", "%s", fmt.Errorf("read body: %w", err))
 	}
 	return nil
 }

@@ -41,17 +41,17 @@
 // pushes, or decode reads, is compared in the same way (connector/p2pnccl.go, connector/moriio.go). They announce themselves over ZeroMQ
 // (registration.go). Both follow vLLM's source; they are not measured.
 //
-// A request of the Messages API becomes a chat request, and the answer is translated back (messages.go), so every count above includes it.
+// A request of the Messages API becomes a chat request, and the answer is translated back (api/messages.go), so every count above includes it.
 // Stock streams of this API carry no params: Config.MessageParams is a plug-in that adds them. Config.MergeSystem is a template that takes
 // a system message only in front. Errors have vLLM's statuses, but most messages of body validation are not vLLM's. Thinking changes
 // nothing but reasoning_effort.
 //
-// The Responses API works in the same way (responses.go). Its params need no plug-in, since the event that ends a stream has the whole
+// The Responses API works in the same way (api/responses.go). Its params need no plug-in, since the event that ends a stream has the whole
 // response. There is no store: previous_response_id is never known, and background is refused. Structured output and logprobs have no
 // effect. Neither has the order of a call's keys, by which a real template may render this API's history and chat's to different ids.
 //
 // Load has effects. max_num_seqs and the blocks limit how many requests run, the others wait their turn, and prompts are computed
-// one after the other at the engine's speed (engine/schedule.go). /metrics reports it for each data-parallel rank (metrics.go).
+// one after the other at the engine's speed (engine/schedule.go). /metrics reports it for each data-parallel rank (ops/metrics.go).
 //
 // Each engine publishes the changes of its prefix cache as KV events, byte for byte as the recordings in
 // testdata/exchanges/kv-events, or in the encoding of older engines, and replays them (package kvevents). ClearBlocks clears the cache

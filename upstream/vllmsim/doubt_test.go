@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/ops"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestFault_EndOfAStreamAgain(t *testing.T) {
@@ -57,7 +60,7 @@ func toldIDs(t *testing.T, a answer, stream bool) (byChoices, byParams []int32, 
 func TestFault_IDsOfTheOutput(t *testing.T) {
 	for _, kind := range []string{FaultLostID, FaultDoubledID} {
 		places := map[int]bool{}
-		for _, path := range []string{pathChat, pathCompletions} {
+		for _, path := range []string{wire.PathChat, wire.PathCompletions} {
 			for _, stream := range []bool{false, true} {
 				i := startInstance(t, func(cfg *Config) { cfg.OutputTokenIDs = true })
 				for n := range 4 {
@@ -101,7 +104,7 @@ func TestFault_LostIDLeavesUsage(t *testing.T) {
 	i := startInstance(t, nil)
 	body := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 9, "return_token_ids": true}
 	setFault(t, i, Fault{Kind: FaultLostID})
-	got := post(t, i, pathChat, body)
+	got := post(t, i, wire.PathChat, body)
 	if n := len(ids(got.choice()["token_ids"])); n != 8 || got.body["usage"].(object)["completion_tokens"] != 9.0 {
 		t.Errorf("%d ids told, usage %v; want 8 and 9", n, got.body["usage"])
 	}
@@ -135,16 +138,16 @@ func TestFault_HiddenStart(t *testing.T) {
 	const line = "\nprocess_start_time_seconds "
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultHiddenStart})
-	hidden := string(get(t, i, pathMetrics).raw)
+	hidden := string(get(t, i, ops.PathMetrics).raw)
 	if err := i.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	shown := string(get(t, i, pathMetrics).raw)
+	shown := string(get(t, i, ops.PathMetrics).raw)
 	if strings.Contains(hidden, line) || !strings.Contains(hidden, "vllm:cache_config_info") || !strings.Contains(shown, line) {
 		t.Errorf("start hidden: %v, then shown: %v", !strings.Contains(hidden, line), strings.Contains(shown, line))
 	}
 	never := startInstance(t, func(c *Config) { c.HideStart = true })
-	if strings.Contains(string(get(t, never, pathMetrics).raw), line) {
+	if strings.Contains(string(get(t, never, ops.PathMetrics).raw), line) {
 		t.Error("an instance that hides its start shows it")
 	}
 }
@@ -153,13 +156,13 @@ func TestFault_HiddenStart(t *testing.T) {
 func TestFault_OtherIDsPoison(t *testing.T) {
 	i, lone := startInstance(t, nil), startInstance(t, nil)
 	ask := object{"model": "sim", "messages": []any{user(longText)}, "return_token_ids": true}
-	sent := ids(post(t, lone, pathChat, ask).body["prompt_token_ids"])
-	right := post(t, lone, pathChat, ask).text()
+	sent := ids(post(t, lone, wire.PathChat, ask).body["prompt_token_ids"])
+	right := post(t, lone, wire.PathChat, ask).text()
 	setFault(t, i, Fault{Kind: FaultOtherIDs})
-	if got := post(t, i, pathChat, with(ask, object{"cache_salt": "r"})); got.text() != right {
+	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "r"})); got.text() != right {
 		t.Errorf("ids that are rendered: says %q, want %q", got.text(), right)
 	}
-	got := post(t, i, pathChat, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
+	got := post(t, i, wire.PathChat, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
 	told := ids(got.body["prompt_token_ids"])
 	differ := 0
 	for n := range sent {
@@ -174,18 +177,18 @@ func TestFault_OtherIDsPoison(t *testing.T) {
 	if err := i.ClearFaults(); err != nil {
 		t.Fatal(err)
 	}
-	if got := post(t, i, pathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
+	if got := post(t, i, wire.PathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
 		t.Errorf("another cache_salt says %q, want %q", got.text(), right)
 	}
 	assertClean(t, i)
-	if got := post(t, i, pathChat, ask); got.text() == right {
+	if got := post(t, i, wire.PathChat, ask); got.text() == right {
 		t.Error("the same prompt is answered as if the prefix cache were right")
 	}
 	if s := i.Stats(); s.Poisoned != 1 {
 		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
 	}
 	i.Restart()
-	if got := post(t, i, pathChat, ask); got.text() != right {
+	if got := post(t, i, wire.PathChat, ask); got.text() != right {
 		t.Errorf("after a restart: says %q, want %q", got.text(), right)
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // attempt sends a streaming or whole chat request and returns what arrived before err.
 func attempt(t *testing.T, i *Instance, stream bool) (status int, header http.Header, body string, err error) {
 	t.Helper()
-	return attemptAt(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": stream, "kv_transfer_params": object{"x": 1}})
+	return attemptAt(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": stream, "kv_transfer_params": object{"x": 1}})
 }
 
 func attemptAt(t *testing.T, i *Instance, path string, request object) (status int, header http.Header, body string, err error) {
@@ -81,11 +83,11 @@ func TestFault_SplitUsage(t *testing.T) {
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultSplitUsage, Count: 1})
 	request := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": true, "stream_options": object{"include_usage": true}}
-	_, _, body, err := attemptAt(t, i, pathChat, request)
+	_, _, body, err := attemptAt(t, i, wire.PathChat, request)
 	if err != nil || strings.Count(body, ",\ndata: \"usage\":{") != 1 || !strings.HasSuffix(body, "[DONE]\n\n") {
 		t.Errorf("error %v, body %q; want usage on two lines", err, body)
 	}
-	if _, _, body, err := attemptAt(t, i, pathChat, request); err != nil || strings.Contains(body, ",\ndata: ") {
+	if _, _, body, err := attemptAt(t, i, wire.PathChat, request); err != nil || strings.Contains(body, ",\ndata: ") {
 		t.Errorf("the next request: error %v, body %q; want it unharmed", err, body)
 	}
 }
@@ -147,7 +149,7 @@ func TestFault_SilentAndNeverEndLastUntilTheClientGoes(t *testing.T) {
 	for _, kind := range []string{FaultSilent, FaultNeverEnd} {
 		i := startInstance(t, nil)
 		setFault(t, i, Fault{Kind: kind, Count: 1})
-		takeBack := begin(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "stream": true})
+		takeBack := begin(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "stream": true})
 		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.All()) == 0 })
 		if err := takeBack(); err == nil {
 			t.Errorf("%s: the answer ended in order", kind)

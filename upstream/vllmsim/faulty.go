@@ -4,26 +4,30 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/ops"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // carriesTicket reports whether a request is a prefill leg with blocks to be read.
 func carriesTicket(body []byte) bool {
-	r, err := parseBody(body)
+	r, err := request.Parse(body)
 	if err != nil {
 		return false
 	}
-	tokens, _ := r.params.Integer("remote_num_tokens")
-	return r.params.Prefills() && r.params.Truthy("remote_block_ids") && tokens > 0
+	tokens, _ := r.Params.Integer("remote_num_tokens")
+	return r.Params.Prefills() && r.Params.Truthy("remote_block_ids") && tokens > 0
 }
 
 // faultableOf describes a request to the faults. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
 	return fault.Request{
-		Path: path, Metrics: path == pathMetrics,
-		Answers:  answers(path),
+		Path: path, Metrics: path == ops.PathMetrics,
+		Answers:  wire.Generates(path),
 		Ticket:   func() bool { return carriesTicket(body) },
-		HandBack: func() bool { return handsBack(path, body) },
+		HandBack: func() bool { return request.HandsBack(path, body) },
 	}
 }
 
@@ -34,27 +38,27 @@ func (h *handler) faulty(f *fault.Active, w http.ResponseWriter, req *http.Reque
 	}
 	switch f.Kind {
 	case fault.Reset:
-		return true, errConnectionGone
+		return true, wire.ErrConnectionGone
 	case fault.Silent:
 		<-req.Context().Done()
-		return true, errConnectionGone
+		return true, wire.ErrConnectionGone
 	case fault.Restart:
 		h.instance.Restart()
-		return true, errConnectionGone
+		return true, wire.ErrConnectionGone
 	case fault.SlowHeaders:
 		if h.instance.clock.Wait(req.Context(), f.Delay) != nil {
-			return true, errConnectionGone
+			return true, wire.ErrConnectionGone
 		}
 	case fault.Status:
 		if f.RetryAfter != "" {
 			w.Header().Set("Retry-After", f.RetryAfter)
 		}
-		return true, &apiError{status: f.Status, kind: errorType(f.Status), message: "simulated fault"}
+		return true, &wire.Error{Status: f.Status, Kind: wire.ErrorType(f.Status), Message: "simulated fault"}
 	case fault.ErrorBody200:
 		if !wantsStream(body) {
-			return true, writeJSON(w, http.StatusOK, errorAnswer(internalError(), req.URL.Path, h.instance.config()))
+			return true, wire.WriteJSON(w, http.StatusOK, wire.ErrorAnswer(wire.InternalError(), req.URL.Path, h.instance.config()))
 		}
-		return true, streamError(w, req.URL.Path, h.instance.config())
+		return true, api.StreamError(w, req.URL.Path, h.instance.config())
 	}
 	return false, nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestFault_OnlyHandBacks(t *testing.T) {
@@ -39,7 +41,7 @@ func TestFault_OnlyHandBacks(t *testing.T) {
 			if n := len(p.faults.All()); n != 1 {
 				t.Fatal("the fault has hit the turn")
 			}
-			status, _, text, err := attemptAt(t, p, pathCompletions, handBackBody(k.ids, k.ticket, object{"max_tokens": 2}))
+			status, _, text, err := attemptAt(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, object{"max_tokens": 2}))
 			if status != c.status || (err != nil) != c.broken || !strings.Contains(text, c.holds) {
 				t.Errorf("status %d, error %v, body %q", status, err, text)
 			}
@@ -79,7 +81,7 @@ func TestFault_OtherIDsOfAHandBack(t *testing.T) {
 	}
 	idleEngines(t, p)
 	next := func(ids []int32) {
-		post(t, p, pathCompletions, object{"model": "sim", "prompt": append(slices.Clone(ids), 5), "max_tokens": 1})
+		post(t, p, wire.PathCompletions, object{"model": "sim", "prompt": append(slices.Clone(ids), 5), "max_tokens": 1})
 	}
 	next(k.ids[:at/16*16])
 	if s := p.Stats(); s.CorruptReads+s.Poisoned != 0 {
@@ -108,7 +110,7 @@ func TestHoldHandBacks_AndTheClientGoes(t *testing.T) {
 			k := keptTurn(t, p, d, nil)
 			release := p.HoldHandBacks(c.at)
 			defer release()
-			takeBack := begin(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil))
+			takeBack := begin(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil))
 			eventually(t, "it is held", func() bool { return p.Stats().HeldHandBacks == 1 })
 			if s := d.Stats(); s.Pins != c.pins || s.Reads != c.read {
 				t.Errorf("while it is held: pins %d, reads %d; want %d and %d", s.Pins, s.Reads, c.pins, c.read)
@@ -134,7 +136,7 @@ func TestHoldHandBacks_AndTheClientGoes(t *testing.T) {
 			if before.LeasedHandBacks != 0 || before.FreeBlocks+before.PinnedBlocks != p.config().Blocks {
 				t.Errorf("prefill keeps blocks of it: %+v", before)
 			}
-			post(t, p, pathCompletions, object{"model": "sim", "prompt": append(slices.Clone(k.ids), 5), "max_tokens": 1})
+			post(t, p, wire.PathCompletions, object{"model": "sim", "prompt": append(slices.Clone(k.ids), 5), "max_tokens": 1})
 			// What was being read is in the cache only if the client's going came after it.
 			if hits := p.Stats().LocalHitTokens - before.LocalHitTokens; !c.reads && (hits >= len(k.ids)/16*16) != c.found {
 				t.Errorf("the next turn finds %d of %d tokens", hits, len(k.ids))
@@ -150,7 +152,9 @@ func TestHoldHandBacks_LetsThemGo(t *testing.T) {
 		k := keptTurn(t, p, d, nil)
 		first, second := p.HoldHandBacks(at), p.HoldHandBacks(at)
 		ended := make(chan answer, 1) // the one answer
-		go func() { ended <- post(t, p, pathCompletions, handBackBody(k.ids, k.ticket, object{"max_tokens": 2})) }()
+		go func() {
+			ended <- post(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, object{"max_tokens": 2}))
+		}()
 		eventually(t, "it is held", func() bool { return p.Stats().HeldHandBacks == 1 })
 		first()
 		if s := p.Stats(); s.HeldHandBacks != 1 {
@@ -172,7 +176,7 @@ func TestHoldHandBacks_EndsWithTheEngine(t *testing.T) {
 		p, d := startPair(t, nil)
 		k := keptTurn(t, p, d, nil)
 		defer p.HoldHandBacks(at)()
-		takeBack := begin(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil))
+		takeBack := begin(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil))
 		eventually(t, "it is held", func() bool { return p.Stats().HeldHandBacks == 1 })
 		p.Restart()
 		if err := takeBack(); err == nil {
@@ -190,14 +194,14 @@ func TestHandBack_CountsAsLoad(t *testing.T) {
 	k := keptTurn(t, p, d, nil)
 	release := p.HoldHandBacks(HandBackRead)
 	defer release()
-	one := begin(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil))
+	one := begin(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil))
 	eventually(t, "it reads", func() bool { return p.Stats().Loading == 1 })
 	wantLoad(t, p, 0, 0, 1)
 	defer p.HoldHandBacks(HandBackComputed)()
 	release()
 	eventually(t, "it has read", func() bool { s := p.Stats(); return s.Loading == 0 && s.HeldHandBacks == 1 })
 	wantLoad(t, p, 1, 0, 0)
-	two := begin(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil)) // waits for the place of the first
+	two := begin(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil)) // waits for the place of the first
 	eventually(t, "the second waits", func() bool { return p.Stats().Waiting == 1 })
 	wantLoad(t, p, 1, 1, 0)
 	_, _ = two(), one()

@@ -3,6 +3,8 @@ package vllmsim
 import (
 	"slices"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // Nothing is read then, and the ids and the salt under which prefill files its own KV are as wrong.
@@ -18,7 +20,7 @@ func TestHandBack_MisuseBelowTheThresholdIsNoticed(t *testing.T) {
 	} {
 		p, d := startPair(t, nil)
 		prompt := []int32{1, 2, 3, 4}
-		got := post(t, d, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 8, "ignore_eos": true,
+		got := post(t, d, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 8, "ignore_eos": true,
 			"cache_salt": "a", "return_token_ids": true, "kv_transfer_params": object{"x": 1}})
 		all := slices.Concat(prompt, ids(got.choice()["token_ids"])[:7], c.more)
 		firstEvent(t, p, handBackBody(all, got.params(), object{"cache_salt": c.salt}))
@@ -86,7 +88,7 @@ func TestHandBack_WrongIDPoisonsTheNextTurn(t *testing.T) {
 	wrong[len(wrong)-80]++
 	firstEvent(t, p, handBackBody(wrong, k.ticket, nil))
 	idleEngines(t, p)
-	post(t, p, pathCompletions, object{"model": "sim", "prompt": append(slices.Clone(wrong), 5), "max_tokens": 1})
+	post(t, p, wire.PathCompletions, object{"model": "sim", "prompt": append(slices.Clone(wrong), 5), "max_tokens": 1})
 	if s := p.Stats(); s.CorruptReads != 1 || s.Poisoned != 1 {
 		t.Errorf("corrupt reads %d, poisoned %d; want 1 and 1", s.CorruptReads, s.Poisoned)
 	}

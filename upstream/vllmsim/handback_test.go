@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // kept is what a turn leaves: decode's ticket, and the ids that it covers.
@@ -45,7 +47,7 @@ func firstEvent(t *testing.T, i *Instance, body object) (event object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathCompletions, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathCompletions, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,7 @@ func TestHandBack_NextTurnFindsWholeBlocks(t *testing.T) {
 		idleEngines(t, p, d)
 		before := p.Stats()
 		next := object{"model": "sim", "prompt": append(slices.Clone(k.ids), 5, 6, 7), "max_tokens": 1, "cache_salt": salt, "return_token_ids": true}
-		got := post(t, p, pathCompletions, next)
+		got := post(t, p, wire.PathCompletions, next)
 		want := 0
 		if found {
 			want = len(k.ids) / 16 * 16
@@ -132,7 +134,7 @@ func TestHandBack_NextTurnFindsWholeBlocks(t *testing.T) {
 		if hits := p.Stats().LocalHitTokens - before.LocalHitTokens; hits != want {
 			t.Errorf("salt %q: the next turn finds %d tokens of %d, want %d", salt, hits, len(k.ids), want)
 		}
-		if alone := post(t, startInstance(t, nil), pathCompletions, next); got.text() != alone.text() {
+		if alone := post(t, startInstance(t, nil), wire.PathCompletions, next); got.text() != alone.text() {
 			t.Errorf("salt %q: it is answered %q, alone %q", salt, got.text(), alone.text())
 		}
 		assertClean(t, p, d)
@@ -156,7 +158,7 @@ func TestHandBack_ThatEndsByItselfTakesALease(t *testing.T) {
 			body := handBackBody(k.ids, k.ticket, c.extra)
 			if c.drop {
 				firstEvent(t, p, body)
-			} else if got := post(t, p, pathCompletions, body); got.status != http.StatusOK {
+			} else if got := post(t, p, wire.PathCompletions, body); got.status != http.StatusOK {
 				t.Fatalf("answered %d: %s", got.status, got.raw)
 			} else if said := strings.Count(string(got.raw), `"prompt_token_ids":[`); said != 1 {
 				t.Errorf("the prompt's ids are told %d times, want once", said)
@@ -188,7 +190,7 @@ func TestHandBack_FailedLoadIsAnErrorEvent(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.TimeScale = 20 })
 			k := keptTurn(t, p, d, nil)
 			c.spoil(d)
-			got := post(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil))
+			got := post(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil))
 			events := got.events(t)
 			if got.status != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[0], `{"error":{`) || events[1] != "[DONE]" {
 				t.Errorf("answered %d %q, want 200 with an error event and [DONE]", got.status, events)
@@ -229,7 +231,7 @@ func TestHandBack_RefusedLeavesDecodeItsPin(t *testing.T) {
 	if room := 240 - len(k.ids); room < 1 || room >= 64 {
 		t.Fatalf("there is room for %d tokens, want fewer than 64", room)
 	}
-	if got := post(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil)); got.status != http.StatusBadRequest {
+	if got := post(t, p, wire.PathCompletions, handBackBody(k.ids, k.ticket, nil)); got.status != http.StatusBadRequest {
 		t.Errorf("answered %d, want 400", got.status)
 	}
 	if s := d.Stats(); s.Pins != 1 {

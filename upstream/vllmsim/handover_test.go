@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // firstTurn runs a turn whose ticket the test then misuses.
@@ -21,7 +22,7 @@ func firstTurn(t *testing.T, p, d *Instance) (messages []any, reply answer) {
 // prefillWith sends a prefill leg with the given params.
 func prefillWith(t *testing.T, p *Instance, messages []any, params any, salt string) answer {
 	t.Helper()
-	return post(t, p, pathChat, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
+	return post(t, p, wire.PathChat, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
 }
 
 func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
@@ -37,14 +38,14 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
 	}
 	plain := object{"model": "sim", "messages": rewritten, "cache_salt": "s"}
-	if poisoned, right := post(t, p, pathChat, plain).text(), post(t, lone, pathChat, plain).text(); poisoned == right {
+	if poisoned, right := post(t, p, wire.PathChat, plain).text(), post(t, lone, wire.PathChat, plain).text(); poisoned == right {
 		t.Errorf("a plain request behind the wrong KV answers %q like a lone one", poisoned)
 	}
 	if s := p.Stats(); s.Poisoned != 1 {
 		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
 	}
 	other := with(plain, object{"cache_salt": "t"})
-	if clean, right := post(t, p, pathChat, other).text(), post(t, lone, pathChat, other).text(); clean != right {
+	if clean, right := post(t, p, wire.PathChat, other).text(), post(t, lone, wire.PathChat, other).text(); clean != right {
 		t.Errorf("another cache_salt answers %q, want %q", clean, right)
 	}
 }
@@ -52,7 +53,7 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 func TestHandover_DecodeOverWrongKVSaysSomethingElse(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user("SAY yes. " + longText)}, prefillTemplate(), "a")
-	decode := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("SAY no! " + longText)}, "kv_transfer_params": prefill.params()})
+	decode := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("SAY no! " + longText)}, "kv_transfer_params": prefill.params()})
 	if got := decode.text(); decode.status != http.StatusOK || got == "no! "+longText {
 		t.Errorf("decode answered %d %q, want 200 and not what the message asks for", decode.status, got)
 	}
@@ -126,7 +127,7 @@ func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
 	prefillWith(t, p, next, reply.params(), "a")
 	// The ids that came back are handed out again, and their content goes.
 	for _, text := range []string{"One. ", "Two. ", "Three. "} {
-		post(t, d, pathChat, object{"model": "sim", "messages": []any{user(text + longText)}})
+		post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(text + longText)}})
 	}
 	prefillWith(t, p, next, reply.params(), "b")
 	if s := p.Stats(); s.CorruptReads != 1 {
@@ -141,7 +142,7 @@ func TestHandover_FreedBlocksAreReused(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Blocks = 16 })
 	seen := map[int32]int{}
 	for _, salt := range []string{"a", "b", "c", "d"} {
-		got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1, "cache_salt": salt,
+		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1, "cache_salt": salt,
 			"kv_transfer_params": prefillTemplate()})
 		for _, id := range ids(got.params()["remote_block_ids"].([]any)[0]) {
 			seen[id]++
@@ -223,7 +224,7 @@ func TestHandover_MalformedKillsTheEngine(t *testing.T) {
 func TestHandover_DecodePromptLongerThanPrefillsKillsTheEngine(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user("Short.")}, prefillTemplate(), "s")
-	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
 	if s := d.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
 		t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
 	}

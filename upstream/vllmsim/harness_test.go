@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -162,11 +164,11 @@ func turn(t *testing.T, p, d *Instance, messages []any, previous object, extra o
 		previous = prefillTemplate()
 	}
 	body := with(object{"model": p.config().Model, "messages": messages, "temperature": 0, "return_token_ids": true}, extra)
-	prefill = post(t, p, pathChat, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
+	prefill = post(t, p, wire.PathChat, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
 	if prefill.status != http.StatusOK {
 		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
 	}
-	decode = post(t, d, pathChat, with(body, object{"kv_transfer_params": prefill.params()}))
+	decode = post(t, d, wire.PathChat, with(body, object{"kv_transfer_params": prefill.params()}))
 	if decode.status != http.StatusOK {
 		t.Fatalf("decode answered %d: %s", decode.status, decode.raw)
 	}

@@ -49,7 +49,7 @@ func (i *Instance) SleepAndWake() {
 }
 
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
-func (i *Instance) Pause() { i.handler.ops.pause() }
+func (i *Instance) Pause() { i.handler.ops.Pause() }
 
 // Resume ends what Pause began.
-func (i *Instance) Resume() { i.handler.ops.resume() }
+func (i *Instance) Resume() { i.handler.ops.Resume() }

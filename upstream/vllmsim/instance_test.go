@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestConfig_NamesEveryFault(t *testing.T) {
@@ -64,7 +65,7 @@ func processStart(t *testing.T, i *Instance) string {
 
 func TestRestart_DropsRequestsUnderWay(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}})
+	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}})
 	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
 	d.Restart()
 	if err := takeBack(); err == nil {
@@ -75,7 +76,7 @@ func TestRestart_DropsRequestsUnderWay(t *testing.T) {
 
 func TestClose_EndsRequestsUnderWay(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "stream": true})
+	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "stream": true})
 	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -220,7 +221,7 @@ func BenchmarkTurn(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		resp, err := c.Post(i.URL()+pathChat, "application/json", bytes.NewReader(raw))
+		resp, err := c.Post(i.URL()+wire.PathChat, "application/json", bytes.NewReader(raw))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 	"carryover/upstream/zmq/kvevents"
 )
 
@@ -129,7 +130,7 @@ func TestKVEvents_TellWhatIsCached(t *testing.T) {
 			})
 			ask := func(seed int, more object) {
 				t.Helper()
-				if got := post(t, i, pathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
+				if got := post(t, i, wire.PathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
 					t.Fatalf("%s", got.raw)
 				}
 			}

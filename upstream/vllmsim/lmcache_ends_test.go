@@ -5,11 +5,13 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestLMCache_SyncSenderAnswersWithoutSpec(t *testing.T) {
 	p, _, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = LMCacheSync })
-	got := post(t, p, pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	got := post(t, p, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
 	if s := p.Stats(); got.status != http.StatusOK || got.params() != nil || s.Deaths != 0 {
 		t.Errorf("answered %s with %d deaths, want an answer without params", got.raw, s.Deaths)
 	}
@@ -27,14 +29,14 @@ func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
 		path string
 		body object
 	}{
-		"text":                  {pathCompletions, object{"prompt": prompt}},
-		"chat":                  {pathChat, object{"messages": []any{user("Hello.")}}},
-		"only ret_first_tok":    {pathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"ret_first_tok": true}}},
-		"no req_id":             {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("req_id")}},
-		"no host":               {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_host")}},
-		"no init port":          {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_init_port")}},
-		"no alloc port":         {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_alloc_port")}},
-		"a port without a list": {pathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"disagg_spec": with(whole, object{"receiver_init_port": 1})}}},
+		"text":                  {wire.PathCompletions, object{"prompt": prompt}},
+		"chat":                  {wire.PathChat, object{"messages": []any{user("Hello.")}}},
+		"only ret_first_tok":    {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"ret_first_tok": true}}},
+		"no req_id":             {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("req_id")}},
+		"no host":               {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_host")}},
+		"no init port":          {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_init_port")}},
+		"no alloc port":         {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_alloc_port")}},
+		"a port without a list": {wire.PathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"disagg_spec": with(whole, object{"receiver_init_port": 1})}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, d, _ := startLMCache(t, nil)

@@ -10,6 +10,7 @@ import (
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // startLMCache runs a sender and a receiver, and a proxy that listens.
@@ -41,7 +42,7 @@ func tokens(t *testing.T, i *Instance, text string) []int32 {
 
 func push(t *testing.T, p *Instance, prompt []int32, spec, extra object) answer {
 	t.Helper()
-	return post(t, p, pathCompletions, with(object{"model": "sim", "prompt": prompt, "max_tokens": 1, "return_token_ids": true,
+	return post(t, p, wire.PathCompletions, with(object{"model": "sim", "prompt": prompt, "max_tokens": 1, "return_token_ids": true,
 		"kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": spec}}, extra))
 }
 
@@ -62,7 +63,7 @@ func decodeOf(t *testing.T, d *Instance, prompt []int32, first int32) answer {
 // decodeSalted has a cache_salt, null for none.
 func decodeSalted(t *testing.T, d *Instance, prompt []int32, first int32, salt any) answer {
 	t.Helper()
-	return post(t, d, pathCompletions, object{
+	return post(t, d, wire.PathCompletions, object{
 		"model": "sim", "prompt": append(slices.Clone(prompt), first), "max_tokens": 4000, "return_token_ids": true, "cache_salt": salt,
 	})
 }
@@ -87,7 +88,7 @@ func TestLMCache_TurnsAnswerAsALoneEngine(t *testing.T) {
 			lone := startInstance(t, nil)
 			prompt := tokens(t, p, longText+longText+longText+longText)
 			for n, id := range []string{"a", "b"} {
-				alone := post(t, lone, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 4001, "return_token_ids": true})
+				alone := post(t, lone, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 4001, "return_token_ids": true})
 				tok := first(t, push(t, p, prompt, spec(d, id), nil))
 				for range p.config().LMCache.Savers() {
 					proxy.await(t, notice(id))
@@ -133,7 +134,7 @@ func TestLMCache_EarlyDecodeIsCorrupt(t *testing.T) {
 	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
 		t.Errorf("decode counted %+v, want an early and corrupt read", s)
 	}
-	alone := post(t, startInstance(t, nil), pathCompletions, object{"model": "sim", "prompt": prompt})
+	alone := post(t, startInstance(t, nil), wire.PathCompletions, object{"model": "sim", "prompt": prompt})
 	if said := got.text(); strings.HasSuffix(alone.text(), said) {
 		t.Errorf("said %q, which is right", said)
 	}
@@ -246,8 +247,8 @@ func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 
 func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
 	_, d, _ := startLMCache(t, nil)
-	alone := post(t, startInstance(t, nil), pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
-	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	alone := post(t, startInstance(t, nil), wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
 	if got.text() != alone.text() || got.params() != nil {
 		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
 	}

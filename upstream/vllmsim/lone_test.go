@@ -3,6 +3,8 @@ package vllmsim
 import (
 	"encoding/json"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestLone_IsWhatARightTurnSays(t *testing.T) {
@@ -13,7 +15,7 @@ func TestLone_IsWhatARightTurnSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Lone(t.Context(), DefaultConfig(), pathChat, raw)
+	got, err := Lone(t.Context(), DefaultConfig(), wire.PathChat, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +26,7 @@ func TestLone_IsWhatARightTurnSays(t *testing.T) {
 	if lone.text() != reply.text() {
 		t.Errorf("alone %q, as a turn %q", lone.text(), reply.text())
 	}
-	if _, err := Lone(t.Context(), DefaultConfig(), pathChat, []byte(`{}`)); err == nil {
+	if _, err := Lone(t.Context(), DefaultConfig(), wire.PathChat, []byte(`{}`)); err == nil {
 		t.Error("a refused request is no error")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func image(bytes string) object {
@@ -37,7 +38,7 @@ func TestMedia_EqualIDsForEveryImageAndForTextThatSpellsThem(t *testing.T) {
 	}
 	for n, part := range media {
 		ask := object{"model": "sim", "messages": []any{parts(textPart("What is"), part, textPart("here?"))}}
-		got := post(t, i, pathChat, with(ask, object{"return_token_ids": true}))
+		got := post(t, i, wire.PathChat, with(ask, object{"return_token_ids": true}))
 		prompt := ids(got.body["prompt_token_ids"])
 		if first == nil {
 			first = prompt
@@ -86,8 +87,8 @@ func TestMedia_TheSameImageIsReusedAndAnotherIsCorrupt(t *testing.T) {
 		if s := p.Stats(); s.Loads != 1 || s.CorruptReads != c.corrupt {
 			t.Errorf("%s: %d loads, %d corrupt reads; want 1 and %d", name, s.Loads, s.CorruptReads, c.corrupt)
 		}
-		got := post(t, d, pathChat, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
-		right := post(t, lone, pathChat, object{"model": "sim", "messages": next})
+		got := post(t, d, wire.PathChat, object{"model": "sim", "messages": next, "kv_transfer_params": prefill.params(), "cache_salt": "s"})
+		right := post(t, lone, wire.PathChat, object{"model": "sim", "messages": next})
 		if (got.text() == right.text()) != (c.corrupt == 0) {
 			t.Errorf("%s: says %q, alone %q", name, got.text(), right.text())
 		}

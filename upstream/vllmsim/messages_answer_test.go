@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // blockKinds lists what blocks a stream has, in their order, and checks its grammar.
@@ -64,8 +66,8 @@ func TestMessages_WholeAndStreamAgree(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			i := startInstance(t, nil)
 			body := messageBody(c.members, user(c.order))
-			whole := post(t, i, pathMessages, body)
-			stream := post(t, i, pathMessages, with(body, object{"stream": true}))
+			whole := post(t, i, wire.PathMessages, body)
+			stream := post(t, i, wire.PathMessages, with(body, object{"stream": true}))
 			var have []string
 			for _, block := range whole.body["content"].([]any) {
 				have = append(have, block.(object)["type"].(string))
@@ -90,14 +92,14 @@ func TestMessages_WholeAndStreamAgree(t *testing.T) {
 
 func TestMessages_EmptyAndCutAnswers(t *testing.T) {
 	i := startInstance(t, nil)
-	if got := post(t, i, pathMessages, messageBody(nil, user("HUSH"))); !strings.Contains(string(got.raw), `"content":[{"type":"text","text":""}]`) {
+	if got := post(t, i, wire.PathMessages, messageBody(nil, user("HUSH"))); !strings.Contains(string(got.raw), `"content":[{"type":"text","text":""}]`) {
 		t.Errorf("empty answer %s", got.raw)
 	}
 	cut := messageBody(object{"tools": []any{object{"name": "f", "input_schema": object{}}}, "max_tokens": 15}, user(`CALL f {"city": "Bern and all the other places"}`))
-	if text := contentText(t, post(t, i, pathMessages, cut)); !strings.HasPrefix(text, `<tool_call>`) {
+	if text := contentText(t, post(t, i, wire.PathMessages, cut)); !strings.HasPrefix(text, `<tool_call>`) {
 		t.Errorf("a call that is cut says %q, want it as text", text)
 	}
-	if got := blockKinds(t, post(t, i, pathMessages, with(cut, object{"stream": true}))); !slices.Equal(got, []string{"tool_use"}) {
+	if got := blockKinds(t, post(t, i, wire.PathMessages, with(cut, object{"stream": true}))); !slices.Equal(got, []string{"tool_use"}) {
 		t.Errorf("a call that is cut streams %v", got)
 	}
 }
@@ -106,9 +108,9 @@ func TestMessages_UsageAddsUpToThePrompt(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.PromptTokensDetails = true; c.Models = []string{"first", "second"} })
 	body := with(messageBody(nil, user(longText)), object{"model": "second"})
 	for _, reads := range []bool{false, true} {
-		whole := post(t, i, pathMessages, body)
+		whole := post(t, i, wire.PathMessages, body)
 		u := whole.body["usage"].(object)
-		n := post(t, i, pathMessagesCount, body).body["input_tokens"].(float64)
+		n := post(t, i, wire.PathMessagesCount, body).body["input_tokens"].(float64)
 		read, created := u["cache_read_input_tokens"].(float64), u["cache_creation_input_tokens"].(float64)
 		if u["input_tokens"].(float64)+read+created != n || created == 0 || reads != (read > 0) {
 			t.Errorf("usage %v of %v tokens, want some read: %v", u, n, reads)
@@ -150,7 +152,7 @@ func TestMessages_Refusals(t *testing.T) {
 		"model":            {with(messageBody(nil, user("hi")), object{"model": "x"}), 404, ""},
 		"bad ids":          {messageBody(object{"stream": true, "kv_transfer_params": object{"prompt_token_ids": []any{1, "x"}}}, user("hi")), 400, ""},
 	} {
-		got := post(t, i, pathMessages, c.body)
+		got := post(t, i, wire.PathMessages, c.body)
 		if got.status != c.status {
 			t.Errorf("%s: answered %d: %s", name, got.status, got.raw)
 			continue
@@ -174,8 +176,8 @@ func TestMessages_OtherMethodsAndPaths(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{http.MethodHead, "/", 404}, {http.MethodGet, pathMessages, 405}, {http.MethodDelete, pathMessages, 405},
-		{http.MethodPost, pathMessages + "/batches", 404}, {http.MethodGet, pathMessagesCount, 405}, {http.MethodGet, pathMessagesRender, 405},
+		{http.MethodHead, "/", 404}, {http.MethodGet, wire.PathMessages, 405}, {http.MethodDelete, wire.PathMessages, 405},
+		{http.MethodPost, wire.PathMessages + "/batches", 404}, {http.MethodGet, wire.PathMessagesCount, 405}, {http.MethodGet, wire.PathMessagesRender, 405},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, i.URL()+c.path, nil)
 		if err != nil {
@@ -190,13 +192,13 @@ func TestMessages_OtherMethodsAndPaths(t *testing.T) {
 func TestMessages_ExpiredTicketIsInternalError(t *testing.T) {
 	p, d := startPair(t, func(c *Config) { c.Render = true })
 	body := messageBody(nil, user(longText))
-	params := prefilledByIDs(t, p, renderedIDs(t, p, pathMessages, body), prefillTemplate())
+	params := prefilledByIDs(t, p, renderedIDs(t, p, wire.PathMessages, body), prefillTemplate())
 	p.Restart()
-	got := post(t, d, pathMessages, with(body, object{"kv_transfer_params": params}))
+	got := post(t, d, wire.PathMessages, with(body, object{"kv_transfer_params": params}))
 	if want := `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`; got.status != 500 || string(got.raw) != want {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
-	stream := messageFrames(t, string(post(t, d, pathMessages, with(body, object{"stream": true, "kv_transfer_params": params})).raw))
+	stream := messageFrames(t, string(post(t, d, wire.PathMessages, with(body, object{"stream": true, "kv_transfer_params": params})).raw))
 	if len(stream) != 2 || stream[0].name != "message_start" || stream[1].name != "error" {
 		t.Errorf("stream %v", stream)
 	}
@@ -235,7 +237,7 @@ func TestMessages_Faults(t *testing.T) {
 		t.Run(c.fault.Kind, func(t *testing.T) {
 			i := startInstance(t, func(c *Config) { c.MessageParams = true })
 			setFault(t, i, c.fault)
-			_, _, got, err := attemptAt(t, i, pathMessages, with(body, object{"stream": true}))
+			_, _, got, err := attemptAt(t, i, wire.PathMessages, with(body, object{"stream": true}))
 			if (err != nil) != c.broken || !c.check(got) {
 				t.Errorf("error %v, body %q", err, got)
 			}
@@ -243,15 +245,15 @@ func TestMessages_Faults(t *testing.T) {
 	}
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Count: 1})
-	if got := post(t, i, pathMessages, body); got.status != 503 || got.body["type"] != "error" {
+	if got := post(t, i, wire.PathMessages, body); got.status != 503 || got.body["type"] != "error" {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
 	setFault(t, i, Fault{Kind: FaultLostAnswer, Count: 1})
-	if _, _, got, err := attemptAt(t, i, pathMessages, body); err == nil {
+	if _, _, got, err := attemptAt(t, i, wire.PathMessages, body); err == nil {
 		t.Errorf("a lost answer is %q, want an error", got)
 	}
 	setFault(t, i, Fault{Kind: FaultErrorBody200, Count: 1})
-	if got := post(t, i, pathMessages, body); got.status != 200 || got.body["type"] != "error" {
+	if got := post(t, i, wire.PathMessages, body); got.status != 200 || got.body["type"] != "error" {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 const messagesExchanges = "../../testdata/exchanges/vllm-0.32-agents"
@@ -128,7 +130,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 	readMessagesRecording(t, "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
-		if !strings.HasPrefix(x.Request.Path, pathMessages) {
+		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) {
 			continue
 		}
 		seen++
@@ -163,10 +165,10 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 		var rec recording
 		readMessagesRecording(t, name, &rec)
 		forced := rec.Request.Body["kv_transfer_params"].(object)["prompt_token_ids"]
-		prefill := post(t, p, pathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
+		prefill := post(t, p, wire.PathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
 			"cache_salt": rec.Request.Body["cache_salt"], "kv_transfer_params": prefillTemplate()})
 		body := with(rec.Request.Body, object{"kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": forced}), "max_tokens": 20})
-		got := messageFrames(t, string(post(t, d, pathMessages, body).raw))
+		got := messageFrames(t, string(post(t, d, wire.PathMessages, body).raw))
 		want := messageFrames(t, rec.Response.Text)
 		for _, event := range []string{"message_start", "message_delta", "message_stop"} {
 			at := func(events []messageFrame) []byte {
@@ -190,7 +192,7 @@ func TestMessagesRecordings_LoadFailure(t *testing.T) {
 	var rec recording
 	readMessagesRecording(t, "07", &rec)
 	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
-	got := post(t, d, pathMessages, rec.Request.Body)
+	got := post(t, d, wire.PathMessages, rec.Request.Body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)
 	if have, want := byRun.ReplaceAllString(string(got.raw), ""), byRun.ReplaceAllString(rec.Response.Text, ""); got.status != 200 || have != want {
 		t.Errorf("answered %d\n%s\nrecorded\n%s", got.status, have, want)

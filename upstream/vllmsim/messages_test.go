@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // messageBody is a request of the Messages API.
@@ -63,7 +65,7 @@ func streamedMessage(t *testing.T, got answer) (text string, end object) {
 // prefilledByIDs runs a prefill leg by /v1/completions and returns the params for decode.
 func prefilledByIDs(t *testing.T, p *Instance, prompt []int32, ticket object) object {
 	t.Helper()
-	got := post(t, p, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": ticket})
+	got := post(t, p, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": ticket})
 	if got.status != http.StatusOK || got.params() == nil {
 		t.Fatalf("prefill answered %d: %s", got.status, got.raw)
 	}
@@ -90,7 +92,7 @@ func TestMessages_RendersAsItsChatTranslation(t *testing.T) {
 				object{"role": "assistant", "content": blockParts(object{"type": "thinking", "thinking": "hm", "signature": "s"}, object{"type": "redacted_thinking", "data": "x"},
 					textBlock("ok"), object{"type": "tool_use", "id": "c", "name": "f", "input": object{"city": "Zürich"}})},
 				object{"role": "user", "content": blockParts(textBlock("go on"), object{"type": "tool_result", "tool_use_id": "c", "content": blockParts(textBlock("12 C"), textBlock("dry"))})}),
-			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","description":"F","parameters":` + string(rawJSON(schema)) + `}}`)},
+			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","description":"F","parameters":` + string(wire.RawJSON(schema)) + `}}`)},
 				"messages": []any{user("go"), object{"role": "assistant", "reasoning": "hm", "content": "ok", "tool_calls": []any{object{"id": "c", "type": "function", "function": object{"name": "f", "arguments": `{"city":"Zürich"}`}}}},
 					object{"role": "tool", "tool_call_id": "c", "content": "12 C\ndry"}, user("go on")}},
 		},
@@ -115,12 +117,12 @@ func TestMessages_RendersAsItsChatTranslation(t *testing.T) {
 		},
 	} {
 		i := startInstance(t, func(c *Config) { c.Render = true })
-		got, want := renderedIDs(t, i, pathMessages, c.message), renderedIDs(t, i, pathChat, with(c.chat, object{"model": "sim"}))
+		got, want := renderedIDs(t, i, wire.PathMessages, c.message), renderedIDs(t, i, wire.PathChat, with(c.chat, object{"model": "sim"}))
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: rendered\n%q, chat\n%q", name, i.tok.Decode(got), i.tok.Decode(want))
 		}
 		delete(c.message, "max_tokens")
-		count := post(t, i, pathMessagesCount, c.message)
+		count := post(t, i, wire.PathMessagesCount, c.message)
 		if n, _ := count.body["input_tokens"].(float64); int(n) != len(got) {
 			t.Errorf("%s: count_tokens says %s, render has %d", name, count.raw, len(got))
 		}
@@ -141,8 +143,8 @@ func TestMessages_HandOverByForcedIDs(t *testing.T) {
 			return contentText(t, got), got.params()
 		}
 		first := messageBody(object{"stream": stream, "system": "Be brief."}, user(longText))
-		prompt := renderedIDs(t, p, pathMessages, first)
-		text, ticket := read(post(t, d, pathMessages, with(first, object{"kv_transfer_params": prefilledByIDs(t, p, prompt, prefillTemplate())})))
+		prompt := renderedIDs(t, p, wire.PathMessages, first)
+		text, ticket := read(post(t, d, wire.PathMessages, with(first, object{"kv_transfer_params": prefilledByIDs(t, p, prompt, prefillTemplate())})))
 		if s := d.Stats(); s.ComputedTokens > 1 || s.Loads != 1 {
 			t.Errorf("stream %v: decode computed %d prompt tokens after %d loads, want the last one at most", stream, s.ComputedTokens, s.Loads)
 		}
@@ -152,13 +154,13 @@ func TestMessages_HandOverByForcedIDs(t *testing.T) {
 		}
 
 		second := messageBody(object{"stream": stream, "system": "Be brief."}, user(longText), assistant(text), user("And then?"))
-		next := renderedIDs(t, p, pathMessages, second)
+		next := renderedIDs(t, p, wire.PathMessages, second)
 		before := p.Stats().ComputedTokens
-		again, _ := read(post(t, d, pathMessages, with(second, object{"kv_transfer_params": prefilledByIDs(t, p, next, shortTicket(ticket, slices.Concat(prompt, said), next, 16))})))
+		again, _ := read(post(t, d, wire.PathMessages, with(second, object{"kv_transfer_params": prefilledByIDs(t, p, next, shortTicket(ticket, slices.Concat(prompt, said), next, 16))})))
 		if s := p.Stats(); s.Loads != 1 || s.ComputedTokens-before >= len(next)-len(prompt) {
 			t.Errorf("stream %v: prefill computed %d of %d tokens with the ticket", stream, s.ComputedTokens-before, len(next))
 		}
-		lone, _ := read(post(t, startInstance(t, nil), pathMessages, second))
+		lone, _ := read(post(t, startInstance(t, nil), wire.PathMessages, second))
 		if again != lone {
 			t.Errorf("stream %v: second turn says %q, a lone request %q", stream, again, lone)
 		}
@@ -179,15 +181,15 @@ func shortTicket(ticket object, held, next []int32, size int) object {
 
 func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
 	p, d := startPair(t, func(c *Config) { c.Render = true })
-	other := renderedIDs(t, p, pathMessages, messageBody(nil, user("X"+longText[1:])))
+	other := renderedIDs(t, p, wire.PathMessages, messageBody(nil, user("X"+longText[1:])))
 	params := prefilledByIDs(t, p, other, prefillTemplate())
 	delete(params, "prompt_token_ids")
 	body := messageBody(nil, user(longText))
-	got := contentText(t, post(t, d, pathMessages, with(body, object{"kv_transfer_params": params})))
+	got := contentText(t, post(t, d, wire.PathMessages, with(body, object{"kv_transfer_params": params})))
 	if s := d.Stats(); s.CorruptReads != 1 {
 		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
 	}
-	if lone := contentText(t, post(t, startInstance(t, nil), pathMessages, body)); got == lone {
+	if lone := contentText(t, post(t, startInstance(t, nil), wire.PathMessages, body)); got == lone {
 		t.Errorf("wrong KV answers %q as right KV does", got)
 	}
 }
@@ -195,14 +197,14 @@ func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
 func TestMessages_StockStreamsHaveNoParams(t *testing.T) {
 	d := startInstance(t, nil)
 	asked := object{"kv_transfer_params": prefillTemplate()}
-	if _, end := streamedMessage(t, post(t, d, pathMessages, messageBody(with(asked, object{"stream": true}), user("hi")))); end["kv_transfer_params"] != nil {
+	if _, end := streamedMessage(t, post(t, d, wire.PathMessages, messageBody(with(asked, object{"stream": true}), user("hi")))); end["kv_transfer_params"] != nil {
 		t.Errorf("message_delta %v", end)
 	}
-	whole := post(t, d, pathMessages, messageBody(asked, user("hi")))
+	whole := post(t, d, wire.PathMessages, messageBody(asked, user("hi")))
 	if whole.params() == nil || whole.params()["output_token_ids"] != nil {
 		t.Errorf("whole answer %s, want params without ids", whole.raw)
 	}
-	if plain := post(t, d, pathMessages, messageBody(nil, user("hi"))); strings.Contains(string(plain.raw), "null") {
+	if plain := post(t, d, wire.PathMessages, messageBody(nil, user("hi"))); strings.Contains(string(plain.raw), "null") {
 		t.Errorf("whole answer without params %s, want nothing null", plain.raw)
 	}
 }
@@ -217,15 +219,15 @@ func TestMessages_MergeSystemEndsReuse(t *testing.T) {
 	}
 	shared := func(merge bool) int {
 		i := startInstance(t, func(c *Config) { c.Render, c.MergeSystem = true, merge })
-		a, b := renderedIDs(t, i, pathMessages, turns(1)), renderedIDs(t, i, pathMessages, turns(2))
+		a, b := renderedIDs(t, i, wire.PathMessages, turns(1)), renderedIDs(t, i, wire.PathMessages, turns(2))
 		return same(a, b)
 	}
 	if apart, merged := shared(false), shared(true); merged >= 16 || apart < 64 {
 		t.Errorf("turns share %d ids, merged %d", apart, merged)
 	}
 	i := startInstance(t, func(c *Config) { c.Render, c.MergeSystem = true, true })
-	got := renderedIDs(t, i, pathMessages, messageBody(object{"system": "S."}, user("hi"), object{"role": "system", "content": "late"}))
-	want := renderedIDs(t, i, pathChat, object{"model": "sim", "messages": []any{object{"role": "system", "content": "S.late"}, user("hi")}})
+	got := renderedIDs(t, i, wire.PathMessages, messageBody(object{"system": "S."}, user("hi"), object{"role": "system", "content": "late"}))
+	want := renderedIDs(t, i, wire.PathChat, object{"model": "sim", "messages": []any{object{"role": "system", "content": "S.late"}, user("hi")}})
 	if !slices.Equal(got, want) {
 		t.Errorf("merged to %q", i.tok.Decode(got))
 	}
@@ -234,13 +236,13 @@ func TestMessages_MergeSystemEndsReuse(t *testing.T) {
 func TestMessages_ChatPrefillServesThem(t *testing.T) {
 	p, d := startPair(t, nil)
 	salted := object{"cache_salt": "tenant", "model": "sim", "messages": []any{user(longText)}}
-	prefill := post(t, p, pathChat, with(salted, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
-	contentText(t, post(t, d, pathMessages, with(salted, object{"max_tokens": 16, "kv_transfer_params": prefill.params()})))
+	prefill := post(t, p, wire.PathChat, with(salted, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
+	contentText(t, post(t, d, wire.PathMessages, with(salted, object{"max_tokens": 16, "kv_transfer_params": prefill.params()})))
 	if s := d.Stats(); s.ComputedTokens > 1 || s.Loads != 1 || s.OtherSalts != 0 {
 		t.Errorf("decode counted %+v, want the prompt loaded under the same salt", s)
 	}
 	before := d.Stats().LocalHitTokens
-	contentText(t, post(t, d, pathMessages, with(salted, object{"max_tokens": 16, "cache_salt": "other"})))
+	contentText(t, post(t, d, wire.PathMessages, with(salted, object{"max_tokens": 16, "cache_salt": "other"})))
 	if hits := d.Stats().LocalHitTokens - before; hits != 0 {
 		t.Errorf("another salt hits %d tokens of the cache", hits)
 	}
@@ -252,15 +254,15 @@ func TestMessages_ChatPrefillServesThem(t *testing.T) {
 
 func TestMessages_ForcedIDsWinOverTheMessages(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Render = true })
-	prompt := renderedIDs(t, i, pathMessages, messageBody(nil, user("SAY forwarded")))
+	prompt := renderedIDs(t, i, wire.PathMessages, messageBody(nil, user("SAY forwarded")))
 	forced := object{"kv_transfer_params": object{"prompt_token_ids": prompt}}
-	if got := contentText(t, post(t, i, pathMessages, messageBody(forced, user("SAY rendered")))); got != "forwarded" {
+	if got := contentText(t, post(t, i, wire.PathMessages, messageBody(forced, user("SAY rendered")))); got != "forwarded" {
 		t.Errorf("says %q", got)
 	}
-	if got := renderedIDs(t, i, pathMessages, messageBody(forced, user("SAY rendered"))); !slices.Equal(got, prompt) {
+	if got := renderedIDs(t, i, wire.PathMessages, messageBody(forced, user("SAY rendered"))); !slices.Equal(got, prompt) {
 		t.Error("render ignores forced ids")
 	}
-	count := post(t, i, pathMessagesCount, messageBody(forced, user("SAY rendered and a lot more than that")))
+	count := post(t, i, wire.PathMessagesCount, messageBody(forced, user("SAY rendered and a lot more than that")))
 	if n, _ := count.body["input_tokens"].(float64); int(n) <= len(prompt) {
 		t.Errorf("count_tokens says %s, which knows no params", count.raw)
 	}

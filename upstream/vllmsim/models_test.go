@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func served(c *Config) {
@@ -34,13 +36,13 @@ func TestModels_AnswersSayTheFirstNameOrTheAdapters(t *testing.T) {
 	i := startInstance(t, served)
 	texts := map[string]string{}
 	for asked, want := range map[string]string{"first": "first", "second": "first", "": "first", "french": "french", "terse": "terse"} {
-		whole := post(t, i, pathChat, object{"model": asked, "messages": []any{user("hi")}})
+		whole := post(t, i, wire.PathChat, object{"model": asked, "messages": []any{user("hi")}})
 		if whole.status != http.StatusOK || whole.body["model"] != want {
 			t.Errorf("model %q: %d, answer of %v; want 200 and %q", asked, whole.status, whole.body["model"], want)
 			continue
 		}
 		texts[asked] = whole.text()
-		stream := post(t, i, pathCompletions, object{"model": asked, "prompt": "hi", "stream": true, "max_tokens": 2})
+		stream := post(t, i, wire.PathCompletions, object{"model": asked, "prompt": "hi", "stream": true, "max_tokens": 2})
 		for _, event := range stream.events(t)[:2] {
 			if !strings.Contains(event, `"model":"`+want+`"`) {
 				t.Errorf("model %q: event %s, want one of %q", asked, event, want)
@@ -50,7 +52,7 @@ func TestModels_AnswersSayTheFirstNameOrTheAdapters(t *testing.T) {
 	if texts["first"] != texts["second"] || texts["first"] == texts["french"] || texts["french"] == texts["terse"] {
 		t.Errorf("aliases are the same model and adapters others; they said %q", texts)
 	}
-	for _, path := range []string{pathChat, pathCompletions, "/tokenize"} {
+	for _, path := range []string{wire.PathChat, wire.PathCompletions, "/tokenize"} {
 		got := post(t, i, path, object{"model": "third", "messages": []any{user("hi")}, "prompt": "hi"})
 		if want := `{"error":{"message":"The model ` + "`third`" + ` does not exist. Valid aliases: first, second.","type":"NotFoundError","param":"model","code":404}}`; got.status != http.StatusNotFound || string(got.raw) != want {
 			t.Errorf("%s: %d %s", path, got.status, got.raw)
@@ -61,13 +63,13 @@ func TestModels_AnswersSayTheFirstNameOrTheAdapters(t *testing.T) {
 func TestAdapters_AreLoadedAtRunTime(t *testing.T) {
 	i := startInstance(t, served)
 	asked := object{"model": "late", "messages": []any{user("hi")}}
-	if got := post(t, i, pathChat, asked); got.status != http.StatusNotFound {
+	if got := post(t, i, wire.PathChat, asked); got.status != http.StatusNotFound {
 		t.Errorf("before it is loaded: %d, want 404", got.status)
 	}
 	if err := i.Switch(Switches{Adapters: &[]string{"late"}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := post(t, i, pathChat, asked); got.status != http.StatusOK || got.body["model"] != "late" {
+	if got := post(t, i, wire.PathChat, asked); got.status != http.StatusOK || got.body["model"] != "late" {
 		t.Errorf("loaded: %d, answer of %v; want 200 and late", got.status, got.body["model"])
 	}
 	if err := i.Switch(Switches{Adapters: &[]string{"first"}}); err == nil {
@@ -113,7 +115,7 @@ func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
 	d := startInstance(t, nil)
 	ask := func(i *Instance, rank string, body object) answer {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathChat, strings.NewReader(string(rawJSON(body))))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, strings.NewReader(string(wire.RawJSON(body))))
 		if err != nil {
 			t.Fatal(err)
 		}

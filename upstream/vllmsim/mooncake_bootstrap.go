@@ -9,6 +9,7 @@ import (
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // bootstrap is the server beside a prefill instance that lists its engines. In vLLM the worker of rank 0 runs it; here the instance does,
@@ -33,7 +34,7 @@ func openBootstrap(cfg *config.Config, n *network, ranks []*rank) (*bootstrap, e
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /query", func(w http.ResponseWriter, _ *http.Request) {
-		_ = writeJSON(w, http.StatusOK, entries(ranks)) // it does not matter if the reader has gone
+		_ = wire.WriteJSON(w, http.StatusOK, entries(ranks)) // it does not matter if the reader has gone
 	})
 	b := &bootstrap{listener: l, server: &http.Server{
 		Handler: mux, ConnState: n.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,

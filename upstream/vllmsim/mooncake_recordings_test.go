@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // readExchange reads a recording of another connector.
@@ -37,7 +39,7 @@ func newPost(t *testing.T, i *Instance, body object) *http.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathChat, bytes.NewReader(raw))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,23 +75,23 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 
 	prefill, decode := readExchange(t, "mooncake", "02"), readExchange(t, "mooncake", "03")
 	answered := later(t, d, adapted(decode))
-	compareExchange(t, "02", prefill, post(t, p, pathChat, adapted(prefill)))
+	compareExchange(t, "02", prefill, post(t, p, wire.PathChat, adapted(prefill)))
 	compareExchange(t, "03", decode, answered())
 
 	stream := readExchange(t, "mooncake", "04")
 	transfer := stream.Request.Body["kv_transfer_params"].(object)["transfer_id"]
 	answered = later(t, d, adapted(stream))
-	post(t, p, pathChat, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
+	post(t, p, wire.PathChat, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
 		"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
 	}}))
 	compareExchange(t, "04", stream, answered())
 
 	stopped := readExchange(t, "mooncake", "05")
-	first := ids(post(t, d, pathChat, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
+	first := ids(post(t, d, wire.PathChat, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
 	body := with(adapted(stopped), object{"stop_token_ids": []any{first}})
-	stopped.Response.JSON = []byte(strings.Replace(string(stopped.Response.JSON), "1991", string(rawJSON(first)), 1)) // another tokenizer's
-	compareExchange(t, "05", stopped, post(t, p, pathChat, body))
+	stopped.Response.JSON = []byte(strings.Replace(string(stopped.Response.JSON), "1991", string(wire.RawJSON(first)), 1)) // another tokenizer's
+	compareExchange(t, "05", stopped, post(t, p, wire.PathChat, body))
 	waits := readExchange(t, "mooncake", "06")
-	compareExchange(t, "06", waits, post(t, d, pathChat, adapted(waits)))
+	compareExchange(t, "06", waits, post(t, d, wire.PathChat, adapted(waits)))
 	assertClean(t, p, d)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // mooncakeTime makes the default limit of 480 s pass in 0.5 s.
@@ -50,14 +51,14 @@ func later(t *testing.T, i *Instance, body object) (result func() answer) {
 	t.Helper()
 	var a answer
 	var group sync.WaitGroup
-	group.Go(func() { a = post(t, i, pathChat, body) })
+	group.Go(func() { a = post(t, i, wire.PathChat, body) })
 	return func() answer { group.Wait(); return a }
 }
 
 func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	lone := startInstance(t, nil)
-	right := post(t, lone, pathChat, asking(longText)).text()
+	right := post(t, lone, wire.PathChat, asking(longText)).text()
 	check := func(decode answer) {
 		t.Helper()
 		usage := decode.body["usage"].(object)
@@ -67,14 +68,14 @@ func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 		}
 	}
 	prefill, decode := mooncakeLegs(p, "first", asking(longText))
-	if a := post(t, p, pathChat, prefill); a.params() != nil || p.Stats().Pins != 1 {
+	if a := post(t, p, wire.PathChat, prefill); a.params() != nil || p.Stats().Pins != 1 {
 		t.Errorf("prefill answered %s with %d pins, want no params and its KV kept", a.raw, p.Stats().Pins)
 	}
-	check(post(t, d, pathChat, decode))
+	check(post(t, d, wire.PathChat, decode))
 	prefill, decode = mooncakeLegs(p, "last", with(asking(longText), object{"cache_salt": "s"}))
 	answered := later(t, d, decode)
 	waiting(t, d)
-	post(t, p, pathChat, prefill)
+	post(t, p, wire.PathChat, prefill)
 	check(answered())
 	if s := p.Stats(); s.Pins != 0 || s.Reads != 2 || s.FreeBlocks != p.config().Blocks {
 		t.Errorf("prefill has %d pins after %d reads, want 0 after 2", s.Pins, s.Reads)
@@ -88,9 +89,9 @@ func TestMooncake_ThirtyAtOnce(t *testing.T) {
 	for n := range 30 {
 		said := fmt.Sprintf("Answer %d.", n)
 		prefill, decode := mooncakeLegs(p, fmt.Sprint("t-", n), asking(longText+" SAY "+said))
-		group.Go(func() { post(t, p, pathChat, prefill) })
+		group.Go(func() { post(t, p, wire.PathChat, prefill) })
 		group.Go(func() {
-			if got := post(t, d, pathChat, decode).text(); got != said {
+			if got := post(t, d, wire.PathChat, decode).text(); got != said {
 				t.Errorf("got %q, want %q", got, said)
 			}
 		})
@@ -104,11 +105,11 @@ func TestMooncake_ThirtyAtOnce(t *testing.T) {
 
 func TestMooncake_OnlyWhatDecodeLacksIsTransferred(t *testing.T) {
 	p, d := startMooncake(t, nil)
-	right := post(t, d, pathChat, asking(longText)).text() // fills its prefix cache
+	right := post(t, d, wire.PathChat, asking(longText)).text() // fills its prefix cache
 	before := d.Stats()
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, pathChat, prefill)
-	a := post(t, d, pathChat, decode)
+	post(t, p, wire.PathChat, prefill)
+	a := post(t, d, wire.PathChat, decode)
 	s := d.Stats()
 	if hit, read := s.LocalHitTokens-before.LocalHitTokens, s.ExternalTokens-before.ExternalTokens; a.text() != right || hit == 0 || read >= 16 {
 		t.Errorf("got %q, %d own tokens and %d read, want %q and no whole block read", a.text(), hit, read, right)
@@ -130,8 +131,8 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 		before := d.Stats().CorruptReads
 		prefill, _ := mooncakeLegs(p, name, with(asking("SAY yes. "+longText), object{"cache_salt": name}))
 		_, decode := mooncakeLegs(p, name, with(asking(row.prompt), object{"cache_salt": name}))
-		post(t, p, pathChat, prefill)
-		a := post(t, d, pathChat, decode)
+		post(t, p, wire.PathChat, prefill)
+		a := post(t, d, wire.PathChat, decode)
 		if got := d.Stats().CorruptReads - before; a.status != row.status || got != row.corrupt || a.status == http.StatusOK && strings.HasPrefix(a.text(), "no!") {
 			t.Errorf("%s: answered %d %s with %d corrupt reads, want %d and %d", name, a.status, a.raw, got, row.status, row.corrupt)
 		}
@@ -141,13 +142,13 @@ func TestMooncake_OtherPrompts(t *testing.T) {
 func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
 	p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	first := ids(post(t, d, pathChat, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
-	a := post(t, p, pathChat, with(prefill, object{"stop_token_ids": []any{first}}))
+	first := ids(post(t, d, wire.PathChat, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
+	a := post(t, p, wire.PathChat, with(prefill, object{"stop_token_ids": []any{first}}))
 	if a.choice()["finish_reason"] != "stop" || p.Stats().Pins != 0 {
 		t.Errorf("prefill answered %s with %d pins, want stop and none", a.raw, p.Stats().Pins)
 	}
 	began := time.Now()
-	if got := post(t, d, pathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
+	if got := post(t, d, wire.PathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
 		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
 	}
 	if s := d.Stats(); s.FreeBlocks != d.config().Blocks {
@@ -175,15 +176,15 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 		}, connector.MooncakeUnreachable, 480 * time.Second, 1},
 		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
 		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
-			if a := post(t, d, pathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
+			if a := post(t, d, wire.PathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
 				t.Errorf("the first leg answered %d", a.status)
 			}
 		}, 480 * time.Second, 0, 0},
 		"restarted, decode knew it": {func(t *testing.T, p, d *Instance, params object) {
 			_, other := mooncakeLegs(p, "other", asking("Hello."))
 			first, _ := mooncakeLegs(p, "other", asking("Hello."))
-			post(t, p, pathChat, first)
-			post(t, d, pathChat, other)
+			post(t, p, wire.PathChat, first)
+			post(t, d, wire.PathChat, other)
 			p.Restart()
 		}, 540 * time.Second, 0, 0},
 		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, connector.MooncakeUnknown, 480 * time.Second, 0},
@@ -195,10 +196,10 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			}
 			p, d := startMooncake(t, func(c *Config) { c.TimeScale = float64(scale) })
 			prefill, decode := mooncakeLegs(p, "t", asking(longText))
-			post(t, p, pathChat, prefill)
+			post(t, p, wire.PathChat, prefill)
 			row.spoil(t, p, d, decode["kv_transfer_params"].(object))
 			began := time.Now()
-			a := post(t, d, pathChat, with(decode, object{"cache_salt": "s", "stream": true}))
+			a := post(t, d, wire.PathChat, with(decode, object{"cache_salt": "s", "stream": true}))
 			took := time.Since(began) * scale
 			if events := a.events(t); a.status != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[1], `{"error"`) || events[2] != "[DONE]" {
 				t.Errorf("answered %d %s, want the role, an error and the end", a.status, a.raw)
@@ -221,14 +222,14 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
 	p, d := startMooncake(t, nil)
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	cancel := begin(t, d, pathChat, decode)
+	cancel := begin(t, d, wire.PathChat, decode)
 	waiting(t, d)
 	_ = cancel() // its error says that it was taken back
 	eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
 	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
 		t.Error("its blocks are free while prefill may write to them")
 	}
-	if a := post(t, p, pathChat, prefill); a.status != http.StatusOK {
+	if a := post(t, p, wire.PathChat, prefill); a.status != http.StatusOK {
 		t.Errorf("prefill answered %d", a.status)
 	}
 	eventually(t, "all blocks are free", func() bool {
@@ -245,15 +246,15 @@ func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, pathChat, prefill)
-	cancel := begin(t, d, pathChat, decode)
+	post(t, p, wire.PathChat, prefill)
+	cancel := begin(t, d, wire.PathChat, decode)
 	eventually(t, "the request is there", func() bool { return d.Stats().Running == 1 })
 	_ = cancel() // its error says that it was taken back
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 && p.Stats().Pins == 0 })
 	// A request that decode refuses does so too.
 	prefill, decode = mooncakeLegs(p, "u", asking(longText))
-	post(t, p, pathChat, prefill)
-	if a := post(t, d, pathChat, with(decode, object{"model": "other"})); a.status != http.StatusNotFound {
+	post(t, p, wire.PathChat, prefill)
+	if a := post(t, d, wire.PathChat, with(decode, object{"model": "other"})); a.status != http.StatusNotFound {
 		t.Errorf("answered %d", a.status)
 	}
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
@@ -274,7 +275,7 @@ func TestMooncake_ParamsThatLackAKey(t *testing.T) {
 		for _, key := range row.lacks {
 			delete(decode["kv_transfer_params"].(object), key)
 		}
-		cancel := begin(t, d, pathChat, decode)
+		cancel := begin(t, d, wire.PathChat, decode)
 		eventually(t, "the request waits for ever", func() bool { return d.Stats().Parked == 1 })
 		_ = cancel() // its error says that it was taken back
 		eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
@@ -285,7 +286,7 @@ func TestMooncake_ParamsThatLackAKey(t *testing.T) {
 	p, _ := startMooncake(t, nil)
 	prefill, _ := mooncakeLegs(p, "t", asking(longText))
 	delete(prefill["kv_transfer_params"].(object), "transfer_id")
-	if a := post(t, p, pathChat, prefill); a.status != http.StatusOK || p.Stats().Pins != 0 {
+	if a := post(t, p, wire.PathChat, prefill); a.status != http.StatusOK || p.Stats().Pins != 0 {
 		t.Errorf("a prefill leg without transfer_id: answered %d with %d pins, want 200 with none", a.status, p.Stats().Pins)
 	}
 }
@@ -293,14 +294,14 @@ func TestMooncake_ParamsThatLackAKey(t *testing.T) {
 func TestMooncake_RanksHaveEngineIDsOfTheirOwn(t *testing.T) {
 	p, d := startMooncake(t, func(c *Config) { c.DPRanks = 2 })
 	lone := startInstance(t, nil)
-	right := post(t, lone, pathChat, asking(longText)).text()
+	right := post(t, lone, wire.PathChat, asking(longText)).text()
 	for rank, e := range p.engines() {
 		prefill, decode := mooncakeLegs(p, e.ID, asking(longText))
 		decode["kv_transfer_params"].(object)["remote_engine_id"] = e.ID
 		req := newPost(t, p, prefill)
 		req.Header.Set("X-Data-Parallel-Rank", fmt.Sprint(rank))
 		do(t, req)
-		if a := post(t, d, pathChat, with(decode, object{"cache_salt": e.ID})); a.status != http.StatusOK || a.text() != right {
+		if a := post(t, d, wire.PathChat, with(decode, object{"cache_salt": e.ID})); a.status != http.StatusOK || a.text() != right {
 			t.Errorf("rank %d: answered %d %s", rank, a.status, a.raw)
 		}
 	}
@@ -310,8 +311,8 @@ func TestMooncake_RanksHaveEngineIDsOfTheirOwn(t *testing.T) {
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {
 	p, _ := startMooncake(t, nil)
 	prefill, _ := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, pathChat, prefill)
-	post(t, p, pathChat, prefill)
+	post(t, p, wire.PathChat, prefill)
+	post(t, p, wire.PathChat, prefill)
 	if s := p.Stats(); s.DoubleReads != 1 || s.Pins != 1 {
 		t.Errorf("double reads %d, pins %d; want 1, 1", s.DoubleReads, s.Pins)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // startMoRIIO starts a pair in one of the modes.
@@ -87,7 +89,7 @@ func TestMoRIIO_NothingIsKeptOfARequestThatStopped(t *testing.T) {
 	for _, read := range []bool{true, false} {
 		a := startMoRIIO(t, read)
 		q := question(longText)
-		first := post(t, startInstance(t, nil), pathChat, with(q, object{"max_tokens": 1, "return_token_ids": true}))
+		first := post(t, startInstance(t, nil), wire.PathChat, with(q, object{"max_tokens": 1, "return_token_ids": true}))
 		stop := object{"max_tokens": 1, "stop_token_ids": first.choice()["token_ids"]}
 		p := postAs(t, a.p, a.id(someTail), with(with(q, prefillLeg("tx-1")), stop))
 		if p.status != http.StatusOK || p.params() != nil || p.choice()["finish_reason"] != "stop" {

@@ -6,6 +6,7 @@ import (
 
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestParams_NullAndNot(t *testing.T) {
@@ -33,13 +34,13 @@ func TestParams_NullAndNot(t *testing.T) {
 		{name: "stop string", body: object{"kv_transfer_params": asD, "max_tokens": 200, "stop": "e"}, null: true, finish: "stop"},
 		{name: "stop string on the last token", body: object{"kv_transfer_params": prefillTemplate(), "max_tokens": 1, "stop": lettersAndSpace()}, finish: "stop"},
 		{name: "beam search", body: object{"kv_transfer_params": asD, "use_beam_search": true}, null: true, finish: "length"},
-		{name: "prompt of one token", path: pathCompletions, body: object{"prompt": []int{300}, "kv_transfer_params": asD, "max_tokens": 1}, finish: "length"},
+		{name: "prompt of one token", path: wire.PathCompletions, body: object{"prompt": []int{300}, "kv_transfer_params": asD, "max_tokens": 1}, finish: "length"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			i := startInstance(t, c.change)
 			path := c.path
 			if path == "" {
-				path = pathChat
+				path = wire.PathChat
 			}
 			got := post(t, i, path, with(object{"model": "sim", "messages": message, "max_tokens": 4}, c.body))
 			if _, there := got.body["kv_transfer_params"]; !there {
@@ -81,7 +82,7 @@ func lettersAndSpace() []string {
 func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 	i := startInstance(t, nil)
 	for _, limit := range []int{1, 2, 17} {
-		got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": limit, "return_token_ids": true,
+		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": limit, "return_token_ids": true,
 			"kv_transfer_params": object{"x": 1}})
 		prompt := len(ids(got.body["prompt_token_ids"]))
 		tokens := int(got.params()["remote_num_tokens"].(float64))
@@ -95,7 +96,7 @@ func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 func TestParams_SeveralChildrenLeakAllButOne(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "n": 3, "temperature": 1, "kv_transfer_params": prefill.params()})
+	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "n": 3, "temperature": 1, "kv_transfer_params": prefill.params()})
 	if n := len(got.body["choices"].([]any)); n != 3 {
 		t.Fatalf("%d choices, want 3", n)
 	}
@@ -113,7 +114,7 @@ func TestParams_SeveralChildrenLeakAllButOne(t *testing.T) {
 
 func TestParams_ListOfPromptsGivesThoseOfTheFirst(t *testing.T) {
 	i := startInstance(t, nil)
-	got := post(t, i, pathCompletions, object{"model": "sim", "prompt": []string{"One prompt.", longText}, "max_tokens": 2, "kv_transfer_params": object{"x": 1}})
+	got := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": []string{"One prompt.", longText}, "max_tokens": 2, "kv_transfer_params": object{"x": 1}})
 	if n := len(got.body["choices"].([]any)); n != 2 {
 		t.Fatalf("%d choices, want 2", n)
 	}
@@ -127,7 +128,7 @@ func TestParams_ListOfPromptsGivesThoseOfTheFirst(t *testing.T) {
 
 func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
-	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})
+	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})
 	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
 	if err := takeBack(); err == nil {
 		t.Error("the stream ended in order")

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // Whole answers are refused with 503, streams by their first event; health and the rest are as ever (measured on 0.33).
@@ -47,18 +49,18 @@ func TestPause_RefusesAsMeasured(t *testing.T) {
 		{"POST", "/pause?mode=abort", "", 200, `{"status":"paused"}`},
 		{"GET", "/is_paused", "", 200, `{"is_paused":true}`},
 		{"GET", "/is_sleeping", "", 200, `{"is_sleeping":false}`},
-		{"POST", pathChat, chat + "}", 503, `{"error":{` + words + `,"type":"ServiceUnavailableError","param":null,"code":503}}`},
-		{"POST", pathChat, chat + `,"stream":true}`, 200, `data: {"error":{` + words + `,"type":"InternalServerError","param":null,"code":503}}` + "\n\ndata: [DONE]\n\n"},
-		{"POST", pathCompletions, text + `,"stream":true}`, 200, `"ServiceUnavailableError"`},
+		{"POST", wire.PathChat, chat + "}", 503, `{"error":{` + words + `,"type":"ServiceUnavailableError","param":null,"code":503}}`},
+		{"POST", wire.PathChat, chat + `,"stream":true}`, 200, `data: {"error":{` + words + `,"type":"InternalServerError","param":null,"code":503}}` + "\n\ndata: [DONE]\n\n"},
+		{"POST", wire.PathCompletions, text + `,"stream":true}`, 200, `"ServiceUnavailableError"`},
 		{"GET", "/health", "", 200, ""},
 		{"POST", "/tokenize", `{"model":"sim","prompt":"hi"}`, 200, `"tokens":`},
 		{"POST", "/resume", "", 200, `{"status":"resumed"}`},
 		{"GET", "/is_paused", "", 200, `{"is_paused":false}`},
-		{"POST", pathChat, chat + "}", 200, `"choices"`},
+		{"POST", wire.PathChat, chat + "}", 200, `"choices"`},
 		{"POST", "/sleep?level=1", "", 200, ""},
 		{"GET", "/is_sleeping", "", 200, `{"is_sleeping":true}`},
 		{"POST", "/wake_up", "", 200, ""},
-		{"POST", pathChat, chat + "}", 200, `"choices"`},
+		{"POST", wire.PathChat, chat + "}", 200, `"choices"`},
 	} {
 		status, answer := ask(row.method, row.path, row.body)
 		if status != row.status || !strings.Contains(answer, row.want) {

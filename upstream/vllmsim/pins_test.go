@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestPins_EndWithLeaseAndTTL(t *testing.T) {
@@ -38,7 +39,7 @@ func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
 	messages := []any{user(longText)}
 	prefill := prefillWith(t, p, messages, prefillTemplate(), "s")
 	p.Advance(31 * time.Second)
-	got := post(t, d, pathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
+	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
 	if s := p.Stats(); got.status != http.StatusOK || s.ExpiredReads != 1 || s.LateNotifications != 1 {
 		t.Errorf("answered %d with %d expired reads and %d late notifications, want 200 with 1 and 1", got.status, s.ExpiredReads, s.LateNotifications)
 	}
@@ -61,7 +62,7 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	}
 
 	d := startInstance(t, nil)
-	decode := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "kv_transfer_params": object{"x": 1}})
+	decode := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "kv_transfer_params": object{"x": 1}})
 	d.Advance(479 * time.Second)
 	d.engines()[0].Heartbeat(decode.params()["remote_request_id"].(string))
 	d.Advance(2 * time.Second)
@@ -159,7 +160,7 @@ func TestTicket_NeverAnswered(t *testing.T) {
 			d := startInstance(t, nil)
 			messages, reply := firstTurn(t, p, d)
 			next := append(messages, assistant(reply.text()), user("And then?"))
-			takeBack := begin(t, p, pathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
+			takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
 				"kv_transfer_params": with(reply.params(), c.spoil)})
 			eventually(t, "the request is parked", func() bool { return p.Stats().Parked == 1 })
 			if got := prefillWith(t, p, next, prefillTemplate(), "other"); got.status != http.StatusOK {
@@ -193,7 +194,7 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.Overhead = time.Hour })
 	messages := []any{user(longText)}
 	prefill := prefillWith(t, p, messages, prefillTemplate(), "s")
-	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
+	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": messages, "kv_transfer_params": prefill.params()})
 	eventually(t, "decode has the request", func() bool { return d.Stats().Running == 1 })
 	if err := takeBack(); err == nil {
 		t.Error("the request was answered")
@@ -207,7 +208,7 @@ func TestDecode_GoneBeforeReadingFreesPrefill(t *testing.T) {
 func TestDecode_RefusedRequestFreesPrefill(t *testing.T) {
 	p, d := startPair(t, nil)
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := post(t, d, pathChat, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	got := post(t, d, wire.PathChat, object{"model": "other", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
 	if got.status != http.StatusNotFound {
 		t.Errorf("answered %d, want 404", got.status)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"carryover/upstream/vllmsim/connector"
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // puller is the PULL socket of a proxy, as much of it as the simulator's PUSH sockets need.
@@ -145,11 +146,11 @@ func (p *puller) closedByPeer() bool {
 func abandonedRequest(t *testing.T, i *Instance, body object) (done func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	raw, err := marshal(body)
+	raw, err := wire.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+pathCompletions, strings.NewReader(string(raw)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+wire.PathCompletions, strings.NewReader(string(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}

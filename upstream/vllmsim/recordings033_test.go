@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // excerpts033 are the answers of vLLM 0.33 in testdata/exchanges/vllm-0.33 by their titles, without what they say of the status. Events
@@ -84,7 +86,7 @@ func startPair033(t *testing.T, change func(*Config)) (p, d *Instance) {
 func stream033(t *testing.T, p, d *Instance, path string, members object) []string {
 	t.Helper()
 	body := object{"model": "tiny", "max_tokens": 4, "stream": true}
-	if path == pathCompletions {
+	if path == wire.PathCompletions {
 		body["prompt"] = longText
 	} else {
 		body["messages"] = []any{user(longText)}
@@ -104,15 +106,15 @@ func TestRecordings033_Streams(t *testing.T) {
 			name, path string
 			body       object
 		}{
-			{"chat stream", pathChat, object{}},
-			{"chat stream + ids + usage", pathChat, object{"return_token_ids": true, "stream_options": object{"include_usage": true}}},
-			{"chat stream no params", pathChat, object{"kv_transfer_params": nil}},
-			{"text stream", pathCompletions, object{}},
+			{"chat stream", wire.PathChat, object{}},
+			{"chat stream + ids + usage", wire.PathChat, object{"return_token_ids": true, "stream_options": object{"include_usage": true}}},
+			{"chat stream no params", wire.PathChat, object{"kv_transfer_params": nil}},
+			{"text stream", wire.PathCompletions, object{}},
 		} {
 			t.Run(file+"/"+x.name, func(t *testing.T) {
 				want, got := recorded[x.name], stream033(t, p, d, x.path, x.body)
 				parts := []string{`"finish_reason":null,"token_ids":`, `"finish_reason":"length"`, `[DONE]`}
-				if x.path == pathCompletions {
+				if x.path == wire.PathCompletions {
 					parts[0] = `"finish_reason":null,"stop_reason":null`
 				} else {
 					parts = append(parts, `"role":"assistant"`)
@@ -138,8 +140,8 @@ var outputIDs = regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
 
 func TestRecordings033_PrefillParams(t *testing.T) {
 	p, _ := startPair033(t, func(c *Config) { c.OutputTokenIDs = true })
-	prefill := post(t, p, pathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
-	raw, err := marshal(prefill.params())
+	prefill := post(t, p, wire.PathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
+	raw, err := wire.Marshal(prefill.params())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,10 +177,10 @@ func TestRecordings033_Messages(t *testing.T) {
 	}
 	whole := messages033(t, p, d, false)
 	compareCut(t, "whole", recorded["messages whole"][0], string(whole.raw))
-	if got := post(t, d, pathMessages, object{"model": "nope", "messages": []any{user("hi")}, "max_tokens": 4}); got.status != 404 || !strings.Contains(string(got.raw), `{"type":"error","error":{"type":"not_found_error",`) {
+	if got := post(t, d, wire.PathMessages, object{"model": "nope", "messages": []any{user("hi")}, "max_tokens": 4}); got.status != 404 || !strings.Contains(string(got.raw), `{"type":"error","error":{"type":"not_found_error",`) {
 		t.Errorf("an unknown model is answered %d %s, recorded %s", got.status, got.raw, recorded["messages unknown model"])
 	}
-	if got := post(t, d, pathMessages, object{"model": "tiny", "messages": []any{user("hi")}, "max_tokens": 40000}); got.status != 400 || string(got.raw) != recorded["messages too long"][0] {
+	if got := post(t, d, wire.PathMessages, object{"model": "tiny", "messages": []any{user("hi")}, "max_tokens": 40000}); got.status != 400 || string(got.raw) != recorded["messages too long"][0] {
 		t.Errorf("too many tokens are answered %d %s, recorded %s", got.status, got.raw, recorded["messages too long"])
 	}
 }
@@ -186,14 +188,14 @@ func TestRecordings033_Messages(t *testing.T) {
 func messages033(t *testing.T, p, d *Instance, stream bool) answer {
 	t.Helper()
 	body := object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 4}
-	prefill := post(t, p, pathMessages, with(body, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
-	return post(t, d, pathMessages, with(body, object{"stream": stream, "kv_transfer_params": prefill.params()}))
+	prefill := post(t, p, wire.PathMessages, with(body, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
+	return post(t, d, wire.PathMessages, with(body, object{"stream": stream, "kv_transfer_params": prefill.params()}))
 }
 
 func TestRecordings033_ResponsesStreamCutByItsLimit(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")["responses stream"]
 	_, d := startPair033(t, nil)
-	got := messageFrames(t, string(post(t, d, pathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
+	got := messageFrames(t, string(post(t, d, wire.PathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
 	data := make([]string, len(got))
 	for n, e := range got {
 		data[n] = e.data
@@ -212,7 +214,7 @@ func TestRecordings033_LoadFailure(t *testing.T) {
 	p, d := startPair033(t, nil)
 	bad := object{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": []any{[]any{1, 2, 3, 4, 5}}, "remote_engine_id": "nobody",
 		"remote_request_id": "x", "remote_host": "127.0.0.1", "remote_port": p.engines()[0].SidePort}
-	got := stream033(t, p, d, pathChat, object{"kv_transfer_params": bad})
+	got := stream033(t, p, d, wire.PathChat, object{"kv_transfer_params": bad})
 	if len(got) != 3 || got[1] != recorded[1] || got[2] != recorded[2] {
 		t.Fatalf("answered %q, recorded %q", got, recorded)
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 const exchanges = "../../testdata/exchanges/vllm-0.32"
@@ -86,7 +88,7 @@ func (r *replayer) adapt(t *testing.T, name string, body object) object {
 	case "08":
 		return with(body, object{"kv_transfer_params": with(recorded, object{"remote_port": side(r.p)["remote_port"]})})
 	case "09", "20":
-		p := post(t, r.p, pathChat, object{"model": "tiny", "messages": body["messages"], "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
+		p := post(t, r.p, wire.PathChat, object{"model": "tiny", "messages": body["messages"], "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
 		return with(body, object{"kv_transfer_params": p.params()})
 	case "12":
 		return with(body, object{"prompt": r.answers["11"].choice()["prompt_token_ids"], "kv_transfer_params": r.answers["11"].params()})

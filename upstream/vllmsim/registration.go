@@ -13,6 +13,7 @@ import (
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/wire"
 )
 
 const (
@@ -144,7 +145,7 @@ func (r *registrar) announcement() []byte {
 		return pingMap("type", role, "http_address", r.network.address, "zmq_address", kv)
 	case c.Registration.Before:
 		return pingMap(append([]any{
-			"type", "register", "role", role, "index", "1", "request_address", "http://" + r.network.address + pathCompletions,
+			"type", "register", "role", role, "index", "1", "request_address", "http://" + r.network.address + wire.PathCompletions,
 			"handshake_port", r.sidePort, "notify_port", r.sidePort,
 		}, sizes...)...)
 	default:

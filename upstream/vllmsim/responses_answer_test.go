@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // itemKinds lists what items a stream has, in their order, and checks its grammar.
@@ -94,8 +96,8 @@ func TestResponses_WholeAndStreamAgree(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			i := startInstance(t, nil)
 			body := responseBody(with(object{"kv_transfer_params": prefillTemplate(), "enable_response_messages": true}, c.members), c.order)
-			whole := responded(t, post(t, i, pathResponses, body))
-			stream := post(t, i, pathResponses, with(body, object{"stream": true}))
+			whole := responded(t, post(t, i, wire.PathResponses, body))
+			stream := post(t, i, wire.PathResponses, with(body, object{"stream": true}))
 			var have []string
 			for _, item := range whole["output"].([]any) {
 				have = append(have, item.(object)["type"].(string))
@@ -133,7 +135,7 @@ func TestResponses_PlaceholdersAreNullUntilTheEnd(t *testing.T) {
 	i := startInstance(t, nil)
 	body := responseBody(object{"stream": true, "kv_transfer_params": prefillTemplate()}, "hi")
 	for _, asks := range []bool{false, true} {
-		events := messageFrames(t, string(post(t, i, pathResponses, with(body, object{"enable_response_messages": asks})).raw))
+		events := messageFrames(t, string(post(t, i, wire.PathResponses, with(body, object{"enable_response_messages": asks})).raw))
 		for _, e := range []messageFrame{events[0], events[1], events[len(events)-1]} {
 			o := frameObject(t, e)["response"].(object)
 			last := e.name == "response.completed"
@@ -158,7 +160,7 @@ func TestResponses_StopsAndEnds(t *testing.T) {
 		{"SAY one two three", object{"stop": "two", "include_stop_str_in_output": true}, "one two", 0},
 		{"SAY one", object{"ignore_eos": true, "max_output_tokens": 30}, "", 30},
 	} {
-		got := responded(t, post(t, i, pathResponses, responseBody(c.members, c.order)))
+		got := responded(t, post(t, i, wire.PathResponses, responseBody(c.members, c.order)))
 		if text := outputText(t, got); c.text != "" && text != c.text {
 			t.Errorf("%v: says %q, want %q", c.members, text, c.text)
 		}
@@ -171,10 +173,10 @@ func TestResponses_StopsAndEnds(t *testing.T) {
 func TestResponses_CutCalls(t *testing.T) {
 	i := startInstance(t, nil)
 	cut := responseBody(object{"tools": []any{object{"type": "function", "name": "f"}}, "max_output_tokens": 15}, `CALL f {"city": "Bern and all the other places"}`)
-	if text := outputText(t, responded(t, post(t, i, pathResponses, cut))); !strings.HasPrefix(text, `<tool_call>`) {
+	if text := outputText(t, responded(t, post(t, i, wire.PathResponses, cut))); !strings.HasPrefix(text, `<tool_call>`) {
 		t.Errorf("a call that is cut says %q, want it as text", text)
 	}
-	if got := itemKinds(t, post(t, i, pathResponses, with(cut, object{"stream": true}))); !slices.Equal(got, []string{"function_call"}) {
+	if got := itemKinds(t, post(t, i, wire.PathResponses, with(cut, object{"stream": true}))); !slices.Equal(got, []string{"function_call"}) {
 		t.Errorf("a call that is cut streams %v", got)
 	}
 }
@@ -183,7 +185,7 @@ func TestResponses_UsageAndModel(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.PromptTokensDetails = true; c.Models = []string{"first", "second"} })
 	body := with(responseBody(object{"enable_response_messages": true}, longText), object{"model": "second"})
 	for _, reads := range []bool{false, true} {
-		got := responded(t, post(t, i, pathResponses, body))
+		got := responded(t, post(t, i, wire.PathResponses, body))
 		u := got["usage"].(object)
 		d := u["input_tokens_details"].(object)
 		prompt := len(messageIDs(got, "input_messages"))
@@ -231,7 +233,7 @@ func TestResponses_Refusals(t *testing.T) {
 		"known include, no cap": {object{"model": "sim", "input": "hi", "include": []string{"reasoning.encrypted_content"}}, 200, nil},
 		"tools of the server":   {tool(object{"type": "web_search"}), 200, nil},
 	} {
-		got := post(t, i, pathResponses, c.body)
+		got := post(t, i, wire.PathResponses, c.body)
 		detail, _ := got.body["error"].(object)
 		if got.status != c.status || detail["param"] != c.param || c.status != 200 && len(detail) != 4 {
 			t.Errorf("%s: answered %d %s, want %d and param %v", name, got.status, got.raw, c.status, c.param)
@@ -246,9 +248,9 @@ func TestResponses_OtherMethodsAndPaths(t *testing.T) {
 		status       int
 		param        any
 	}{
-		{http.MethodGet, pathResponses, 405, nil}, {http.MethodGet, pathResponses + "/resp_1", 404, "response_id"}, {http.MethodDelete, pathResponses + "/resp_1", 405, nil},
-		{http.MethodPost, pathResponses + "/resp_1/cancel", 404, "response_id"}, {http.MethodGet, pathResponses + "/resp_1/cancel", 405, nil},
-		{http.MethodPost, pathResponses + "/compact", 405, nil}, {http.MethodGet, pathResponses + "/resp_1/input_items", 404, nil}, {http.MethodPost, "/v1/conversations", 404, nil},
+		{http.MethodGet, wire.PathResponses, 405, nil}, {http.MethodGet, wire.PathResponses + "/resp_1", 404, "response_id"}, {http.MethodDelete, wire.PathResponses + "/resp_1", 405, nil},
+		{http.MethodPost, wire.PathResponses + "/resp_1/cancel", 404, "response_id"}, {http.MethodGet, wire.PathResponses + "/resp_1/cancel", 405, nil},
+		{http.MethodPost, wire.PathResponses + "/compact", 405, nil}, {http.MethodGet, wire.PathResponses + "/resp_1/input_items", 404, nil}, {http.MethodPost, "/v1/conversations", 404, nil},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), c.method, i.URL()+c.path, nil)
 		if err != nil {

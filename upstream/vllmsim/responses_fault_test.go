@@ -10,18 +10,19 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestResponses_ExpiredTicket(t *testing.T) {
 	p, d := startPair(t, func(c *Config) { c.Render = true })
 	body := responseBody(nil, longText)
-	params := prefilledByIDs(t, p, renderedIDs(t, p, pathResponses, body), prefillTemplate())
+	params := prefilledByIDs(t, p, renderedIDs(t, p, wire.PathResponses, body), prefillTemplate())
 	p.Restart()
 	body = with(body, object{"kv_transfer_params": params})
-	if got := post(t, d, pathResponses, body); got.status != 500 || string(got.raw) != `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}` {
+	if got := post(t, d, wire.PathResponses, body); got.status != 500 || string(got.raw) != `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}` {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
-	_, _, got, err := attemptAt(t, d, pathResponses, with(body, object{"stream": true}))
+	_, _, got, err := attemptAt(t, d, wire.PathResponses, with(body, object{"stream": true}))
 	events := messageFrames(t, got)
 	if err == nil || len(events) != 2 || events[0].name != "response.created" || events[1].name != "response.in_progress" {
 		t.Errorf("stream %v, error %v; want two events and the connection cut", events, err)
@@ -33,8 +34,8 @@ func TestResponses_NeverEnding(t *testing.T) {
 	setFault(t, i, Fault{Kind: FaultNeverEnd})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	body := bytes.NewReader(rawJSON(responseBody(object{"stream": true}, "SAY one")))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+pathResponses, body)
+	body := bytes.NewReader(wire.RawJSON(responseBody(object{"stream": true}, "SAY one")))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+wire.PathResponses, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestResponses_Faults(t *testing.T) {
 		t.Run(c.fault.Kind, func(t *testing.T) {
 			i := startInstance(t, nil)
 			setFault(t, i, c.fault)
-			_, _, got, err := attemptAt(t, i, pathResponses, with(body, object{"stream": true}))
+			_, _, got, err := attemptAt(t, i, wire.PathResponses, with(body, object{"stream": true}))
 			if (err != nil) != c.broken || !c.check(got) {
 				t.Errorf("error %v, body %q", err, got)
 			}
@@ -111,26 +112,26 @@ func TestResponses_Faults(t *testing.T) {
 	for kind, want := range map[string]int{FaultLostID: engine.ShortestTarget - 1, FaultDoubledID: engine.ShortestTarget + 1} {
 		i := startInstance(t, nil)
 		setFault(t, i, Fault{Kind: kind})
-		if got := ids(string(post(t, i, pathResponses, with(long, object{"stream": true})).raw)); got != want {
+		if got := ids(string(post(t, i, wire.PathResponses, with(long, object{"stream": true})).raw)); got != want {
 			t.Errorf("%s: %d ids are told, want %d", kind, got, want)
 		}
 	}
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Count: 1})
-	if got := post(t, i, pathResponses, body); got.status != 503 || got.body["error"] == nil {
+	if got := post(t, i, wire.PathResponses, body); got.status != 503 || got.body["error"] == nil {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
 	setFault(t, i, Fault{Kind: FaultLostAnswer, Count: 1})
-	if _, _, got, err := attemptAt(t, i, pathResponses, body); err == nil {
+	if _, _, got, err := attemptAt(t, i, wire.PathResponses, body); err == nil {
 		t.Errorf("a lost answer is %q, want an error", got)
 	}
 	setFault(t, i, Fault{Kind: FaultErrorBody200, Count: 1})
-	if got := post(t, i, pathResponses, body); got.status != 200 || got.body["error"] == nil {
+	if got := post(t, i, wire.PathResponses, body); got.status != 200 || got.body["error"] == nil {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
-	prompt := len(messageIDs(responded(t, post(t, i, pathResponses, body)), "input_messages"))
+	prompt := len(messageIDs(responded(t, post(t, i, wire.PathResponses, body)), "input_messages"))
 	setFault(t, i, Fault{Kind: FaultOtherUsage, Count: 1})
-	if got := responded(t, post(t, i, pathResponses, body)); got["usage"].(object)["input_tokens"] != float64(prompt+1) {
+	if got := responded(t, post(t, i, wire.PathResponses, body)); got["usage"].(object)["input_tokens"] != float64(prompt+1) {
 		t.Errorf("usage %v of %d tokens", got["usage"], prompt)
 	}
 }

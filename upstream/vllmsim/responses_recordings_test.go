@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func compacted(t *testing.T, raw []byte) []byte {
@@ -39,14 +41,14 @@ func TestResponsesRecordings_Handover(t *testing.T) {
 	var first, second recording
 	readMessagesRecording(t, "08", &first)
 	readMessagesRecording(t, "09", &second)
-	prefill := post(t, p, pathResponses, first.Request.Body)
+	prefill := post(t, p, wire.PathResponses, first.Request.Body)
 	if prefill.status != 200 {
 		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
 	}
 	compareResponse(t, "08", first.Response.JSON, prefill.raw)
 	prompt := prefill.body["input_messages"].([]any)[0].(object)["tokens"]
 	body := with(second.Request.Body, object{"cache_salt": first.Request.Body["cache_salt"], "kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": prompt})})
-	got := messageFrames(t, string(post(t, d, pathResponses, body).raw))
+	got := messageFrames(t, string(post(t, d, wire.PathResponses, body).raw))
 	want := messageFrames(t, second.Response.Text)
 	for _, event := range []string{"response.created", "response.in_progress", "response.completed"} {
 		at := func(events []messageFrame) []byte {
@@ -69,7 +71,7 @@ func TestResponsesRecordings_LoadFailure(t *testing.T) {
 	var rec recording
 	readMessagesRecording(t, "11", &rec)
 	body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
-	status, _, got, err := attemptAt(t, d, pathResponses, body)
+	status, _, got, err := attemptAt(t, d, wire.PathResponses, body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"created_at":\d+`)
 	if have, want := byRun.ReplaceAllString(got, ""), byRun.ReplaceAllString(rec.Response.Text, ""); status != 200 || err == nil || have != want {
 		t.Errorf("answered %d, error %v\n%s\nrecorded, with the connection cut\n%s", status, err, have, want)
@@ -87,7 +89,7 @@ func TestResponsesRecordings_SmallAnswers(t *testing.T) {
 	readMessagesRecording(t, "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
-		if x.Request.Path != pathResponses {
+		if x.Request.Path != wire.PathResponses {
 			continue
 		}
 		seen++
@@ -96,9 +98,9 @@ func TestResponsesRecordings_SmallAnswers(t *testing.T) {
 			i = d
 			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 		}
-		compareExchange(t, x.Name, x.recording, post(t, i, pathResponses, x.Request.Body))
+		compareExchange(t, x.Name, x.recording, post(t, i, wire.PathResponses, x.Request.Body))
 	}
 	if seen != 2 {
-		t.Errorf("%d small answers of %s, want 2", seen, pathResponses)
+		t.Errorf("%d small answers of %s, want 2", seen, wire.PathResponses)
 	}
 }

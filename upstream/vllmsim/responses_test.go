@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // responseBody is a request of the Responses API; input is a text or a list of items.
@@ -98,7 +100,7 @@ func TestResponses_RenderAsTheirChatTranslation(t *testing.T) {
 			responseBody(object{"tools": []any{object{"type": "function", "name": "f", "description": "F", "parameters": schema, "strict": true}}},
 				itemsOf(user("go"), object{"type": "reasoning", "summary": []any{}, "content": []any{partOf("reasoning_text", "hm")}},
 					itemOf("assistant", partOf("output_text", "ok")), call, call, result, result, user("go on"))),
-			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","description":"F","parameters":` + string(rawJSON(schema)) + `}}`)},
+			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","description":"F","parameters":` + string(wire.RawJSON(schema)) + `}}`)},
 				"messages": []any{user("go"), object{"role": "assistant", "reasoning": "hm", "content": "ok", "tool_calls": []any{chatCall, chatCall}},
 					object{"role": "tool", "content": "12 C"}, object{"role": "tool", "content": "12 C"}, user("go on")}},
 		},
@@ -141,11 +143,11 @@ func TestResponses_RenderAsTheirChatTranslation(t *testing.T) {
 		},
 	} {
 		i := startInstance(t, func(c *Config) { c.Render = true })
-		got, want := renderedIDs(t, i, pathResponses, c.response), renderedIDs(t, i, pathChat, with(c.chat, object{"model": "sim"}))
+		got, want := renderedIDs(t, i, wire.PathResponses, c.response), renderedIDs(t, i, wire.PathChat, with(c.chat, object{"model": "sim"}))
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: rendered\n%q\nas chat\n%q", name, i.tok.Decode(got), i.tok.Decode(want))
 		}
-		answer := responded(t, post(t, i, pathResponses, with(c.response, object{"enable_response_messages": true})))
+		answer := responded(t, post(t, i, wire.PathResponses, with(c.response, object{"enable_response_messages": true})))
 		if used := messageIDs(answer, "input_messages"); !slices.Equal(used, want) {
 			t.Errorf("%s: used %q", name, i.tok.Decode(used))
 		}
@@ -154,14 +156,14 @@ func TestResponses_RenderAsTheirChatTranslation(t *testing.T) {
 
 func TestResponses_RenderNeedsScaleOut(t *testing.T) {
 	i := startInstance(t, nil)
-	if got := post(t, i, pathResponsesRender, responseBody(nil, "hi")); got.status != http.StatusForbidden || !strings.Contains(string(got.raw), "--enable-scale-out") {
+	if got := post(t, i, wire.PathResponsesRender, responseBody(nil, "hi")); got.status != http.StatusForbidden || !strings.Contains(string(got.raw), "--enable-scale-out") {
 		t.Errorf("answered %d: %s", got.status, got.raw)
 	}
 	on := true
 	if err := i.Switch(Switches{Render: &on}); err != nil {
 		t.Fatal(err)
 	}
-	if got := post(t, i, pathResponsesRender, responseBody(object{"previous_response_id": "resp_1"}, "hi")); got.status != http.StatusNotFound {
+	if got := post(t, i, wire.PathResponsesRender, responseBody(object{"previous_response_id": "resp_1"}, "hi")); got.status != http.StatusNotFound {
 		t.Errorf("with previous_response_id answered %d: %s", got.status, got.raw)
 	}
 }
@@ -169,19 +171,19 @@ func TestResponses_RenderNeedsScaleOut(t *testing.T) {
 // TestResponses_AnyPrefillServesThem has prefill speak each API that tells the ids, and decode this one, whole and in events.
 func TestResponses_AnyPrefillServesThem(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		for _, path := range []string{pathResponses, pathChat, pathCompletions} {
+		for _, path := range []string{wire.PathResponses, wire.PathChat, wire.PathCompletions} {
 			p, d := startPair(t, func(c *Config) { c.Render = true })
 			body := responseBody(object{"cache_salt": "tenant", "max_output_tokens": 16, "enable_response_messages": true}, longText)
-			lone := responded(t, post(t, startInstance(t, nil), pathResponses, body))
-			prompt := renderedIDs(t, p, pathResponses, body)
+			lone := responded(t, post(t, startInstance(t, nil), wire.PathResponses, body))
+			prompt := renderedIDs(t, p, wire.PathResponses, body)
 			leg := map[string]object{
-				pathResponses:   responseBody(object{"max_output_tokens": 1}, longText),
-				pathChat:        {"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1},
-				pathCompletions: {"model": "sim", "prompt": prompt, "max_tokens": 1},
+				wire.PathResponses:   responseBody(object{"max_output_tokens": 1}, longText),
+				wire.PathChat:        {"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1},
+				wire.PathCompletions: {"model": "sim", "prompt": prompt, "max_tokens": 1},
 			}[path]
 			prefill := post(t, p, path, with(leg, object{"cache_salt": "tenant", "kv_transfer_params": prefillTemplate()}))
 			forced := object{"kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": prompt}), "stream": stream}
-			got := post(t, d, pathResponses, with(body, forced))
+			got := post(t, d, wire.PathResponses, with(body, forced))
 			end := got.body
 			if stream {
 				_, end = streamedResponse(t, got)
@@ -202,11 +204,11 @@ func TestResponses_AnyPrefillServesThem(t *testing.T) {
 
 // TestResponses_TicketsServeOtherAPIs has the second turn's prefill read what decode holds of a response.
 func TestResponses_TicketsServeOtherAPIs(t *testing.T) {
-	for _, path := range []string{pathResponses, pathChat, pathCompletions, pathMessages} {
+	for _, path := range []string{wire.PathResponses, wire.PathChat, wire.PathCompletions, wire.PathMessages} {
 		p, d := startPair(t, func(c *Config) { c.Render = true })
 		body := responseBody(object{"max_output_tokens": 16, "enable_response_messages": true, "stream": true}, longText)
-		params := prefilledByIDs(t, p, renderedIDs(t, p, pathResponses, body), prefillTemplate())
-		_, end := streamedResponse(t, post(t, d, pathResponses, with(body, object{"kv_transfer_params": params})))
+		params := prefilledByIDs(t, p, renderedIDs(t, p, wire.PathResponses, body), prefillTemplate())
+		_, end := streamedResponse(t, post(t, d, wire.PathResponses, with(body, object{"kv_transfer_params": params})))
 		held := slices.Concat(messageIDs(end, "input_messages"), messageIDs(end, "output_messages"))
 		ticket := end["kv_transfer_params"].(object)
 		n := int(ticket["remote_num_tokens"].(float64)) / 16
@@ -214,10 +216,10 @@ func TestResponses_TicketsServeOtherAPIs(t *testing.T) {
 		ticket = with(ticket, object{"remote_num_tokens": n * 16, "remote_block_ids": []any{group[:n]}, "prompt_token_ids": append(held, held[:8]...)})
 		p.ClearBlocks() // else prefill has them itself
 		leg := map[string]object{
-			pathResponses:   responseBody(object{"max_output_tokens": 1}, "x"),
-			pathChat:        {"model": "sim", "messages": []any{user("x")}, "max_tokens": 1},
-			pathCompletions: {"model": "sim", "prompt": ticket["prompt_token_ids"], "max_tokens": 1},
-			pathMessages:    messageBody(object{"max_tokens": 1}, user("x")),
+			wire.PathResponses:   responseBody(object{"max_output_tokens": 1}, "x"),
+			wire.PathChat:        {"model": "sim", "messages": []any{user("x")}, "max_tokens": 1},
+			wire.PathCompletions: {"model": "sim", "prompt": ticket["prompt_token_ids"], "max_tokens": 1},
+			wire.PathMessages:    messageBody(object{"max_tokens": 1}, user("x")),
 		}[path]
 		if got := post(t, p, path, with(leg, object{"kv_transfer_params": ticket})); got.status != http.StatusOK {
 			t.Fatalf("%s answered %d: %s", path, got.status, got.raw)
@@ -231,35 +233,35 @@ func TestResponses_TicketsServeOtherAPIs(t *testing.T) {
 
 func TestResponses_ForcedIDsWinOverTheInput(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Render = true })
-	prompt := renderedIDs(t, i, pathResponses, responseBody(nil, "SAY forwarded"))
+	prompt := renderedIDs(t, i, wire.PathResponses, responseBody(nil, "SAY forwarded"))
 	forced := object{"kv_transfer_params": object{"prompt_token_ids": prompt}, "enable_response_messages": true}
-	got := responded(t, post(t, i, pathResponses, responseBody(forced, "SAY rendered")))
+	got := responded(t, post(t, i, wire.PathResponses, responseBody(forced, "SAY rendered")))
 	if text := outputText(t, got); text != "forwarded" {
 		t.Errorf("says %q", text)
 	}
 	if message := got["input_messages"].([]any)[0].(object)["message"]; message != "" {
 		t.Errorf("tells the text %q of ids that were forced", message)
 	}
-	if got := renderedIDs(t, i, pathResponses, responseBody(forced, "SAY rendered")); !slices.Equal(got, prompt) {
+	if got := renderedIDs(t, i, wire.PathResponses, responseBody(forced, "SAY rendered")); !slices.Equal(got, prompt) {
 		t.Error("render ignores forced ids")
 	}
 }
 
 func TestResponses_RequestIDNamesTheResponse(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.RequestIDHeaders = true })
-	got := responded(t, post(t, i, pathResponses, responseBody(object{"request_id": "resp_mine", "kv_transfer_params": prefillTemplate()}, "hi")))
+	got := responded(t, post(t, i, wire.PathResponses, responseBody(object{"request_id": "resp_mine", "kv_transfer_params": prefillTemplate()}, "hi")))
 	inside, _ := got["kv_transfer_params"].(object)["remote_request_id"].(string)
 	if got["id"] != "resp_mine" || !strings.HasPrefix(inside, "resp_mine_0-") {
 		t.Errorf("id %v, inside %q", got["id"], inside)
 	}
-	if got := responded(t, post(t, i, pathResponses, responseBody(nil, "hi"))); !strings.HasPrefix(got["id"].(string), "resp_") {
+	if got := responded(t, post(t, i, wire.PathResponses, responseBody(nil, "hi"))); !strings.HasPrefix(got["id"].(string), "resp_") {
 		t.Errorf("id %v", got["id"])
 	}
 }
 
 func TestResponses_LoneIsWhatAStreamSays(t *testing.T) {
 	cfg := DefaultConfig()
-	raw, err := Lone(t.Context(), cfg, pathResponses, rawJSON(responseBody(nil, longText)))
+	raw, err := Lone(t.Context(), cfg, wire.PathResponses, wire.RawJSON(responseBody(nil, longText)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +269,7 @@ func TestResponses_LoneIsWhatAStreamSays(t *testing.T) {
 	if err := json.Unmarshal(raw, &lone); err != nil {
 		t.Fatal(err)
 	}
-	text, end := streamedResponse(t, post(t, startInstance(t, nil), pathResponses, responseBody(object{"stream": true}, longText)))
+	text, end := streamedResponse(t, post(t, startInstance(t, nil), wire.PathResponses, responseBody(object{"stream": true}, longText)))
 	if text == "" || text != outputText(t, lone) || text != outputText(t, end) {
 		t.Errorf("alone %q, deltas %q, end %q", outputText(t, lone), text, outputText(t, end))
 	}

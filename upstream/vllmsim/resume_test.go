@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // An engine that is given a prompt and the first token of its answer goes on as the one that sampled it, as a model does.
@@ -24,9 +26,9 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := startInstance(t, c.change)
-			path := pathChat
+			path := wire.PathChat
 			if c.body["prompt"] != nil {
-				path = pathCompletions
+				path = wire.PathCompletions
 			}
 			body := with(c.body, object{"model": "sim", "return_token_ids": true})
 			if body["max_tokens"] == nil {
@@ -44,7 +46,7 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 			if body["ignore_eos"] != nil {
 				next["ignore_eos"], next["max_tokens"] = true, 19
 			}
-			got := post(t, startInstance(t, c.change), pathCompletions, next)
+			got := post(t, startInstance(t, c.change), wire.PathCompletions, next)
 			if rest := ids(got.choice()["token_ids"]); !slices.Equal(rest, said[1:]) {
 				t.Errorf("went on with %v, want %v", rest, said[1:])
 			}
@@ -53,7 +55,7 @@ func TestReply_GoesOnBehindItsFirstToken(t *testing.T) {
 }
 
 func TestReply_HushEndsAtOnce(t *testing.T) {
-	got := post(t, startInstance(t, nil), pathChat, object{"model": "sim", "messages": []any{user("HUSH")}})
+	got := post(t, startInstance(t, nil), wire.PathChat, object{"model": "sim", "messages": []any{user("HUSH")}})
 	if got.choice()["finish_reason"] != "stop" || got.body["usage"].(object)["completion_tokens"] != 1.0 {
 		t.Errorf("answered %s, want one token and stop", got.raw)
 	}
@@ -69,9 +71,9 @@ func TestText_LimitThatIsNotGiven(t *testing.T) {
 		"null":         {object{"prompt": "SAY " + longText, "max_tokens": nil}, 16},
 		"a chat's own": {object{"messages": []any{user("SAY " + longText)}}, 0},
 	} {
-		path := pathCompletions
+		path := wire.PathCompletions
 		if c.body["messages"] != nil {
-			path = pathChat
+			path = wire.PathChat
 		}
 		got := post(t, i, path, with(c.body, object{"model": "sim"}))
 		n := got.body["usage"].(object)["completion_tokens"].(float64)

@@ -15,6 +15,7 @@ import (
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/connector"
 	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // gauges returns the samples of the metrics whose name and labels begin with one of names, engine and model left out.
@@ -55,7 +56,7 @@ func TestMaxNumSeqs_TheRestWaitInOrder(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
 	takeBack := map[int]func() error{}
 	for n, length := range []int{1, 20, 300, 4000} {
-		takeBack[length] = begin(t, i, pathCompletions, asks(length))
+		takeBack[length] = begin(t, i, wire.PathCompletions, asks(length))
 		eventually(t, "the request is there", func() bool { s := i.Stats(); return s.Running == n+1 && s.Waiting == n && s.GeneratedTokens == 1 })
 	}
 	wantLoad(t, i, 1, 3, 0)
@@ -81,11 +82,11 @@ func TestMaxNumSeqs_TheRestWaitInOrder(t *testing.T) {
 
 func TestWaiting_ForBlocksHoldsUpThoseBehind(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.Blocks, c.Timing.InterToken = 10, time.Hour })
-	first := begin(t, i, pathCompletions, asks(100)) // seven blocks
+	first := begin(t, i, wire.PathCompletions, asks(100)) // seven blocks
 	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
-	second := begin(t, i, pathCompletions, with(asks(1), object{"prompt": slices.Repeat([]int{7}, 100)})) // seven others
+	second := begin(t, i, wire.PathCompletions, with(asks(1), object{"prompt": slices.Repeat([]int{7}, 100)})) // seven others
 	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
-	third := begin(t, i, pathCompletions, with(asks(1), object{"prompt": []int{5}})) // one, which would be free
+	third := begin(t, i, wire.PathCompletions, with(asks(1), object{"prompt": []int{5}})) // one, which would be free
 	eventually(t, "the third waits", func() bool { return i.Stats().Waiting == 2 })
 	wantLoad(t, i, 1, 2, 0)
 	_ = first()
@@ -95,15 +96,15 @@ func TestWaiting_ForBlocksHoldsUpThoseBehind(t *testing.T) {
 
 func TestWaiting_EndsWithTheEngine(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
-	first := begin(t, i, pathCompletions, asks(10))
+	first := begin(t, i, wire.PathCompletions, asks(10))
 	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
-	second := begin(t, i, pathCompletions, asks(10))
+	second := begin(t, i, wire.PathCompletions, asks(10))
 	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
 	i.Restart()
 	if first() == nil || second() == nil {
 		t.Error("a request outlived the engine")
 	}
-	if got := post(t, i, pathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
+	if got := post(t, i, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
 		t.Errorf("after the restart: %d", got.status)
 	}
 	wantLoad(t, i, 0, 0, 0)
@@ -116,11 +117,11 @@ func TestMaxNumSeqs_DoesNotCountThoseThatLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := append(messages, assistant(reply.text()), user("And then?"))
-	takeBack := begin(t, p, pathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
+	takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
 		"kv_transfer_params": with(reply.params(), object{"do_remote_decode": true, "do_remote_prefill": false})})
 	eventually(t, "prefill reads", func() bool { return p.Stats().Loading == 1 })
 	wantLoad(t, p, 0, 0, 1)
-	if got := post(t, p, pathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
+	if got := post(t, p, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
 		t.Errorf("beside a load: %d", got.status)
 	}
 	p.Restart() // a load does not end with its client
@@ -129,7 +130,7 @@ func TestMaxNumSeqs_DoesNotCountThoseThatLoad(t *testing.T) {
 
 func TestMaxNumSeqs_SequencesOfOneRequestDoNotWaitForEachOther(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.MaxNumSeqs = 1 })
-	got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "n": 3, "stream": true, "max_tokens": 4})
+	got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "n": 3, "stream": true, "max_tokens": 4})
 	if !strings.HasSuffix(string(got.raw), "data: [DONE]\n\n") {
 		t.Errorf("the stream ends with %q", got.raw[max(0, len(got.raw)-80):])
 	}
@@ -264,7 +265,7 @@ func TestSlow_IsSwitchedAndSet(t *testing.T) {
 	}
 	begun := time.Now()
 	setFault(t, i, Fault{Kind: FaultSlow, Factor: 1000, Count: 1})
-	post(t, i, pathCompletions, with(asks(10), object{"max_tokens": 1})) // 10 tokens, 5 µs each, 3 × 1000 times as long
+	post(t, i, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})) // 10 tokens, 5 µs each, 3 × 1000 times as long
 	if took := time.Since(begun); took < 150*time.Millisecond {
 		t.Errorf("a slow request took %v, want 150 ms at least", took)
 	}

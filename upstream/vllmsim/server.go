@@ -8,8 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"carryover/upstream/vllmsim/api"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/ops"
+	"carryover/upstream/vllmsim/wire"
 )
 
 // maxBody bounds the body of a request.
@@ -18,14 +21,14 @@ const maxBody = 64 << 20
 // handler answers HTTP as vLLM's API server does.
 type handler struct {
 	instance *Instance
-	api      *frontend
-	ops      *operations
+	api      *api.Endpoints
+	ops      *ops.Endpoints
 	underWay engine.Gate
 	requests atomic.Int64
 }
 
 func newHandler(i *Instance) *handler {
-	return &handler{instance: i, api: newFrontend(i.config, i.engines, i.tok, &i.holds), ops: newOperations(i.config, i.engines)}
+	return &handler{instance: i, api: api.New(i.config, i.engines, i.tok, &i.holds), ops: ops.New(i.config, i.engines)}
 }
 
 // ServeHTTP answers as vLLM's API server does.
@@ -34,7 +37,7 @@ func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) { i.handl
 // ServeHTTP answers a request, or closes its connection.
 func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if !h.underWay.Enter() {
-		kill(w)
+		wire.Kill(w)
 		return
 	}
 	defer h.underWay.Leave()
@@ -42,12 +45,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	err := h.serve(w, req)
 	switch {
 	case err == nil:
-	case errors.Is(err, errConnectionGone) || req.Context().Err() != nil:
-		kill(w)
+	case errors.Is(err, wire.ErrConnectionGone) || req.Context().Err() != nil:
+		wire.Kill(w)
 	default:
-		refusal := asAPIError(err)
+		refusal := wire.AsError(err)
 		// The status line is already out only if the connection failed in the middle, and then nobody reads this.
-		_ = writeJSON(w, refusal.status, errorAnswer(refusal, req.URL.Path, h.instance.config()))
+		_ = wire.WriteJSON(w, refusal.Status, wire.ErrorAnswer(refusal, req.URL.Path, h.instance.config()))
 	}
 }
 
@@ -59,45 +62,45 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) error {
 	h.requests.Add(1)
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {
-		return errConnectionGone
+		return wire.ErrConnectionGone
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	i.record.add(req, body)
 	if i.config().RequestIDHeaders {
 		id := req.Header.Get("X-Request-Id")
 		if id == "" {
-			id = randomHex(16)
+			id = wire.RandomHex(16)
 			req.Header.Set("X-Request-Id", id)
 		}
 		w.Header().Set("X-Request-Id", id)
 	}
 	f := i.faults.Pick(faultableOf(req.URL.Path, body))
 	if f != nil {
-		w = newFaultWriter(w, f, i.clock, req)
+		w = wire.NewFaultWriter(w, f, i.clock, req)
 	}
 	if done, err := h.faulty(f, w, req, body); done {
 		return err
 	}
 	if h.unauthorized(req) {
-		return writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
+		return wire.WriteJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
 	}
-	if done, err := h.ops.holdBack(w, req, body); done {
+	if done, err := h.ops.HoldBack(w, req, body); done {
 		return err
 	}
 	return h.route(w, req, f)
 }
 
 func (h *handler) route(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
-	if done, err := h.ops.serve(w, req, f); done {
+	if done, err := h.ops.Serve(w, req, f); done {
 		return err
 	}
-	if done, err := h.api.serve(w, req, f); done {
+	if done, err := h.api.Serve(w, req, f); done {
 		return err
 	}
-	if h.ops.knownPath(req.URL.Path) || h.api.knownPath(req.URL.Path) {
-		return writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
+	if h.ops.Knows(req.URL.Path) || h.api.Knows(req.URL.Path) {
+		return wire.WriteJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
 	}
-	return writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 }
 
 // unauthorized checks the bearer token, which protects only /v1.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func get(t *testing.T, i *Instance, path string) answer {
@@ -30,27 +32,27 @@ func TestServer_RefusesBadRequests(t *testing.T) {
 		status int
 		param  string
 	}{
-		{"min_tokens above max_tokens", pathChat, chat(object{"min_tokens": 5, "max_tokens": 1}), 400, "min_tokens"},
-		{"stream_options without stream", pathChat, chat(object{"stream_options": object{"include_usage": true}}), 400, "stream_options"},
-		{"n with greedy sampling", pathChat, chat(object{"n": 2, "temperature": 0}), 400, "n"},
-		{"n of 0", pathChat, chat(object{"n": 0}), 400, "n"},
-		{"max_tokens of 0", pathChat, chat(object{"max_tokens": 0}), 400, "max_tokens"},
-		{"unknown model", pathChat, chat(object{"model": "x"}), 404, "model"},
-		{"no messages", pathChat, object{"model": "sim"}, 400, "body.messages"},
-		{"no prompt", pathCompletions, object{"model": "sim"}, 400, "prompt"},
-		{"empty prompt", pathCompletions, object{"model": "sim", "prompt": []int{}}, 400, "prompt"},
-		{"prompt id out of vocabulary", pathCompletions, object{"model": "sim", "prompt": []int{99999}}, 400, ""},
-		{"not JSON", pathChat, []byte(`{"model":`), 400, "body.8"},
-		{"wrong type", pathChat, chat(object{"max_tokens": "many"}), 400, "body.max_tokens"},
-		{"params of wrong type", pathChat, chat(object{"kv_transfer_params": "x"}), 400, "body.kv_transfer_params"},
-		{"both ways to end a prompt", pathChat, chat(object{"continue_final_message": true}), 400, ""},
-		{"prompt too long", pathChat, chat(object{"messages": []any{user(longText + longText)}}), 400, "input_tokens"},
-		{"prompt and output too long", pathChat, chat(object{"max_tokens": 99}), 400, "input_tokens"},
-		{"render switched off", pathChat + "/render", chat(nil), 403, ""},
-		{"ids of wrong type", pathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{1, "x"}}}), 400, "kv_transfer_params.prompt_token_ids"},
-		{"no ids", pathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{}}}), 400, "kv_transfer_params.prompt_token_ids"},
-		{"negative id", pathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{-1}}}), 400, "kv_transfer_params.prompt_token_ids"},
-		{"null id", pathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{1, nil}}}), 400, "kv_transfer_params.prompt_token_ids"},
+		{"min_tokens above max_tokens", wire.PathChat, chat(object{"min_tokens": 5, "max_tokens": 1}), 400, "min_tokens"},
+		{"stream_options without stream", wire.PathChat, chat(object{"stream_options": object{"include_usage": true}}), 400, "stream_options"},
+		{"n with greedy sampling", wire.PathChat, chat(object{"n": 2, "temperature": 0}), 400, "n"},
+		{"n of 0", wire.PathChat, chat(object{"n": 0}), 400, "n"},
+		{"max_tokens of 0", wire.PathChat, chat(object{"max_tokens": 0}), 400, "max_tokens"},
+		{"unknown model", wire.PathChat, chat(object{"model": "x"}), 404, "model"},
+		{"no messages", wire.PathChat, object{"model": "sim"}, 400, "body.messages"},
+		{"no prompt", wire.PathCompletions, object{"model": "sim"}, 400, "prompt"},
+		{"empty prompt", wire.PathCompletions, object{"model": "sim", "prompt": []int{}}, 400, "prompt"},
+		{"prompt id out of vocabulary", wire.PathCompletions, object{"model": "sim", "prompt": []int{99999}}, 400, ""},
+		{"not JSON", wire.PathChat, []byte(`{"model":`), 400, "body.8"},
+		{"wrong type", wire.PathChat, chat(object{"max_tokens": "many"}), 400, "body.max_tokens"},
+		{"params of wrong type", wire.PathChat, chat(object{"kv_transfer_params": "x"}), 400, "body.kv_transfer_params"},
+		{"both ways to end a prompt", wire.PathChat, chat(object{"continue_final_message": true}), 400, ""},
+		{"prompt too long", wire.PathChat, chat(object{"messages": []any{user(longText + longText)}}), 400, "input_tokens"},
+		{"prompt and output too long", wire.PathChat, chat(object{"max_tokens": 99}), 400, "input_tokens"},
+		{"render switched off", wire.PathChat + "/render", chat(nil), 403, ""},
+		{"ids of wrong type", wire.PathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{1, "x"}}}), 400, "kv_transfer_params.prompt_token_ids"},
+		{"no ids", wire.PathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{}}}), 400, "kv_transfer_params.prompt_token_ids"},
+		{"negative id", wire.PathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{-1}}}), 400, "kv_transfer_params.prompt_token_ids"},
+		{"null id", wire.PathChat, chat(object{"kv_transfer_params": object{"prompt_token_ids": []any{1, nil}}}), 400, "kv_transfer_params.prompt_token_ids"},
 	} {
 		got := post(t, i, c.path, c.body)
 		detail, _ := got.body["error"].(object)
@@ -66,7 +68,7 @@ func TestServer_RefusesBadRequests(t *testing.T) {
 
 func TestServer_ContentTypeAndRoutes(t *testing.T) {
 	i := startInstance(t, nil)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathChat, strings.NewReader(`{}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, strings.NewReader(`{}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,7 @@ func TestServer_ContentTypeAndRoutes(t *testing.T) {
 	if got := do(t, req); got.status != http.StatusBadRequest {
 		t.Errorf("text/plain: %d, want 400", got.status)
 	}
-	for path, want := range map[string]int{"/nothing": 404, "/v1/embeddings": 404, pathChat: 405, "/health": 200, "/ping": 200, "/version": 200} {
+	for path, want := range map[string]int{"/nothing": 404, "/v1/embeddings": 404, wire.PathChat: 405, "/health": 200, "/ping": 200, "/version": 200} {
 		if got := get(t, i, path); got.status != want {
 			t.Errorf("GET %s: %d, want %d", path, got.status, want)
 		}
@@ -115,18 +117,18 @@ func TestTokenize_GivesPrefillsOwnIDs(t *testing.T) {
 			"continued":     {"messages": []any{user("hi"), assistant("well")}, "add_generation_prompt": false, "continue_final_message": true},
 		} {
 			body := with(members, object{"model": "sim"})
-			want := ids(post(t, i, pathChat, with(body, object{"max_tokens": 1, "return_token_ids": true})).body["prompt_token_ids"])
+			want := ids(post(t, i, wire.PathChat, with(body, object{"max_tokens": 1, "return_token_ids": true})).body["prompt_token_ids"])
 			if got := ids(post(t, i, "/tokenize", body).body["tokens"]); len(got) == 0 || !slices.Equal(got, want) {
 				t.Errorf("%s %s: /tokenize gives %v, prefill %v", template, name, got, want)
 			}
-			if got := ids(post(t, i, pathChat+"/render", body).body["token_ids"]); !slices.Equal(got, want) {
+			if got := ids(post(t, i, wire.PathChat+"/render", body).body["token_ids"]); !slices.Equal(got, want) {
 				t.Errorf("%s %s: render gives %v, prefill %v", template, name, got, want)
 			}
 		}
 	}
 	i := startInstance(t, nil)
 	body := object{"model": "sim", "messages": []any{user("hi")}, "reasoning_effort": "high"}
-	chat := ids(post(t, i, pathChat, with(body, object{"max_tokens": 1, "return_token_ids": true})).body["prompt_token_ids"])
+	chat := ids(post(t, i, wire.PathChat, with(body, object{"max_tokens": 1, "return_token_ids": true})).body["prompt_token_ids"])
 	if got := ids(post(t, i, "/tokenize", body).body["tokens"]); slices.Equal(got, chat) {
 		t.Error("/tokenize knows reasoning_effort; only its template arguments may")
 	}
@@ -150,14 +152,14 @@ func TestPromptTokenIDs_ReplaceTheTemplate(t *testing.T) {
 			object{"type": "image_url", "image_url": object{"url": "data:,"}}, object{"type": "text", "text": "SAY rendered"}}}}}, false},
 	} {
 		i := startInstance(t, func(cfg *Config) { cfg.PromptTokenIDs = !c.old })
-		got := post(t, i, pathChat, with(object{"model": "sim", "messages": []any{user("SAY rendered")}, "return_token_ids": true,
+		got := post(t, i, wire.PathChat, with(object{"model": "sim", "messages": []any{user("SAY rendered")}, "return_token_ids": true,
 			"kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": forwarded})}, c.extra))
 		if used := got.text() == "forwarded"; used != c.used || used != slices.Equal(ids(got.body["prompt_token_ids"]), forwarded) {
 			t.Errorf("%s: said %q", c.name, got.text())
 		}
 	}
 	old := startInstance(t, func(cfg *Config) { cfg.PromptTokenIDs = false })
-	probe := post(t, old, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1,
+	probe := post(t, old, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1,
 		"kv_transfer_params": object{"do_remote_decode": true, "prompt_token_ids": []any{1, "x"}}})
 	if probe.status != http.StatusOK || old.Stats().Pins != 1 {
 		t.Errorf("an old engine answers the probe %d with %d pins, want 200 with 1", probe.status, old.Stats().Pins)
@@ -170,7 +172,7 @@ func TestDataParallel_RanksAreEnginesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {
 		messages := []any{user(longText)}
-		prefill, _ := turn(t, p, d, messages, nil, object{"cache_salt": randomHex(4)})
+		prefill, _ := turn(t, p, d, messages, nil, object{"cache_salt": wire.RandomHex(4)})
 		id := prefill.params()["remote_engine_id"].(string)
 		seen[id[strings.LastIndex(id, "_"):]] = true
 	}
@@ -178,7 +180,7 @@ func TestDataParallel_RanksAreEnginesOfTheirOwn(t *testing.T) {
 		t.Errorf("ranks used in turn: %v, want _dp0 and _dp1", seen)
 	}
 	for header, want := range map[string]int{"1": 200, "2": 400, "x": 200} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+pathCompletions, strings.NewReader(`{"prompt":"hi","max_tokens":1}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.URL()+wire.PathCompletions, strings.NewReader(`{"prompt":"hi","max_tokens":1}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +204,7 @@ func TestDataParallel_RanksAreEnginesOfTheirOwn(t *testing.T) {
 
 func TestRequestID_ComesFromHeaderThenBody(t *testing.T) {
 	i := startInstance(t, nil)
-	got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1, "request_id": "mine", "kv_transfer_params": object{"x": 1}})
+	got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1, "request_id": "mine", "kv_transfer_params": object{"x": 1}})
 	if got.body["id"] != "chatcmpl-mine" || !strings.HasPrefix(got.params()["remote_request_id"].(string), "chatcmpl-mine-") {
 		t.Errorf("id %v, remote_request_id %v", got.body["id"], got.params()["remote_request_id"])
 	}

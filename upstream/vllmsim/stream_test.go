@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 // streamed sends a streaming request and returns its chunks without [DONE].
@@ -66,7 +68,7 @@ func TestStream_WhereTheParamsAre(t *testing.T) {
 		{ParamsUsage, true, "usage"}, {ParamsUsage, false, "finish"},
 		{ParamsSeparate, true, "separate"}, {ParamsSeparate, false, "separate"},
 	} {
-		for _, path := range []string{pathChat, pathCompletions} {
+		for _, path := range []string{wire.PathChat, wire.PathCompletions} {
 			i := startInstance(t, func(cfg *Config) { cfg.Params, cfg.OutputTokenIDs = c.place, true })
 			body := object{"messages": []any{user("hi")}, "prompt": "hi", "max_tokens": 3, "kv_transfer_params": object{"x": 1}}
 			if c.usage {
@@ -100,7 +102,7 @@ func TestStream_WhereTheParamsAre(t *testing.T) {
 func TestStream_SaysWhatNonStreamSays(t *testing.T) {
 	for _, empty := range []bool{false, true} {
 		for _, stop := range []any{nil, "e ", []string{"fox", "gard", "the"}} {
-			for _, path := range []string{pathChat, pathCompletions} {
+			for _, path := range []string{wire.PathChat, wire.PathCompletions} {
 				i := startInstance(t, func(c *Config) { c.EmptyDeltas = empty })
 				for _, text := range []string{"Tell me.", "SAY naïve 日本 🎉 text that goes on", "Tell us."} {
 					body := object{"model": "sim", "messages": []any{user(text)}, "prompt": text, "stop": stop, "max_tokens": 40, "return_token_ids": true}
@@ -129,14 +131,14 @@ func TestStream_SaysWhatNonStreamSays(t *testing.T) {
 func TestStream_StopStringsAreCutOut(t *testing.T) {
 	i := startInstance(t, nil)
 	body := object{"messages": []any{user("Tell me.")}, "max_tokens": 40}
-	whole := joined(streamed(t, i, pathChat, body), "content")
+	whole := joined(streamed(t, i, wire.PathChat, body), "content")
 	for _, stop := range []string{whole[9:13], whole[20:31], whole[40:42], whole[3:4]} {
 		want, _, _ := strings.Cut(whole, stop)
 		for _, include := range []bool{false, true} {
 			if include {
 				want += stop
 			}
-			got := joined(streamed(t, i, pathChat, with(body, object{"stop": stop, "include_stop_str_in_output": include})), "content")
+			got := joined(streamed(t, i, wire.PathChat, with(body, object{"stop": stop, "include_stop_str_in_output": include})), "content")
 			if got != want {
 				t.Errorf("stop %q, included %v: %q, want %q", stop, include, got, want)
 			}
@@ -147,8 +149,8 @@ func TestStream_StopStringsAreCutOut(t *testing.T) {
 func TestStream_EmptyDeltasExistOnlyForTokenIDs(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.EmptyDeltas = true })
 	body := object{"messages": []any{user("Tell me.")}, "max_tokens": 20}
-	plain := streamed(t, i, pathChat, body)
-	asked := streamed(t, i, pathChat, with(body, object{"return_token_ids": true}))
+	plain := streamed(t, i, wire.PathChat, body)
+	asked := streamed(t, i, wire.PathChat, with(body, object{"return_token_ids": true}))
 	var kept, dropped int
 	for _, chunk := range asked {
 		choice := choiceOf(chunk)
@@ -169,7 +171,7 @@ func TestStream_EmptyDeltasExistOnlyForTokenIDs(t *testing.T) {
 func TestStream_ToolCall(t *testing.T) {
 	i := startInstance(t, nil)
 	body := object{"messages": []any{user(`CALL find {"q": "a } b", "n": [1, 2]}`)}, "tools": []any{object{"type": "function", "function": object{"name": "find"}}}}
-	chunks := streamed(t, i, pathChat, body)
+	chunks := streamed(t, i, wire.PathChat, body)
 	var name, arguments, id string
 	for _, chunk := range chunks {
 		delta := choiceOf(chunk)["delta"].(object)
@@ -199,11 +201,11 @@ func TestStream_ToolCall(t *testing.T) {
 	if last["finish_reason"] != "tool_calls" {
 		t.Errorf("finish_reason %v, want tool_calls", last["finish_reason"])
 	}
-	named := streamed(t, i, pathChat, with(body, object{"tool_choice": object{"type": "function", "function": object{"name": "find"}}}))
+	named := streamed(t, i, wire.PathChat, with(body, object{"tool_choice": object{"type": "function", "function": object{"name": "find"}}}))
 	if got := choiceOf(named[len(named)-1])["finish_reason"]; got != "stop" {
 		t.Errorf("finish_reason of a named tool %v, want stop", got)
 	}
-	none := streamed(t, i, pathChat, with(body, object{"tool_choice": "none"}))
+	none := streamed(t, i, wire.PathChat, with(body, object{"tool_choice": "none"}))
 	if text := joined(none, "content"); !strings.Contains(text, `"name": "find"`) {
 		t.Errorf("with tool_choice none the text is %q, want the call as text", text)
 	}
@@ -211,7 +213,7 @@ func TestStream_ToolCall(t *testing.T) {
 
 func TestStream_Reasoning(t *testing.T) {
 	i := startInstance(t, nil)
-	chunks := streamed(t, i, pathChat, object{"messages": []any{user("THINK SAY done")}})
+	chunks := streamed(t, i, wire.PathChat, object{"messages": []any{user("THINK SAY done")}})
 	order := ""
 	for _, chunk := range chunks[1:] {
 		delta := choiceOf(chunk)["delta"].(object)
@@ -228,7 +230,7 @@ func TestStream_Reasoning(t *testing.T) {
 	if got := joined(chunks, "content"); got != "done" {
 		t.Errorf("content %q, want done", got)
 	}
-	hidden := streamed(t, i, pathChat, object{"messages": []any{user("THINK SAY done")}, "include_reasoning": false})
+	hidden := streamed(t, i, wire.PathChat, object{"messages": []any{user("THINK SAY done")}, "include_reasoning": false})
 	if got := joined(hidden, "reasoning"); got != "" {
 		t.Errorf("reasoning %q although it was not wanted", got)
 	}
@@ -237,7 +239,7 @@ func TestStream_Reasoning(t *testing.T) {
 // Of several choices each tells its own usage, and the last chunk that of all.
 func TestStream_UsageOfEachChoice(t *testing.T) {
 	i := startInstance(t, func(c *Config) { c.PromptTokensDetails = true })
-	chunks := streamed(t, i, pathCompletions, object{"prompt": [][]int{{1, 2, 3}, {4, 5}}, "max_tokens": 2, "ignore_eos": true,
+	chunks := streamed(t, i, wire.PathCompletions, object{"prompt": [][]int{{1, 2, 3}, {4, 5}}, "max_tokens": 2, "ignore_eos": true,
 		"stream_options": object{"include_usage": true, "continuous_usage_stats": true}})
 	var got []string
 	for _, chunk := range chunks {
@@ -252,7 +254,7 @@ func TestStream_UsageOfEachChoice(t *testing.T) {
 
 func TestStream_Usage(t *testing.T) {
 	i := startInstance(t, nil)
-	chunks := streamed(t, i, pathChat, object{"messages": []any{user("hi")}, "max_tokens": 3,
+	chunks := streamed(t, i, wire.PathChat, object{"messages": []any{user("hi")}, "max_tokens": 3,
 		"stream_options": object{"include_usage": true, "continuous_usage_stats": true}})
 	for n, chunk := range chunks {
 		u, ok := chunk["usage"].(object)
@@ -271,7 +273,7 @@ func TestStream_Usage(t *testing.T) {
 
 func TestStream_SeveralChoices(t *testing.T) {
 	i := startInstance(t, nil)
-	chunks := streamed(t, i, pathChat, object{"messages": []any{user("Tell me.")}, "n": 2, "max_tokens": 5})
+	chunks := streamed(t, i, wire.PathChat, object{"messages": []any{user("Tell me.")}, "n": 2, "max_tokens": 5})
 	texts := [2]string{}
 	roles := 0
 	for _, chunk := range chunks {
@@ -290,20 +292,20 @@ func TestStream_SeveralChoices(t *testing.T) {
 
 func TestLogprobs_Shape(t *testing.T) {
 	i := startInstance(t, nil)
-	chat := post(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true, "top_logprobs": 2})
+	chat := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true, "top_logprobs": 2})
 	content := chat.choice()["logprobs"].(object)["content"].([]any)
 	first := content[0].(object)
 	if len(content) != 2 || len(first["top_logprobs"].([]any)) != 2 || first["bytes"] == nil || first["logprob"].(float64) >= 0 {
 		t.Errorf("chat logprobs %v", content)
 	}
-	text := post(t, i, pathCompletions, object{"model": "sim", "prompt": "hi", "max_tokens": 2, "logprobs": 1})
+	text := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": "hi", "max_tokens": 2, "logprobs": 1})
 	list := text.choice()["logprobs"].(object)
 	for _, member := range []string{"text_offset", "token_logprobs", "tokens", "top_logprobs"} {
 		if entries, ok := list[member].([]any); !ok || len(entries) != 2 {
 			t.Errorf("text logprobs: %s is %v, want two entries", member, list[member])
 		}
 	}
-	if got := len(streamed(t, i, pathChat, object{"messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true})); got != 3 {
+	if got := len(streamed(t, i, wire.PathChat, object{"messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true})); got != 3 {
 		t.Errorf("%d chunks, want 3", got)
 	}
 }

@@ -3,6 +3,8 @@ package vllmsim
 import (
 	"slices"
 	"testing"
+
+	"carryover/upstream/vllmsim/wire"
 )
 
 func TestTurns_PrefillReadsDecode(t *testing.T) {
@@ -17,7 +19,7 @@ func TestTurns_PrefillReadsDecode(t *testing.T) {
 	if want := first.params()["remote_num_tokens"]; cached != want {
 		t.Errorf("prefill reused %v tokens of the ticket, want %v", cached, want)
 	}
-	alone := post(t, lone, pathChat, object{"model": "sim", "messages": messages})
+	alone := post(t, lone, wire.PathChat, object{"model": "sim", "messages": messages})
 	if second.text() != alone.text() {
 		t.Errorf("answer over the transfer %q, alone %q", second.text(), alone.text())
 	}

@@ -1,0 +1,218 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// completion is one HTTP request for an answer on its way through an engine.
+type completion struct {
+	endpoints *Endpoints
+	engine    *engine.Engine
+	request   *request.Completion
+	chat      bool
+	id        string // the id that the client sees
+	inside    string // suffix that the engine's ids have behind the id
+	created   int64
+	prompts   [][]int32
+	choices   []*choice
+	fault     *fault.Active
+	given     bool // the ids of the prompt came with the request
+}
+
+// choice is one sequence: one of n for a prompt, or one prompt of a list.
+type choice struct {
+	index      int
+	prompt     []int32
+	engineReq  *engine.Request
+	run        *engine.Run
+	out        *output
+	ids        []int32
+	said       []int32 // ids that the answer reports for the last of ids
+	told       []int32 // ids that the answer reports for all of ids
+	logprobs   []tokenLogprob
+	finish     string // empty while the sequence is not finished
+	stopReason any
+	params     *engine.ParamsOut
+}
+
+func (s *Endpoints) serveCompletion(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	chat := req.URL.Path == wire.PathChat
+	if err := r.Validate(chat); err != nil {
+		return err
+	}
+	c := &completion{endpoints: s, request: r, chat: chat, fault: f, id: "cmpl-" + requestID(req, r)}
+	if chat {
+		c.id = "chat" + c.id
+	}
+	return c.serve(w, req, c.respond, c.stream)
+}
+
+// serve takes a request through an engine. whole answers it in one piece, stream in events.
+func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stream func(context.Context, http.ResponseWriter) error) error {
+	e, err := c.endpoints.engineFor(req)
+	if err != nil {
+		return err
+	}
+	c.engine, c.created = e, time.Now().Unix()
+	if err := c.prepare(); err != nil {
+		e.Connector.Rejected(c.request.Params)
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(e.Ctx, func() { cancel(context.Cause(e.Ctx)) })()
+	defer c.abandon(ctx)
+	if c.request.Stream {
+		return stream(ctx, w)
+	}
+	return whole(ctx, w)
+}
+
+// prepare renders the prompts and lays out the choices.
+func (c *completion) prepare() error {
+	s, r := c.endpoints, c.request
+	if err := s.checkModel(r.Model); err != nil {
+		return err
+	}
+	var err error
+	var chat input
+	if c.chat {
+		chat, err = s.chatPrompt(r)
+		c.prompts = [][]int32{chat.ids}
+	} else {
+		c.prompts, err = s.textPrompts(r.Prompt)
+	}
+	if err != nil {
+		return err
+	}
+	params := r.Params
+	if r.BeamSearch {
+		params = nil // the beam search path has no KV transfer
+	}
+	c.given = chat.forwarded
+	computed, handsBack := c.prompts, !c.chat && r.HandsBack(wire.PathCompletions)
+	if (chat.forwarded || handsBack) && c.fault.Is(fault.OtherIDs) {
+		computed = [][]int32{fault.ReplaceID(c.prompts[0])}
+	}
+	for p, prompt := range c.prompts {
+		limit, err := s.outputLimit(r, prompt)
+		if err != nil {
+			return err
+		}
+		for n := range r.Children() {
+			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(s.tok, r, s.config().EmptyDeltas)}
+			ch.engineReq = &engine.Request{
+				ID: c.engineID(p, n), Prompt: prompt, Computed: computed[p], Media: chat.media, Params: params,
+				Salt: r.Salt(s.config()), Adapter: r.Adapter(s.config()), Seed: weights(s.config(), r.Model),
+				LegKind:   engine.LegKind{HandsBack: handsBack, Releases: !c.chat && r.Releases(wire.PathCompletions)},
+				Simulated: engine.Simulated{Fault: c.fault, Holds: s.holds, Slowness: c.fault.Slowness()}, Sibling: len(c.choices) > 0,
+				Sampling: engine.Sampling{MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n},
+			}
+			c.choices = append(c.choices, ch)
+		}
+	}
+	c.prompts = computed
+	return nil
+}
+
+// engineID returns the id of one child inside the engine. It ends in random digits, so that equal request ids cannot collide
+// (#27987).
+func (c *completion) engineID(prompt, child int) string {
+	id := c.id
+	if !c.chat {
+		id += "-" + strconv.Itoa(prompt)
+	}
+	if c.request.Children() > 1 {
+		id = strconv.Itoa(child) + "_" + id
+	}
+	return id + c.inside + "-" + wire.RandomHex(4)
+}
+
+// advance samples one token of ch, and first starts its run if that has not begun.
+func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
+	if ch.run == nil {
+		run, err := c.engine.Start(ctx, ch.engineReq)
+		if err != nil {
+			return piece{}, err
+		}
+		ch.run = run
+	}
+	s, err := ch.run.Next(ctx)
+	if err != nil {
+		return piece{}, err
+	}
+	ch.ids = append(ch.ids, s.ID)
+	if c.request.Alternatives >= 0 {
+		ch.logprobs = append(ch.logprobs, logprob(c.endpoints.tok, s.ID, c.request.Alternatives))
+	}
+	hidden := s.StopReason != nil && !c.request.IncludeStop
+	p := ch.out.push(s.ID, s.Finish != "", hidden)
+	switch {
+	case p.stop != nil:
+		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.
+		ch.finish, ch.stopReason = "stop", *p.stop
+		if s.Finish == "" {
+			ch.run.Abort()
+		}
+	case s.Finish != "":
+		ch.finish, ch.stopReason = ch.out.finishReason(s.Finish, namedTool(c.request.ToolChoice)), s.StopReason
+	}
+	ch.said = c.fault.Tells(len(ch.ids)-1, s.ID, ch.finish != "")
+	ch.told = append(ch.told, ch.said...)
+	ch.params = s.Params
+	return p, nil
+}
+
+// abandon ends the runs that are still under way after an error or after the client has gone.
+func (c *completion) abandon(ctx context.Context) {
+	cause := context.Cause(ctx)
+	if cause == nil {
+		cause = engine.ErrAborted
+	}
+	for _, ch := range c.choices {
+		if ch.run != nil {
+			ch.run.Drop(cause)
+		}
+	}
+}
+
+// respond runs all choices to their end and answers in one piece.
+func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
+	for _, ch := range c.choices {
+		for ch.finish == "" {
+			if _, err := c.advance(ctx, ch); err != nil {
+				return failure(err)
+			}
+		}
+	}
+	params, err := faultParams(c.fault, c.engine, c.answeredParams())
+	if err != nil {
+		return err
+	}
+	if c.chat {
+		return wire.WriteJSON(w, http.StatusOK, c.chatAnswer(params))
+	}
+	return wire.WriteJSON(w, http.StatusOK, c.textAnswer(params))
+}
+
+// failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the
+// request was cancelled or the process is gone.
+func failure(err error) error {
+	if errors.Is(err, engine.ErrLoadFailed) || errors.Is(err, engine.ErrEngineDead) {
+		return wire.InternalError()
+	}
+	return wire.ErrConnectionGone
+}

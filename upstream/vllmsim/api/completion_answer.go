@@ -1,0 +1,172 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// kvParams returns the params of the answer as a whole: those of the last child of n > 1, or of the first prompt of a list.
+// The blocks of the others stay pinned until their deadline (vllm#43509).
+func (c *completion) kvParams() *engine.ParamsOut {
+	if len(c.prompts) > 1 {
+		return c.choices[0].params
+	}
+	return c.choices[len(c.choices)-1].params
+}
+
+// answeredParams returns the params that the client gets, with the ids of the output
+// if an engine plug-in adds them.
+func (c *completion) answeredParams() *engine.ParamsOut {
+	p := c.kvParams()
+	if p == nil || p.Other != nil || !c.endpoints.config().OutputTokenIDs {
+		return p
+	}
+	with := *p
+	with.OutputTokenIDs = c.choices[len(c.choices)-1].told
+	return &with
+}
+
+func (c *completion) usage() usage {
+	var u usage
+	for _, ch := range c.choices {
+		u.CompletionTokens += len(ch.ids)
+	}
+	for _, prompt := range c.prompts {
+		u.PromptTokens += len(prompt)
+	}
+	u = c.counted(u)
+	if c.endpoints.config().PromptTokensDetails {
+		u.PromptDetails = c.promptDetails()
+	}
+	return u
+}
+
+// continuous returns the usage of one choice so far, without cached tokens (chat_completion and completion/serving.py, 0.32).
+func (c *completion) continuous(ch *choice) usage {
+	return c.counted(usage{PromptTokens: len(ch.prompt), CompletionTokens: len(ch.ids)})
+}
+
+// counted returns u with its total.
+func (c *completion) counted(u usage) usage {
+	if c.fault.Is(fault.OtherUsage) {
+		u.PromptTokens++
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u
+}
+
+// promptDetails reports cached tokens as 0.32 does: prefill's own number if a leg forwards it, otherwise what this engine found in
+// its prefix cache and read from others. Text completions leave created_cache_tokens null.
+func (c *completion) promptDetails() *promptDetails {
+	d := &promptDetails{}
+	created := 0
+	for _, ch := range c.choices {
+		if ch.run == nil {
+			continue
+		}
+		cached := ch.run.CachedTokens()
+		size := c.engine.Cfg.BlockSize
+		created += max(0, len(ch.prompt)/size*size-cached)
+		d.CachedTokens += cached
+	}
+	if cached, ok := c.request.Params.Integer("remote_prefill_cached_tokens"); ok && c.request.Params.Decodes() {
+		d.CachedTokens = cached
+	}
+	if c.chat {
+		d.CreatedCacheTokens = &created
+	}
+	return d
+}
+
+// faultParams returns the kv_transfer_params of the answer.
+func faultParams(f *fault.Active, e *engine.Engine, p *engine.ParamsOut) (json.RawMessage, error) {
+	switch {
+	case f.Is(fault.BadParams) && f.Params != nil:
+		return f.Params, nil
+	case f.Is(fault.BadParams):
+		return json.RawMessage(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2],"remote_engine_id":"bad","remote_host":"127.0.0.1","remote_port":"x","remote_num_tokens":"many"}`), nil
+	case p == nil:
+		return wire.Null, nil
+	case f.Is(fault.NullParams):
+		e.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
+		return wire.Null, nil
+	default:
+		return wire.Marshal(p.Object())
+	}
+}
+
+func (c *completion) chatAnswer(params []byte) chatAnswer {
+	a := chatAnswer{
+		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
+		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+	}
+	if c.idEcho() {
+		a.PromptTokenIDs = c.prompts[0]
+	}
+	for _, ch := range c.choices {
+		a.Choices = append(a.Choices, chatChoice{
+			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
+			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
+			WeightVersions: c.endpoints.config().NullSince033(),
+		})
+	}
+	return a
+}
+
+// message returns the whole message of a choice.
+func (ch *choice) message(r *request.Completion) chatMessage {
+	m := chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
+	content := ch.out.content.String()
+	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
+		if final, err := (*r.Messages)[len(*r.Messages)-1].Text(); err == nil {
+			content = strings.ReplaceAll(final, template.MediaMark, template.ImageText) + content
+		}
+	}
+	reasoning := ch.out.reasoning.String()
+	if reasoning != "" && (r.IncludeReasoning == nil || *r.IncludeReasoning) {
+		m.Reasoning = &reasoning
+	}
+	if content != "" || len(m.ToolCalls) == 0 && reasoning == "" {
+		m.Content = &content
+	}
+	return m
+}
+
+func (c *completion) textAnswer(params []byte) textAnswer {
+	a := textAnswer{
+		ID: c.id, Object: "text_completion", Created: c.created, Model: c.endpoints.config().Answered(c.request.Model),
+		SystemFingerprint: c.endpoints.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
+	}
+	for _, ch := range c.choices {
+		text := ch.out.content.String()
+		if c.request.Echo {
+			text = c.endpoints.tok.Decode(ch.prompt) + text
+		}
+		tc := textChoice{
+			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
+			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
+			WeightVersions: c.endpoints.config().NullSince033(),
+		}
+		if c.idEcho() {
+			tc.PromptTokenIDs = ch.prompt
+		}
+		a.Choices = append(a.Choices, tc)
+	}
+	return a
+}
+
+// idEcho reports whether the answer contains the ids of the prompt.
+func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.Is(fault.NoIDEcho) }
+
+func (c *completion) idsIfAsked(ids []int32) []int32 {
+	if !c.request.ReturnTokenIDs {
+		return nil
+	}
+	return ids
+}

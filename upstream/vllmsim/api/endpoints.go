@@ -1,0 +1,104 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// Endpoints answers the endpoints that clients use: answers of each API, the ids of a prompt, models.
+type Endpoints struct {
+	config  func() *config.Config
+	engines func() []*engine.Engine // of every rank, as they are now
+	tok     *bpe.Tokenizer
+	holds   *engine.Holds
+	turn    atomic.Int64 // counts requests that name no rank; they go to each rank in turn
+}
+
+// New returns the endpoints of an instance. Hand-backs stop at the points of holds.
+func New(cfg func() *config.Config, engines func() []*engine.Engine, tok *bpe.Tokenizer, holds *engine.Holds) *Endpoints {
+	return &Endpoints{config: cfg, engines: engines, tok: tok, holds: holds}
+}
+
+// Serve answers a request if it is for an endpoint of this type, and reports whether it is.
+func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Active) (done bool, err error) {
+	switch req.Method + " " + req.URL.Path {
+	case "POST " + wire.PathChat, "POST " + wire.PathCompletions:
+		err = s.serveCompletion(w, req, f)
+	case "POST " + wire.PathChat + "/render", "POST " + wire.PathCompletions + "/render":
+		err = s.serveRender(w, req)
+	case "POST " + wire.PathMessages:
+		err = s.serveMessages(w, req, f)
+	case "POST " + wire.PathMessagesCount:
+		err = s.serveCount(w, req)
+	case "POST " + wire.PathMessagesRender:
+		err = s.serveMessagesRender(w, req)
+	case "POST " + wire.PathResponses:
+		err = s.serveResponses(w, req, f)
+	case "POST " + wire.PathResponsesRender:
+		err = s.serveResponsesRender(w, req)
+	case "POST /tokenize":
+		err = s.serveTokenize(w, req)
+	case "GET /v1/models":
+		err = wire.WriteJSON(w, http.StatusOK, s.models())
+	default:
+		id, ok := storedResponse(req)
+		if !ok {
+			return false, nil
+		}
+		err = request.UnknownResponse(id)
+	}
+	return true, err
+}
+
+// Knows reports whether an endpoint of this type has the path, with whatever method.
+func (s *Endpoints) Knows(path string) bool {
+	switch path {
+	case wire.PathChat, wire.PathCompletions, wire.PathChat + "/render", wire.PathCompletions + "/render", "/tokenize", "/v1/models",
+		wire.PathMessages, wire.PathMessagesCount, wire.PathMessagesRender, wire.PathResponses:
+		return true
+	default:
+		_, _, stored := storedPath(path)
+		return stored
+	}
+}
+
+// engineFor picks the data-parallel rank: the one that the request names, or each in turn. A rank that is not a number is ignored.
+func (s *Endpoints) engineFor(req *http.Request) (*engine.Engine, error) {
+	engines := s.engines()
+	rank, err := strconv.Atoi(req.Header.Get("X-Data-Parallel-Rank"))
+	if err != nil {
+		return engines[int(s.turn.Add(1)-1)%len(engines)], nil
+	}
+	if rank < 0 || rank >= len(engines) {
+		return nil, wire.BadRequest("", "data_parallel_rank %d is out of range [0, %d).", rank, len(engines))
+	}
+	return engines[rank], nil
+}
+
+// readRequest parses a JSON body.
+func readRequest(req *http.Request) (*request.Completion, error) {
+	body, err := wire.ReadJSON(req)
+	if err != nil {
+		return nil, err
+	}
+	return request.Parse(body)
+}
+
+// requestID returns the id of a completion for the client: from the header, from the body, or a random one.
+func requestID(req *http.Request, r *request.Completion) string {
+	if id := req.Header.Get("X-Request-Id"); id != "" {
+		return id
+	}
+	if r.RequestID != "" {
+		return r.RequestID
+	}
+	return wire.RandomHex(16)
+}

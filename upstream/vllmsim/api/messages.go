@@ -1,0 +1,163 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// The Anthropic Messages API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/anthropic): a request is translated to one of chat
+// (request/messages.go), takes chat's way through the engine, and what comes out is translated back, in one
+// piece (here) or in events (messages_stream.go).
+
+// messageAnswer is a whole answer. vLLM leaves members out that are null (model_dump(exclude_none=True), anthropic/api_router.py).
+type messageAnswer struct {
+	ID               string          `json:"id"`
+	Type             string          `json:"type"`
+	Role             string          `json:"role"`
+	Content          []contentBlock  `json:"content"`
+	Model            string          `json:"model"`
+	StopReason       string          `json:"stop_reason"`
+	StopSequence     *string         `json:"stop_sequence,omitempty"`
+	Usage            messageUsage    `json:"usage"`
+	KVTransferParams json.RawMessage `json:"kv_transfer_params,omitempty"`
+}
+
+// contentBlock is one block of an answer: text, thinking or tool_use.
+type contentBlock struct {
+	Type      string          `json:"type"`
+	Text      *string         `json:"text,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Thinking  *string         `json:"thinking,omitempty"`
+	Signature string          `json:"signature,omitempty"`
+}
+
+// messageUsage splits the prompt in three, which add up to its length. Without --enable-prompt-tokens-details there is only the first.
+type messageUsage struct {
+	InputTokens   int  `json:"input_tokens"`
+	OutputTokens  int  `json:"output_tokens"`
+	CacheCreation *int `json:"cache_creation_input_tokens,omitempty"`
+	CacheRead     *int `json:"cache_read_input_tokens,omitempty"`
+}
+
+// messageTurn is one request of this API on its way through the engine.
+type messageTurn struct{ *completion }
+
+func (s *Endpoints) serveMessages(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	m, err := request.ReadMessages(req)
+	if err != nil {
+		return err
+	}
+	r, err := m.ChatRequest(s.config().MergeSystem)
+	if err != nil {
+		return err
+	}
+	t := &messageTurn{&completion{endpoints: s, request: r, chat: true, fault: f, id: "chatcmpl-" + requestID(req, r)}}
+	return t.serve(w, req, t.respond, t.stream)
+}
+
+// respond answers at the end. What fails is a 500, in the shape of wire.ErrorAnswer.
+func (t *messageTurn) respond(ctx context.Context, w http.ResponseWriter) error {
+	ch := t.choices[0]
+	for ch.finish == "" {
+		if _, err := t.advance(ctx, ch); err != nil {
+			return failure(err)
+		}
+	}
+	params, err := faultParams(t.fault, t.engine, t.answeredParams())
+	if err != nil {
+		return err
+	}
+	if string(params) == "null" {
+		params = nil // left out, as every null
+	}
+	a := messageAnswer{
+		ID: t.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: t.endpoints.config().Answered(t.request.Model),
+		Usage: t.messageUsage(), KVTransferParams: params,
+	}
+	a.StopReason, a.StopSequence = t.messageStop(ch)
+	return wire.WriteJSON(w, http.StatusOK, a)
+}
+
+// blocks are the content of a whole answer. There is always one, be its text empty, since strict clients look at the first.
+func (ch *choice) blocks() []contentBlock {
+	var blocks []contentBlock
+	if thought := ch.out.reasoning.String(); thought != "" {
+		blocks = append(blocks, contentBlock{Type: "thinking", Thinking: &thought, Signature: wire.RandomHex(16)})
+	}
+	text := ch.out.wholeText()
+	if text != "" || len(blocks)+len(ch.out.calls) == 0 {
+		blocks = append(blocks, contentBlock{Type: "text", Text: &text})
+	}
+	for _, call := range ch.out.calls {
+		blocks = append(blocks, contentBlock{Type: "tool_use", ID: call.ID, Name: call.Function.Name, Input: json.RawMessage(call.Function.Arguments)})
+	}
+	return blocks
+}
+
+// messageStop is this API's name for how the answer ended, and the stop sequence that ended it, if one did. Since 0.33 a complete call comes
+// before a stop sequence (_to_anthropic_stop_reason, read).
+func (t *messageTurn) messageStop(ch *choice) (reason string, sequence *string) {
+	if stop, ok := ch.stopReason.(string); ok {
+		if len(ch.out.calls) > 0 && t.endpoints.config().Since033() {
+			return "tool_use", nil
+		}
+		return "stop_sequence", &stop
+	}
+	switch ch.finish {
+	case "length":
+		return "max_tokens", nil
+	case "tool_calls":
+		return "tool_use", nil
+	default:
+		return "end_turn", nil
+	}
+}
+
+func (t *messageTurn) messageUsage() messageUsage {
+	u := t.usage()
+	m := messageUsage{InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens}
+	if d := u.PromptDetails; d != nil {
+		m.CacheRead, m.CacheCreation = &d.CachedTokens, d.CreatedCacheTokens
+		m.InputTokens = max(0, u.PromptTokens-*m.CacheRead-*m.CacheCreation)
+	}
+	return m
+}
+
+// countAnswer is the answer of /v1/messages/count_tokens.
+type countAnswer struct {
+	InputTokens       int          `json:"input_tokens"`
+	ContextManagement countContext `json:"context_management"`
+}
+
+type countContext struct {
+	Original int `json:"original_input_tokens"`
+}
+
+// serveCount renders a request and says how long it is. It needs no max_tokens and knows no kv_transfer_params
+// (AnthropicCountTokensRequest, anthropic/protocol.py).
+func (s *Endpoints) serveCount(w http.ResponseWriter, req *http.Request) error {
+	m, err := request.ReadMessages(req)
+	if err != nil {
+		return err
+	}
+	m.KVTransferParams = nil
+	r, err := m.ChatRequest(s.config().MergeSystem)
+	if err != nil {
+		return err
+	}
+	if err := s.checkModel(r.Model); err != nil {
+		return err
+	}
+	p, err := s.renderPrompt(r.Conversation(true))
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, countAnswer{InputTokens: len(p.ids), ContextManagement: countContext{Original: len(p.ids)}})
+}

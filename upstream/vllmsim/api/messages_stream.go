@@ -1,0 +1,213 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// stream answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
+// (message_stream_converter, anthropic/serving.py), and the first comes with the engine's first output, even if that is an error.
+func (t *messageTurn) stream(ctx context.Context, w http.ResponseWriter) error {
+	s := newMessageStream(w, func() string { return wire.RandomHex(16) })
+	if err := s.Open(); err != nil {
+		return err
+	}
+	ch := t.choices[0]
+	for first := true; ch.finish == ""; first = false {
+		p, err := t.advance(ctx, ch)
+		if err == nil && t.fault.Is(fault.ErrorEvent) {
+			err = engine.ErrLoadFailed // stands for any error that the client sees
+		}
+		if err != nil && errors.Is(failure(err), wire.ErrConnectionGone) {
+			return wire.ErrConnectionGone
+		}
+		if first {
+			if err := s.start(t.opening()); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return s.fail(wire.MessageStreamError(t.endpoints.config()))
+		}
+		if err := s.piece(p); err != nil {
+			return err
+		}
+	}
+	end := messageEnd{usage: t.messageUsage()}
+	end.delta.StopReason, end.delta.StopSequence = t.messageStop(ch)
+	if t.endpoints.config().MessageParams {
+		params, err := t.streamParams()
+		if err != nil {
+			return err
+		}
+		if string(params) != "null" {
+			end.params = params
+		}
+	}
+	end.noUsage = t.fault.Is(fault.NoUsage)
+	return s.end(end)
+}
+
+// opening returns the message of message_start; its input_tokens count the whole prompt.
+func (t *messageTurn) opening() openingMessage {
+	m := openingMessage{ID: t.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: t.endpoints.config().Answered(t.request.Model)}
+	if !t.fault.Is(fault.NoUsage) {
+		m.Usage.InputTokens = t.continuous(t.choices[0]).PromptTokens
+	}
+	return m
+}
+
+// openingMessage includes the members that are null until the end.
+type openingMessage struct {
+	ID           string         `json:"id"`
+	Type         string         `json:"type"`
+	Role         string         `json:"role"`
+	Content      []contentBlock `json:"content"`
+	Model        string         `json:"model"`
+	StopReason   *string        `json:"stop_reason"`
+	StopSequence *string        `json:"stop_sequence"`
+	Usage        messageUsage   `json:"usage"`
+}
+
+// messageEvent is the data of an event; which members it has depends on its type.
+type messageEvent struct {
+	Type             string          `json:"type"`
+	Message          *openingMessage `json:"message,omitempty"`
+	ContentBlock     *contentBlock   `json:"content_block,omitempty"`
+	Delta            any             `json:"delta,omitempty"`
+	Usage            *messageUsage   `json:"usage,omitempty"`
+	KVTransferParams json.RawMessage `json:"kv_transfer_params,omitempty"`
+	Index            *int            `json:"index,omitempty"`
+}
+
+// contentDelta is an addition to a block.
+type contentDelta struct {
+	Type        string  `json:"type"`
+	Text        *string `json:"text,omitempty"`
+	Thinking    *string `json:"thinking,omitempty"`
+	PartialJSON *string `json:"partial_json,omitempty"`
+	Signature   *string `json:"signature,omitempty"`
+}
+
+// messageEnd is the content of message_delta.
+type messageEnd struct {
+	delta   stopDelta
+	usage   messageUsage
+	noUsage bool
+	params  json.RawMessage
+}
+
+type stopDelta struct {
+	StopReason   string  `json:"stop_reason"`
+	StopSequence *string `json:"stop_sequence"`
+}
+
+// messageStream writes events. At most one block is open: that of the last text, thought or call.
+type messageStream struct {
+	wire.NamedEvents
+
+	signature func() string
+	index     int
+	block     string // type of the open block, empty for none
+}
+
+func newMessageStream(w http.ResponseWriter, signature func() string) *messageStream {
+	return &messageStream{NamedEvents: wire.NewNamedEvents(w), signature: signature}
+}
+
+func (s *messageStream) start(m openingMessage) error {
+	return s.send(messageEvent{Type: "message_start", Message: &m})
+}
+
+// piece writes the events of one token; empty texts and thoughts have no event.
+func (s *messageStream) piece(p piece) error {
+	empty := ""
+	if p.reasoning != nil && *p.reasoning != "" {
+		if err := s.enter(contentBlock{Type: "thinking", Thinking: &empty}); err != nil {
+			return err
+		}
+		if err := s.delta(contentDelta{Type: "thinking_delta", Thinking: p.reasoning}); err != nil {
+			return err
+		}
+	}
+	if p.content != nil && *p.content != "" {
+		if err := s.enter(contentBlock{Type: "text", Text: &empty}); err != nil {
+			return err
+		}
+		if err := s.delta(contentDelta{Type: "text_delta", Text: p.content}); err != nil {
+			return err
+		}
+	}
+	if p.call == nil {
+		return nil
+	}
+	if p.call.ID != "" {
+		if err := s.leave(); err != nil { // another call has a block of its own
+			return err
+		}
+		if err := s.enter(contentBlock{Type: "tool_use", ID: p.call.ID, Name: p.call.Function.Name, Input: json.RawMessage("{}")}); err != nil {
+			return err
+		}
+	}
+	if p.call.Function.Arguments == "" {
+		return nil
+	}
+	return s.delta(contentDelta{Type: "input_json_delta", PartialJSON: &p.call.Function.Arguments})
+}
+
+// enter begins a block unless one of its type is open.
+func (s *messageStream) enter(b contentBlock) error {
+	if s.block == b.Type {
+		return nil
+	}
+	if err := s.leave(); err != nil {
+		return err
+	}
+	s.block = b.Type
+	return s.send(messageEvent{Type: "content_block_start", ContentBlock: &b, Index: &s.index})
+}
+
+// leave ends the open block. A thought gets its signature at the end.
+func (s *messageStream) leave() error {
+	if s.block == "" {
+		return nil
+	}
+	if s.block == "thinking" {
+		signature := s.signature()
+		if err := s.delta(contentDelta{Type: "signature_delta", Signature: &signature}); err != nil {
+			return err
+		}
+	}
+	s.block = ""
+	defer func() { s.index++ }()
+	return s.send(messageEvent{Type: "content_block_stop", Index: &s.index})
+}
+
+func (s *messageStream) delta(d contentDelta) error {
+	return s.send(messageEvent{Type: "content_block_delta", Delta: d, Index: &s.index})
+}
+
+func (s *messageStream) end(m messageEnd) error {
+	if err := s.leave(); err != nil {
+		return err
+	}
+	e := messageEvent{Type: "message_delta", Delta: m.delta, KVTransferParams: m.params}
+	if !m.noUsage {
+		e.Usage = &m.usage
+	}
+	if err := s.send(e); err != nil {
+		return err
+	}
+	return s.send(messageEvent{Type: "message_stop"})
+}
+
+// fail ends a stream with an error event; no message_stop follows.
+func (s *messageStream) fail(e wire.MessageError) error { return s.Write("error", e) }
+
+func (s *messageStream) send(e messageEvent) error { return s.Write(e.Type, e) }

@@ -1,0 +1,206 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// input is the prompt of the model.
+type input struct {
+	ids       []int32
+	media     []uint64 // by position, see template/media.go; nil for text alone
+	forwarded bool     // the ids came with the request
+}
+
+// chatPrompt returns the prompt of a chat request: the forwarded ids, or the result of template and tokenizer.
+func (s *Endpoints) chatPrompt(r *request.Completion) (input, error) {
+	c := r.Conversation(true)
+	if s.config().PromptTokenIDs && !r.Echo && c.OnlyText() {
+		ids, ok, err := request.PromptTokenIDs(r.Params)
+		if err != nil {
+			return input{}, err
+		}
+		if ok {
+			return input{ids: ids, forwarded: true}, s.checkVocabulary(ids)
+		}
+	}
+	return s.renderPrompt(c)
+}
+
+func (s *Endpoints) renderPrompt(c *template.Conversation) (input, error) {
+	text, err := c.Render(s.config().Template)
+	if err != nil {
+		return input{}, wire.BadRequest("", "%s", err)
+	}
+	items, err := c.Media()
+	if err != nil {
+		return input{}, wire.BadRequest("", "%s", err)
+	}
+	p := input{}
+	p.ids, p.media = template.Encode(s.tok, text, items)
+	return p, nil
+}
+
+// textPrompts returns the ids of each prompt of a text completion: a string, a list of strings, ids, or lists of ids.
+func (s *Endpoints) textPrompts(raw json.RawMessage) ([][]int32, error) {
+	var one string
+	var texts []string
+	var ids []int32
+	var lists [][]int32
+	switch {
+	case json.Unmarshal(raw, &one) == nil:
+		lists = [][]int32{s.tok.Encode(one)}
+	case json.Unmarshal(raw, &texts) == nil:
+		for _, text := range texts {
+			lists = append(lists, s.tok.Encode(text))
+		}
+	case json.Unmarshal(raw, &ids) == nil:
+		lists = [][]int32{ids}
+	default:
+		lists = nil
+		if err := json.Unmarshal(raw, &lists); err != nil {
+			return nil, wire.InvalidBody("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string'}")
+		}
+	}
+	for _, list := range lists {
+		if len(list) == 0 {
+			return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
+		}
+		if err := s.checkVocabulary(list); err != nil {
+			return nil, err
+		}
+	}
+	if len(lists) == 0 {
+		return nil, wire.BadRequest("prompt", "The decoder prompt cannot be empty")
+	}
+	return lists, nil
+}
+
+func (s *Endpoints) checkVocabulary(ids []int32) error {
+	for _, id := range ids {
+		if !s.tok.Valid(id) {
+			return wire.BadRequest("", "Token id %d is out of vocabulary", id)
+		}
+	}
+	return nil
+}
+
+// outputLimit returns how many tokens may be generated for prompt. It refuses a prompt that leaves no space for output.
+func (s *Endpoints) outputLimit(r *request.Completion, prompt []int32) (int, error) {
+	asked, name := r.Limit()
+	if most := s.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
+		return 0, wire.BadRequest(name, "%s=%d cannot be greater than max_model_len=%d. Please request fewer output tokens. (parameter=%s, value=%d)", name, asked, most, name, asked)
+	}
+	room := s.config().MaxModelLen - len(prompt)
+	if room < max(asked, 1) {
+		return 0, wire.BadRequest("input_tokens", "You passed %d input tokens and requested %d output tokens. However, the model's context length is only %d tokens, resulting in a maximum input length of %d tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
+			len(prompt), asked, s.config().MaxModelLen, s.config().MaxModelLen-asked, len(prompt))
+	}
+	if asked == 0 {
+		return room, nil
+	}
+	return asked, nil
+}
+
+// tokenizeAnswer is the answer of /tokenize.
+type tokenizeAnswer struct {
+	Count       int      `json:"count"`
+	MaxModelLen int      `json:"max_model_len"`
+	Tokens      []int32  `json:"tokens"`
+	TokenStrs   []string `json:"token_strs"`
+}
+
+func (s *Endpoints) serveTokenize(w http.ResponseWriter, req *http.Request) error {
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	if err := s.checkModel(r.Model); err != nil {
+		return err
+	}
+	var ids []int32
+	if r.Messages != nil {
+		if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
+			return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+		}
+		var p input
+		p, err = s.renderPrompt(r.Conversation(false))
+		ids = p.ids
+	} else {
+		var text string
+		if json.Unmarshal(r.Prompt, &text) != nil {
+			return wire.InvalidBody("body.prompt", "{'type': 'missing', 'loc': 'body.prompt', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
+		}
+		ids = s.tok.Encode(text)
+	}
+	if err != nil {
+		return err
+	}
+	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: s.config().MaxModelLen, Tokens: ids}
+	if r.ReturnTokenStrs {
+		for _, id := range ids {
+			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(s.tok.Bytes[id], "\uFFFD"))
+		}
+	}
+	return wire.WriteJSON(w, http.StatusOK, answer)
+}
+
+// generateRequest is the answer of the render endpoints: the request with its prompt as ids.
+type generateRequest struct {
+	RequestID        string          `json:"request_id"`
+	TokenIDs         []int32         `json:"token_ids"`
+	Features         *struct{}       `json:"features"`
+	SamplingParams   map[string]any  `json:"sampling_params"`
+	Model            string          `json:"model"`
+	Stream           bool            `json:"stream"`
+	CacheSalt        *string         `json:"cache_salt"`
+	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
+}
+
+// serveRender answers /v1/chat/completions/render with an object, and /v1/completions/render with a list.
+func (s *Endpoints) serveRender(w http.ResponseWriter, req *http.Request) error {
+	if err := s.scaledOut(); err != nil {
+		return err
+	}
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	chat := req.URL.Path == wire.PathChat+"/render"
+	if err := r.Validate(chat); err != nil {
+		return err
+	}
+	if err := s.checkModel(r.Model); err != nil {
+		return err
+	}
+	var prompts [][]int32
+	if chat {
+		p, err := s.chatPrompt(r)
+		if err != nil {
+			return err
+		}
+		prompts = [][]int32{p.ids}
+	} else if prompts, err = s.textPrompts(r.Prompt); err != nil {
+		return err
+	}
+	var answers []generateRequest
+	for _, ids := range prompts {
+		limit, err := s.outputLimit(r, ids)
+		if err != nil {
+			return err
+		}
+		answers = append(answers, generateRequest{
+			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: s.config().Answered(r.Model), Stream: r.Stream,
+			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
+		})
+	}
+	if chat {
+		return wire.WriteJSON(w, http.StatusOK, answers[0])
+	}
+	return wire.WriteJSON(w, http.StatusOK, answers)
+}

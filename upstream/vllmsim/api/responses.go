@@ -1,0 +1,224 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/request"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses), without its store. A request becomes chat messages
+// (request/responses.go) and takes chat's way through the engine. The output becomes items, in one piece (here) or
+// in events (responses_stream.go). Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a
+// message in a stream, a thought before a message, or an empty answer: these follow vLLM's source.
+
+// Values of status.
+const (
+	statusCompleted  = "completed"
+	statusIncomplete = "incomplete"
+)
+
+// responseTurn is one request of this API on its way through the engine.
+type responseTurn struct {
+	*completion
+
+	asked    *request.Responses
+	thoughts int // tokens that belong to a thought and have text
+}
+
+func (s *Endpoints) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
+	asked, r, err := s.readTurn(req)
+	if err != nil {
+		return err
+	}
+	// Inside the engine a request is one turn of a conversation, the first.
+	c := &completion{endpoints: s, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
+	t := &responseTurn{completion: c, asked: asked}
+	return c.serve(w, req, t.respond, t.stream)
+}
+
+// readTurn reads a request of this API, and refuses requests that need the store.
+func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Completion, error) {
+	asked, err := request.ReadResponses(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.checkModel(asked.Model); err != nil {
+		return nil, nil, err
+	}
+	if err := asked.CheckStore(); err != nil {
+		return nil, nil, err
+	}
+	r, err := asked.ChatRequest()
+	return asked, r, err
+}
+
+// storedPath takes apart the path of a stored response, or the path that cancels one.
+func storedPath(path string) (id string, cancels, ok bool) {
+	id, ok = strings.CutPrefix(path, wire.PathResponses+"/")
+	id, cancels = strings.CutSuffix(id, "/cancel")
+	return id, cancels, ok && id != "" && !strings.Contains(id, "/")
+}
+
+// storedResponse reports whether a request reads or cancels a stored response, and returns its id. No response is ever stored.
+func storedResponse(req *http.Request) (id string, ok bool) {
+	id, cancels, ok := storedPath(req.URL.Path)
+	method := http.MethodGet
+	if cancels {
+		method = http.MethodPost
+	}
+	return id, ok && req.Method == method
+}
+
+// next samples one token.
+func (t *responseTurn) next(ctx context.Context) (piece, error) {
+	p, err := t.advance(ctx, t.choices[0])
+	if p.reasoning != nil && *p.reasoning != "" {
+		t.thoughts++
+	}
+	if !t.shows() {
+		p.reasoning = nil
+	}
+	return p, err
+}
+
+// shows reports whether answers contain thoughts.
+func (t *responseTurn) shows() bool {
+	return t.asked.IncludeReasoning == nil || *t.asked.IncludeReasoning
+}
+
+// respond answers at the end.
+func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error {
+	for t.choices[0].finish == "" {
+		if _, err := t.next(ctx); err != nil {
+			return failure(err)
+		}
+	}
+	o, err := t.completed(t.items())
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, o)
+}
+
+// items returns the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has no items. If the
+// limit has cut the answer, the last item is incomplete, except a thought, which has no status.
+func (t *responseTurn) items() []any {
+	items, out := []any{}, t.choices[0].out
+	if thought := out.reasoning.String(); thought != "" && t.shows() {
+		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
+	}
+	if text := out.wholeText(); text != "" {
+		status := statusCompleted
+		if len(out.calls) == 0 {
+			status = t.endStatus()
+		}
+		items = append(items, newMessageItem(itemID(kindMessage), status, &text))
+	}
+	for n, call := range out.calls {
+		status := statusCompleted
+		if n == len(out.calls)-1 {
+			status = t.endStatus()
+		}
+		items = append(items, callItem{Arguments: call.Function.Arguments, CallID: call.ID, Name: call.Function.Name, Type: "function_call", ID: itemID(kindCall), Status: status})
+	}
+	return items
+}
+
+func itemID(kind string) string { return kind + "_" + wire.RandomHex(8) }
+
+// started returns the response as in the first two events. Members that are known only at the end are null.
+func (t *responseTurn) started() responseObject {
+	a := t.asked
+	o := responseObject{
+		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.endpoints.config().Answered(a.Model), Object: "response",
+		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
+		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.MaxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
+		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
+		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
+	}
+	if t.endpoints.config().Since033() {
+		o.PromptCacheOptions, o.PromptCacheKey = orNull(a.PromptCacheOptions), orNull(a.PromptCacheKey)
+		o.PromptCacheKept, o.SafetyIdentifier = orNull(a.PromptCacheRetention), orNull(a.SafetyIdentifier)
+	}
+	return o
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return wire.Null
+	}
+	return raw
+}
+
+// endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
+func (t *responseTurn) endStatus() string {
+	if t.choices[0].finish == "length" && t.endpoints.config().Since033() {
+		return statusIncomplete
+	}
+	return statusCompleted
+}
+
+// completed returns the response at the end, also if the limit has cut the answer.
+func (t *responseTurn) completed(items []any) (responseObject, error) {
+	o, ch := t.started(), t.choices[0]
+	o.Output, o.Status = items, statusCompleted
+	if ch.finish == "length" {
+		o.Status, o.IncompleteDetails = statusIncomplete, &incompleteDetails{Reason: "max_output_tokens"}
+	}
+	if !t.asked.Stream || !t.fault.Is(fault.NoUsage) {
+		o.Usage = t.responseUsage()
+	}
+	var err error
+	if o.KVTransferParams, err = faultParams(t.fault, t.engine, t.answeredParams()); err != nil {
+		return o, err
+	}
+	if t.asked.ResponseMessages {
+		// If the prompt came as ids, the answer does not contain its text.
+		text := ""
+		if !t.given {
+			text = t.endpoints.tok.Decode(ch.prompt)
+		}
+		if !t.fault.Is(fault.NoIDEcho) {
+			o.InputMessages = []rawMessage{{Message: text, Tokens: ch.prompt, Type: rawMessageType}}
+		}
+		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}
+	}
+	return o, nil
+}
+
+func (t *responseTurn) responseUsage() *responseUsage {
+	u := t.usage()
+	r := newResponseUsage(u)
+	r.OutputDetails.ReasoningTokens = t.thoughts
+	return &r
+}
+
+// floatOr returns a number as Python writes a float; if f is nil, the number is absent.
+func floatOr(f *float64, absent float64) json.RawMessage {
+	if f != nil {
+		absent = *f
+	}
+	return json.RawMessage(wire.PythonFloat(absent))
+}
+
+// serveResponsesRender answers /v1/responses/render: the ids that /v1/responses would use. Its answer was not recorded; it is that of
+// /v1/messages/render, which the same code of vLLM writes.
+func (s *Endpoints) serveResponsesRender(w http.ResponseWriter, req *http.Request) error {
+	if err := s.scaledOut(); err != nil {
+		return err
+	}
+	asked, r, err := s.readTurn(req)
+	if err != nil {
+		return err
+	}
+	a, err := s.rendered(r, asked.RequestID)
+	if err != nil {
+		return err
+	}
+	return wire.WriteJSON(w, http.StatusOK, a)
+}

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+
+	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// toolCall is a call in a complete answer.
+type toolCall struct {
+	ID       string       `json:"id"`
+	Type     string       `json:"type"`
+	Function toolFunction `json:"function"`
+}
+
+type toolFunction struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// toolCallDelta is a part of a call in a stream: the first has the name, the others have slices of the arguments.
+type toolCallDelta struct {
+	ID       string            `json:"id,omitempty"`
+	Type     string            `json:"type,omitempty"`
+	Index    int               `json:"index"`
+	Function toolFunctionDelta `json:"function"`
+}
+
+type toolFunctionDelta struct {
+	Name      string `json:"name,omitempty"`
+	Arguments string `json:"arguments,omitempty"`
+}
+
+// callParser reads {"name": "f", "arguments": {...}} as it is sampled.
+type callParser struct {
+	index int
+	id    string
+	text  string
+	given int // bytes of the arguments that deltas have carried
+}
+
+const (
+	callNameMark      = `"name": "`
+	callArgumentsMark = `"arguments": `
+)
+
+// push adds text and returns the new part for a stream, at most one delta.
+func (c *callParser) push(text string) *toolCallDelta {
+	c.text += text
+	name, arguments, _ := c.split()
+	if name == "" {
+		return nil
+	}
+	if c.id == "" {
+		c.id = "chatcmpl-tool-" + wire.RandomHex(16)
+		return &toolCallDelta{ID: c.id, Type: "function", Index: c.index, Function: toolFunctionDelta{Name: name}}
+	}
+	if len(arguments) == c.given {
+		return nil
+	}
+	delta := &toolCallDelta{Index: c.index, Function: toolFunctionDelta{Arguments: arguments[c.given:]}}
+	c.given = len(arguments)
+	return delta
+}
+
+// split finds name and arguments in what has been sampled; done says that the arguments are complete.
+func (c *callParser) split() (name, arguments string, done bool) {
+	_, rest, ok := strings.Cut(c.text, callNameMark)
+	if !ok {
+		return "", "", false
+	}
+	name, rest, ok = strings.Cut(rest, `"`)
+	if !ok {
+		return "", "", false
+	}
+	_, rest, ok = strings.Cut(rest, callArgumentsMark)
+	if !ok {
+		return name, "", false
+	}
+	end, done := jsonEnd(rest)
+	return name, rest[:end], done
+}
+
+// finish returns the call if it is well-formed.
+func (c *callParser) finish() (toolCall, bool) {
+	name, arguments, done := c.split()
+	text, err := template.PythonJSON([]byte(arguments))
+	if !done || err != nil {
+		return toolCall{}, false
+	}
+	if c.id == "" {
+		c.id = "chatcmpl-tool-" + wire.RandomHex(16)
+	}
+	return toolCall{ID: c.id, Type: "function", Function: toolFunction{Name: name, Arguments: text}}, true
+}
+
+// jsonEnd returns where the object at the start of s ends, or the length of s while it has not ended.
+func jsonEnd(s string) (end int, done bool) {
+	depth, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case quoted:
+		case s[i] == '{' || s[i] == '[':
+			depth++
+		case s[i] == '}' || s[i] == ']':
+			if depth--; depth <= 0 {
+				return i + 1, true
+			}
+		}
+	}
+	return len(s), false
+}
+
+// namedTool reports whether tool_choice names a function.
+func namedTool(choice json.RawMessage) bool {
+	return len(choice) > 0 && choice[0] == '{'
+}

@@ -1,0 +1,240 @@
+package request
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// Completion is the body of a chat or text completion. It ignores members that the simulator does not model, as vLLM ignores
+// unknown ones.
+type Completion struct {
+	Model               string                     `json:"model"`
+	Messages            *[]template.Message        `json:"messages"`
+	Prompt              json.RawMessage            `json:"prompt"`
+	Stream              bool                       `json:"stream"`
+	StreamOptions       *StreamOptions             `json:"stream_options"`
+	MaxTokens           *int                       `json:"max_tokens"`
+	MaxCompletionTokens *int                       `json:"max_completion_tokens"`
+	MinTokens           int                        `json:"min_tokens"`
+	N                   *int                       `json:"n"`
+	Temperature         *float64                   `json:"temperature"`
+	Stop                json.RawMessage            `json:"stop"`
+	StopTokenIDs        []int32                    `json:"stop_token_ids"`
+	IgnoreEOS           bool                       `json:"ignore_eos"`
+	IncludeStop         bool                       `json:"include_stop_str_in_output"`
+	ReturnTokenIDs      bool                       `json:"return_token_ids"`
+	Logprobs            json.RawMessage            `json:"logprobs"`
+	TopLogprobs         int                        `json:"top_logprobs"`
+	Echo                bool                       `json:"echo"`
+	Tools               []json.RawMessage          `json:"tools"`
+	ToolChoice          json.RawMessage            `json:"tool_choice"`
+	ContinueFinal       bool                       `json:"continue_final_message"`
+	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
+	TemplateKwargs      map[string]json.RawMessage `json:"chat_template_kwargs"`
+	Documents           json.RawMessage            `json:"documents"`
+	ReasoningEffort     json.RawMessage            `json:"reasoning_effort"`
+	IncludeReasoning    *bool                      `json:"include_reasoning"`
+	CacheSalt           string                     `json:"cache_salt"`
+	RequestID           string                     `json:"request_id"`
+	BeamSearch          bool                       `json:"use_beam_search"`
+	ReturnTokenStrs     bool                       `json:"return_token_strs"`
+	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
+	// PrefillResponse is prefill's whole answer. Some backends take the params from it (production-stack's disagg_prefill_resp).
+	PrefillResponse struct {
+		KVTransferParams json.RawMessage `json:"kv_transfer_params"`
+	} `json:"disagg_prefill_resp"`
+
+	Params *engine.ParamsIn `json:"-"`
+	Stops  []string         `json:"-"`
+	// alternatives is the number of alternatives that each token lists; -1 means none.
+	Alternatives int `json:"-"`
+	// limitName is this API's name for the limit of the output; empty means max_tokens.
+	limitName string
+}
+
+// StreamOptions say what a stream tells besides the answer.
+type StreamOptions struct {
+	IncludeUsage         bool `json:"include_usage"`
+	ContinuousUsageStats bool `json:"continuous_usage_stats"`
+}
+
+// Parse reads the members of a body. The errors are those of FastAPI and pydantic.
+func Parse(raw []byte) (*Completion, error) {
+	r := &Completion{Alternatives: -1}
+	err := json.Unmarshal(raw, r)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		at := fmt.Sprintf("body.%d", max(0, syntax.Offset-1))
+		return nil, wire.InvalidBody(at, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>'}", at))
+	case errors.As(err, &kind):
+		at := strings.TrimSuffix("body."+kind.Field, ".")
+		return nil, wire.InvalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
+	case err != nil:
+		return nil, wire.InvalidBody("body", "{'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error'}")
+	}
+	r.limitText()
+	if r.Stops, err = parseStops(r.Stop); err != nil {
+		return nil, err
+	}
+	if err := r.parseLogprobs(); err != nil {
+		return nil, err
+	}
+	if len(r.KVTransferParams) == 0 {
+		r.KVTransferParams = r.PrefillResponse.KVTransferParams
+	}
+	r.Params, err = readParams(r.KVTransferParams)
+	return r, err
+}
+
+// textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
+const textLimit = 16
+
+func (r *Completion) limitText() {
+	if limit := textLimit; r.Messages == nil && r.MaxTokens == nil {
+		r.MaxTokens = &limit
+	}
+}
+
+func parseStops(raw json.RawMessage) ([]string, error) {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil, nil
+	}
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return nonEmpty([]string{one}), nil
+	}
+	var list []string
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, wire.InvalidBody("body.stop", "{'type': 'list_type', 'loc': 'body.stop', 'msg': 'Input should be a valid list'}")
+	}
+	return nonEmpty(list), nil
+}
+
+func nonEmpty(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// parseLogprobs reads logprobs: a boolean beside top_logprobs in chat, a number in text completions.
+func (r *Completion) parseLogprobs() error {
+	var asked *bool
+	var count *int
+	switch {
+	case len(r.Logprobs) == 0:
+	case json.Unmarshal(r.Logprobs, &asked) == nil:
+		if asked != nil && *asked {
+			r.Alternatives = r.TopLogprobs
+		}
+	case json.Unmarshal(r.Logprobs, &count) == nil:
+		r.Alternatives = *count
+	default:
+		return wire.InvalidBody("body.logprobs", "{'type': 'bool_parsing', 'loc': 'body.logprobs', 'msg': 'Input should be a valid boolean'}")
+	}
+	return nil
+}
+
+// Children returns n, the number of sequences.
+func (r *Completion) Children() int {
+	if r.N == nil {
+		return 1
+	}
+	return *r.N
+}
+
+// Limit returns the greatest number of tokens to generate, 0 if the request sets none, and the name of the member that sets it.
+func (r *Completion) Limit() (value int, name string) {
+	switch {
+	case r.MaxCompletionTokens != nil:
+		return *r.MaxCompletionTokens, "max_completion_tokens"
+	case r.MaxTokens != nil:
+		return *r.MaxTokens, cmp.Or(r.limitName, "max_tokens")
+	default:
+		return 0, ""
+	}
+}
+
+// Validate checks what vLLM's request models check. It runs before the model name is looked up.
+func (r *Completion) Validate(chat bool) error {
+	if chat && r.Messages == nil {
+		return wire.InvalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
+	}
+	if !chat && (len(r.Prompt) == 0 || string(r.Prompt) == "null") {
+		return wire.BadRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
+	}
+	if r.StreamOptions != nil && !r.Stream {
+		return wire.BadRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
+	}
+	if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
+		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+	}
+	limit, name := r.Limit()
+	switch {
+	case name != "" && limit < 1:
+		return wire.BadRequest(name, "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", limit, limit)
+	case name != "" && r.MinTokens > limit:
+		return wire.BadRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d. (parameter=min_tokens, value=%d)", limit, r.MinTokens, r.MinTokens)
+	case r.Children() < 1:
+		return wire.BadRequest("n", "n must be at least 1, got %d. (parameter=n, value=%d)", r.Children(), r.Children())
+	case r.Children() > 1 && r.Temperature != nil && *r.Temperature == 0:
+		return wire.BadRequest("n", "n must be 1 when using greedy sampling, got %d. (parameter=n, value=%d)", r.Children(), r.Children())
+	}
+	return nil
+}
+
+// Conversation returns the input of the chat template, for completions and for /tokenize. The chat endpoint moves documents and
+// reasoning_effort into the template's arguments; /tokenize does not know them.
+func (r *Completion) Conversation(chatEndpoint bool) *template.Conversation {
+	c := &template.Conversation{
+		Messages:      *r.Messages,
+		Tools:         r.Tools,
+		Kwargs:        map[string]json.RawMessage{},
+		Generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
+		ContinueFinal: r.ContinueFinal,
+	}
+	for key, value := range r.TemplateKwargs {
+		c.Kwargs[key] = value
+	}
+	if chatEndpoint {
+		if len(r.Documents) > 0 {
+			c.Kwargs["documents"] = r.Documents
+		}
+		if len(r.ReasoningEffort) > 0 {
+			c.Kwargs["reasoning_effort"] = r.ReasoningEffort
+		}
+	}
+	return c
+}
+
+// Salt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
+// vllm/v1/core/kv_cache_utils.py).
+func (r *Completion) Salt(c *config.Config) string {
+	if adapter := r.Adapter(c); adapter != "" {
+		return adapter + "\x00" + r.CacheSalt
+	}
+	return r.CacheSalt
+}
+
+// Adapter returns the LoRA module that a request names, "" for none.
+func (r *Completion) Adapter(c *config.Config) string {
+	if !slices.Contains(c.Adapters, r.Model) {
+		return ""
+	}
+	return r.Model
+}

@@ -1,0 +1,211 @@
+package request
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"carryover/upstream/vllmsim/wire"
+)
+
+// Messages is the body of a request of the Messages API. As in vLLM every other member is ignored: n, stop, min_tokens and
+// return_token_ids mean nothing here.
+type Messages struct {
+	Model            string                     `json:"model"`
+	Messages         []historyMessage           `json:"messages"`
+	MaxTokens        *int                       `json:"max_tokens"`
+	System           blockList                  `json:"system"`
+	Stream           bool                       `json:"stream"`
+	StopSequences    []string                   `json:"stop_sequences"`
+	Temperature      *float64                   `json:"temperature"`
+	Tools            []messagesTool             `json:"tools"`
+	ToolChoice       *messagesToolChoice        `json:"tool_choice"`
+	Thinking         *messagesThinking          `json:"thinking"`
+	OutputConfig     messagesOutput             `json:"output_config"`
+	TemplateKwargs   map[string]json.RawMessage `json:"chat_template_kwargs"`
+	CacheSalt        string                     `json:"cache_salt"`
+	KVTransferParams json.RawMessage            `json:"kv_transfer_params"`
+
+	members map[string]json.RawMessage
+}
+
+// messagesTool is a tool of the client; a tool of the server has no schema and is refused for that reason.
+type messagesTool struct {
+	Name        string          `json:"name"`
+	Description *string         `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"`
+}
+
+type messagesToolChoice struct {
+	Type string `json:"type"`
+	Name string `json:"name"`
+}
+
+type messagesThinking struct {
+	Type         string `json:"type"`
+	BudgetTokens *int   `json:"budget_tokens"`
+}
+
+type messagesOutput struct {
+	Effort json.RawMessage `json:"effort"`
+}
+
+// ReadMessages parses the body of a request to any of this API's paths and checks what vLLM's request models check.
+func ReadMessages(req *http.Request) (*Messages, error) {
+	raw, err := wire.ReadJSON(req)
+	if err != nil {
+		return nil, err
+	}
+	m := &Messages{}
+	if err := json.Unmarshal(raw, &m.members); err != nil {
+		return nil, bodyError(err)
+	}
+	if err := json.Unmarshal(raw, m); err != nil {
+		return nil, bodyError(err)
+	}
+	required := []string{"model", "messages", "max_tokens"}
+	if req.URL.Path == wire.PathMessagesCount {
+		required = required[:2]
+	}
+	for _, key := range required {
+		if raw := m.members[key]; len(raw) == 0 || string(raw) == "null" {
+			return nil, invalidMember("missing", key, "Field required", fmt.Sprintf("<dict of %d items>", len(m.members)))
+		}
+	}
+	return m, m.validate()
+}
+
+func (m *Messages) validate() error {
+	if m.MaxTokens != nil && *m.MaxTokens < 1 {
+		return invalidMember("value_error", "max_tokens", "Value error, max_tokens must be positive", fmt.Sprint(*m.MaxTokens))
+	}
+	for n, message := range m.Messages {
+		switch message.role() {
+		case "user", "assistant", "system":
+		default:
+			return invalidMember("literal_error", fmt.Sprintf("messages.%d.role", n), "Input should be 'user', 'assistant' or 'system'", "'"+message.Role+"'")
+		}
+		if message.Content.text == nil && message.Content.blocks == nil {
+			return invalidMember("missing", fmt.Sprintf("messages.%d.content", n), "Field required", "<dict>")
+		}
+		for at, block := range message.Content.blocks {
+			if !block.known() {
+				return invalidMember("literal_error", fmt.Sprintf("messages.%d.content.list[AnthropicContentBlock].%d.type", n, at),
+					"Input should be 'text', 'image', 'tool_use', 'tool_result', 'tool_reference', 'thinking' or 'redacted_thinking'", "'"+block.Type+"'")
+			}
+		}
+	}
+	for n, tool := range m.Tools {
+		if len(tool.InputSchema) == 0 || tool.InputSchema[0] != '{' {
+			return invalidMember("missing", fmt.Sprintf("tools.%d.input_schema", n), "Field required", "<dict>")
+		}
+	}
+	return m.validateChoices()
+}
+
+func (m *Messages) validateChoices() error {
+	if c := m.ToolChoice; c != nil {
+		if !slices.Contains([]string{"auto", "any", "tool", "none"}, c.Type) {
+			return invalidMember("literal_error", "tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'", "'"+c.Type+"'")
+		}
+		if c.Type == "tool" && c.Name == "" {
+			return invalidMember("value_error", "tool_choice", "Value error, tool_choice.name is required when type is 'tool'", "<dict>")
+		}
+	}
+	// A prefill leg has a token limit of its own that does not concern the answer's thoughts, so the budget is not checked against it.
+	params, err := readParams(m.KVTransferParams)
+	if err != nil || m.Thinking == nil || m.Thinking.BudgetTokens == nil || m.MaxTokens == nil || params.Truthy("do_remote_decode") {
+		return err
+	}
+	if *m.Thinking.BudgetTokens >= *m.MaxTokens {
+		return invalidMember("value_error", "thinking", "Value error, thinking.budget_tokens must be less than max_tokens", "<dict>")
+	}
+	return nil
+}
+
+// invalidMember returns an error of body validation.
+func invalidMember(kind, at, message, input string) error {
+	return wire.InvalidBody("body."+at, fmt.Sprintf("{'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, at, strings.ReplaceAll(message, "'", `\'`), input))
+}
+
+// bodyError returns the error for a body that is not JSON, or that has a member of a wrong type.
+func bodyError(err error) error {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		at := strings.TrimSuffix("body."+kind.Field, ".")
+		return wire.InvalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
+	}
+	at := "body"
+	if errors.As(err, &syntax) {
+		// Python's position is that of the wrong character, or the end if one is missing; Go's is one behind the wrong character.
+		end := syntax.Offset
+		if !strings.Contains(syntax.Error(), "unexpected end") {
+			end--
+		}
+		at = fmt.Sprintf("body.%d", max(0, end))
+	}
+	return wire.InvalidBody(at, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>', 'ctx': {'error': 'Expecting value'}}", at))
+}
+
+// ChatRequest is the translation to chat (to_chat_completion_request, anthropic/serving.py).
+func (m *Messages) ChatRequest(mergeSystem bool) (*Completion, error) {
+	history, err := m.history(mergeSystem)
+	if err != nil {
+		return nil, err
+	}
+	r := &Completion{
+		Model: m.Model, Messages: &history, MaxCompletionTokens: m.MaxTokens, Temperature: m.Temperature, Stream: m.Stream,
+		Stops: nonEmpty(m.StopSequences), TemplateKwargs: m.TemplateKwargs, ReasoningEffort: m.OutputConfig.Effort,
+		CacheSalt: m.CacheSalt, KVTransferParams: m.KVTransferParams, Alternatives: -1,
+	}
+	if m.Thinking != nil && m.Thinking.Type == "disabled" {
+		r.ReasoningEffort = json.RawMessage(`"none"`)
+	}
+	for _, tool := range m.Tools {
+		r.Tools = append(r.Tools, wire.RawJSON(chatTool{Type: "function", Function: chatFunction{tool.Name, tool.Description, tool.schema()}}))
+	}
+	if c := m.ToolChoice; c != nil {
+		r.ToolChoice = c.chat()
+	}
+	r.Params, err = readParams(m.KVTransferParams)
+	return r, err
+}
+
+type chatTool struct {
+	Type     string       `json:"type"`
+	Function chatFunction `json:"function"`
+}
+
+type chatFunction struct {
+	Name        string          `json:"name"`
+	Description *string         `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// schema returns the input schema; a schema without a type becomes an object's.
+func (t *messagesTool) schema() json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(t.InputSchema, &members) != nil || members["type"] != nil {
+		return t.InputSchema
+	}
+	body := strings.TrimSpace(strings.TrimSuffix(string(t.InputSchema), "}"))
+	if len(members) > 0 {
+		body += ","
+	}
+	return json.RawMessage(body + `"type":"object"}`)
+}
+
+func (c *messagesToolChoice) chat() json.RawMessage {
+	switch c.Type {
+	case "any":
+		return json.RawMessage(`"required"`)
+	case "tool":
+		return wire.RawJSON(map[string]any{"type": "function", "function": map[string]string{"name": c.Name}})
+	default:
+		return wire.RawJSON(c.Type)
+	}
+}

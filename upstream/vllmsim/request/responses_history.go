@@ -1,0 +1,179 @@
+package request
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"carryover/upstream/vllmsim/template"
+	"carryover/upstream/vllmsim/wire"
+)
+
+// inputList is an input: a text, or a list of items.
+type inputList struct {
+	text  *string
+	items []inputItem
+}
+
+// UnmarshalJSON reads either form.
+func (l *inputList) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '[' {
+		return json.Unmarshal(raw, &l.items)
+	}
+	return json.Unmarshal(raw, &l.text)
+}
+
+// inputItem is an item of an input: a message, a call, the result of a tool, or a thought.
+type inputItem struct {
+	Type             string      `json:"type"`
+	Role             string      `json:"role"`
+	Status           string      `json:"status"`
+	Content          partList    `json:"content"`
+	Summary          []inputPart `json:"summary"`
+	EncryptedContent string      `json:"encrypted_content"`
+	Name             string      `json:"name"`
+	Arguments        string      `json:"arguments"`
+	Output           partList    `json:"output"`
+}
+
+// kind returns the type, which messages may omit.
+func (m *inputItem) kind() string {
+	if m.Type == "" && m.Role != "" {
+		return "message"
+	}
+	return m.Type
+}
+
+// partList is a content: a text, or a list of parts.
+type partList struct {
+	text  *string
+	parts []inputPart
+}
+
+// UnmarshalJSON reads either form.
+func (l *partList) UnmarshalJSON(raw []byte) error {
+	if len(raw) > 0 && raw[0] == '[' {
+		return json.Unmarshal(raw, &l.parts)
+	}
+	return json.Unmarshal(raw, &l.text)
+}
+
+type inputPart struct {
+	Type     string `json:"type"`
+	Text     string `json:"text"`
+	Refusal  string `json:"refusal"`
+	ImageURL string `json:"image_url"`
+}
+
+// validate refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error texts,
+// and the refusal of other unknown types, follow body validation.
+func (l *inputList) validate() error {
+	for n, item := range l.items {
+		at := fmt.Sprintf("input.%d", n)
+		switch kind := item.kind(); {
+		case !slices.Contains([]string{"message", "function_call", "function_call_output", "reasoning"}, kind):
+			return invalidMember("value_error", at+".type", "Value error, items of this type are not supported", "'"+kind+"'")
+		case kind == "message" && !slices.Contains([]string{"user", "assistant", "system", "developer"}, item.Role):
+			return invalidMember("literal_error", at+".role", "Input should be 'user', 'assistant', 'system' or 'developer'", "'"+item.Role+"'")
+		case item.EncryptedContent != "":
+			return wire.BadRequest("", "Encrypted content is not supported.")
+		}
+		for _, part := range slices.Concat(item.Content.parts, item.Output.parts) {
+			if !slices.Contains([]string{"input_text", "output_text", "text", "refusal", "reasoning_text", "summary_text", "input_image"}, part.Type) {
+				return invalidMember("value_error", at+".content", "Value error, parts of this type are not supported", "'"+part.Type+"'")
+			}
+		}
+	}
+	return nil
+}
+
+// goesOn reports whether the last item is an unfinished answer that the engine has to continue (should_continue_final_message,
+// responses/utils.py).
+func (l *inputList) goesOn() bool {
+	if len(l.items) == 0 {
+		return false
+	}
+	last := &l.items[len(l.items)-1]
+	return (last.kind() == "message" || last.kind() == "reasoning") && (last.Status == "in_progress" || last.Status == "incomplete")
+}
+
+// history returns the messages for the chat template (construct_input_messages, responses/utils.py). A real template can distinguish a call
+// of this API from chat's by the order of its keys; the simulator's templates write the keys themselves.
+func (r *Responses) history() []template.Message {
+	var h chatHistory
+	if r.Instructions != nil && *r.Instructions != "" {
+		h.add(template.Message{Role: "system", Content: wire.RawJSON(*r.Instructions)})
+	}
+	if r.input.text != nil {
+		h.add(template.Message{Role: "user", Content: wire.RawJSON(*r.input.text)})
+	}
+	for _, item := range r.input.items {
+		h.item(item)
+	}
+	return h.messages
+}
+
+// item adds an item. An assistant's item joins the message before as long as that message has no item of this kind.
+func (h *chatHistory) item(item inputItem) {
+	switch {
+	case item.kind() == "function_call":
+		var call template.ToolCall
+		call.Function.Name, call.Function.Arguments = item.Name, item.Arguments
+		m := h.assistant(func(*template.Message) bool { return true })
+		m.ToolCalls = append(m.ToolCalls, call)
+	case item.kind() == "function_call_output":
+		h.add(template.Message{Role: "tool", Content: item.Output.chat()})
+	case item.kind() == "reasoning":
+		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = item.thought()
+	case item.Role == "assistant":
+		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = wire.RawJSON(item.Content.first())
+	default:
+		h.add(template.Message{Role: item.Role, Content: item.Content.chat()})
+	}
+}
+
+// assistant returns the last message if it is an assistant's and room accepts it, and otherwise a new one.
+func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Message {
+	n := len(h.messages)
+	if n == 0 || h.messages[n-1].Role != "assistant" || !room(&h.messages[n-1]) {
+		h.add(template.Message{Role: "assistant"})
+	}
+	return &h.messages[len(h.messages)-1]
+}
+
+// thought returns the text of a reasoning item; if there is none, the text of its summary.
+func (m *inputItem) thought() string {
+	if text := m.Content.first(); text != "" || len(m.Summary) == 0 {
+		return text
+	}
+	return m.Summary[0].Text
+}
+
+// first returns the text of the first part. vLLM reads only this part of an assistant's message.
+func (l *partList) first() string {
+	switch {
+	case l.text != nil:
+		return *l.text
+	case len(l.parts) > 0:
+		return l.parts[0].Text
+	default:
+		return ""
+	}
+}
+
+// chat returns the content in chat's form.
+func (l *partList) chat() json.RawMessage {
+	if l.text != nil {
+		return wire.RawJSON(*l.text)
+	}
+	parts := []chatPart{}
+	for _, part := range l.parts {
+		if part.Type == "input_image" {
+			parts = append(parts, chatPart{Type: "image_url", ImageURL: &chatImageURL{URL: part.ImageURL}})
+			continue
+		}
+		text := part.Text + part.Refusal
+		parts = append(parts, chatPart{Type: "text", Text: &text})
+	}
+	return wire.RawJSON(parts)
+}

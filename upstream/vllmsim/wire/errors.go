@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/template"
+)
+
+// ErrConnectionGone ends a request whose connection is closed or has to be closed.
+var ErrConnectionGone = errors.New("connection gone")
+
+// Error is an error that vLLM's HTTP server answers.
+type Error struct {
+	Status  int
+	Message string
+	Kind    string
+	Param   string // empty: null
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// ErrorBody is the body of an error.
+type ErrorBody struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is what an error says.
+type ErrorDetail struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    int     `json:"code"`
+}
+
+// Body returns the body of the error, as all APIs but Messages have it.
+func (e *Error) Body() ErrorBody {
+	b := ErrorBody{Error: ErrorDetail{Message: e.Message, Type: e.Kind, Code: e.Status}}
+	if e.Param != "" {
+		b.Error.Param = &e.Param
+	}
+	return b
+}
+
+// BadRequest returns a VLLMValidationError; its message repeats the parameter.
+func BadRequest(param, format string, args ...any) *Error {
+	message := fmt.Sprintf(format, args...)
+	return &Error{Status: http.StatusBadRequest, Kind: "BadRequestError", Param: param, Message: message}
+}
+
+// KindInvalidBody is the type of an error of body validation.
+const KindInvalidBody = "Bad Request"
+
+// InvalidBody returns an error of body validation; detail is pydantic's error as 0.32 prints it.
+func InvalidBody(param, detail string) *Error {
+	return &Error{Status: http.StatusBadRequest, Kind: KindInvalidBody, Param: param,
+		Message: "1 validation error:\n  " + detail}
+}
+
+// InternalError returns the error that says nothing about its cause.
+func InternalError() *Error {
+	return &Error{Status: http.StatusInternalServerError, Kind: "InternalServerError", Message: "Internal server error"}
+}
+
+// AsError maps an error of the engine to the HTTP server's answer.
+func AsError(err error) *Error {
+	var api *Error
+	if errors.As(err, &api) {
+		return api
+	}
+	return InternalError()
+}
+
+// ErrorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
+func ErrorEvent(e *Error, c *config.Config) []byte {
+	raw, err := json.Marshal(e.Body())
+	if err != nil || c.Since033() {
+		return raw
+	}
+	text, err := template.PythonJSON(raw)
+	if err != nil {
+		return nil
+	}
+	return []byte(text)
+}
+
+// ErrorType is vLLM's error type for a status.
+func ErrorType(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "BadRequestError"
+	case http.StatusNotFound:
+		return "NotFoundError"
+	case http.StatusForbidden:
+		return "PermissionDeniedError"
+	case http.StatusUnprocessableEntity:
+		return "UnprocessableEntityError"
+	case http.StatusTooManyRequests:
+		return "RateLimitError"
+	default:
+		return "InternalServerError"
+	}
+}

@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"carryover/upstream/vllmsim/fault"
+)
+
+// Null is the JSON value.
+var Null = json.RawMessage("null")
+
+// ReadJSON reads a body with the content type application/json.
+func ReadJSON(req *http.Request) ([]byte, error) {
+	kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, InvalidBody("", "Unsupported Media Type: Only 'application/json' is allowed")
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return body, nil
+}
+
+// RandomHex returns n random bytes in hexadecimal.
+func RandomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // crypto/rand never fails
+	return hex.EncodeToString(b)
+}
+
+// Marshal writes compact JSON without HTML escapes, as vLLM does.
+func Marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// RawJSON is Marshal for values that always encode.
+func RawJSON(v any) json.RawMessage {
+	raw, err := Marshal(v)
+	if err != nil {
+		return Null
+	}
+	return raw
+}
+
+// RawIDs writes ids as an array.
+func RawIDs(ids []int32) json.RawMessage {
+	raw := make([]byte, 0, 6*len(ids)+2)
+	raw = append(raw, '[')
+	for i, id := range ids {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		raw = strconv.AppendInt(raw, int64(id), 10)
+	}
+	return append(raw, ']')
+}
+
+// WriteJSON answers with a value. A fault of the answer as a whole takes effect here.
+func WriteJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := Marshal(v)
+	if err != nil {
+		return err
+	}
+	if f, ok := w.(*FaultWriter); ok {
+		switch f.fault.Kind {
+		case fault.LostAnswer:
+			return ErrConnectionGone
+		case fault.LostStatus:
+			return &Error{Status: f.fault.Status, Kind: ErrorType(f.fault.Status), Message: "simulated fault"}
+		}
+		body = f.mangle(body)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return ErrConnectionGone
+	}
+	return nil
+}
+
+// PythonFloat writes a number as Python writes a float.
+func PythonFloat(v float64) string {
+	s := strconv.FormatFloat(v, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}

@@ -1,0 +1,17 @@
+package wire
+
+// The paths of the endpoints for answers, and of those that belong to them.
+const (
+	PathChat            = "/v1/chat/completions"
+	PathCompletions     = "/v1/completions"
+	PathMessages        = "/v1/messages"
+	PathMessagesCount   = PathMessages + "/count_tokens"
+	PathMessagesRender  = PathMessages + "/render"
+	PathResponses       = "/v1/responses"
+	PathResponsesRender = PathResponses + "/render"
+)
+
+// Generates reports whether requests to a path are for answers of the model.
+func Generates(path string) bool {
+	return path == PathChat || path == PathCompletions || path == PathMessages || path == PathResponses
+}
