@@ -92,12 +92,12 @@ func watch(t *testing.T, i *Instance, replays bool) *mirror {
 	return m
 }
 
-// settles waits until a mirror has the engine's prefix cache.
+// settles waits until a mirror has the engine's prefix cache and gets what is published next.
 func (m *mirror) settles(t *testing.T, i *Instance, what string) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !m.equals(i.engines()[0]); <-tick.C {
+	for deadline := time.Now().Add(30 * time.Second); i.engines()[0].Events.Subscribers() == 0 || !m.equals(i.engines()[0]); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: the events tell of another cache than the engine's", what)
 		}

@@ -148,6 +148,19 @@ func (s *eventSubscriber) wants(topic string) bool {
 	return false
 }
 
+// Subscribers returns how many connections get the batches: those whose subscription has been read. As from any PUB, a batch that was
+// published before that does not come.
+func (p *Publisher) Subscribers() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.subscribers {
+		if s.wants(p.cfg.Topic) {
+			n++
+		}
+	}
+	return n
+}
+
 // Publish serves one connection of the PUB until it ends.
 func (p *Publisher) Publish(conn net.Conn) error {
 	peer, err := newEventPeer(conn, "PUB")
