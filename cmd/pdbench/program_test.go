@@ -19,6 +19,7 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"relay --none":      "none",
 		"policies --none":   "none",
 		"handback --none":   "none",
+		"handback --row x":  `no row "x"`,
 		"memory --none":     "none",
 	} {
 		var out, errs strings.Builder

@@ -72,7 +72,7 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 		arguments = append(arguments, shared...)
 	}
 	in.URL, in.Admin, in.Hides = "http://"+address, "http://"+operators, true
-	command := process.Command{Name: name, Log: s.Log(w, name), Binary: s.Carryover, Arguments: arguments}
+	command := process.Command{Name: name, Log: s.log(w, name), Binary: s.Carryover, Arguments: arguments}
 	if w.Memory != "" {
 		command.Variables = []string{"GOMEMLIMIT=" + w.Memory}
 	}
@@ -93,7 +93,7 @@ func (s *Site) addRedis(ctx context.Context, in *Entrant, w load.Workload) ([]st
 	if err != nil {
 		return nil, err
 	}
-	redis, err := in.add(ctx, process.Command{Name: "redis", Log: s.Log(w, "redis"), Binary: binary,
+	redis, err := in.add(ctx, process.Command{Name: "redis", Log: s.log(w, "redis"), Binary: binary,
 		Arguments: []string{"--bind", process.Loopback, "--port", port, "--save", "", "--appendonly", "no", "--dir", s.Logs}})
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ const (
 // Contender is one way from clients to engines.
 type Contender struct {
 	Name string
-	// Start has it serve one workload on the engines. errNotMeasured says why it can't here.
+	// Start has it serve one workload on the engines. Missing tells of its error why it can't here.
 	Start func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error)
 	// Most is how many streams it has open at once, if it can't have as many as it is asked for; 0 for no such bound.
 	Most int
@@ -101,7 +101,7 @@ func enterDirect(_ context.Context, _ *Site, _ load.Workload, e *engines.Pair) (
 func enterRelay(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
 	return entering(func(in *Entrant) (err error) {
 		var address string
-		in.Measured, err = in.add(ctx, s.Own(process.Command{Name: Relay, Log: s.Log(w, Relay), FirstLine: &address}, "relay", "--to", hostOf(e.Decode)))
+		in.Measured, err = in.add(ctx, s.own(process.Command{Name: Relay, Log: s.log(w, Relay), FirstLine: &address}, "relay", "--to", hostOf(e.Decode)))
 		in.URL = "http://" + strings.TrimSpace(address)
 		return err
 	})

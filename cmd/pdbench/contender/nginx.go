@@ -70,7 +70,7 @@ func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 			return err
 		}
-		folder, err := filepath.Abs(s.Log(w, Nginx) + ".d")
+		folder, err := filepath.Abs(s.log(w, Nginx) + ".d")
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func enterNginx(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) 
 			return err
 		}
 		in.URL = "http://" + address
-		in.Measured, err = in.add(ctx, process.Command{Name: Nginx, Log: s.Log(w, Nginx), Binary: binary,
+		in.Measured, err = in.add(ctx, process.Command{Name: Nginx, Log: s.log(w, Nginx), Binary: binary,
 			Arguments: []string{"-p", folder, "-c", "nginx.conf", "-e", "stderr"}})
 		if err != nil {
 			return err

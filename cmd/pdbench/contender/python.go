@@ -36,7 +36,7 @@ func enterPython(ctx context.Context, s *Site, w load.Workload, e *engines.Pair)
 			arguments = append(arguments, at.host, host, at.port, port)
 		}
 		in.URL = "http://" + address
-		in.Measured, err = in.add(ctx, process.Command{Name: Python, Log: s.Log(w, Python), Binary: s.Python, Arguments: arguments})
+		in.Measured, err = in.add(ctx, process.Command{Name: Python, Log: s.log(w, Python), Binary: s.Python, Arguments: arguments})
 		if err != nil {
 			return err
 		}

@@ -22,13 +22,13 @@ type Site struct {
 	Logs          string // folder
 }
 
-// Log is the file of a process that works for a workload.
-func (s *Site) Log(w load.Workload, name string) string {
+// log is the file of a process that works for a workload.
+func (s *Site) log(w load.Workload, name string) string {
 	return filepath.Join(s.Logs, strings.ReplaceAll(w.Name, " ", "-")+"-"+name+".log")
 }
 
-// Own completes the command of a process that is this program.
-func (s *Site) Own(c process.Command, arguments ...string) process.Command {
+// own completes the command of a process that is this program.
+func (s *Site) own(c process.Command, arguments ...string) process.Command {
 	c.Binary, c.Arguments, c.Variables = s.Self[0], append(s.Self[1:len(s.Self):len(s.Self)], arguments...), s.Variables
 	return c
 }
@@ -36,7 +36,7 @@ func (s *Site) Own(c process.Command, arguments ...string) process.Command {
 // StartEngines starts engines as a workload wants them.
 func (s *Site) StartEngines(ctx context.Context, w load.Workload) (*engines.Pair, func(), error) {
 	var line string
-	p, err := process.Start(ctx, s.Own(process.Command{Name: "engines", Log: s.Log(w, "engines"), FirstLine: &line}, "engines"))
+	p, err := process.Start(ctx, s.own(process.Command{Name: "engines", Log: s.log(w, "engines"), FirstLine: &line}, "engines"))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"carryover/cmd/pdbench/fleet"
@@ -17,7 +16,7 @@ import (
 // options are the flags.
 type options struct {
 	binary        string
-	rows          string
+	rows          []string // all if there is none
 	conversations int
 	over          time.Duration // in which they begin, of engine time
 	clock         talk.Clock
@@ -56,7 +55,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	set := flag.NewFlagSet("pdbench handback", flag.ContinueOnError)
 	set.SetOutput(stderr)
 	set.StringVar(&o.binary, "binary", "bin/carryover", "program to run")
-	set.StringVar(&o.rows, "rows", "", "rows to run, separated by commas; all unless given")
+	set.Func("row", "row to run, may be given more than once; all unless given", o.addRow)
 	set.IntVar(&o.conversations, "conversations", 2000, "conversations of three turns")
 	set.DurationVar(&o.over, "over", 450*time.Second, "engine time in which they begin")
 	set.Float64Var((*float64)(&o.clock), "scale", 8, "engine time per wall time")
@@ -69,7 +68,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 		return result.ExitUsage, err
 	}
 	if o.smoke {
-		o.rows, o.conversations, o.over, o.clock = rowIdle, 40, 60*time.Second, 40
+		o.rows, o.conversations, o.over, o.clock = []string{rowIdle}, 40, 60*time.Second, 40
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -79,13 +78,21 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	return result.ExitOK, nil
 }
 
+// addRow adds a row that is to run.
+func (o *options) addRow(name string) error {
+	if !slices.ContainsFunc(modes(), func(m mode) bool { return m.name == name }) {
+		return fmt.Errorf("there is no row %q", name)
+	}
+	o.rows = append(o.rows, name)
+	return nil
+}
+
 // report prints the table and returns what is not as it has to be.
 func report(ctx context.Context, o options, out, progress io.Writer) error {
-	wanted := strings.Split(o.rows, ",")
 	rows := map[string]*outcome{}
 	preface(out, o)
 	for _, m := range modes() {
-		if o.rows != "" && !slices.Contains(wanted, m.name) {
+		if len(o.rows) > 0 && !slices.Contains(o.rows, m.name) {
 			continue
 		}
 		began := time.Now()
