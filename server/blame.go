@@ -81,5 +81,11 @@ func (d *decoding) told(fault int, err error) error {
 	if err != nil || fault == 0 {
 		return err
 	}
-	return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Status, Sent: true, Status: fault}
+	return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
+}
+
+// failed returns the failure of the leg, which was sent, with the rest of what is known of it.
+func (d *decoding) failed(leg upstream.LegError) error {
+	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.leg.Incarnation.Engine().Name, true
+	return &leg
 }

@@ -1,10 +1,9 @@
 package server
 
 import (
-	"context"
-
 	"github.com/tidwall/gjson"
 
+	"carryover/server/answer"
 	"carryover/server/record"
 	"carryover/sse"
 	"carryover/sse/rawjson"
@@ -33,37 +32,40 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""
 }
 
-// respondBuffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an
-// ordinary error with a status.
-func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, _ error) {
-	d.Spare()
-	body, err := upstream.ReadAll(d, maxAnswer)
+// buffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an ordinary
+// error with a status.
+func (r *reading) buffered() error {
+	t := r.turn
+	r.decoding.Spare()
+	body, err := upstream.ReadAll(r.decoding, maxAnswer)
 	if err != nil {
-		return 0, s.brokenAnswer(ctx, d, err)
+		return r.broken(err)
 	}
-	a := newAnswer(t, d)
-	rest := a.whole(body)
-	if a.foreign {
-		return 0, s.brokenAnswer(ctx, d, upstream.ErrForeign)
+	rest := r.Whole(body)
+	result := r.Result(false)
+	if result.Foreign {
+		return r.broken(upstream.ErrForeign)
 	}
+	b := answer.EventBuffer{API: t.api}
 	options, _ := t.req.Member("stream_options")
-	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}
-	b.continuous = b.includeUsage && gjson.GetBytes(options, "continuous_usage_stats").Bool()
-	if s.cfg.ExposeParams && rawjson.Valid(a.params) {
-		b.params = gjson.GetBytes(a.params, "@ugly").Raw
+	b.Options(options)
+	if r.turns.cfg.ExposeParams && rawjson.Valid(result.Params) {
+		b.Params = gjson.GetBytes(result.Params, "@ugly").Raw
 	}
-	err = b.write(rest)
-	a.failed = a.failed || err != nil
-	s.tickets.keep(ctx, t, a)
+	if err = b.Write(rest); err != nil {
+		result.Completeness = answer.Incomplete
+	}
+	r.keep(result)
 	if err != nil {
-		return 0, &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
+		return r.decoding.failed(upstream.LegError{Kind: upstream.Garbage, Err: err})
 	}
-	out.announceStream(eventStream)
-	told := a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})
+	r.out.announceStream(eventStream)
+	stream, events := b.Stream()
+	told := r.Record(sse.Stats{Events: events, Bytes: int64(len(stream))})
 	told.Buffered = true
 	t.record.Answered(told)
-	if _, err := out.Write(b.out); err != nil {
-		return 0, record.ErrClientGone
+	if _, err := r.out.Write(stream); err != nil {
+		return record.ErrClientGone
 	}
-	return told.Fault, nil
+	return nil
 }

@@ -180,7 +180,8 @@ func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 // BenchmarkCommitWriter is what a chunk costs from the relay to the connection.
 func BenchmarkCommitWriter(b *testing.B) {
-	p := []byte("data: " + chatChunk + "\n\n")
+	p := []byte(`data: {"id":"chatcmpl-leg-7","object":"chat.completion.chunk","created":1795271341,"model":"m","choices":[{"index":0,` +
+		`"delta":{"content":" tok\u00e9n\n"},"logprobs":null,"finish_reason":null,"token_ids":null}]}` + "\n\n")
 	b.ReportAllocs()
 	w := newWireless(false)
 	serveWireless(w, func(o *commitWriter) {

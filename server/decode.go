@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/answer"
 	"carryover/server/lineage"
 	"carryover/server/pins"
 	"carryover/server/record"
@@ -26,12 +27,10 @@ const detachedLimit = 10 * time.Second
 // is nil if the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	incarnation *fleet.Incarnation // the incarnation of decode that has the leg
+	leg         answer.Leg
 	sent        record.SentLeg
 	blockSize   int                   // decode's block size when the leg began
-	requestID   string                // the leg's X-Request-Id
 	began       time.Time             // when the leg was sent
-	arrived     time.Time             // no byte behind the headers had arrived at this moment
 	handed      bool                  // decode got a hand-over
 	from        *fleet.Incarnation    // the incarnation of prefill that gave the hand-over
 	quarantined bool                  // the hand-over comes from a quarantined prefill instance
@@ -39,24 +38,10 @@ type decoding struct {
 	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 	found       lineage.Space         // decode's cache as the leg found it
 	pairState   *pairs.State          // of the two incarnations that exchange the KV, nil if one of them is not known
-	rewrite     upstream.Rewriter
-	asks        asked
-	unread      func() // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
+	unread      func()                // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
 
 	both   context.Context //nolint:containedctx // of both legs if they run at once: the failure of one ends the other
 	finish func()          // ends the other leg if it still runs
-}
-
-// asked is what decode was asked for in addition to the client's request.
-type asked struct {
-	ids    bool // token ids, because no plug-in adds them
-	hidden bool // the client did not ask for the ids and must not see them
-	usage  bool // the usage of a stream
-	whole  bool // a whole answer, where the client asked for a stream
-
-	usageDue bool // the answer must have a usage: the client or we have asked for it, or all answers of the API have one
-	exposed  bool // the client sees kv_transfer_params
-	stops    bool // the client has given stop strings
 }
 
 // Close ends the leg.
@@ -82,7 +67,7 @@ func (d *decoding) leavesUnread() {
 func (d *decoding) begun() {
 	d.sent.Began()
 	if d.handed {
-		d.incarnation.Engine().Took(1, time.Since(d.began))
+		d.leg.Incarnation.Engine().Took(1, time.Since(d.began))
 	}
 }
 
@@ -133,21 +118,22 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		return nil, err
 	}
 	d := &decoding{
-		incarnation: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
+		leg: answer.Leg{API: t.api, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
-	d.asks.whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
-	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn.Found())
-	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
-	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
-	d.asks.usageDue = !t.stream || d.asks.whole || d.asks.usage || t.req.WantsUsage()
-	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
-	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
+	asks := &d.leg.Asks
+	asks.Whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
+	asks.IDs = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn.Found())
+	asks.Hidden = asks.IDs && !t.req.WantsTokenIDs()
+	asks.Usage = t.ids.Wanted() && t.stream && !asks.Whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
+	asks.UsageDue = !t.stream || asks.Whole || asks.Usage || t.req.WantsUsage()
+	asks.Exposed, asks.Stops = s.cfg.ExposeParams, t.req.Has("stop")
+	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
 	if d.handed {
-		d.from, d.pairState, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+		d.from, d.pairState, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
 	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
-	d.requestID = leg.RequestID
+	d.leg.RequestID = leg.RequestID
 	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
@@ -162,7 +148,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	}
 	incarnation.Engine().Answered() // told now, because the stream may last for minutes
 	d.Stream, d.began = stream, began
-	d.arrived = stream.FreshAsOf()
+	d.leg.Arrived = stream.FreshAsOf()
 	return d, nil
 }
 
@@ -214,12 +200,7 @@ func (t *turn) answerID(plan upstream.LegPlan) string {
 	if t.api != body.Responses {
 		return ""
 	}
-	return answerID(cmp.Or(plan.RequestID, t.legID))
-}
-
-// answerID returns the id of the response to a leg, in the form that clients know.
-func answerID(leg string) string {
-	return "resp_" + leg
+	return answer.ResponseID(cmp.Or(plan.RequestID, t.legID))
 }
 
 // drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
@@ -309,6 +290,6 @@ func (s *turns) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	_, params, _ := rawjson.Cut(body, paramsMember)
+	_, params, _ := rawjson.Cut(body, answer.ParamsMember)
 	return params, nil
 }

@@ -7,7 +7,7 @@
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
 //  6. commit: send status and headers to the client                        commitwriter.go
-//  7. relay events and observe them, or make events of a whole answer      respond.go, answer.go, members.go, usagefilter.go, dialect.go, messages_answer.go, responses_answer.go, buffered.go, eventbuffer.go
+//  7. relay events and observe them, or make events of a whole answer      respond.go, buffered.go, package answer
 //  8. store the new ticket before the client sees the end of the stream    ticketmaker.go, package pins
 //  9. account for the turn                                                 account.go, counts.go, package record
 //
@@ -27,7 +27,7 @@
 // the blocks of tickets that no turn will use, and package quarantine shares with other replicas which incarnations of prefill computed
 // other ids than they were sent, and which KV may descend from them.
 //
-// Outlines of earlier requests, which hold no text, show where a history was rewritten (find.go, replytraits.go, package outline).
+// Outlines of earlier requests, which hold no text, show where a history was rewritten (find.go, package outline).
 // Operators can ask what would become of a request: the turn's own code predicts it, with a finder and a picker that change nothing
 // (explain.go, explain_tickets.go, explain_words.go, explain_handler.go).
 //

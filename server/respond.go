@@ -3,22 +3,29 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
+	"time"
 
+	"carryover/server/answer"
 	"carryover/server/record"
 	"carryover/sse"
 	"carryover/upstream"
-	"carryover/upstream/body"
 )
 
 // maxAnswer is the most bytes of a whole answer.
 const maxAnswer = 64 << 20
 
-// idBytes is the most bytes that an id takes in the first chunk, with its comma. Ids of real vocabularies have six digits at most.
-const idBytes = 8
-
-const paramsMember = "kv_transfer_params"
+// reading is decode's answer while it is read and sent to the client.
+type reading struct {
+	answer.Reader
+	ctx       context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
+	turns     *turns
+	turn      *turn
+	decoding  *decoding
+	out       *commitWriter
+	relay     *sse.Relay // nil for a whole answer
+	concluded bool       // the answer's ticket has been stored or given up
+}
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
@@ -26,151 +33,158 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 	if d.Stream == nil { // the client has its whole answer already
 		return nil
 	}
-	ctx = d.context(ctx)
-	fault, err := 0, error(nil) // fault is the status in the error that the engine has told within the answer
+	r, err := s.reading(d.context(ctx), out, t, d), error(nil)
 	switch {
 	case d.MediaType() == "text/event-stream":
-		fault, err = s.respondStream(ctx, out, t, d)
-	case d.asks.whole:
-		fault, err = s.respondBuffered(ctx, out, t, d)
+		err = r.stream()
+	case d.leg.Asks.Whole:
+		err = r.buffered()
 	default:
-		fault, err = s.respondWhole(ctx, out, t, d)
+		err = r.whole()
 	}
-	d.over(t, fault, err)
+	fault, _ := r.Fault()
+	told := d.told(fault, err)
+	t.ended(d.leg.Incarnation.Engine(), told)
+	d.sent.Over(told)
 	return err
 }
 
-// over tells the fleet and the record how the answer ended.
-func (d *decoding) over(t *turn, fault int, err error) {
-	told := d.told(fault, err)
-	t.ended(d.incarnation.Engine(), told)
-	d.sent.Over(told)
-}
-
-// respondWhole relays a JSON answer as it is, without kv_transfer_params.
-func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, _ error) {
-	d.Spare()
-	body, err := upstream.ReadAll(d, maxAnswer)
-	if err != nil {
-		return 0, s.brokenAnswer(ctx, d, err)
+// reading begins to read an answer.
+func (s *turns) reading(ctx context.Context, out *commitWriter, t *turn, d *decoding) *reading {
+	if t.proof != nil {
+		d.leg.Reply = t.proof.Reply()
 	}
-	a := newAnswer(t, d)
-	rest := a.whole(body)
-	t.record.Answered(a.record(sse.Stats{}))
-	s.tickets.keep(ctx, t, a)
-	switch {
-	case a.foreign:
-		return 0, s.brokenAnswer(ctx, d, upstream.ErrForeign)
-	case a.ineligible == unparsable:
-		return 0, s.brokenAnswer(ctx, d, errNotJSON)
+	if d.pairState != nil {
+		t.ids.Retain(t.arena)
 	}
-	if s.cfg.ExposeParams && a.dialect == nil {
-		rest = body
-	}
-	if d.rewrite != nil {
-		if rest, err = d.rewrite.Body(rest); err != nil {
-			return 0, s.brokenAnswer(ctx, d, errors.Join(errNotJSON, err))
-		}
-	}
-	out.announce("application/json", len(rest))
-	if _, err := out.Write(rest); err != nil {
-		return 0, record.ErrClientGone
-	}
-	return a.fault, nil
-}
-
-// streaming is an answer while it is relayed as a stream.
-type streaming struct {
-	answer
-	turns     *turns
-	out       *commitWriter
-	relay     *sse.Relay
-	substance [3]string // members of which an event must have one to be sent; an array here saves each stream an allocation
-}
-
-// respondStream relays events. The observer sees each event before the client does. It holds decode's first chunk back until the next event,
-// and stores the ticket when it sees the end.
-func (s *turns) respondStream(ctx context.Context, out *commitWriter, t *turn, d *decoding) (fault int, err error) {
-	r := s.streaming(ctx, out, t, d)
-	var from io.Reader = d
-	if r.dialect != nil {
-		from = &toTheEnd{Reader: d, over: &r.over}
-	}
-	err = r.ended(ctx, r.relay.Run(from))
-	return r.fault, err
-}
-
-func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *decoding) *streaming {
-	r := &streaming{turns: s, out: out, substance: [...]string{"choices", "usage", "error"}}
-	r.of(t, d)
-	r.atEnd = func() { r.keep(ctx) }
-	r.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
-	out.announceStream(d.ContentType())
-	cfg := sse.Config{
-		Strip:     paramsMember,
-		Expose:    s.cfg.ExposeParams,
-		Substance: r.substance[:],
-		MaxEvent:  sse.DefaultMaxEvent + idBytes*t.ids.Len(),
-		// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
-		EventFirst: !t.committed,
-		Memory:     &s.streamed,
-		Begin:      r.begin,
-		Observe:    r.observe,
-	}
-	if r.dialect != nil { // every event of a dialect matters
-		cfg.Substance = nil
-	}
-	if t.api == body.Responses {
-		cfg.MaxEvent, cfg.Bounded = maxResponseEvent, true
-	}
-	r.relay = sse.New(out, out.Flush, cfg)
+	t.ids.Grow(d.blockSize)
+	d.leg.IDs = t.ids
+	r := &reading{ctx: ctx, turns: s, turn: t, decoding: d, out: out}
+	r.Reset(&d.leg, r)
 	return r
 }
 
-// keep stores the ticket that the answer leaves, if it leaves one.
-func (r *streaming) keep(ctx context.Context) {
-	if r.relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
-		r.takes("oversize")
+// Begun implements answer.Turn.
+func (r *reading) Begun() { r.decoding.begun() }
+
+// FreshAsOf implements answer.Turn.
+func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
+
+// Passed implements answer.Turn. Where prefill's first token was sent before decode's answer, the request has been needed until now: decode
+// might have failed, and left the KV unread.
+func (r *reading) Passed() {
+	r.decoding.unread = nil
+	if r.turn.committed {
+		r.turn.dropBody()
 	}
-	r.turns.tickets.keep(ctx, r.turn, &r.answer)
+}
+
+// Failed implements answer.Turn.
+func (r *reading) Failed() { r.decoding.leavesUnread() }
+
+// Ended implements answer.Turn.
+func (r *reading) Ended() { r.keep(r.Result(false)) }
+
+// MayRestart implements answer.Turn.
+func (r *reading) MayRestart() bool {
+	return !r.turn.committed && r.turns.mayRestart(r.turn, upstream.RoleDecode)
+}
+
+// keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
+func (r *reading) keep(result answer.Result) {
+	if r.concluded || result.Foreign { // the blocks of a foreign answer belong to another request
+		return
+	}
+	r.concluded = true
+	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
+		result.Ineligible = "oversize"
+	}
+	r.turns.tickets.keep(r.ctx, r.turn, r.decoding, result)
+}
+
+// whole relays a JSON answer as it is, without kv_transfer_params.
+func (r *reading) whole() error {
+	r.decoding.Spare()
+	body, err := upstream.ReadAll(r.decoding, maxAnswer)
+	if err != nil {
+		return r.broken(err)
+	}
+	rest := r.Whole(body)
+	r.turn.record.Answered(r.Record(sse.Stats{}))
+	result := r.Result(false)
+	r.keep(result)
+	switch {
+	case result.Foreign:
+		return r.broken(upstream.ErrForeign)
+	case result.Ineligible == answer.Unparsable:
+		return r.broken(answer.ErrNotJSON)
+	}
+	if r.turns.cfg.ExposeParams && !r.turn.api.Rendered() {
+		rest = body
+	}
+	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
+		if rest, err = rewrite.Body(rest); err != nil {
+			return r.broken(errors.Join(answer.ErrNotJSON, err))
+		}
+	}
+	r.out.announce("application/json", len(rest))
+	if _, err := r.out.Write(rest); err != nil {
+		return record.ErrClientGone
+	}
+	return nil
+}
+
+// stream relays events. The reader sees each event before the client does. It holds decode's first chunk back until the next event, and the
+// ticket is stored when it sees the end.
+func (r *reading) stream() error {
+	r.start()
+	return r.ended(r.relay.Run(r.Checked(r.decoding)))
+}
+
+// start makes the relay of a stream.
+func (r *reading) start() {
+	r.out.announceStream(r.decoding.ContentType())
+	cfg := r.Relay()
+	// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
+	cfg.EventFirst, cfg.Memory = !r.turn.committed, &r.turns.streamed
+	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
-func (r *streaming) ended(ctx context.Context, err error) error {
-	s, t, d := r.turns, r.turn, r.decoding
-	t.record.Answered(r.record(r.relay.Stats()))
-	var write *sse.WriteError
-	gone := clientLeft(ctx, err)
-	r.left = leftEarly(ctx, err)
-	if !r.first {
+func (r *reading) ended(err error) error {
+	t, d := r.turn, r.decoding
+	t.record.Answered(r.Record(r.relay.Stats()))
+	if !r.Seen() {
 		d.leavesUnread()
 	}
-	r.keep(ctx) // does nothing if the end was seen, because the ticket was stored then
+	r.keep(r.Result(leftEarly(r.ctx, err))) // does nothing if the end was seen, because the ticket was stored then
+	var write *sse.WriteError
+	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""
+	if stopped {
+		fault, why = r.Fault()
+	}
 	switch {
 	case err == nil:
 		if !t.committed { // an empty stream
 			r.out.commit()
 		}
 		return nil
-	case r.foreign && !t.committed:
-		return s.brokenAnswer(ctx, d, upstream.ErrForeign)
-	case errors.Is(err, sse.ErrStopped) && !r.unwritable && r.fault == http.StatusServiceUnavailable:
+	case r.Foreign() && !t.committed:
+		return r.broken(upstream.ErrForeign)
+	case fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
-		return &upstream.LegError{
-			Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Status, Status: r.fault, Sent: true,
-			Fault: upstream.Fault{Message: r.why}, Err: errKVLoad,
-		}
-	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
-		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
-	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):
+		return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})
+	case stopped:
+		return d.failed(upstream.LegError{Kind: upstream.KVLoad, Err: errKVLoad})
+	case r.Over() && !errors.As(err, &write):
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
-	case gone:
+	case clientLeft(r.ctx, err):
 		return record.ErrClientGone
 	}
-	if r.unwritable {
+	if r.Unwritable() {
 		err = errUnwritable
 	}
-	broken := s.brokenAnswer(ctx, d, err)
+	broken := r.broken(err)
 	if t.committed && !r.relay.Stats().MidEvent {
 		r.out.lastWords(broken, r.relay.Stats().Events)
 	}
@@ -179,25 +193,36 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 
 // Why an answer can't be given to a client.
 var (
-	errKVLoad  = errors.New("decode's first event is an error")
-	errNotJSON = errors.New("the answer is not JSON")
+	errKVLoad = errors.New("decode's first event is an error")
 	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
 	errUnwritable = errors.New("an event can't be written")
 )
 
-// brokenAnswer returns the error of an answer that could not be read to its end.
-func (s *turns) brokenAnswer(ctx context.Context, d *decoding, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// broken returns the error of an answer that could not be read to its end.
+func (r *reading) broken(err error) error {
+	if r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
 	}
-	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
+	leg := upstream.LegError{Kind: upstream.Broken, Err: err}
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		s.deps.Legs.Close() // the connection that is out of step is among them
+		r.turns.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errUnwritable):
+	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, answer.ErrNotJSON), errors.Is(err, errUnwritable):
 		leg.Kind = upstream.Garbage
 	}
-	return leg
+	return r.decoding.failed(leg)
+}
+
+// clientLeft reports whether the reading of a stream ended with err because the client has gone.
+func clientLeft(ctx context.Context, err error) bool {
+	var write *sse.WriteError
+	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
+}
+
+// leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the
+// program is shutting down.
+func leftEarly(ctx context.Context, err error) bool {
+	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), errShuttingDown))
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"carryover/convcache"
+	"carryover/server/answer"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream/body"
@@ -125,7 +126,7 @@ var storedResults = []Term{
 	{"ineligible_response_id", "the answer is not that of the leg", ""},
 	{"ineligible_choices", "the answer has several choices", ""},
 	{"ineligible_prompt_ids", "the answer does not tell in one piece which ids its prompt had", ""},
-	{"ineligible_" + unparsable, "an event of the answer can't be read", ""},
+	{"ineligible_" + answer.Unparsable, "an event of the answer can't be read", ""},
 	{"ineligible_" + convcache.WhyFinish, "generation ended neither by itself nor at its limit nor with tool calls", ""},
 	{"ineligible_" + convcache.WhyStopString, "a stop string ended it: blocks hold tokens that the text lacks", ""},
 	{"ineligible_" + convcache.WhyReasoning, "`--proof history`: thinking precedes the answer, and templates drop it", ""},

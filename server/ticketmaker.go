@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"carryover/convcache"
+	"carryover/server/answer"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
@@ -31,27 +32,22 @@ type ticketMaker struct {
 }
 
 // keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
-// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket. It is called
-// again on every exit, for answers that did not get that far. Only the first call has an effect.
-func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
-	if a.concluded || a.foreign { // the blocks of a foreign answer belong to another request
-		return
-	}
-	a.concluded = true
-	d := a.decoding
-	if a.completeness() != incomplete {
+// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
+// an answer that did not get that far.
+func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.Result) {
+	if a.Completeness != answer.Incomplete {
 		d.pairState.ExchangedKV()
 	}
-	ticket, parsed, why := k.ticketOf(t, a)
+	ticket, parsed, why := k.ticketOf(t, d, &a)
 	if why != "" {
 		t.record.Stored(why)
-		left := pins.Leftover{Decode: d.incarnation, Model: t.model, Began: d.began, FreshAsOf: a.freshAsOf}
+		left := pins.Leftover{Decode: d.leg.Incarnation, Model: t.model, Began: d.began, FreshAsOf: a.FreshAsOf}
 		if parsed.Params != nil {
 			k.pins.Releases.UnuseParsed(parsed, left)
 		} else {
-			k.pins.Releases.UnuseParams(a.params, left)
+			k.pins.Releases.UnuseParams(a.Params, left)
 		}
-		if t.conversation.final && a.completeness() != incomplete {
+		if t.conversation.final && a.Completeness != answer.Incomplete {
 			k.giveUpBranches(ctx, t)
 		}
 		return
@@ -67,7 +63,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		learnt()
 	}
 	if !t.conversation.known {
-		k.keepOutside(t, a, ticket)
+		k.keepOutside(t, d, &a, ticket)
 		return
 	}
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
@@ -82,26 +78,26 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		return
 	}
 	t.record.Stored("yes")
-	k.pins.HandBacks.Stored(answered(t, a), &ticket)
-	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.traits.reply(a.finish))
+	k.pins.HandBacks.Stored(answered(t, d, &a), &ticket)
+	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.Outline)
 	k.pins.WatchBranches(t.conversation.key, t.model, t.branches, &ticket)
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
-func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
+func (k *ticketMaker) keepOutside(t *turn, d *decoding, a *answer.Result, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	t.record.Stored(storedOutside)
-	if !k.pins.HandBacks.Outside(answered(t, a), &ticket) {
+	if !k.pins.HandBacks.Outside(answered(t, d, a), &ticket) {
 		t.record.Stored(string(record.ReasonNoConversation))
 		k.pins.Releases.Unuse(ticket, t.model)
 	}
 }
 
 // answered is what a hand-back needs to know of the turn and its answer.
-func answered(t *turn, a *answer) pins.Answer {
+func answered(t *turn, d *decoding, a *answer.Result) pins.Answer {
 	return pins.Answer{
-		Prefill: a.decoding.from, Decode: a.decoding.incarnation, IDs: t.ids, Model: t.model, Salt: cmp.Or(t.salt, t.clientSalt), Conversation: t.record.Asked().Conversation,
-		Key: t.conversation.key, Affinity: t.conversation.affinity, PromptTokens: a.usage.prompt,
+		Prefill: d.from, Decode: d.leg.Incarnation, IDs: t.ids, Model: t.model, Salt: cmp.Or(t.salt, t.clientSalt), Conversation: t.record.Asked().Conversation,
+		Key: t.conversation.key, Affinity: t.conversation.affinity, PromptTokens: a.Usage.Prompt,
 	}
 }
 
@@ -127,22 +123,21 @@ func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket)
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason why there is none.
-func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
-	d := a.decoding
-	if why = k.noTicket(t, a); why != "" {
+func (k *ticketMaker) ticketOf(t *turn, d *decoding, a *answer.Result) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
+	if why = k.noTicket(t, d, a); why != "" {
 		return convcache.Ticket{}, parsed, why
 	}
-	decode := d.incarnation.Engine()
-	parsed, err := k.deps.Connector.ParseTicket(a.params, d.blockSize)
+	decode := d.leg.Incarnation.Engine()
+	parsed, err := k.deps.Connector.ParseTicket(a.Params, d.blockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
 		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.ID(), "decode", decode.Name, "error", err)
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
-	if a.dialect == nil { // of the others nothing is counted, see sentNothing
-		d.incarnation.Silence.SentParams()
+	if !t.api.Rendered() { // of the others nothing is counted, see sentNothing
+		d.leg.Incarnation.Silence.SentParams()
 	}
-	k.pins.Releases.NoteGeneration(d.incarnation, &parsed, d.began)
+	k.pins.Releases.NoteGeneration(d.leg.Incarnation, &parsed, d.began)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_block_count"
@@ -151,24 +146,23 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.incarnation.ID(), EngineID: parsed.EngineID,
-		Params: parsed.Params, Reading: pins.Reading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
-		Deadline: pins.Deadline(k.cfg.TTL, decode, a.freshAsOf, parsed.Expires), Lineage: k.lineages.Leave(d.lineage, d.found),
+		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.leg.Incarnation.ID(), EngineID: parsed.EngineID,
+		Params: parsed.Params, Reading: pins.Reading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.FreshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
+		Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires), Lineage: k.lineages.Leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}
 	if k.lineages.InDoubt(ticket.Lineage) {
 		return ticket, parsed, proof.Unproven(lacksQuarantined)
 	}
 	why = t.proof.Seal(proof.Ending{
-		Decode: d.incarnation, Params: parsed, Finish: a.finish, StopReason: a.stopReason,
-		PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
+		Decode: d.leg.Incarnation, Params: parsed, Finish: a.Finish, StopReason: a.StopReason,
+		PromptTokens: a.Usage.Prompt, CompletionTokens: a.Usage.Completion,
 	}, &ticket)
 	return ticket, parsed, why
 }
 
 // noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
-func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
-	d := a.decoding
+func (k *ticketMaker) noTicket(t *turn, d *decoding, a *answer.Result) (why string) {
 	switch {
 	case !t.conversation.known && t.proof == nil:
 		return string(record.ReasonNoConversation)
@@ -184,21 +178,21 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return proof.Unproven(proof.LacksIncarnation)
 	case t.ids.Lacks() != "":
 		return proof.Unproven(t.ids.Lacks())
-	case a.completeness() == incomplete:
-		return incomplete.lacks()
-	case a.ineligible != "":
-		return "ineligible_" + a.ineligible
-	case a.id == nil: // nothing shows that the answer belongs to this request
+	case a.Completeness == answer.Incomplete:
+		return a.Completeness.Lacks()
+	case a.Ineligible != "":
+		return "ineligible_" + a.Ineligible
+	case !a.Identified: // nothing shows that the answer belongs to this request
 		return "ineligible_response_id"
-	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":
+	case a.Finish != "stop" && a.Finish != "length" && a.Finish != "tool_calls":
 		return "ineligible_" + convcache.WhyFinish
-	case a.params == nil && a.stopReason:
+	case a.Params == nil && a.StopReason:
 		return "ineligible_" + convcache.WhyStopString
-	case a.params == nil:
-		k.sentNothing(t, d.incarnation)
+	case a.Params == nil:
+		k.sentNothing(t, d.leg.Incarnation)
 		return string(record.ReasonNoParams)
 	}
-	return a.completeness().lacks()
+	return a.Completeness.Lacks()
 }
 
 // sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer

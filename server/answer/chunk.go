@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -18,15 +18,15 @@ type plainChunk struct {
 
 // plain handles an event that is a piece of text and nothing else. For any other event ok is false, and nothing has changed. weigh has the same
 // effect at several times the cost, except that plain also checks the id of answers whose text is not gathered.
-func (a *answer) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
-	if a.reply == nil && !a.decoding.asks.ids || ev.Member != nil || a.finish != "" {
+func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
+	if a.leg.Reply == nil && !a.leg.Asks.IDs || ev.Member != nil || a.finish != "" {
 		return 0, false
 	}
-	chunk, ok := readPlain(ev.Data, a.turn.api)
+	chunk, ok := readPlain(ev.Data, a.leg.API)
 	if !ok {
 		return 0, false
 	}
-	why, ok := a.reply.AddText(chunk.text)
+	why, ok := a.leg.Reply.AddText(chunk.text)
 	if !ok {
 		return 0, false
 	}
@@ -34,9 +34,9 @@ func (a *answer) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 	if a.id == nil || !bytes.Equal(chunk.id, a.id) {
 		a.belongs(string(chunk.id))
 	}
-	if a.decoding.asks.ids && chunk.ids.To > 0 {
-		a.takes(a.turn.ids.AddOutput(ev.Data[chunk.ids.From:chunk.ids.To]))
-		if a.decoding.asks.hidden {
+	if a.leg.Asks.IDs && chunk.ids.To > 0 {
+		a.takes(a.leg.IDs.AddOutput(ev.Data[chunk.ids.From:chunk.ids.To]))
+		if a.leg.Asks.Hidden {
 			ev.Replace(chunk.ids.From, chunk.ids.To, []byte("null"))
 		}
 	}
@@ -71,7 +71,7 @@ const (
 
 // readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false
 // for all others, about which nothing is said: for those that end the choice, or have usage, an error, the prompt's ids, tool calls or
-// reasoning, or more than one choice, and for whatever else [answer.read] would have to look at.
+// reasoning, or more than one choice, and for whatever else [Reader.read] would have to look at.
 func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	r := chunkReader{scan: rawjson.Scanner{Data: data}, api: api}
 	r.scan.Space()

@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"encoding/json"
@@ -33,12 +33,12 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 	)
 	for _, row := range []struct {
 		name   string
-		buffer eventBuffer
+		buffer EventBuffer
 		answer string
 		want   []string
 	}{
 		{
-			"chat", eventBuffer{}, chatWhole(`"content":"Hi é\n",`+nobody+`,"reasoning":null`, stopped, cached),
+			"chat", EventBuffer{}, chatWhole(`"content":"Hi é\n",`+nobody+`,"reasoning":null`, stopped, cached),
 			[]string{
 				role + `,"prompt_token_ids":null,"prompt_text":null}`,
 				chatEnvelope + `{"index":0,"delta":{"content":"Hi é\n"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`,
@@ -46,7 +46,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"usage", eventBuffer{includeUsage: true}, chatWhole(`"content":"Hi",`+nobody+`,"reasoning":null`, stopped, cached),
+			"usage", EventBuffer{IncludeUsage: true}, chatWhole(`"content":"Hi",`+nobody+`,"reasoning":null`, stopped, cached),
 			[]string{
 				role + `,"prompt_token_ids":null,"prompt_text":null}`,
 				chatEnvelope + `{"index":0,"delta":{"content":"Hi"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`,
@@ -55,7 +55,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"usage on every chunk, reasoning, stop token", eventBuffer{includeUsage: true, continuous: true},
+			"usage on every chunk, reasoning, stop token", EventBuffer{IncludeUsage: true, Continuous: true},
 			chatWhole(`"content":"Hi",`+nobody+`,"reasoning":"So."`, `"logprobs":{"content":[]},"finish_reason":"stop","stop_reason":7,"token_ids":[4,5,7]`, plain),
 			[]string{
 				role + `,"usage":{"prompt_tokens":9,"total_tokens":9,"completion_tokens":0,"completion_tokens_details":null},"prompt_token_ids":null,"prompt_text":null}`,
@@ -66,7 +66,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"two tools, without text", eventBuffer{},
+			"two tools, without text", EventBuffer{},
 			chatWhole(`"content":null,`+nobody+`,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":""}}],"reasoning":null`,
 				`"logprobs":null,"finish_reason":"tool_calls","stop_reason":null,"token_ids":null`, plain),
 			[]string{
@@ -78,7 +78,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"text", eventBuffer{api: body.Text, includeUsage: true, continuous: true},
+			"text", EventBuffer{API: body.Text, IncludeUsage: true, Continuous: true},
 			`{"id":"cmpl-R","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":[3],"prompt_logprobs":null,"prompt_token_ids":[1,2],"routed_experts":null}],"service_tier":null,"system_fingerprint":"fp","usage":` + cached + `,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`,
 			[]string{
 				textEnvelope + `{"index":0,"text":"x","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":[1,2],"token_ids":[3]}],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`,
@@ -87,7 +87,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"an older engine's, in several lines, nothing said", eventBuffer{},
+			"an older engine's, in several lines, nothing said", EventBuffer{},
 			"{\n \"id\": \"chatcmpl-R\",\n \"created\": 1, \"model\": \"m\", \"choices\": [\r\n{\"message\": {\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"So.\"},\n\"logprobs\": {\n\"content\": [\r\n]}, \"finish_reason\": \"stop\", \"stop_reason\": null}]}",
 			[]string{
 				role + `}`,
@@ -97,7 +97,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 		},
 	} {
 		b := row.buffer
-		if err := b.write([]byte(row.answer)); err != nil {
+		if err := b.Write([]byte(row.answer)); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
 		}
@@ -112,11 +112,11 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 func FuzzEventBuffer(f *testing.F) {
 	f.Add([]byte(chatWhole(`"content":"Hi","reasoning":"So."`, `"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":[1]`, `{"prompt_tokens":9,"completion_tokens_details":{"reasoning_tokens":1}}`)), uint8(7))
 	f.Fuzz(func(t *testing.T, answer []byte, options uint8) {
-		b := eventBuffer{includeUsage: options&1 != 0, continuous: options&3 == 3}
+		b := EventBuffer{IncludeUsage: options&1 != 0, Continuous: options&3 == 3}
 		if options&4 == 0 {
-			b.api = body.Text
+			b.API = body.Text
 		}
-		if b.write(answer) != nil {
+		if b.Write(answer) != nil {
 			if len(b.out) != 0 {
 				t.Errorf("got %q of an answer that is refused", b.out)
 			}

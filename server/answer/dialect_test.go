@@ -1,12 +1,9 @@
-package server
+package answer
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
-	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -14,45 +11,67 @@ import (
 	"testing/iotest"
 	"time"
 
-	"carryover/server/record"
 	"carryover/sse"
-	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 )
+
+// told is a turn that notes what it is told of an answer.
+type told struct {
+	begun, passed, failed int
+	restart               bool
+	atEnd                 func()
+}
+
+// FreshAsOf implements Turn.
+func (t *told) FreshAsOf() time.Time { return time.Now() }
+
+// Begun implements Turn.
+func (t *told) Begun() { t.begun++ }
+
+// Passed implements Turn.
+func (t *told) Passed() { t.passed++ }
+
+// Failed implements Turn.
+func (t *told) Failed() { t.failed++ }
+
+// Ended implements Turn.
+func (t *told) Ended() {
+	if t.atEnd != nil {
+		t.atEnd()
+	}
+}
+
+// MayRestart implements Turn.
+func (t *told) MayRestart() bool { return t.restart }
 
 // agentStream is an answer of an API with a dialect, and what has reached the client of it.
 type agentStream struct {
-	*answer
+	*Reader
 	out   strings.Builder
 	ended []string // what the client had whenever the ticket was to be put
 }
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
-func agentAnswer(incarnation *fleet.Incarnation, api body.API, leg string, asks asked) *answer {
-	sent := (&record.Builder{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
-	return newAnswer(&turn{request: request{api: api}}, &decoding{incarnation: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
+func agentAnswer(incarnation *fleet.Incarnation, api body.API, leg string, asks Asks, turn Turn) *Reader {
+	a := &Reader{}
+	a.Reset(&Leg{API: api, RequestID: leg, Incarnation: incarnation, Arrived: time.Now(), Asks: asks}, turn)
+	return a
 }
 
-// relayAgents relays a stream as respondStream does.
-func relayAgents(incarnation *fleet.Incarnation, api body.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
-	asks.usageDue = true // their answers all have a usage
-	s := &agentStream{answer: agentAnswer(incarnation, api, leg, asks)}
-	s.atEnd = func() { s.ended, s.concluded = append(s.ended, s.out.String()), true }
-	s.mayRestart = func() bool { return restart }
-	cfg := sse.Config{Strip: paramsMember, Expose: asks.exposed, Begin: s.begin, Observe: s.observe}
-	if api == body.Responses {
-		cfg.MaxEvent, cfg.Bounded = maxResponseEvent, true
-	}
-	err := sse.New(&s.out, nil, cfg).Run(&toTheEnd{Reader: from, over: &s.over})
+// relayAgents relays a stream as the server does.
+func relayAgents(incarnation *fleet.Incarnation, api body.API, leg string, asks Asks, restart bool, from io.Reader) (*agentStream, error) {
+	asks.UsageDue = true // their answers all have a usage
+	s := &agentStream{}
+	s.Reader = agentAnswer(incarnation, api, leg, asks, &told{restart: restart, atEnd: func() { s.ended = append(s.ended, s.out.String()) }})
+	err := sse.New(&s.out, nil, s.Relay()).Run(s.Checked(from))
 	return s, err
 }
 
 // agentRecording is the body of a recorded stream.
 func agentRecording(tb testing.TB, name string) string {
 	tb.Helper()
-	raw, err := os.ReadFile("../testdata/exchanges/vllm-0.32-agents/" + name + ".json")
+	raw, err := os.ReadFile("../../testdata/exchanges/vllm-0.32-agents/" + name + ".json")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -79,20 +98,20 @@ var (
 )
 
 func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	for _, tc := range []struct {
 		name, leg string
 		api       body.API
 		finish    string
-		usage     usage
+		usage     Usage
 		params    bool
 		before    string // the last event that the client has when the ticket is put
 	}{
-		{"02-messages-decode-stream-forced-ids", "", body.Messages, "length", usage{157, 24, 0}, false, "content_block_stop"},
-		{"04-messages-decode-stream-params-in-message-delta", "proto-1", body.Messages, "length", usage{158, 40, 0}, true, "content_block_stop"},
-		{"06-messages-tool-stream", "ms2-tool-stream", body.Messages, "length", usage{139, 60, 0}, false, "content_block_stop"},
-		{"09-responses-decode-stream", "9be3b587e87f3b76", body.Responses, "length", usage{169, 24, 0}, true, "response.output_item.done"},
-		{"10-responses-tool-stream", "9e38aee931cbcdce", body.Responses, "length", usage{135, 60, 0}, true, "response.output_item.done"},
+		{"02-messages-decode-stream-forced-ids", "", body.Messages, "length", Usage{157, 24, 0}, false, "content_block_stop"},
+		{"04-messages-decode-stream-params-in-message-delta", "proto-1", body.Messages, "length", Usage{158, 40, 0}, true, "content_block_stop"},
+		{"06-messages-tool-stream", "ms2-tool-stream", body.Messages, "length", Usage{139, 60, 0}, false, "content_block_stop"},
+		{"09-responses-decode-stream", "9be3b587e87f3b76", body.Responses, "length", Usage{169, 24, 0}, true, "response.output_item.done"},
+		{"10-responses-tool-stream", "9e38aee931cbcdce", body.Responses, "length", Usage{135, 60, 0}, true, "response.output_item.done"},
 	} {
 		text := agentRecording(t, tc.name)
 		for _, hidden := range []bool{true, false} {
@@ -104,14 +123,14 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				}
 			}
 			for split, from := range agentSplits(text) {
-				got, err := relayAgents(incarnation, tc.api, tc.leg, asked{ids: hidden, hidden: hidden}, true, from)
+				got, err := relayAgents(incarnation, tc.api, tc.leg, Asks{IDs: hidden, Hidden: hidden}, true, from)
 				if err != nil || got.out.String() != want {
 					t.Errorf("%s, %s: error %v, relayed\n%.3000s\nwant\n%.3000s", tc.name, split, err, got.out.String(), want)
 				}
 				if tc.leg == "" {
 					got.usage = tc.usage // another run of the recording is not the point
 				}
-				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || got.completeness() != complete {
+				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || got.completeness(false) != Complete {
 					t.Errorf("%s, %s: learnt %+v %+v, params %.40q; want %q, %+v", tc.name, split, got.ending, got.progress, got.params, tc.finish, tc.usage)
 				}
 				if tc.leg != "" && !hidden && got.ineligible != "" {
@@ -130,7 +149,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 
 // What opens a stream reaches nobody when the KV can't be read, so that the leg can be sent again.
 func TestDialect_FailedLoadsReachNobody(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	for name, tc := range map[string]struct {
 		api  body.API
 		text string
@@ -143,9 +162,9 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		"error event, spelled chat's": {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
 	} {
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(incarnation, tc.api, "", asked{}, true, from)
+			got, err := relayAgents(incarnation, tc.api, "", Asks{}, true, from)
 			_, broken := errors.AsType[*sse.ReadError](err)
-			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness() != incomplete {
+			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness(false) != Incomplete {
 				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
 		}
@@ -153,8 +172,8 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 			continue
 		}
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(incarnation, tc.api, "", asked{}, false, from)
-			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness() != incomplete {
+			got, err := relayAgents(incarnation, tc.api, "", Asks{}, false, from)
+			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness(false) != Incomplete {
 				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
 		}
@@ -178,22 +197,22 @@ func TestDialect_Finishes(t *testing.T) {
 		ending     ending
 		ineligible string
 	}{
-		"end_turn":      {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, usage{235, 7, 30}}, ""},
-		"null counts":   {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, usage{5, 7, -1}}, ""},
-		"stop_sequence": {body.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, usage{-1, -1, -1}}, ""},
-		"tool_use":      {body.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
-		"max_tokens":    {body.Messages, delta(`"max_tokens"`, ""), ending{"length", false, usage{-1, -1, -1}}, ""},
-		"refusal":       {body.Messages, delta(`"refusal"`, ""), ending{"refusal", false, usage{-1, -1, -1}}, ""},
-		"cut in JSON":   {body.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, usage{-1, -1, -1}}, unparsable},
-		"no JSON":       {body.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, usage{-1, -1, -1}}, unparsable},
-		"completed":     {body.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, usage{9, 2, 8}}, ""},
-		"call":          {body.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
-		"limit":         {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, usage{-1, -1, -1}}, ""},
-		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, usage{-1, -1, -1}}, ""},
-		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, usage{-1, -1, -1}}, "response_id"},
+		"end_turn":      {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, Usage{235, 7, 30}}, ""},
+		"null counts":   {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, Usage{5, 7, -1}}, ""},
+		"stop_sequence": {body.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, Usage{-1, -1, -1}}, ""},
+		"tool_use":      {body.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, Usage{-1, -1, -1}}, ""},
+		"max_tokens":    {body.Messages, delta(`"max_tokens"`, ""), ending{"length", false, Usage{-1, -1, -1}}, ""},
+		"refusal":       {body.Messages, delta(`"refusal"`, ""), ending{"refusal", false, Usage{-1, -1, -1}}, ""},
+		"cut in JSON":   {body.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, Usage{-1, -1, -1}}, Unparsable},
+		"no JSON":       {body.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, Usage{-1, -1, -1}}, Unparsable},
+		"completed":     {body.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, Usage{9, 2, 8}}, ""},
+		"call":          {body.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, Usage{-1, -1, -1}}, ""},
+		"limit":         {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, Usage{-1, -1, -1}}, ""},
+		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, Usage{-1, -1, -1}}, ""},
+		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, Usage{-1, -1, -1}}, "response_id"},
 	} {
 		incarnation := blankIncarnation() // one that echoes is held to it
-		got, err := relayAgents(incarnation, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
+		got, err := relayAgents(incarnation, tc.api, "leg", Asks{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
 		}
@@ -202,7 +221,7 @@ func TestDialect_Finishes(t *testing.T) {
 
 // Ids that we have asked for show what was computed only as one piece of text; without them there is no ticket.
 func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	const params = `"status":"completed","kv_transfer_params":{"a":1},`
 	for name, tc := range map[string]struct{ members, ineligible string }{
 		"null":                  {params + `"input_messages":null,"output_messages":null`, "prompt_ids"},
@@ -210,7 +229,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 		"another type":          {params + `"input_messages":[{"type":"message","tokens":[1]}]`, "prompt_ids"},
 		"others than were sent": {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]}]`, "prompt_ids"},
 	} {
-		got, err := relayAgents(incarnation, body.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
+		got, err := relayAgents(incarnation, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, strings.NewReader(completedWith(tc.members)))
 		if err != nil || got.ineligible != tc.ineligible {
 			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.ineligible, tc.ineligible)
 		}
@@ -219,7 +238,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 
 // However an engine spells what is to be hidden, wherever in the stream it says it, and whatever is beside it.
 func TestDialect_HidesWhateverTheShape(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	const secret = `{"remote_host":"10.0.0.1"}`
 	started := "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"
 	end := completedWith(`"status":"completed"`)
@@ -237,7 +256,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 		"in lines":            started + "data: {\"response\":\ndata: {\"kv_transfer_params\":\ndata: {\"remote_host\":\ndata: \"10.0.0.1\"}}}\n\n" + end,
 	} {
 		for split, from := range agentSplits(text) {
-			got, err := relayAgents(incarnation, body.Responses, "leg", asked{ids: true, hidden: true}, true, from)
+			got, err := relayAgents(incarnation, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, from)
 			if err != nil || strings.Contains(got.out.String(), "10.0.0.1") {
 				t.Errorf("%s, %s: got %v, the client sees %q", name, split, err, got.out.String())
 			}
@@ -247,7 +266,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 
 // A stream says how its events are, and most say a piece of text.
 func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	for name, tc := range map[string]struct {
 		api   body.API
 		event string
@@ -257,8 +276,8 @@ func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 	} {
 		allocs := func(n int) float64 {
 			return testing.AllocsPerRun(5, func() {
-				a := agentAnswer(incarnation, tc.api, "leg", asked{})
-				if err := sse.New(io.Discard, nil, sse.Config{Strip: paramsMember, Begin: a.begin, Observe: a.observe}).Run(&repeated{chunk: []byte(tc.event), n: n}); err != nil {
+				a := agentAnswer(incarnation, tc.api, "leg", Asks{}, &told{})
+				if err := sse.New(io.Discard, nil, sse.Config{Strip: ParamsMember, Begin: a.Begin, Observe: a.Observe}).Run(&repeated{chunk: []byte(tc.event), n: n}); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -275,51 +294,12 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 		body.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
 		body.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
-		_, incarnation := newPair(t)
-		if own, _ := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
+		incarnation := blankIncarnation()
+		if own, _ := relayAgents(incarnation, api, "leg", Asks{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
 			t.Errorf("%v: its own answer is foreign", api)
 		}
-		if got, err := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
+		if got, err := relayAgents(incarnation, api, "leg", Asks{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
 			t.Errorf("%v: another's answer: foreign %t, %v, relayed %q", api, got.foreign, err, got.out.String())
 		}
-	}
-}
-
-func TestDialect_WhoIsAskedForIDs(t *testing.T) {
-	for api, want := range [body.APIs]map[facts.Finding]bool{
-		body.Chat: {facts.Yes: false, facts.No: true}, body.Text: {facts.Yes: false, facts.No: true},
-		body.Messages:  {facts.Yes: false, facts.No: false}, // which can't be
-		body.Responses: {facts.Yes: true, facts.No: true},   // of which the plug-in knows nothing
-	} {
-		for plugIn, asks := range want {
-			if got := asksIDs(body.API(api), plugIn); got != asks {
-				t.Errorf("%s, plug-in %v: got %t, want %t", body.API(api).Path(), plugIn, got, asks)
-			}
-		}
-	}
-}
-
-// tellsVersion is legs to engines of vLLM 0.33.
-type tellsVersion struct{ Legs }
-
-// Fetch implements Legs.
-func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, int64) (status int, body []byte, err error) {
-	return http.StatusOK, []byte(`{"version":"0.33.0"}`), nil
-}
-
-// What stock engines do on these APIs is held against none of their starts.
-func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
-	_, incarnation := newPair(t)
-	var log strings.Builder
-	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, background: &background{}}
-	for range 5 {
-		for _, stream := range []bool{true, false} {
-			k.sentNothing(&turn{request: request{api: body.Messages, stream: stream}}, incarnation)
-			k.sentNothing(&turn{request: request{api: body.Responses, stream: stream}}, incarnation)
-		}
-	}
-	k.background.wait()
-	if incarnation.Silence.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
-		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silence.Silent(), log.String())
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -13,26 +13,40 @@ import (
 	"carryover/upstream/body"
 )
 
-// eventBuffer writes the event stream that vLLM 0.32 would send for an answer if all of its tokens came at once. The order of keys and the
+// EventBuffer writes the event stream that vLLM 0.32 would send for an answer if all of its tokens came at once. The order of keys and the
 // nulls follow chat_completion/serving.py and completion/serving.py in entrypoints/openai; values are copied from the answer. Members that
-// eventBuffer does not know are left out.
-type eventBuffer struct {
-	api          body.API
-	includeUsage bool
-	continuous   bool   // usage on every chunk
-	params       string // kv_transfer_params for the client to see, "" for none
+// EventBuffer does not know are left out.
+type EventBuffer struct {
+	API          body.API
+	IncludeUsage bool
+	Continuous   bool   // usage on every chunk
+	Params       string // kv_transfer_params for the client to see, "" for none
 
 	answer, choice, usage gjson.Result
 	out                   []byte
 	events                int64
 }
 
-var errNoChoice = errors.New("answer is not one finished choice")
+// Why no stream can be made of a whole answer.
+var (
+	// ErrNotJSON says that the answer is not JSON.
+	ErrNotJSON  = errors.New("the answer is not JSON")
+	errNoChoice = errors.New("answer is not one finished choice")
+)
 
-// write writes the events of a whole answer.
-func (b *eventBuffer) write(answer []byte) error {
+// Options reads the stream_options of the client's request, nil for none.
+func (b *EventBuffer) Options(options []byte) {
+	b.IncludeUsage = gjson.GetBytes(options, "include_usage").Bool()
+	b.Continuous = b.IncludeUsage && gjson.GetBytes(options, "continuous_usage_stats").Bool()
+}
+
+// Stream returns the events that were written, and how many they are.
+func (b *EventBuffer) Stream() (stream []byte, events int64) { return b.out, b.events }
+
+// Write writes the events of a whole answer. If it fails, it has written none.
+func (b *EventBuffer) Write(answer []byte) error {
 	if !rawjson.Valid(answer) { // withoutNulls recurses; Valid bounds the depth
-		return errNotJSON
+		return ErrNotJSON
 	}
 	var line bytes.Buffer // an event's data must not have line ends
 	if err := json.Compact(&line, answer); err != nil {
@@ -46,15 +60,15 @@ func (b *eventBuffer) write(answer []byte) error {
 	}
 	b.choice = choices[0]
 	message, text := b.choice.Get("message"), b.choice.Get("text")
-	if b.choice.Get("finish_reason").Type != gjson.String || b.api == body.Chat && !message.IsObject() || b.api == body.Text && text.Type != gjson.String {
+	if b.choice.Get("finish_reason").Type != gjson.String || b.API == body.Chat && !message.IsObject() || b.API == body.Text && text.Type != gjson.String {
 		return errNoChoice
 	}
-	if b.api == body.Chat {
+	if b.API == body.Chat {
 		b.chat(message)
 	} else {
 		b.text(text)
 	}
-	if b.includeUsage && b.usage.IsObject() {
+	if b.IncludeUsage && b.usage.IsObject() {
 		b.chunk("", "usage", withoutNulls(b.usage), "system_fingerprint", unlessNull(b.answer.Get("system_fingerprint")),
 			"metrics", withoutNulls(b.answer.Get("metrics")))
 	}
@@ -64,7 +78,7 @@ func (b *eventBuffer) write(answer []byte) error {
 
 // chat writes the role, one chunk for each kind of content, and the end. The chunk with the text carries the tokens of the answer; if there
 // is no text, the last chunk does.
-func (b *eventBuffer) chat(message gjson.Result) {
+func (b *EventBuffer) chat(message gjson.Result) {
 	role := object("index", "0", "delta", object("role", message.Get("role").Raw, "content", `""`), "logprobs", "null", "finish_reason", "null")
 	b.chunk(role, "usage", b.usageSoFar(false),
 		"prompt_token_ids", b.answer.Get("prompt_token_ids").Raw, "prompt_text", b.answer.Get("prompt_text").Raw)
@@ -93,13 +107,13 @@ func (b *eventBuffer) chat(message gjson.Result) {
 	b.chatChunk(end, content == "", true)
 }
 
-func (b *eventBuffer) toolChunk(call string) {
+func (b *EventBuffer) toolChunk(call string) {
 	b.chatChunk(object("tool_calls", "["+call+"]"), false, false)
 }
 
 // chatChunk writes a chunk that may carry all tokens of the answer, and may be the
 // last of its choice.
-func (b *eventBuffer) chatChunk(delta string, carries, last bool) {
+func (b *EventBuffer) chatChunk(delta string, carries, last bool) {
 	logprobs, ids := b.tokens(carries)
 	if last {
 		b.finish(object("index", "0", "delta", delta, "logprobs", logprobs,
@@ -110,7 +124,7 @@ func (b *eventBuffer) chatChunk(delta string, carries, last bool) {
 }
 
 // text writes the chunks of a text completion: its text, if any, and the end.
-func (b *eventBuffer) text(text gjson.Result) {
+func (b *EventBuffer) text(text gjson.Result) {
 	logprobs, ids := b.tokens(true)
 	prompt := b.choice.Get("prompt_token_ids").Raw
 	if unlessEmpty(text) != "" {
@@ -127,7 +141,7 @@ func (b *eventBuffer) text(text gjson.Result) {
 }
 
 // tokens returns logprobs and token_ids of a chunk that carries all tokens or none. A client that asked for ids gets a list in both cases.
-func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
+func (b *EventBuffer) tokens(carries bool) (logprobs, ids string) {
 	given := b.choice.Get("token_ids")
 	switch {
 	case carries:
@@ -140,14 +154,14 @@ func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
 
 // usageSoFar returns the usage of a chunk under continuous_usage_stats. Chunks before the text count none of the answer's tokens, later
 // chunks count all of them. vLLM reports reasoning tokens in chat only.
-func (b *eventBuffer) usageSoFar(begun bool) string {
-	if !b.continuous || !b.usage.IsObject() {
+func (b *EventBuffer) usageSoFar(begun bool) string {
+	if !b.Continuous || !b.usage.IsObject() {
 		return ""
 	}
 	prompt, total, completion := b.usage.Get("prompt_tokens").Raw, b.usage.Get("total_tokens").Raw, b.usage.Get("completion_tokens").Raw
 	details := b.usage.Get("completion_tokens_details")
 	told := details.Raw
-	if b.api == body.Text {
+	if b.API == body.Text {
 		told = ""
 	}
 	if !begun {
@@ -161,18 +175,18 @@ func (b *eventBuffer) usageSoFar(begun bool) string {
 
 // finish writes the chunk that ends the choice. The fingerprint belongs on the stream's last chunk, which is another one if the usage
 // follows. kv_transfer_params are where vLLM #40186 puts them.
-func (b *eventBuffer) finish(choice string) {
+func (b *EventBuffer) finish(choice string) {
 	fingerprint := unlessNull(b.answer.Get("system_fingerprint"))
-	if b.includeUsage {
+	if b.IncludeUsage {
 		fingerprint = ""
 	}
-	b.chunk(choice, "usage", b.usageSoFar(true), "system_fingerprint", fingerprint, "kv_transfer_params", b.params)
+	b.chunk(choice, "usage", b.usageSoFar(true), "system_fingerprint", fingerprint, "kv_transfer_params", b.Params)
 }
 
 // chunk writes one chunk with one choice, or without one.
-func (b *eventBuffer) chunk(choice string, more ...string) {
+func (b *EventBuffer) chunk(choice string, more ...string) {
 	kind := `"text_completion"`
-	if b.api == body.Chat {
+	if b.API == body.Chat {
 		kind = `"chat.completion.chunk"`
 	}
 	b.event(object(append([]string{
@@ -181,7 +195,7 @@ func (b *eventBuffer) chunk(choice string, more ...string) {
 	}, more...)...))
 }
 
-func (b *eventBuffer) event(data string) {
+func (b *EventBuffer) event(data string) {
 	b.out = append(b.out, "data: "...)
 	b.out = append(b.out, data...)
 	b.out = append(b.out, "\n\n"...)

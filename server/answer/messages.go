@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -18,15 +18,15 @@ type messagesDialect struct{}
 const thinking = "thinking"
 
 // judge parses the first events and the last. Of those between it looks only at the beginning.
-func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
+func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
 	}
-	if ev.Member != nil && !a.concluded {
+	if ev.Member != nil && !a.done {
 		a.params = bytes.Clone(ev.Member)
 	}
 	if !rawjson.Valid(ev.Data) {
-		a.ineligible = unparsable
+		a.ineligible = Unparsable
 	}
 	switch typeOf(ev) {
 	case "content_block_start": // the first block: reasoning comes before all else
@@ -34,7 +34,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	case "message_start":
 		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
 	case "message_delta":
-		a.messageEnd(gjson.ParseBytes(ev.Data), "delta.")
+		d.ended(a, gjson.ParseBytes(ev.Data), "delta.")
 		a.finishes()
 	case "message_stop":
 		a.finishes()
@@ -49,8 +49,8 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// messageEnd reads the stop reason and the usage. in is the path of the stop reason: "delta." in an event, "" in a whole answer.
-func (a *answer) messageEnd(message gjson.Result, in string) {
+// ended reads the stop reason and the usage. in is the path of the stop reason: "delta." in an event, "" in a whole answer.
+func (messagesDialect) ended(a *Reader, message gjson.Result, in string) {
 	switch reason := message.Get(in + "stop_reason").String(); reason {
 	case "end_turn":
 		a.finish = "stop"
@@ -72,22 +72,22 @@ func (a *answer) messageEnd(message gjson.Result, in string) {
 		return
 	}
 	read := counts.Get("cache_read_input_tokens")
-	a.usage.prompt = int(input.Int() + read.Int() + counts.Get("cache_creation_input_tokens").Int())
-	a.usage.completion = int(output.Int())
+	a.usage.Prompt = int(input.Int() + read.Int() + counts.Get("cache_creation_input_tokens").Int())
+	a.usage.Completion = int(output.Int())
 	a.totalled = true
 	if read.Type == gjson.Number {
-		a.usage.cached = int(read.Int())
+		a.usage.Cached = int(read.Int())
 	}
 }
 
 // whole reads a whole message, and returns it without kv_transfer_params unless the client may see them.
-func (messagesDialect) whole(a *answer, body []byte) []byte {
-	rest, params, found := rawjson.Cut(body, paramsMember)
+func (d messagesDialect) whole(a *Reader, body []byte) []byte {
+	rest, params, found := rawjson.Cut(body, ParamsMember)
 	if found && string(params) != "null" {
 		a.params = params
 	}
 	if !rawjson.Valid(body) {
-		a.ineligible = unparsable
+		a.ineligible = Unparsable
 		return rest
 	}
 	message := gjson.ParseBytes(body)
@@ -99,8 +99,8 @@ func (messagesDialect) whole(a *answer, body []byte) []byte {
 		a.belongs(id)
 	}
 	a.traits.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
-	a.messageEnd(message, "")
-	if a.decoding.asks.exposed {
+	d.ended(a, message, "")
+	if a.leg.Asks.Exposed {
 		return body
 	}
 	return rest

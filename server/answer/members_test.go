@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -94,7 +94,7 @@ func FuzzReadMembers(f *testing.F) {
 func BenchmarkWeigh(b *testing.B) {
 	data := []byte(chatChunk)
 	b.ReportAllocs()
-	a := &answer{turn: &turn{}, decoding: &decoding{requestID: "cafe"}, id: []byte(gjson.GetBytes(data, "id").String())}
+	a := &Reader{leg: &Leg{RequestID: "cafe"}, turn: &told{}, id: []byte(gjson.GetBytes(data, "id").String())}
 	for range b.N {
 		found, ok := readMembers(data)
 		if !ok || !a.read(&found).Exists() {

@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"encoding/json"
@@ -27,11 +27,11 @@ func secretIn(api body.API, stream string) string {
 		if json.Unmarshal(ev.Data, &event) != nil {
 			return sse.Forward
 		}
-		if event[paramsMember] != nil {
+		if event[ParamsMember] != nil {
 			secret = string(ev.Data)
 		}
 		response, _ := event["response"].(map[string]any)
-		for _, name := range []string{paramsMember, "input_messages", "output_messages"} {
+		for _, name := range []string{ParamsMember, "input_messages", "output_messages"} {
 			if api == body.Responses && response[name] != nil {
 				secret = string(ev.Data)
 			}
@@ -49,7 +49,7 @@ func sameSplit(t *testing.T, api body.API, text string, restart bool) {
 	var failed error
 	for split, from := range agentSplits(text) {
 		incarnation := blankIncarnation()
-		got, err := relayAgents(incarnation, api, "leg", asked{ids: true, hidden: true}, restart, from)
+		got, err := relayAgents(incarnation, api, "leg", Asks{IDs: true, Hidden: true}, restart, from)
 		if secret := secretIn(api, got.out.String()); secret != "" {
 			t.Errorf("%s: the client sees %q", split, secret)
 		}

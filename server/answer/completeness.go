@@ -1,13 +1,6 @@
-package server
+package answer
 
-import (
-	"context"
-	"errors"
-
-	"carryover/sse"
-)
-
-// completeness says how much of decode's answer was seen by the time the reading of it ended. It decides, for every API and every way in
+// Completeness says how much of decode's answer was seen by the time the reading of it ended. It decides, for every API and every way in
 // which the reading can end, whether the answer may leave a ticket or be handed back. Where it may not, the blocks that decode named are
 // released.
 //
@@ -28,51 +21,40 @@ import (
 //
 // Before the finish every answer is incomplete. Where the table says "uncounted *", an answer for which no usage is due is complete. Where
 // it says "complete *", an answer whose usage is due but did not come is uncounted. A usage is due for every answer except streams of the
-// completion endpoints for which neither the client nor this program asked for it (asks.usageDue). A stream that breaks while its client
+// completion endpoints for which neither the client nor this program asked for it (Asks.UsageDue). A stream that breaks while its client
 // waits is incomplete even if everything that matters was seen: the client can't take the text for the answer, and sends the turn again.
-type completeness int
+type Completeness int
 
 const (
-	// incomplete: the end of the answer was not seen.
-	incomplete completeness = iota
-	// uncounted: the end was seen, but the usage that is due was not.
-	uncounted
-	// complete: the end was seen, and the usage if it is due.
-	complete
+	// Incomplete says that the end of the answer was not seen.
+	Incomplete Completeness = iota
+	// Uncounted says that the end was seen, but the usage that is due was not.
+	Uncounted
+	// Complete says that the end was seen, and the usage if it is due.
+	Complete
 )
 
-// completeness returns the completeness of the answer as read so far.
-func (a *answer) completeness() completeness {
+// completeness returns the completeness of the answer as read so far. left says that the client has left, or that the program ends the
+// turn.
+func (a *Reader) completeness(left bool) Completeness {
 	// After the finish with the params vLLM sends nothing that matters except the usage.
-	end := a.done || a.left && a.finish != "" && a.params != nil
+	end := a.done || left && a.finish != "" && a.params != nil
 	switch {
 	case a.failed || !end:
-		return incomplete
-	case a.decoding.asks.usageDue && !a.totalled:
-		return uncounted
+		return Incomplete
+	case a.leg.Asks.UsageDue && !a.totalled:
+		return Uncounted
 	}
-	return complete
+	return Complete
 }
 
-// lacks returns why an answer of this completeness leaves no ticket, "" if nothing is missing.
-func (c completeness) lacks() string {
+// Lacks returns why an answer of this completeness leaves no ticket, "" if nothing is missing.
+func (c Completeness) Lacks() string {
 	switch c {
-	case incomplete:
+	case Incomplete:
 		return "incomplete"
-	case uncounted:
+	case Uncounted:
 		return "uncounted"
 	}
 	return ""
-}
-
-// clientLeft reports whether the reading of a stream ended with err because the client has gone.
-func clientLeft(ctx context.Context, err error) bool {
-	var write *sse.WriteError
-	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
-}
-
-// leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the
-// program is shutting down.
-func leftEarly(ctx context.Context, err error) bool {
-	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), errShuttingDown))
 }

@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"io"
@@ -8,9 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server/record"
 	"carryover/sse"
-	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
@@ -34,7 +32,7 @@ func recordings() []recording {
 
 func (rec recording) stream(t *testing.T) string {
 	t.Helper()
-	stream, err := os.ReadFile("../sse/testdata/vllm-0.33-" + rec.file + ".sse")
+	stream, err := os.ReadFile("../../sse/testdata/vllm-0.33-" + rec.file + ".sse")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,19 +51,17 @@ func reads(stream string, at int) io.Reader {
 
 // watch relays a stream to the client of an answer that is watched for this, and returns it, what the client gets, and how many chunks
 // were plain.
-func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode chunkMode, stream io.Reader) (a *answer, shown string, plain int) {
+func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode chunkMode, stream io.Reader) (a *Reader, shown string, plain int) {
 	t.Helper()
 	a = midway(t, incarnation, rec.api, mode.asks, mode.gathers, false)
 	a.first = false
-	a.decoding.requestID, a.decoding.Stream = rec.id, &upstream.Stream{}
-	a.decoding.sent = (&record.Builder{}).Sent(&upstream.Leg{Instance: &upstream.Instance{}}, "")
-	a.atEnd, a.mayRestart = func() {}, func() bool { return false }
+	a.leg.RequestID = rec.id
 	var out strings.Builder
-	relay := sse.New(&out, nil, sse.Config{Strip: paramsMember, Substance: []string{"choices", "usage", "error"}, Begin: a.begin, Observe: func(ev sse.Event) sse.Verdict {
+	relay := sse.New(&out, nil, sse.Config{Strip: ParamsMember, Substance: []string{"choices", "usage", "error"}, Begin: a.Begin, Observe: func(ev sse.Event) sse.Verdict {
 		if _, ok := readPlain(ev.Data, rec.api); ok && ev.Member == nil {
 			plain++
 		}
-		return a.observe(ev)
+		return a.Observe(ev)
 	}})
 	if err := relay.Run(stream); err != nil {
 		t.Fatal(err)
@@ -76,7 +72,7 @@ func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode ch
 // Of a stream of vLLM 0.33 a client gets what the engine sent, without the params, and the turn learns what it would of vLLM 0.32, which
 // sends no params that are null: however the stream is cut into reads, and whatever it is watched for.
 func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	step := 1
 	if testing.Short() {
 		step = 7
@@ -85,12 +81,12 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 		stream := rec.stream(t)
 		older := strings.NewReplacer(`,"kv_transfer_params":null`, "", `,"weight_versions":null`, "").Replace(stream)
 		for _, mode := range chunkModes() {
-			if mode.asks.ids != rec.ids && mode.asks.ids { // an engine that is asked for ids tells them
+			if mode.asks.IDs != rec.ids && mode.asks.IDs { // an engine that is asked for ids tells them
 				continue
 			}
 			t.Run(rec.file+"/"+mode.name, func(t *testing.T) {
 				want := streamedParams.ReplaceAllString(stream, "}")
-				if mode.asks.hidden {
+				if mode.asks.Hidden {
 					want = streamedIDs.ReplaceAllString(want, `token_ids":null`)
 				}
 				learnt, _, _ := rec.watch(t, incarnation, mode, strings.NewReader(older))
@@ -99,8 +95,8 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}
-					if !reflect.DeepEqual(stateOf(a), stateOf(learnt)) || !reflect.DeepEqual(a.reply, learnt.reply) {
-						t.Fatalf("cut at %d, learnt\n%+v %+v\nwant\n%+v %+v", at, stateOf(a), a.reply, stateOf(learnt), learnt.reply)
+					if !reflect.DeepEqual(stateOf(a), stateOf(learnt)) || !reflect.DeepEqual(a.leg.Reply, learnt.leg.Reply) {
+						t.Fatalf("cut at %d, learnt\n%+v %+v\nwant\n%+v %+v", at, stateOf(a), a.leg.Reply, stateOf(learnt), learnt.leg.Reply)
 					}
 					// All but the role, which may be, the finish, the usage and [DONE].
 					if least := strings.Count(stream, `"finish_reason":null`) - strings.Count(stream, `"role"`); plain < least {
@@ -114,14 +110,14 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 
 // Params that are null are none: neither is the turn told of some, nor does the answer end with them.
 func TestChunk_NullIsNoParams(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	for _, rec := range recordings() {
 		a, _, _ := rec.watch(t, incarnation, chunkModes()[1], strings.NewReader(rec.stream(t)))
 		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
 			t.Errorf("%s: params %q", rec.file, a.params)
 		}
-		a.done, a.left = false, true // the client leaves behind the finish
-		if ended := a.completeness() != incomplete; ended != (rec.file != "chat-null") {
+		a.done = false // the client leaves behind the finish
+		if ended := a.completeness(true) != Incomplete; ended != (rec.file != "chat-null") {
 			t.Errorf("%s: complete: %t", rec.file, ended)
 		}
 	}

@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks asked, gathers, passed bool) *answer {
+func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks Asks, gathers, passed bool) *Reader {
 	tb.Helper()
-	tn := &turn{request: request{api: api}}
+	leg := &Leg{API: api, RequestID: plainLeg, Incarnation: incarnation, Asks: asks}
 	if gathers {
 		raw := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
 		if api == body.Text {
@@ -32,15 +32,16 @@ func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks as
 		if why != "" {
 			tb.Fatal(why)
 		}
-		tn.proof = history
+		leg.Reply = history.Reply()
 	}
-	a := newAnswer(tn, &decoding{incarnation: incarnation, requestID: plainLeg, asks: asks})
+	a := &Reader{}
+	a.Reset(leg, &told{})
 	a.first, a.passed = true, passed
 	return a
 }
 
 // stateOf is what an answer has learnt.
-func stateOf(a *answer) map[string]any {
+func stateOf(a *Reader) map[string]any {
 	return map[string]any{
 		"odd": a.ineligible, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
 		"counted": a.usageFilter, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
@@ -48,7 +49,7 @@ func stateOf(a *answer) map[string]any {
 }
 
 // What is said of a chunk is the same whether it is read as a plain one or in the general way.
-func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api body.API, asks asked, gathers, passed bool) (plain bool) {
+func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api body.API, asks Asks, gathers, passed bool) (plain bool) {
 	t.Helper()
 	if bytes.ContainsAny(data, "\r\n") {
 		return false
@@ -56,7 +57,7 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 	quick, general := midway(t, incarnation, api, asks, gathers, passed), midway(t, incarnation, api, asks, gathers, passed)
 	through := func(observe func(sse.Event) sse.Verdict) (verdict sse.Verdict, out string) {
 		var b strings.Builder
-		_ = sse.New(&b, nil, sse.Config{Strip: paramsMember, Observe: func(ev sse.Event) sse.Verdict {
+		_ = sse.New(&b, nil, sse.Config{Strip: ParamsMember, Observe: func(ev sse.Event) sse.Verdict {
 			verdict = observe(ev)
 			return verdict
 		}}).Run(strings.NewReader("data: " + string(data) + "\n\n")) // what matters of the error is the verdict
@@ -68,7 +69,7 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 		return v
 	})
 	if !plain {
-		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.reply, untouched.reply) {
+		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.leg.Reply, untouched.leg.Reply) {
 			t.Errorf("%s\nis not plain, and left %+v", data, stateOf(quick))
 		}
 		return false
@@ -89,8 +90,8 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 	if got, want := stateOf(quick), stateOf(general); !reflect.DeepEqual(got, want) {
 		t.Errorf("%s\nlearnt %+v\n want  %+v", data, got, want)
 	}
-	if !reflect.DeepEqual(quick.reply, general.reply) {
-		t.Errorf("%s\ngathered %+v, want %+v", data, quick.reply, general.reply)
+	if !reflect.DeepEqual(quick.leg.Reply, general.leg.Reply) {
+		t.Errorf("%s\ngathered %+v, want %+v", data, quick.leg.Reply, general.leg.Reply)
 	}
 	return true
 }
@@ -105,7 +106,7 @@ const (
 )
 
 func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
@@ -172,12 +173,12 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 		{"not JSON", "hello", body.Chat, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for _, asks := range []asked{{}, {ids: true}, {ids: true, hidden: true, usage: true}} {
+			for _, asks := range []Asks{{}, {IDs: true}, {IDs: true, Hidden: true, Usage: true}} {
 				for _, gathers := range []bool{true, false} {
 					for _, passed := range []bool{true, false} {
-						want := tc.plain && (gathers || asks.ids)
+						want := tc.plain && (gathers || asks.IDs)
 						if tc.name == "half of a pair" && !gathers {
-							want = asks.ids // the text is nobody's business
+							want = asks.IDs // the text is nobody's business
 						}
 						if plain := samePlain(t, incarnation, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
 							t.Errorf("plain: %t, want %t (asked for %+v, gathered: %t)", plain, want, asks, gathers)
@@ -195,12 +196,12 @@ func FuzzChunk(f *testing.F) {
 	f.Add(nullChatChunk, false, byte(15))
 	f.Add(strings.Replace(nullTextChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), true, byte(7))
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
-	_, incarnation := newPair(f)
+	incarnation := blankIncarnation()
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
 		api := body.Chat
 		if text {
 			api = body.Text
 		}
-		samePlain(t, incarnation, []byte(data), api, asked{ids: how&1 != 0, hidden: how&2 != 0, usage: how&4 != 0}, how&8 != 0, how&16 != 0)
+		samePlain(t, incarnation, []byte(data), api, Asks{IDs: how&1 != 0, Hidden: how&2 != 0, Usage: how&4 != 0}, how&8 != 0, how&16 != 0)
 	})
 }

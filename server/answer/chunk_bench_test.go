@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"io"
@@ -12,10 +12,10 @@ import (
 )
 
 // relayed runs n chunks through a relay to an answer, as respondStream does.
-func relayed(tb testing.TB, a *answer, chunk []byte, n int) {
+func relayed(tb testing.TB, a *Reader, chunk []byte, n int) {
 	tb.Helper()
 	r := sse.New(io.Discard, nil, sse.Config{
-		Strip: paramsMember, Substance: []string{"choices"}, Begin: a.begin, Observe: a.observe,
+		Strip: ParamsMember, Substance: []string{"choices"}, Begin: a.Begin, Observe: a.Observe,
 	})
 	if err := r.Run(&repeated{chunk: chunk, n: n}); err != nil {
 		tb.Fatal(err)
@@ -39,7 +39,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 // chunkMode is what decode's answer is watched for.
 type chunkMode struct {
 	name    string
-	asks    asked
+	asks    Asks
 	gathers bool // the reply
 }
 
@@ -47,8 +47,8 @@ func chunkModes() []chunkMode {
 	return []chunkMode{
 		{name: "no proof"},
 		{name: "history", gathers: true},
-		{name: "ids in the params", asks: asked{usage: true}},
-		{name: "ids per chunk", asks: asked{ids: true, hidden: true, usage: true}},
+		{name: "ids in the params", asks: Asks{Usage: true}},
+		{name: "ids per chunk", asks: Asks{IDs: true, Hidden: true, Usage: true}},
 	}
 }
 
@@ -71,7 +71,7 @@ func versionedChunks() []versionedChunk {
 // event returns the event of a version as it comes in this mode.
 func (c versionedChunk) event(version int, mode chunkMode) []byte {
 	chunk := strings.Replace(c.chunks[version], `\u00e9`, "é", 1) // engines send no such escapes, which cost a look at all members
-	if mode.asks.ids {
+	if mode.asks.IDs {
 		chunk = strings.Replace(chunk, `"token_ids":null}`, `"token_ids":[5123]}`, 1)
 		chunk = strings.Replace(chunk, `"token_ids":null,"w`, `"token_ids":[5123],"w`, 1)
 	}
@@ -79,7 +79,7 @@ func (c versionedChunk) event(version int, mode chunkMode) []byte {
 }
 
 func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
-	_, incarnation := newPair(t)
+	incarnation := blankIncarnation()
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -102,7 +102,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 }
 
 func BenchmarkChunk(b *testing.B) {
-	_, incarnation := newPair(b)
+	incarnation := blankIncarnation()
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -120,7 +120,7 @@ func BenchmarkChunk(b *testing.B) {
 // BenchmarkChunkVersions holds the chunks of two versions against each other. They take turns, and the median of the turns counts, so that
 // the ratio means something on a machine that does other work besides. It must be 1.15 at most.
 func BenchmarkChunkVersions(b *testing.B) {
-	_, incarnation := newPair(b)
+	incarnation := blankIncarnation()
 	const chunks = 1000 // of a turn
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {

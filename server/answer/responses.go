@@ -1,4 +1,4 @@
-package server
+package answer
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ type responsesDialect struct{}
 const maxResponseEvent = 8 << 20
 
 // judge parses the first events and the last. Of the others it checks only that they have no response and no error.
-func (d responsesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
+func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
 		return sse.Forward // a piece of an item
 	}
@@ -30,7 +30,7 @@ func (d responsesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 		return sse.Stop
 	}
 	if !rawjson.Valid(ev.Data) {
-		a.ineligible = unparsable
+		a.ineligible = Unparsable
 	}
 	switch event.Get("type").String() {
 	case "response.created", "response.in_progress":
@@ -55,11 +55,11 @@ func (d responsesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 }
 
 // completed reads a whole response.
-func (responsesDialect) completed(a *answer, response gjson.Result) {
+func (responsesDialect) completed(a *Reader, response gjson.Result) {
 	if id := response.Get("id").String(); id != "" && id != string(a.id) {
 		a.belongs(id)
 	}
-	if params := response.Get(paramsMember); params.IsObject() {
+	if params := response.Get(ParamsMember); params.IsObject() {
 		a.params = []byte(params.Raw)
 	}
 	switch status := response.Get("status").String(); {
@@ -74,30 +74,30 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 		a.finish = status
 	}
 	a.traits.reasoning = response.Get(`output.#(type=="reasoning")`).Exists()
-	if a.params == nil && a.finish == "stop" && a.decoding.asks.stops { // an answer that ends at a stop string looks like this (measured, 0.32)
+	if a.params == nil && a.finish == "stop" && a.leg.Asks.Stops { // an answer that ends at a stop string looks like this (measured, 0.32)
 		a.stopReason = true
 	}
 	counts := response.Get("usage")
 	for _, count := range []struct {
 		name string
 		to   *int
-	}{{"input_tokens", &a.usage.prompt}, {"output_tokens", &a.usage.completion}, {"input_tokens_details.cached_tokens", &a.usage.cached}} {
+	}{{"input_tokens", &a.usage.Prompt}, {"output_tokens", &a.usage.Completion}, {"input_tokens_details.cached_tokens", &a.usage.Cached}} {
 		if n := counts.Get(count.name); n.Type == gjson.Number {
 			*count.to = int(n.Int())
 		}
 	}
-	a.totalled = a.usage.prompt >= 0 && a.usage.completion >= 0
-	if a.decoding.asks.ids {
+	a.totalled = a.usage.Prompt >= 0 && a.usage.Completion >= 0
+	if a.leg.Asks.IDs {
 		prompt := upstream.RawMessageIDs([]byte(response.Get("input_messages").Raw))
 		if prompt == nil { // several messages, or none, do not tell which prompt was computed
 			a.ineligible = "prompt_ids"
 		}
-		a.takes(a.turn.ids.Add(prompt, upstream.RawMessageIDs([]byte(response.Get("output_messages").Raw))))
+		a.takes(a.leg.IDs.Add(prompt, upstream.RawMessageIDs([]byte(response.Get("output_messages").Raw))))
 	}
 }
 
 // hide replaces by null what the client did not ask for.
-func (d responsesDialect) hide(a *answer, ev sse.Event) (ok bool) {
+func (d responsesDialect) hide(a *Reader, ev sse.Event) (ok bool) {
 	for _, span := range d.hidden(a, ev.Data, true) {
 		if !ev.Replace(span.From, span.To, []byte("null")) {
 			return false
@@ -107,7 +107,7 @@ func (d responsesDialect) hide(a *answer, ev sse.Event) (ok bool) {
 }
 
 // hidden finds the values that the client must not see, in the response of an event or in a whole response.
-func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []rawjson.Span) {
+func (responsesDialect) hidden(a *Reader, data []byte, inEvent bool) (spans []rawjson.Span) {
 	s := rawjson.Scanner{Data: data}
 	var walk func(inside bool) error
 	walk = func(inside bool) error {
@@ -118,8 +118,8 @@ func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []ra
 			if err := s.Pass(); err != nil { // Pass also skips values that are nested too deeply to be read
 				return err
 			}
-			params := m.Named(paramsMember) && !a.decoding.asks.exposed
-			ids := a.decoding.asks.hidden && (m.Named("input_messages") || m.Named("output_messages"))
+			params := m.Named(ParamsMember) && !a.leg.Asks.Exposed
+			ids := a.leg.Asks.Hidden && (m.Named("input_messages") || m.Named("output_messages"))
 			if inside && (params || ids) && string(data[m.Value:s.Pos]) != "null" {
 				spans = append(spans, rawjson.Span{From: m.Value, To: s.Pos})
 			}
@@ -134,9 +134,9 @@ func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []ra
 }
 
 // whole reads a response.
-func (d responsesDialect) whole(a *answer, body []byte) []byte {
+func (d responsesDialect) whole(a *Reader, body []byte) []byte {
 	if !rawjson.Valid(body) {
-		a.ineligible = unparsable
+		a.ineligible = Unparsable
 		return body
 	}
 	response := gjson.ParseBytes(body)

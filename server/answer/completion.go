@@ -1,0 +1,172 @@
+package answer
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/convcache"
+	"carryover/sse"
+	"carryover/sse/rawjson"
+)
+
+// judge decides on one event, and parses no more than it must: every event if the reply or the ids are needed, else only the first and
+// those that may matter.
+func (a *Reader) judge(ev sse.Event) sse.Verdict {
+	if a.dialect != nil {
+		return a.dialect.judge(a, ev)
+	}
+	first := !a.first
+	a.first = true
+	if a.done { // events behind the end have no part of the answer
+		return sse.Forward
+	}
+	if ev.Member != nil {
+		a.params = bytes.Clone(ev.Member)
+		a.ends()
+	}
+	if string(ev.Data) == "[DONE]" {
+		a.done = true
+		a.turn.Ended()
+		return sse.Forward
+	}
+	if rawjson.Begins(ev.Data, `{"error":`) {
+		a.fails(gjson.GetBytes(ev.Data, "error"))
+		if !a.passed && a.turn.MayRestart() {
+			return sse.Stop
+		}
+		return sse.Forward
+	}
+	if first {
+		a.turn.Begun()
+	}
+	a.traits.look(ev.Data)
+	if !first {
+		if verdict, ok := a.plain(ev); ok {
+			return verdict
+		}
+	}
+	return a.weigh(ev, first)
+}
+
+// weigh decides on an event that judge has found no faster way for.
+func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
+	if a.leg.Asks.IDs {
+		a.takeIDs(ev)
+	}
+	if a.leg.Reply == nil && !first && !a.tells(ev.Data) {
+		return sse.Forward
+	}
+	found, ok := readMembers(ev.Data)
+	if !ok {
+		a.ineligible = Unparsable
+		return sse.Forward
+	}
+	choice := a.read(&found)
+	if first && choice.Exists() && a.usage.Prompt >= 0 {
+		a.leg.Asks.Usage = false // the engine sends its usage to every client (--enable-force-include-usage)
+	}
+	switch {
+	case a.foreign && !a.passed:
+		return sse.Stop
+	case first && roleOnly(choice):
+		return sse.Hold
+	case a.leg.Asks.Hidden && onlyForIDs(choice):
+		return sse.Drop
+	case a.leg.Asks.Usage && !choice.Exists() && found.hasUsage(): // the event with the usage has no choice
+		return a.usageFilter.resume(ev)
+	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice, a.leg.Asks.Hidden):
+		return sse.Hold
+	}
+	return sse.Forward
+}
+
+// tells reports whether an event can matter to the token proof for more than its ids: it ends the choice, follows the end, has a usage, or
+// exists only because ids were asked for.
+func (a *Reader) tells(data []byte) bool {
+	return a.leg.IDs.Wanted() && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
+		a.leg.Asks.Hidden && rawjson.MayHave(data, "delta", "{}"))
+}
+
+// onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
+// (chat_completion/serving.py).
+func onlyForIDs(choice gjson.Result) bool {
+	delta := choice.Get("delta")
+	return delta.IsObject() && len(delta.Map()) == 0 && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
+}
+
+// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
+func (a *Reader) takeIDs(ev sse.Event) {
+	found, ok := sse.FindTokenIDs(ev.Data)
+	if !ok {
+		return
+	}
+	a.takes(a.leg.IDs.Add(found.Prompt, found.Output))
+	if a.leg.Asks.Hidden {
+		found.Null(ev)
+	}
+}
+
+// roleOnly recognises vLLM's first chat chunk. vLLM sends it even if loading the KV has failed; the next event is then the error.
+func roleOnly(choice gjson.Result) bool {
+	delta := choice.Get("delta")
+	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
+}
+
+// read reads the members of one chunk, or of a whole answer, and returns the choice.
+func (a *Reader) read(found *answerMembers) gjson.Result {
+	both := found.hasUsage() && a.usage.read(gjson.ParseBytes(found.usage))
+	if found.failed() {
+		a.fails(gjson.ParseBytes(found.failure))
+	}
+	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
+		a.belongs(gjson.ParseBytes(found.id).String())
+	}
+	choice, more := found.choice()
+	if !choice.Exists() {
+		a.totalled = a.totalled || both
+		return choice
+	}
+	if more || choice.Get("index").Int() != 0 {
+		a.ineligible = "choices"
+	}
+	if a.closes(choice) {
+		a.ends()
+	}
+	a.totalled = a.totalled || both && a.finish != "" // a usage before the finish counts only the tokens so far
+	if a.done {
+		if why := a.leg.Reply.Whole(choice, a.finish); a.ineligible == "" || why != convcache.WhyToolArguments {
+			a.takes(why)
+		}
+	} else {
+		a.takes(a.leg.Reply.Add(choice, a.finish))
+	}
+	return choice
+}
+
+// Whole reads a whole answer, and returns it as an engine without additions would have sent it.
+func (a *Reader) Whole(body []byte) []byte {
+	a.first, a.done = true, true
+	a.ends()
+	if a.dialect != nil {
+		return a.dialect.whole(a, body)
+	}
+	rest, params, found := rawjson.Cut(body, ParamsMember)
+	if found && string(params) != "null" {
+		a.params = params
+	}
+	members, ok := readMembers(body)
+	if !ok {
+		a.ineligible = Unparsable
+		return rest
+	}
+	a.traits.whole(a.read(&members))
+	if a.leg.Asks.IDs {
+		plain, prompt, output := sse.NullTokenIDs(rest)
+		a.takes(a.leg.IDs.Add(prompt, output))
+		if a.leg.Asks.Hidden {
+			rest = plain
+		}
+	}
+	return rest
+}

@@ -1,0 +1,80 @@
+package answer
+
+import (
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/server/outline"
+	"carryover/server/record"
+	"carryover/sse"
+)
+
+// Unparsable is the reason why an answer that is not JSON leaves no ticket.
+const Unparsable = "unparsable"
+
+// Result is what an answer has shown. All of it may still change until the answer has ended.
+type Result struct {
+	Finish       string // finish_reason in the words of the completion endpoints, "" if it was not seen
+	StopReason   bool   // a stop string or stop token ended the answer
+	Usage        Usage
+	Params       []byte    // the last kv_transfer_params that are not null, nil if there were none; a part of the answer
+	FreshAsOf    time.Time // a moment before the first event arrived that shows decode's end, zero if none did
+	Ineligible   string    // why the answer leaves no ticket, "" for nothing
+	Completeness Completeness
+	Foreign      bool // the answer belongs to another request
+	Identified   bool // an id shows that the answer belongs to the leg
+	Outline      outline.Reply
+}
+
+// Result returns what the answer has shown. left says that the client has left, or that the server ends the turn.
+func (a *Reader) Result(left bool) Result {
+	return Result{
+		Finish: a.finish, StopReason: a.stopReason, Usage: a.usage, Params: a.params, FreshAsOf: a.freshAsOf, Ineligible: a.ineligible,
+		Completeness: a.completeness(left), Foreign: a.foreign, Identified: a.id != nil, Outline: a.traits.reply(a.finish),
+	}
+}
+
+// Record returns the answer's part of the turn's record. It is called when the answer has ended.
+func (a *Reader) Record(relayed sse.Stats) record.Answer {
+	return record.Answer{
+		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.Prompt, CompletionTokens: a.usage.Completion,
+		CachedTokens: a.usage.Cached,
+	}
+}
+
+// ending is how decode ended the answer.
+type ending struct {
+	finish     string // finish_reason
+	stopReason bool   // a stop string or stop token ended it
+	usage      Usage
+}
+
+// closes reads how a choice ended, and reports whether it has.
+func (e *ending) closes(choice gjson.Result) (finished bool) {
+	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
+		e.finish, finished = finish.String(), true
+	}
+	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
+		e.stopReason = true
+	}
+	return finished
+}
+
+// Usage is the token counts that decode reported, -1 for each that it did not report.
+type Usage struct{ Prompt, Completion, Cached int }
+
+// read reads a usage, and reports whether it counts both prompt and answer.
+func (u *Usage) read(counts gjson.Result) (both bool) {
+	prompt, completion := counts.Get("prompt_tokens"), counts.Get("completion_tokens")
+	if prompt.Type == gjson.Number {
+		u.Prompt = int(prompt.Int())
+	}
+	if completion.Type == gjson.Number {
+		u.Completion = int(completion.Int())
+	}
+	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
+		u.Cached = int(n.Int())
+	}
+	return prompt.Type == gjson.Number && completion.Type == gjson.Number
+}
