@@ -2,14 +2,15 @@ package api
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/wire"
 	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/wire"
 )
 
 const recordings = "../../../testdata/exchanges/vllm-0.32-agents"

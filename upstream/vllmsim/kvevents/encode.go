@@ -1,11 +1,12 @@
 package kvevents
 
 import (
-	"carryover/upstream/vllmsim/config"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // Kind is the kind of an event.

@@ -2,12 +2,13 @@ package kvevents
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/config"
 	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // recordedEvent is one event of testdata/exchanges/kv-events, decoded.

@@ -3,8 +3,9 @@
 package kvevents
 
 import (
-	"carryover/upstream/vllmsim/config"
 	"sync"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // publishedBatch is a batch that was published.

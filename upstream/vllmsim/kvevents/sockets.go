@@ -3,7 +3,6 @@ package kvevents
 import (
 	"bufio"
 	"bytes"
-	"carryover/upstream/vllmsim/config"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"net"
 	"strings"
 	"sync"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // The sockets of a publisher speak ZMTP 3.0 (rfc.zeromq.org/spec/23) with the mechanism NULL. Peers connect to both: a PUB, which sends

@@ -2,12 +2,13 @@ package template
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/bpe"
-	"carryover/upstream/vllmsim/kv"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"strings"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/kv"
 )
 
 // Media are the parts of a message that are not text. vLLM's multimodal processor replaces each by a run of placeholder ids. Their

@@ -3,11 +3,12 @@
 package template
 
 import (
-	"carryover/upstream/vllmsim/bpe"
-	"carryover/upstream/vllmsim/config"
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
 )
 
 // The chat templates. All of them write ChatML; they differ in what makes reuse difficult:
