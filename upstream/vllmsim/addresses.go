@@ -6,12 +6,11 @@ import (
 	"strconv"
 
 	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/engine"
 )
 
 // Addresses say where an instance is reached by others than HTTP clients. They stay the same when the engine restarts.
 type Addresses struct {
-	// KV is zmq_address, where engines of P2P-NCCL and MoRI-IO reach the instance. Rank r of a data-parallel group has the port r above
+	// KV is zmq_address, where engines of MoRI-IO reach the instance. Rank r of a data-parallel group has the port r above
 	// rank 0's.
 	KV string
 	// KVEvents and KVReplays have for each rank the endpoint at which it publishes events, and the one at which it replays old events:
@@ -44,9 +43,6 @@ func (i *Instance) Addresses() Addresses {
 
 // kvAddress returns zmq_address, given the port of rank 0's side channel.
 func kvAddress(c *config.Config, port int) string {
-	if c.Connector == config.ConnectorP2PNCCL {
-		return engine.PeerAddress(c.Host, port)
-	}
 	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
 }
 

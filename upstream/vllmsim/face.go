@@ -59,7 +59,6 @@ const (
 	ConnectorLMCacheStorage = config.ConnectorLMCacheStorage
 	ConnectorMooncake       = config.ConnectorMooncake
 	ConnectorMoRIIO         = config.ConnectorMoRIIO
-	ConnectorP2PNCCL        = config.ConnectorP2PNCCL
 	EncodingMap             = config.EncodingMap
 	EncodingArray           = config.EncodingArray
 	VLLM032                 = config.VLLM032

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	pingInterval = 3 * time.Second // in engine time (p2p_nccl_engine.py, ping; MoRIIOConstants.PING_INTERVAL)
+	pingInterval = 3 * time.Second // in engine time (MoRIIOConstants.PING_INTERVAL)
 	// pingRedial is libzmq's RECONNECT_IVL, and pingGreeting the time limit of a handshake, both in wall time.
 	pingRedial   = 100 * time.Millisecond
 	pingGreeting = 5 * time.Second
@@ -40,7 +40,7 @@ func (i *Instance) registrar() *registrar {
 
 // registers reports whether an instance announces itself.
 func registers(c *config.Config) bool {
-	return c.Registration.Proxy != "" && (c.Connector == config.ConnectorMoRIIO || c.Connector == config.ConnectorP2PNCCL)
+	return c.Registration.Proxy != "" && c.Connector == config.ConnectorMoRIIO
 }
 
 // run announces the instance until ctx ends: at once, every three seconds, and again when a proxy that was gone is back. An instance
@@ -71,7 +71,7 @@ func (r *registrar) pingUntil(ctx context.Context) error {
 	ctx, gone := context.WithCancel(ctx)
 	defer gone()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if err := dealerReady(conn, r.identity()); err != nil {
+	if err := dealerReady(conn); err != nil {
 		return err
 	}
 	r.network.serving.Spawn(func() {
@@ -90,11 +90,10 @@ func (r *registrar) pingUntil(ctx context.Context) error {
 }
 
 // dealerReady does the DEALER's part of a handshake (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL).
-func dealerReady(conn net.Conn, identity string) error {
+func dealerReady(conn net.Conn) error {
 	greeting := make([]byte, 64)
 	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL")
-	ready := []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
-	ready = append(binary.BigEndian.AppendUint32(append(ready, "\x08Identity"...), uint32(len(identity))), identity...)
+	ready := []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00")
 	if err := conn.SetDeadline(time.Now().Add(pingGreeting)); err != nil {
 		return fmt.Errorf("greet: %w", err)
 	}
@@ -120,14 +119,6 @@ func dealerReady(conn net.Conn, identity string) error {
 
 var errNoRouter = errors.New("the proxy has no ROUTER there")
 
-// identity returns the identity of the DEALER, which only P2P-NCCL sets.
-func (r *registrar) identity() string {
-	if c := r.config(); c.Connector == config.ConnectorP2PNCCL {
-		return kvAddress(c, r.sidePort)
-	}
-	return ""
-}
-
 // announcement returns the message of a ping.
 func (r *registrar) announcement() []byte {
 	c, kv := r.config(), kvAddress(r.config(), r.sidePort)
@@ -140,17 +131,13 @@ func (r *registrar) announcement() []byte {
 		mode = "READ"
 	}
 	sizes := []any{"dp_size", c.DPRanks, "tp_size", 1, "transfer_mode", mode}
-	switch {
-	case c.Connector == config.ConnectorP2PNCCL:
-		return pingMap("type", role, "http_address", r.network.address, "zmq_address", kv)
-	case c.Registration.Before:
+	if c.Registration.Before {
 		return pingMap(append([]any{
 			"type", "register", "role", role, "index", "1", "request_address", "http://" + r.network.address + wire.PathCompletions,
 			"handshake_port", r.sidePort, "notify_port", r.sidePort,
 		}, sizes...)...)
-	default:
-		return pingMap(append([]any{"type", role, "http_address", r.network.address, "zmq_address", kv}, sizes...)...)
 	}
+	return pingMap(append([]any{"type", role, "http_address", r.network.address, "zmq_address", kv}, sizes...)...)
 }
 
 // pingMap encodes a map in MessagePack. Its values are texts below 256 bytes and numbers below 65536.

@@ -71,7 +71,6 @@ func TestRegistration_LibzmqHearsWhatVLLMSays(t *testing.T) {
 		connector, file string
 		before          bool
 	}{
-		"P2P-NCCL":       {ConnectorP2PNCCL, "01-registration.json", false},
 		"MoRI-IO":        {ConnectorMoRIIO, "01-registration.json", false},
 		"MoRI-IO before": {ConnectorMoRIIO, "02-registration-before.json", true},
 	} {
@@ -87,8 +86,8 @@ func TestRegistration_LibzmqHearsWhatVLLMSays(t *testing.T) {
 			if got := p.Message["type"]; got != "P" && (got != "register" || p.Message["role"] != "P") {
 				t.Errorf("got %v", p.Message)
 			}
-			if want := map[bool]string{true: i.Addresses().KV}[row.connector == ConnectorP2PNCCL]; p.Identity != want {
-				t.Errorf("identity %q, want %q", p.Identity, want)
+			if p.Identity != "" {
+				t.Errorf("identity %q, want none", p.Identity)
 			}
 			if again := nextPing(t, python); !reflect.DeepEqual(again, p) {
 				t.Errorf("then it says %v", again)
@@ -118,13 +117,6 @@ func TestWritten_SimulatorAnswersInShape(t *testing.T) {
 		return a.body, e["response"].(object)["json"].(object)
 	}
 	model := func(c *Config) { c.Model, c.MoRIIO.Read = "tiny", true }
-	nccl := startAddressed(t, ConnectorP2PNCCL, model)
-	for i, name := range []string{"02-prefill.json", "03-decode.json"} {
-		got, want := answered([]*Instance{nccl.p, nccl.d}[i], "p2pnccl", name, nccl.id(someTail), nil)
-		if !strings.HasPrefix(got["id"].(string), "chatcmpl-___prefill_addr_") || got["kv_transfer_params"] != nil || want["kv_transfer_params"] != nil {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
 	mori := startAddressed(t, ConnectorMoRIIO, model)
 	params := with(written(t, "moriio", "03-prefill.json")["request"].(object)["body"].(object)["kv_transfer_params"].(object),
 		object{"remote_host": "127.0.0.1", "remote_notify_port": mori.d.ranks[0].sidePort})
@@ -139,5 +131,4 @@ func TestWritten_SimulatorAnswersInShape(t *testing.T) {
 		t.Errorf("decode answers %v", got)
 	}
 	mori.wantQuiet(t)
-	nccl.wantQuiet(t)
 }

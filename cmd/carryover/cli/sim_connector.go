@@ -14,7 +14,6 @@ import (
 func simConnectors() []string {
 	return []string{
 		vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake, vllmsim.ConnectorMoRIIO,
-		vllmsim.ConnectorP2PNCCL,
 	}
 }
 
@@ -36,7 +35,7 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.IntVar(&cfg.Storage.ChunkSize, "storage-chunk-size", cfg.Storage.ChunkSize, "chunk_size of that storage")
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 	flags.DurationVar(&cfg.Mooncake.AbortTimeout, "mooncake-abort-timeout", cfg.Mooncake.AbortTimeout, "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT")
-	flags.StringVar(&cfg.Registration.Proxy, "register", "", "host:port where an instance with moriio or p2pnccl announces itself")
+	flags.StringVar(&cfg.Registration.Proxy, "register", "", "host:port where an instance with moriio announces itself")
 	flags.BoolVar(&cfg.MoRIIO.Read, "moriio-read", false, "READ mode: decode reads what prefill keeps, and the legs run one after the other")
 }
 

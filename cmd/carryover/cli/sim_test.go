@@ -113,10 +113,6 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 				c.Role, c.Connector, c.MoRIIO.Read, c.Registration.Proxy = "decode", "moriio", true, "127.0.0.1:9"
 			},
 		},
-		{
-			"--role prefill --connector p2pnccl", 1, "simulated prefill",
-			func(c *vllmsim.Config) { c.Role, c.Connector = "prefill", "p2pnccl" },
-		},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			said, got := simulated(t, tc.args, tc.lines)

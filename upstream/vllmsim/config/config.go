@@ -128,7 +128,7 @@ type Config struct {
 	Storage Storage `json:"storage"`
 	// Mooncake is the configuration of ConnectorMooncake.
 	Mooncake Mooncake `json:"mooncake"`
-	// Registration is where instances of ConnectorMoRIIO and ConnectorP2PNCCL announce themselves.
+	// Registration is where instances of ConnectorMoRIIO announce themselves.
 	Registration Registration `json:"registration"`
 	// MoRIIO is the configuration of ConnectorMoRIIO.
 	MoRIIO MoRIIO `json:"moriio"`
@@ -235,7 +235,7 @@ func (c *Config) validateConnector() error {
 
 // validatePhase requires that the role is "prefill" or "decode" if engines of the connector serve only one phase.
 func (c *Config) validatePhase() error {
-	if c.Connector != ConnectorMoRIIO && c.Connector != ConnectorP2PNCCL {
+	if c.Connector != ConnectorMoRIIO {
 		return nil
 	}
 	return oneOf("role", c.Role, "prefill", "decode")

@@ -6,7 +6,7 @@ import (
 )
 
 func connectorNames() []string {
-	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO, ConnectorP2PNCCL}
+	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO}
 }
 
 // KVEvents is --kv-events-config with the publisher "zmq".
@@ -45,7 +45,7 @@ type MoRIIO struct {
 	DeferTimeout time.Duration `json:"defer_timeout"`
 }
 
-// Registration says how an instance of P2P-NCCL or MoRI-IO announces itself.
+// Registration says how an instance of MoRI-IO announces itself.
 type Registration struct {
 	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" means no announcements.
 	Proxy string `json:"proxy"`
@@ -78,7 +78,6 @@ const (
 	ConnectorLMCacheStorage = "lmcache-storage"
 	ConnectorMooncake       = "mooncake"
 	ConnectorMoRIIO         = "moriio"
-	ConnectorP2PNCCL        = "p2pnccl"
 )
 
 // Values of KVEventsConfig.Encoding.

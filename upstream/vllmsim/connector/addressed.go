@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/vllmsim/engine"
 )
 
-// Engines of P2P-NCCL and MoRI-IO have in common that each either computes prompts for others or never does, and that they find each
-// other by addresses in the request id.
+// An engine of MoRI-IO either computes prompts for others or never does, and finds the other engine by its address in the request id.
 
 // errRaised stands for an exception in an engine step: the request fails, and the engine dies.
 var errRaised = engine.ErrEngineDead
@@ -44,16 +43,14 @@ func newMailbox() *mailbox {
 	return &mailbox{held: map[string][]uint64{}, wants: map[string]chan struct{}{}}
 }
 
-// put wakes the request that waits for this KV, and reports whether one does. If none waits, put keeps the KV only if early is true.
-func (m *mailbox) put(key string, content []uint64, early bool) (wanted bool) {
+// put wakes the request that waits for this KV, and reports whether one does. If none waits, the KV is dropped.
+func (m *mailbox) put(key string, content []uint64) (wanted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	arrived, wanted := m.wants[key]
 	if wanted {
 		delete(m.wants, key)
 		close(arrived)
-	}
-	if wanted || early {
 		m.held[key] = content
 	}
 	return wanted
@@ -64,11 +61,7 @@ func (m *mailbox) expect(key string) (arrived <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	called := make(chan struct{})
-	if _, there := m.held[key]; there {
-		close(called)
-	} else {
-		m.wants[key] = called
-	}
+	m.wants[key] = called
 	return called
 }
 

@@ -18,8 +18,6 @@ func New(e *engine.Engine) engine.Connector {
 		return newMooncake(e)
 	case config.ConnectorMoRIIO:
 		return newMoRIIO(e)
-	case config.ConnectorP2PNCCL:
-		return newP2PNCCL(e)
 	default:
 		return newNIXL(e)
 	}

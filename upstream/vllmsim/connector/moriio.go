@@ -221,7 +221,7 @@ func (m *moriio) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 	reply := engine.SideReply{EngineID: e.ID, BlockSize: e.Cfg.BlockSize}
 	switch req.Op {
 	case opPush:
-		if !m.mail.put(req.KV.Key, req.KV.Content, false) {
+		if !m.mail.put(req.KV.Key, req.KV.Content) {
 			reply.Err = errNotWanted.Error() // its request has ended; the blocks may belong to another request
 		}
 	case opBlocks:

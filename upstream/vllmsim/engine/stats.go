@@ -62,8 +62,8 @@ type Stats struct {
 	Notices      int `json:"notices"`       // as sender: messages to the proxy, sent or queued
 	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait for a reader now; nothing else ends them
 	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
-	KVPushed     int `json:"kv_pushed"`     // as prefill of P2P-NCCL or MoRI-IO: prompts whose KV a decode engine has received
-	KVHeld       int `json:"kv_held"`       // as decode of P2P-NCCL: pushed KV whose request has not come; nothing else ends it
+	KVPushed     int `json:"kv_pushed"`     // as prefill of MoRI-IO: prompts whose KV a decode engine has received
+	KVHeld       int `json:"kv_held"`       // as decode of MoRI-IO: pushed KV that its request has not taken
 }
 
 // Add adds the counters of o, and its current state too, for instances with several engines.

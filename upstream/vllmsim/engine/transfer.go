@@ -228,7 +228,7 @@ func PeerAddress(host string, port int) string { return net.JoinHostPort(host, s
 
 // KVMessage is what engines of connectors that push tell each other.
 type KVMessage struct {
-	Key     string   // the request id of P2P-NCCL, the transfer id of MoRI-IO
+	Key     string   // the transfer id of MoRI-IO
 	Rank    int      // rank of the sender
 	Content []uint64 // KV of all tokens of a prompt
 }
