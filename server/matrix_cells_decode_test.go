@@ -30,10 +30,19 @@ func decodeFailedTwice(status int, code string) want {
 // decodeDialFaults are those of connections to decode instances.
 func decodeDialFaults() []fault {
 	const phase = "decode is dialled"
-	first := func(do func(d *door)) func(*cell) {
-		return func(c *cell) {
-			c.deps.Legs.Close()
-			do(c.decode[0].door)
+	first := func(do func(d *door)) func(*cell) { return atLeg(ofDecode, do) }
+	before := func(c *cell) {
+		c.deps.Legs.Close()
+		c.decode[0].door.shut()
+	}
+	unread := func(w want) func(variant) want { // the turn has seen that no start of decode is alive, and has left the ticket where it is
+		return func(v variant) want {
+			w := w
+			if w.reuse = reuseOf(v, "miss;reason=instance_gone"); w.status != 0 {
+				w.reuse = ""
+			}
+			w.prefill, w.kept = "plain", w.kept || v.ticket
+			return w
 		}
 	}
 	none := func(variant) want {
@@ -48,6 +57,8 @@ func decodeDialFaults() []fault {
 	stale := func(_ *cell, s *setup) { s.cfg = func(cfg *server.Config) { cfg.HandoverBudget = time.Nanosecond } }
 	return []fault{
 		{row: "B-12", phase: phase, name: "all refuse", needs: withDoors, begin: first((*door).shut), want: none},
+		{row: "B-12", phase: phase, name: "all refuse already when decode's start is read", needs: withDoors, begin: before, want: unread(none(variant{}))},
+		{row: "B-12", phase: phase, name: "one of two refuses already when its start is read", needs: both(withDoors, twoDecodes), begin: before, want: unread(other(variant{}))},
 		{row: "B-12", phase: phase, name: "black hole", needs: both(withDoors, short), begin: first((*door).hole), want: none},
 		{row: "B-12", phase: phase, name: "one of two refuses", needs: both(withDoors, twoDecodes), begin: first((*door).shut), want: other},
 		{row: "B-12", phase: phase, name: "one of two is a black hole", needs: both(withDoors, twoDecodes, short), begin: first((*door).hole), want: other},
@@ -124,7 +135,7 @@ func decodeTimeouts() (faults []fault) {
 		sayHeaders(w)
 		silent(w, r, l)
 	}))
-	row("B-18", "accepts and reads nothing", true, func(c *cell) { c.deps.Legs.Close(); c.decode[0].door.silence() })
+	row("B-18", "accepts and reads nothing", true, atLeg(ofDecode, (*door).silence))
 	row("B-51", "its machine is gone", true, func(c *cell) { c.decode[0].door.freeze() })
 	return faults
 }

@@ -172,10 +172,7 @@ func nameFaults() []fault {
 		}
 	}
 	unknown := func(engines func(*cell) []*engine) func(*cell) {
-		return func(c *cell) {
-			names.Forget(engines(c)[0].door.name)
-			c.deps.Legs.Close()
-		}
+		return atLeg(engines, func(d *door) { names.Forget(d.name) })
 	}
 	back := func(engines func(*cell) []*engine) func(*cell) {
 		return func(c *cell) {

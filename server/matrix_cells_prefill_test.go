@@ -291,7 +291,7 @@ func prefillTimeouts() (faults []fault) {
 	}{
 		{"B-02", "silent", next(ofPrefill, silent), false},
 		{"B-02", "headers that never end", next(ofPrefill, drips("HTTP/1.1 200 OK\r\nX-A: ", forEver)), false},
-		{"B-02", "accepts and reads nothing", func(c *cell) { c.deps.Legs.Close(); c.prefill[0].door.silence() }, true},
+		{"B-02", "accepts and reads nothing", atLeg(ofPrefill, (*door).silence), true},
 		{"B-51", "its machine is gone", func(c *cell) { c.prefill[0].door.freeze() }, true},
 	} {
 		first := "first "

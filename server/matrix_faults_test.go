@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -147,6 +148,18 @@ func always(engines func(c *cell) []*engine, act behaviour) func(*cell) {
 // next has the first engine of a role do something with the next leg.
 func next(engines func(c *cell) []*engine, act behaviour) func(*cell) {
 	return func(c *cell) { engines(c)[0].next(act) }
+}
+
+// atLeg does something to the first engine of a role when the turn's leg to prefill is about to be sent, and closes all connections. The turn
+// has read which incarnations are alive by then: it would offer no ticket of an engine that does not answer that.
+func atLeg(engines func(c *cell) []*engine, do func(d *door)) func(*cell) {
+	return func(c *cell) {
+		c.atLegs.beforePrefill = func(context.Context) {
+			c.atLegs.beforePrefill = nil
+			c.deps.Legs.Close()
+			do(engines(c)[0].door)
+		}
+	}
 }
 
 func ofPrefill(c *cell) []*engine { return c.prefill }

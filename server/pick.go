@@ -173,18 +173,21 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	return nil, err
 }
 
-// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, or if its
-// connector has to know the incarnations. Every other turn takes the incarnation that was read last: at worst a release reaches another
-// incarnation, which does no harm (measured on vLLM 0.32).
+// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, if its connector
+// has to know the incarnations, or if decode may have restarted unseen. Every other turn takes the incarnation that was read last: at worst
+// a release reaches another incarnation, which does no harm (measured on vLLM 0.32).
 func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
 	if t.proof == nil && k.deps.Connector.Traits().Introduce == nil || prefill == nil || k.dryRun {
 		p.decode = decode.Last()
 		if prefill != nil {
 			p.prefill = prefill.Last()
+			if !k.dryRun {
+				p.decode = decode.Holder(ctx)
+			}
 		}
 		return
 	}
-	p.prefill, p.decode = prefill.Current(ctx), decode.Current(ctx)
+	p.prefill, p.decode = fleet.Pin(ctx, prefill, decode)
 }
 
 // hint tells the routing policies about the turn: its conversation, how many tokens of it each incarnation of decode holds, and how many

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"net"
 	"strconv"
 	"strings"
@@ -24,21 +23,23 @@ type ClientConfig struct {
 // Client sends legs to instances. It is safe for concurrent use.
 type Client struct {
 	transport transport
-	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	dial      dialler
+	open      *connections
 	bearer    string // the Authorization field of legs without one of their own, "" for none
 	broken    breaks
 }
 
 // NewClient returns a client; Close releases its idle connections.
 func NewClient(cfg ClientConfig) *Client {
-	c := &Client{dial: dialing(cfg.DialTimeout)}
+	c := &Client{open: newConnections()}
+	c.dial = dialing(cfg.DialTimeout, c.open)
 	if cfg.Key != "" {
 		c.bearer = "Bearer " + cfg.Key
 	}
 	if cfg.Std {
-		c.transport = newStdTransport(cfg.DialTimeout)
+		c.transport = newStdTransport(cfg.DialTimeout, c.dial)
 	} else {
-		c.transport = newOwnTransport(cfg.DialTimeout, c.broken.tell)
+		c.transport = newOwnTransport(cfg.DialTimeout, c.dial, c.broken.tell)
 	}
 	return c
 }

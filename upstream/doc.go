@@ -24,6 +24,8 @@
 //     (decode.go, limits.go), and no goroutine outlives it; one that hands back ends with
 //     the first event of its answer, of which nothing more is read (handback.go, events.go);
 //   - a connection whose host has vanished is given up (unacked_linux.go);
+//   - whether the process that gave an answer may have ended since is known from the
+//     connections that are open ([Witness]; witness.go, witness_linux.go);
 //   - no leg and no question reads an answer of more than its bound (fetch.go,
 //     prefill.go, handback.go, stream.go).
 //

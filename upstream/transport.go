@@ -51,8 +51,11 @@ const (
 	idlePerHost = 1024
 )
 
-// dialing returns a dialler of watched connections with a time limit.
-func dialing(limit time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+// dialler connects to host:port.
+type dialler func(ctx context.Context, network, address string) (net.Conn, error)
+
+// dialing returns a dialler of watched connections with a time limit. They are among the open ones until they are closed.
+func dialing(limit time.Duration, open *connections) dialler {
 	dialer := &net.Dialer{
 		Timeout:         limit,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
@@ -63,6 +66,6 @@ func dialing(limit time.Duration) func(ctx context.Context, network, address str
 		if err != nil {
 			return nil, err
 		}
-		return watch(c), nil
+		return watch(open.add(address, c)), nil
 	}
 }

@@ -16,9 +16,8 @@ type ownTransport struct {
 	tls    *tls.Config // nil for the system's certificates
 }
 
-func newOwnTransport(limit time.Duration, broke func(base string)) *ownTransport {
+func newOwnTransport(limit time.Duration, dial dialler, broke func(base string)) *ownTransport {
 	t := &ownTransport{}
-	dial := dialing(limit)
 	t.client = http1.New(http1.Config{
 		Dial: func(ctx context.Context, scheme, address string) (http1.Conn, error) {
 			c, err := dial(ctx, "tcp", address)

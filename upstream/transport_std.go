@@ -17,9 +17,9 @@ import (
 // stdTransport is the transport that uses net/http.
 type stdTransport struct{ http *http.Client }
 
-func newStdTransport(limit time.Duration) *stdTransport {
+func newStdTransport(limit time.Duration, dial dialler) *stdTransport {
 	t := &http.Transport{
-		DialContext:            dialing(limit),
+		DialContext:            dial,
 		TLSHandshakeTimeout:    limit,
 		MaxIdleConnsPerHost:    idlePerHost,
 		IdleConnTimeout:        idleFor,

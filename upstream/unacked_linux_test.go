@@ -14,7 +14,7 @@ func TestTransport_BoundsWhatIsNotAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	dialled, err := dialing(time.Minute)(t.Context(), "tcp", listener.Addr().String())
+	dialled, err := dialing(time.Minute, newConnections())(t.Context(), "tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

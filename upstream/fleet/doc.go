@@ -18,8 +18,9 @@
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one
 //     that stands for unknown ones, a prefill incarnation has one pair for each decode engine,
 //     and all memory of clients' requests is bounded (engine.go, pairing.go);
-//   - a reading of /metrics counts for five seconds on both clocks, and is discarded when a
-//     connection is refused while it is under way (reading.go);
+//   - a reading of /metrics counts for five seconds on both clocks, for tickets only while a
+//     connection from before it stands, and is discarded when a connection is refused while
+//     it is under way (reading.go);
 //   - a pick takes one lock, however many engines there are, and picks are made one after
 //     another (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make

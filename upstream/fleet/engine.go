@@ -61,12 +61,9 @@ type Engine struct {
 	legSpeed    legSpeed
 	ejection    ejection
 
-	known   *Incarnation // the incarnation that was read last, nil before the first
-	blank   *Incarnation // stands for any incarnation whose id is not known; nil until asked for
-	read    time.Time    // when the reading that set known began, zero if it counts no more
-	doubted bool         // a connection was refused or has ended since known was read
-	missed  time.Time    // when the last reading that found no incarnation began
-	under   *reading     // the reading under way, nil if none
+	known *Incarnation // the incarnation that was read last, nil before the first
+	readings
+	blank *Incarnation // stands for any incarnation whose id is not known; nil until asked for
 
 	quarantinedID string   // id of the incarnation that was last quarantined, "" if none was
 	judged        judgment // the last judgment of an incarnation

@@ -11,6 +11,17 @@ import (
 // are not there. No ticket of the start of before is offered, however soon the next turn comes.
 func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 	t.Parallel()
+	seenAtOnce(t, func(*changing) {})
+}
+
+// Where no connection stands, nothing ends with the process of before: only its start, read anew, tells of the next one.
+func TestFleet_ARestartWhileNothingIsConnectedIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	seenAtOnce(t, func(g *changing) { g.hangUp() })
+}
+
+func seenAtOnce(t *testing.T, before func(*changing)) {
+	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	decode := cfg
 	decode.EngineID = "decode-0"
@@ -18,6 +29,7 @@ func TestFleet_ARestartUnderTheSameEngineIDIsSeenAtOnce(t *testing.T) {
 	h := g.thread("a")
 	h.turn(t, "first_turn")
 	h.turn(t, hit)
+	before(g)
 	g.decode[0].Restart()
 	if got := h.turn(t, "instance_gone"); got.Leg(upstream.RolePrefill).Err != nil {
 		t.Errorf("prefill was asked for blocks of the start of before: %v", got.Leg(upstream.RolePrefill).Err)

@@ -280,12 +280,24 @@ func (r *rig) verifyPins(t *testing.T, explained func() pins) {
 	}
 }
 
-// interposed lets a test act between the legs of a turn: after prefill has answered,
-// before the server knows. It also gives legs to silent instances less time.
+// interposed lets a test act on the legs of a turn. It also gives legs to silent instances less time.
 type interposed struct {
 	server.Legs
-	once   atomic.Pointer[func(ctx context.Context)]
-	silent sync.Map // base URLs of instances that answer no leg
+	ahead  atomic.Pointer[func()]                    // acts once before the next leg is sent, when the turn has read which start is alive
+	once   atomic.Pointer[func(ctx context.Context)] // acts once between the legs: after prefill has answered, before the server knows
+	silent sync.Map                                  // base URLs of instances that answer no leg
+}
+
+// atLeg has something happen before the next leg is sent, and before another that is sent at the same time.
+func (e *interposed) atLeg(act func()) {
+	act = sync.OnceFunc(act)
+	e.ahead.Store(&act)
+}
+
+func (e *interposed) acts() {
+	if act := e.ahead.Load(); act != nil {
+		(*act)()
+	}
 }
 
 // silence is the time limit of a leg to an instance that answers none. The outcome of such a leg does not depend on the limit. A setting of
@@ -320,6 +332,7 @@ func (e *interposed) answersNone(instance *upstream.Instance) bool {
 
 // Decode implements server.Legs.
 func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	e.acts()
 	if e.answersNone(leg.Instance) {
 		limits.FirstByte = silence
 	}
@@ -328,6 +341,7 @@ func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 
 // Prefill implements server.Legs.
 func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	e.acts()
 	if e.answersNone(leg.Instance) {
 		limited, cancel := context.WithTimeoutCause(ctx, silence, upstream.ErrPrefillTimeout)
 		defer cancel()

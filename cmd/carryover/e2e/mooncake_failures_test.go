@@ -157,10 +157,14 @@ func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
 				o := startMooncake(t, pushing{decodes: 2, flags: []string{"--routing-decode", "round_robin"}, change: fifty})
 				ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50, "stream": stream}
 				o.turnOver(t, ask, "yes")
-				o.prefill[0].Restart()
-				o.hangUp()
+				restart := func() {
+					o.prefill[0].Restart()
+					o.hangUp()
+				}
 				if noticed {
-					o.look() // as the prober would, within seconds
+					restart()
+				} else { // when the turn has read which start is alive
+					o.between.atLeg(restart)
 				}
 				rec := o.turnOver(t, ask, "yes")
 				if retried := rec.Retries > 0; retried == noticed {

@@ -89,6 +89,7 @@ type step struct {
 	Params      string
 	Clear       string
 	Restart     string
+	AtLeg       bool `yaml:"at_leg"` // a fault or restart happens when the next leg is about to be sent
 	Between     string
 	Advance     string
 	By          time.Duration

@@ -85,6 +85,11 @@ func (p *play) act(t *testing.T, s step) {
 		}
 	}
 	restart := func(i *vllmsim.Instance) error { i.Restart(); return nil }
+	if s.AtLeg {
+		s.AtLeg = false
+		p.between.atLeg(func() { p.act(t, s) })
+		return
+	}
 	switch {
 	case s.Fault != "":
 		fault := vllmsim.Fault{

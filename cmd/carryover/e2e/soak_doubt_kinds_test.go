@@ -23,6 +23,7 @@ type doubt struct {
 	habit habit
 	// restarts is when the instance starts anew: in the middle, with the fault in force, or at the end, without.
 	restarts moment
+	alike    bool     // the instances start anew at once in the middle, under their configured engine id, while no turn is under way
 	lasts    int      // changes beyond those that every doubt outlives
 	times    int      // conversations of the doubt alone, as a multiple of the others'; 0 is once
 	all      bool     // it befalls every instance of the role at once
@@ -43,6 +44,15 @@ const (
 // sleeping has decode sleep and wake, so that its memory is registered anew. No answer suffers, and no ticket from before is offered.
 func sleeping() []doubt {
 	return []doubt{{name: "decode sleeps", role: config.RoleDecode, sleeps: true}}
+}
+
+// restartsAlike has engines start anew without a trace: their addresses and engine ids stay, and no turn is under way. No answer suffers,
+// and no ticket from before is offered.
+func restartsAlike() []doubt {
+	return []doubt{
+		{name: "decode restarts alike", role: config.RoleDecode, alike: true},
+		{name: "prefill restarts alike", role: config.RolePrefill, alike: true},
+	}
 }
 
 // habit is what clients do while it is in force.
@@ -192,7 +202,7 @@ func (s *storm) change(ctx context.Context) error {
 		case p.over:
 		case s.clock >= p.to || s.turns >= s.calmAfter:
 			errs = append(errs, s.end(ctx, p))
-		case p.sleeps && s.clock == p.from+1:
+		case (p.sleeps || p.alike) && s.clock == p.from+1:
 			s.quiet = append(s.quiet, p)
 		case p.restarts == inTheMiddle && s.clock == p.from+1:
 			s.restart(p)
@@ -340,7 +350,7 @@ func (s *storm) restarts(role string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.spells {
-		if p.restarts != atNoTime && p.role == role {
+		if (p.restarts != atNoTime || p.alike) && p.role == role {
 			n++
 		}
 	}

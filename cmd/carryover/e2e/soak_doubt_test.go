@@ -84,6 +84,7 @@ func TestSoakOfDoubts(t *testing.T) {
 	soak("mixture", string(server.ProofAuto), doubts(), mixture, "--connector", config.ConnectorMulti)
 	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
 		soak("decode sleeps", proof, sleeping(), 2*alone)
+		soak("restarts alike", proof, restartsAlike(), 2*alone)
 	}
 }
 
@@ -123,10 +124,16 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 		stored:  &inventory{tickets: map[convcache.TicketID]holding{}},
 		ended:   map[string]int{},
 	}
-	ahead := cfg
-	ahead.StepAhead = true
+	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
+	decodes[1].StepAhead = true
+	alike := slices.ContainsFunc(kinds, func(kind doubt) bool { return kind.alike })
+	if alike {
+		for i := range prefills {
+			prefills[i].EngineID, decodes[i].EngineID = fmt.Sprint("prefill-", i), fmt.Sprint("decode-", i)
+		}
+	}
 	d.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, ahead},
+		prefill: prefills, decode: decodes,
 		flags: append([]string{
 			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
 			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
@@ -145,6 +152,9 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 	d.uses.books.unsure, d.storm.restarted = d.storm.unsure, d.uses.books.restarts
 	d.pins = samplePins(t, d.rig, d.uses.books, cfg.BlockSize)
 	d.pins.untold, d.pins.hides = d.untold, d.storm.hides
+	if alike {
+		d.pins.look = d.look
+	}
 	d.pins.lossy = func() bool { return d.storm.restarts(config.RolePrefill) > 0 }
 	return d
 }
@@ -174,8 +184,8 @@ func (d *doubting) run(t *testing.T, conversations int) {
 		d.unknown, d.legs.vain.Load(), d.uses.released)
 }
 
-// befall has engines sleep and wake while no turn is under way. The next answer of an engine tells the new registration of its memory;
-// requests without a conversation ask for one.
+// befall has engines start anew, or sleep and wake, while no turn is under way. In every other time no connection is open when they start
+// anew. The next answer of an engine that has slept tells the new registration of its memory; requests without a conversation ask for one.
 func (d *doubting) befall(ctx context.Context, spells []*spell) error {
 	if len(spells) == 0 {
 		return nil
@@ -186,6 +196,14 @@ func (d *doubting) befall(ctx context.Context, spells []*spell) error {
 		for _, instance := range p.at {
 			if !testrig.Eventually(func() bool { return instance.Stats().Running == 0 }) {
 				return errors.New("an instance works although no turn is under way")
+			}
+			if p.alike {
+				if p.from%2 == 0 {
+					d.hangUp()
+				}
+				d.storm.restarted(instance)
+				instance.Restart()
+				continue
 			}
 			instance.SleepAndWake()
 			for n := 0; instance.Stats().Pins == 0 && n < sleptLimit; n++ {

@@ -176,6 +176,7 @@ type pinSamples struct {
 	blockSize int
 	untold    func() int                   // answers that may be pinned without the program's knowing
 	hides     func(*vllmsim.Instance) bool // of that instance the program can't know
+	look      func()                       // has the program read which starts are alive, as its prober does; nil does nothing
 	lossy     func() bool                  // notifications of prefill may have been lost
 	limit     time.Duration                // for what is in flight to end
 
@@ -216,6 +217,9 @@ func (s *pinSamples) take() {
 		return
 	}
 	s.taken++
+	if s.look != nil {
+		s.look()
+	}
 	var wrong *pinBalance
 	if !within(s.limit, func() bool { wrong = s.differs(); return wrong == nil }) {
 		s.wrong = wrong

@@ -1,0 +1,180 @@
+package upstream
+
+import (
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// bothTransports runs a test with each transport, over TCP and over TLS.
+func bothTransports(t *testing.T, run func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server)) {
+	t.Helper()
+	for _, std := range []bool{false, true} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(fmt.Sprintf("std=%t,%s", std, scheme), func(t *testing.T) {
+				c := NewClient(ClientConfig{DialTimeout: 10 * time.Second, Std: std})
+				t.Cleanup(c.Close)
+				run(t, c, func(h http.Handler) *httptest.Server {
+					srv := httptest.NewUnstartedServer(h)
+					srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+					if scheme == "https" {
+						srv.StartTLS()
+						c.trust(srv)
+					} else {
+						srv.Start()
+					}
+					t.Cleanup(srv.Close)
+					return srv
+				})
+			})
+		}
+	}
+}
+
+// trust makes the client accept the certificate of a test server.
+func (c *Client) trust(srv *httptest.Server) {
+	config := srv.Client().Transport.(*http.Transport).TLSClientConfig
+	switch transport := c.transport.(type) {
+	case *ownTransport:
+		transport.tls = config
+	case *stdTransport:
+		transport.http.Transport.(*http.Transport).TLSClientConfig = config
+	}
+}
+
+// witnessed reads an answer and returns its witness.
+func witnessed(t *testing.T, c *Client, srv *httptest.Server, path string) Witness {
+	t.Helper()
+	status, _, witness, err := c.FetchWitnessed(t.Context(), instanceAt(srv), path, "", 1<<20)
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("status %d (%v)", status, err)
+	}
+	return witness
+}
+
+// soonOver reports whether the witness is over soon: net/http closes connections on goroutines of its own.
+func soonOver(w Witness) bool {
+	for began := time.Now(); w.Stands(); runtime.Gosched() {
+		if time.Since(began) > 10*time.Second {
+			return false
+		}
+	}
+	return true
+}
+
+func instanceAt(srv *httptest.Server) *Instance {
+	return &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
+}
+
+// holding answers /metrics at once, and everything else in two parts, the second when the test says so.
+type holding struct{ begun, rest chan struct{} }
+
+func newHolding() *holding {
+	return &holding{make(chan struct{}, 8), make(chan struct{})} // more than any test has
+}
+
+func (h *holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/metrics" {
+		_, _ = io.WriteString(w, "x 1\n")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.WriteString(w, "data: 1\n\n")
+	_ = http.NewResponseController(w).Flush()
+	h.begun <- struct{}{}
+	<-h.rest
+}
+
+// stream begins an answer that goes on until the test ends it.
+func (h *holding) stream(t *testing.T, c *Client, srv *httptest.Server) *Stream {
+	t.Helper()
+	s, err := c.Decode(t.Context(), Leg{Instance: instanceAt(srv), Body: [][]byte{[]byte("{}")}}, Limits{FirstByte: time.Minute, Idle: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-h.begun
+	return s
+}
+
+func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
+	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+		h := newHolding()
+		srv := serve(h)
+		defer close(h.rest)
+		if (Witness{}).Stands() {
+			t.Error("the zero value stands")
+		}
+		idle := witnessed(t, c, srv, "/metrics")
+		if !idle.Stands() {
+			t.Error("the connection of the answer stands idle, and is no witness")
+		}
+		if c.Close(); idle.Stands() {
+			t.Error("every connection is closed, and one is a witness")
+		}
+		later := h.stream(t, c, srv)
+		defer later.Close()
+		if idle.Stands() {
+			t.Error("a connection that was opened later is a witness")
+		}
+		during := witnessed(t, c, srv, "/metrics")
+		if c.Close(); !during.Stands() {
+			t.Error("the connection of a stream from before is no witness")
+		}
+		if _ = later.Close(); !soonOver(during) {
+			t.Error("the stream has ended with its connection, and is a witness")
+		}
+	})
+}
+
+// A client that reads slowly keeps the end of a connection from being read.
+func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
+	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+		h := newHolding()
+		srv := serve(h)
+		s := h.stream(t, c, srv)
+		defer s.Close()
+		witness := witnessed(t, c, srv, "/metrics")
+		if c.Close(); !witness.Stands() {
+			t.Fatal("the stream's connection is no witness")
+		}
+		srv.CloseClientConnections()
+		close(h.rest)
+		if witness.Stands() {
+			t.Error("the process has closed the connection, which is a witness though nobody has read of it")
+		}
+	})
+}
+
+// An engine that closes the connection of each answer leaves no witness.
+func TestWitness_NoneOfAClosedConnection(t *testing.T) {
+	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+		srv := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close")
+			_, _ = io.WriteString(w, "x 1\n")
+		}))
+		if !soonOver(witnessed(t, c, srv, "/metrics")) {
+			t.Error("a closed connection is a witness")
+		}
+	})
+}
+
+// Nothing is kept of connections that are closed.
+func TestConnections_ForgetWhatIsClosed(t *testing.T) {
+	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+		srv := serve(newHolding())
+		for range 3 {
+			witnessed(t, c, srv, "/metrics")
+			c.Close()
+		}
+		c.open.mu.Lock()
+		defer c.open.mu.Unlock()
+		if len(c.open.at) > 0 {
+			t.Errorf("connections to %d addresses are known, want none", len(c.open.at))
+		}
+	})
+}
