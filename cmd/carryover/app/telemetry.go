@@ -19,7 +19,8 @@ import (
 )
 
 // telemetryConfig is the content of OpenTelemetry's standard variables. The zero value exports nothing. The variables are read here and
-// passed to the SDK's exporters as options: the exporters would read the environment themselves and report no unreadable value.
+// passed to the SDK's exporters as options: the exporters would read the environment themselves and report no unreadable value. The package
+// go.opentelemetry.io/contrib/exporters/autoexport 0.72 would do so too, with eight more modules and 0.6 MB more in a binary of 34 MB.
 type telemetryConfig struct {
 	traces   *tracesConfig  // nil if none are exported
 	metrics  *metricsConfig // nil if none are sent
