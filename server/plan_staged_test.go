@@ -22,6 +22,7 @@ type staged struct {
 	head  []byte
 	whole []byte
 	takes bool
+	late  bool // decode may be asked to take the KV behind the client's leg
 }
 
 func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
@@ -30,6 +31,11 @@ func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		return plan, err
 	}
 	plan.Order, plan.Ready = upstream.AfterReady, c.ready
+	if c.late {
+		plan.Late = func() upstream.LegPlan {
+			return upstream.LegPlan{RequestID: t.RequestID + "-late", Members: []body.Member{{Name: "taking", Value: []byte("1")}}}
+		}
+	}
 	handover := plan.Handover
 	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 		h, err := handover(answer)
@@ -311,4 +317,19 @@ func TestStaged_DecodeTakesWhatWouldStay(t *testing.T) {
 		}
 		r.decode[0].awaitEnd(1)
 	}
+}
+
+// Decode's first event says nothing of the KV. An engine that fails behind it may have left the KV unread, although the client has had the
+// head for long.
+func TestStaged_DecodeThatFailsBehindItsFirstEventTakesTheKV(t *testing.T) {
+	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(context.Context) error { return nil }, late: true})
+	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		say(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`,
+			`{"error":{"message":"x","code":500}}`, "[DONE]")
+	})
+	_ = r.turn("c", 1, true)
+	if legs := r.decode[0].await(2); !strings.Contains(legs[1].body, `"taking":1`) {
+		t.Errorf("decode saw %v, want a leg that takes the KV behind the client's", legs)
+	}
+	r.decode[0].awaitEnd(2)
 }

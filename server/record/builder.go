@@ -23,8 +23,8 @@ func NewBuilder(id string, api body.API, trace Trace) Builder {
 // ID returns the turn's id, which is the client's X-Request-Id if that has a safe form.
 func (b *Builder) ID() string { return b.turn.Turn }
 
-// Times returns the turn's times so far.
-func (b *Builder) Times() Times { return b.turn.Times }
+// Times returns the turn's times so far, which the caller must not change.
+func (b *Builder) Times() *Times { return &b.turn.Times }
 
 // Retries returns how many attempts of the turn have failed and were tried again.
 func (b *Builder) Retries() int { return b.turn.Retries }
