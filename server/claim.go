@@ -5,6 +5,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/pins"
+	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
@@ -31,8 +32,8 @@ type claim struct {
 	piggyback *pins.Release
 }
 
-// ticketOffer returns the offer that the connector gets, the zero value for a claim without a ticket.
-func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
+// ticketOffer returns the offer that the connector gets, for a leg that computes these ids; the zero value for a claim without a ticket.
+func (h *claim) ticketOffer(ids *proof.IDs) upstream.TicketOffer {
 	if h.ticket == nil {
 		return upstream.TicketOffer{}
 	}
@@ -42,7 +43,7 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 	}
 	return upstream.TicketOffer{
 		Ticket: h.ticket.Params, Reading: reading, Holder: h.holder.Engine().Instance(), Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
-		PromptIDs: t.ids.ForPrefill(),
+		PromptIDs: ids.ForPrefill(),
 	}
 }
 

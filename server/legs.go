@@ -94,7 +94,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 	case err != nil:
 		return upstream.Plan{}, err
 	}
-	transfer.Offer = h.ticketOffer(t)
+	transfer.Offer = h.ticketOffer(t.ids)
 	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
@@ -211,15 +211,15 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 	if plan.Order != upstream.AfterReady {
 		return false, nil
 	}
-	if err = s.ready(ctx, t, p, plan, h); err != nil && t.committed && t.stream && ctx.Err() == nil {
+	if err = s.ready(ctx, p, plan, h, t.record.ID()); err != nil && t.committed && t.stream && ctx.Err() == nil {
 		out.lastWords(err, 0)
 	}
 	return false, err
 }
 
 // ready waits until the KV has arrived at decode, at most until the hand-over budget ends. An error counts as a failure of the decode leg,
-// which can't be sent.
-func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) error {
+// which can't be sent. turn names the turn in the log.
+func (s *turns) ready(ctx context.Context, p *pair, plan upstream.Plan, h handed, turn string) error {
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
 	err, pairState := plan.Ready(bounded), h.from.PairWith(p.decode)
@@ -227,7 +227,7 @@ func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan,
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
 		if rest := pairState.NotAnnounced(h.tokens); rest > 0 {
 			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
-				"turn", t.record.ID(), "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
+				"turn", turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
 		}
 	case err == nil:
 		pairState.Arrived(h.tokens)

@@ -75,7 +75,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	if h.ticket == nil {
 		p.prefill.Engine().Speed.LearnBody(size, took)
 	}
-	if err := s.checkIDEcho(t, p, found, answer.PromptIDs); err != nil {
+	if err := s.checkIDEcho(t.ids, p.prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
 		return handed{}, err
 	}
 	s.indexPrompt(t, p, t.ids.Prompt())
@@ -93,7 +93,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	s.worth(t, p.prefill, found, h, handover)
-	t.learnSpeed(p.prefill, answer, handover, h, took)
+	learnSpeed(p.prefill, answer, handover.Cached, &t.length, h, took)
 	return handed{
 		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
 		lineage: s.lineages.Of(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
@@ -101,27 +101,27 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 }
 
 // checkIDEcho compares the ids that prefill reports to have computed with those that it was sent. If they differ, the incarnation is
-// quarantined, and the error says so.
-func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
-	if err := t.ids.CheckEcho(computed); err != nil {
-		s.lineages.Caught(p.prefill, found, t.record.ID())
-		return idEchoFailed(p.prefill.Engine(), true)
+// quarantined in the name of this turn, and the error says so.
+func (s *turns) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found lineage.Space, computed []byte, turn string) error {
+	if err := ids.CheckEcho(computed); err != nil {
+		s.lineages.Caught(prefill, found, turn)
+		return idEchoFailed(prefill.Engine(), true)
 	}
-	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
+	if ids.Wanted() && ids.ForPrefill() != nil {
 		s.lineages.Good(found)
 	}
 	return nil
 }
 
 // learnSpeed tells the fleet how fast prefill computed. The number of computed tokens is certain only if prefill reports how many it took
-// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough.
-func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, handover *upstream.Handover, h *claim, took time.Duration) {
-	tokens, cached := answer.PromptTokens, handover.Cached
+// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough. length is that of the prompt.
+func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *claim, took time.Duration) {
+	tokens := answer.PromptTokens
 	if h.ticket == nil && cached >= 0 {
 		prefill.Engine().Took(tokens-cached, took)
 	}
 	if tokens == 0 {
-		tokens = t.length.Whole.Tokens(usualRatio)
+		tokens = length.Whole.Tokens(usualRatio)
 	}
 	if cached < 0 {
 		cached = h.offer.Tokens

@@ -26,7 +26,7 @@ func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 		retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
 		s.exclude(retry, leg)
 		return true // if no prefill instance is left, pick chooses decode alone
-	case !s.patient(t):
+	case !s.patient(&t.record):
 		return false
 	}
 	retry.prefillFailed = true

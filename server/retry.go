@@ -107,7 +107,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 			return false
 		}
 	}
-	if leg.Role == upstream.RoleDecode && leg.Paused() && !s.decodesElsewhere(t, leg) {
+	if leg.Role == upstream.RoleDecode && leg.Paused() && !s.decodesElsewhere(retry, leg, t.model) {
 		return false // prefill would compute the prompt again for the same refusal
 	}
 	switch echo := leg.Kind == upstream.IDEcho; {
@@ -130,10 +130,10 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	return true
 }
 
-// decodesElsewhere reports whether another decode instance than that of a leg may take the turn.
-func (s *turns) decodesElsewhere(t *turn, leg *upstream.LegError) bool {
+// decodesElsewhere reports whether another decode instance than that of a leg may take a turn of the model.
+func (s *turns) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
 	return slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && !t.retry.excludes(e) && e.Reachable() && !e.Pauses() && e.MayServe(t.model)
+		return e.Name != leg.Instance && !t.excludes(e) && e.Reachable() && !e.Pauses() && e.MayServe(model)
 	})
 }
 
@@ -149,12 +149,12 @@ func (t *turn) refresh() {
 // mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
 // not waited for long.
 func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
-	return !slices.Contains(t.retry.again, role) && s.patient(t)
+	return !slices.Contains(t.retry.again, role) && s.patient(&t.record)
 }
 
 // patient reports whether the client has waited for less than half of the time limit for the first byte.
-func (s *turns) patient(t *turn) bool {
-	return time.Since(t.record.Times().Began) < s.cfg.FirstByteTimeout/2
+func (s *turns) patient(turn *record.Builder) bool {
+	return time.Since(turn.Times().Began) < s.cfg.FirstByteTimeout/2
 }
 
 // ours reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did

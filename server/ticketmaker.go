@@ -48,7 +48,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.R
 			k.pins.Releases.UnuseParams(a.Params, left)
 		}
 		if t.conversation.final && a.Completeness != answer.Incomplete {
-			k.giveUpBranches(ctx, t)
+			k.giveUpBranches(ctx, t.conversation.key, t.branches, t.model)
 		}
 		return
 	}
@@ -103,11 +103,11 @@ func answered(t *turn, d *decoding, a *answer.Result) pins.Answer {
 
 // giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
 // sent again and may use them.
-func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
+func (k *ticketMaker) giveUpBranches(ctx context.Context, key convcache.Key, branches []convcache.Branch, model string) {
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
-	for _, b := range t.branches {
-		k.pins.GiveUp(bounded, t.conversation.key, b.ID, t.model)
+	for _, b := range branches {
+		k.pins.GiveUp(bounded, key, b.ID, model)
 	}
 }
 

@@ -52,7 +52,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			cancel(err)
 		}
 	})
-	told := upstream.Handover{Cached: handover.Cached} // without the leg's ids, which must not live as long as the stream
+	cached := handover.Cached // the leg's ids must not live as long as the stream
 	// finish ends the prefill leg if it still runs. It is called on the turn's goroutine. accepted says that decode has got its leg.
 	finish := func(accepted bool) {
 		cancel(nil)
@@ -65,7 +65,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			t.endedAfter(p.prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				s.ratios.learn(t, prefill.answer.PromptTokens)
-				t.learnSpeed(p.prefill, prefill.answer, &told, h, prefill.took)
+				learnSpeed(p.prefill, prefill.answer, cached, &t.length, h, prefill.took)
 			}
 		default:
 			detached.keeps(s.detach(t), p.prefillSlot.detach())
