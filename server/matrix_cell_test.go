@@ -48,6 +48,8 @@ type cell struct {
 	others   int             // conversations of others with a ticket
 	leaver   *leaver
 	atLegs   *legsSeam
+	short    *shortLimits // of the leg that meets the fault, nil for none
+	atLimits *shortLegs
 	atStore  *storeSeam
 	busy     atomic.Int64  // most attempts that a pick has found on an engine
 	gate     chan struct{} // for faults that wait
@@ -70,13 +72,14 @@ func (p idle) Pick(candidates []upstream.Candidate, _ string) int {
 
 func (f *fault) run(t *testing.T, v variant) {
 	c := &cell{
-		variant: v, turns: 1, before: map[*engine]int{}, leaver: newLeaver(t), atLegs: &legsSeam{}, atStore: &storeSeam{}, gate: make(chan struct{}),
+		variant: v, turns: 1, before: map[*engine]int{}, leaver: newLeaver(t), atLegs: &legsSeam{}, atLimits: &shortLegs{}, atStore: &storeSeam{}, gate: make(chan struct{}),
 		leg: make(chan context.Context, 1),
 	}
 	s := setup{
 		probeless: true,
 		fleet:     func(cfg *fleet.Config) { cfg.Prefill, cfg.Decode = idle{&c.busy}, idle{&c.busy} },
 		deps: func(d *server.Deps) {
+			c.atLimits.Legs, d.Legs = d.Legs, c.atLimits
 			c.atLegs.Legs, d.Legs = d.Legs, c.atLegs
 			c.atStore.Store, d.Store = d.Store, c.atStore
 		},
@@ -114,6 +117,7 @@ func (f *fault) run(t *testing.T, v variant) {
 		c.before[e] = len(e.seen())
 	}
 	w := f.want(v)
+	c.atLimits.next.Store(c.short)
 	f.begin(c)
 	c.checkReply(f.asks(c), w)
 	if !w.unheard {
@@ -175,6 +179,7 @@ func (c *cell) heal() {
 		}
 	}
 	c.atLegs.beforePrefill, c.atLegs.afterPrefill = nil, nil
+	c.atLimits.next.Store(nil)
 	c.atStore.put = nil
 }
 

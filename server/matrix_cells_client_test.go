@@ -211,7 +211,7 @@ func readingFaults() []fault {
 		}, want: func(v variant) want {
 			return want{gone: true, status: 200, prefill: "first", decode: "handed", stored: "yes", kept: true}
 		}, except: onlyStreams},
-		{row: "B-51", phase: phase, name: "client reads nothing", needs: limited(shortWrite), begin: func(c *cell) {
+		{row: "B-51", phase: phase, name: "client reads nothing", needs: shortWrite, begin: func(c *cell) {
 			c.decode[0].next(floods)
 		}, ask: (*cell).readsNothing, want: func(v variant) want {
 			w := want{gone: true, status: 200, prefill: "first", decode: "handed", stored: "incomplete"}

@@ -53,7 +53,7 @@ func decodeDialFaults() []fault {
 		w.decode = "handed@1"
 		return w
 	}
-	short := limited(onlyDials)
+	short := shortDials
 	stale := func(_ *cell, s *setup) { s.cfg = func(cfg *server.Config) { cfg.HandoverBudget = time.Nanosecond } }
 	return []fault{
 		{row: "B-12", phase: phase, name: "all refuse", needs: withDoors, begin: first((*door).shut), want: none},
@@ -121,7 +121,7 @@ func decodeFailures() (faults []fault) {
 func decodeTimeouts() (faults []fault) {
 	const phase = "decode is waited for"
 	row := func(id, name string, unseen bool, begin func(*cell)) {
-		faults = append(faults, fault{row: id, phase: phase, name: name, needs: both(withDoors, limited(shortFirst)), begin: begin, want: func(variant) want {
+		faults = append(faults, fault{row: id, phase: phase, name: name, needs: both(withDoors, limited(shortFirst())), begin: begin, want: func(variant) want {
 			w := decodeFailed(http.StatusGatewayTimeout, "decode_timeout")
 			if unseen {
 				w.decode = ""
@@ -165,12 +165,12 @@ func wholeAnswerFaults() (faults []fault) {
 	row("B-17", "short of its length", raw(okJSON+"Content-Length: 500\r\n\r\n{\"id\":"), nil, restarted)
 	row("B-17", "bad chunk", wireOf(func(l leg) string { return okJSON + chunked(wholeAnswer(l)) + "zz\r\n" }), nil, restarted)
 	row("B-15", "breaks off", wireOf(func(l leg) string { return okJSON + chunked(wholeAnswer(l)) }), nil, restarted)
-	row("B-18", "a body that stops", holds(func(leg) string { return okJSON + "Content-Length: 500\r\n\r\n{" }), limited(shortIdle), func(variant) want {
+	row("B-18", "a body that stops", holds(func(leg) string { return okJSON + "Content-Length: 500\r\n\r\n{" }), limited(shortIdle()), func(variant) want {
 		return decodeFailed(http.StatusGatewayTimeout, "stream_idle_timeout")
 	})
 	row("B-18", "slowly but in time", func(w http.ResponseWriter, r *http.Request, l leg) {
 		drips(okJSON+whole(wholeAnswer(l)+`,"kv_transfer_params":`+ticket(l)+`}`), stays)(w, r, l)
-	}, limited(shortIdle), served)
+	}, limited(shortIdle()), served)
 	row("B-22", "no params", func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, wholeAnswer(l)+"}") }, nil, func(v variant) want {
 		w := served(v)
 		w.stored, w.kept = "engine_sends_no_params", false

@@ -77,7 +77,7 @@ func prefillDialFaults() []fault {
 			do(c.prefill[0].door)
 		}
 	}
-	short := limited(onlyDials)
+	short := shortDials
 	return []fault{
 		{row: "B-01", phase: phase, name: "all refuse", modes: true, needs: withDoors, begin: first((*door).shut), want: none},
 		{row: "B-01", phase: phase, name: "black hole", modes: true, needs: both(withDoors, short), begin: first((*door).hole), want: none},
@@ -300,7 +300,7 @@ func prefillTimeouts() (faults []fault) {
 		}
 		over := "nothing_stored"
 		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill)), begin: f.begin, want: func(v variant) want {
+			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill())), begin: f.begin, want: func(v variant) want {
 				w := failed(http.StatusGatewayTimeout, "prefill_timeout", strings.TrimSpace(first))
 				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
 					w.pair = "miss;reason=prefill_not_bidirectional"
@@ -312,7 +312,7 @@ func prefillTimeouts() (faults []fault) {
 			continue // the fresh leg is not read either
 		}
 		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial)), begin: f.begin, except: onlyTickets, want: func(variant) want {
+			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial())), begin: f.begin, except: onlyTickets, want: func(variant) want {
 				const off = "miss;reason=prefill_not_bidirectional"
 				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, pair: off}
 			}},

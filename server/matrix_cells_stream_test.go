@@ -55,12 +55,12 @@ func streamFaults() (faults []fault) {
 	row("B-18", "silent", func(w http.ResponseWriter, r *http.Request, l leg) {
 		say(w, firstEvents(2)(l)...)
 		silent(w, r, l)
-	}, limited(shortIdle), func(v variant) want { return broken(v, 2, "stream_idle_timeout") })
+	}, limited(shortIdle()), func(v variant) want { return broken(v, 2, "stream_idle_timeout") })
 	row("B-24", "dies behind its params", breaks(firstEvents(4), ""), nil, named("decode_failed"))
 	row("B-24", "silent behind its params", func(w http.ResponseWriter, r *http.Request, l leg) {
 		say(w, firstEvents(4)(l)...)
 		silent(w, r, l)
-	}, limited(shortIdle), named("stream_idle_timeout"))
+	}, limited(shortIdle()), named("stream_idle_timeout"))
 	row("B-21", "dies inside an event of 2 MiB", breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)), nil, func(v variant) want {
 		w := broken(v, 2, "")
 		w.body = func(l leg) string { return shown(2)(l) + "data: " + strings.Repeat("x", 2<<20) }
@@ -81,7 +81,7 @@ func streamFaults() (faults []fault) {
 			except: onlyStreams, want: cutAt(2),
 		},
 		fault{
-			row: "B-51", phase: phase, name: "its machine is gone", needs: both(withDoors, limited(shortIdle)), begin: pauses,
+			row: "B-51", phase: phase, name: "its machine is gone", needs: both(withDoors, limited(shortIdle())), begin: pauses,
 			ask:    func(c *cell) reply { return c.between(c.decode[0].door.freeze) },
 			except: onlyStreams, want: func(v variant) want { return broken(v, 2, "stream_idle_timeout") },
 		},

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/upstream"
 )
 
 // How engines fail.
 
-// soonOver scales a time limit down. What goes well takes a hundredth of it, and on a machine with a load of 35 more than a half.
+// soonOver scales a time limit down: of what fails, in the matrix. What goes well takes a hundredth of it, and on a machine with a load of
+// 35 more than a half.
 const soonOver = time.Second
 
 // resets breaks the connection with a TCP reset.
@@ -180,17 +182,23 @@ func both(needs ...func(*cell, *setup)) func(*cell, *setup) {
 	}
 }
 
-// limited scales time limits down: that of dialling, and those that change names.
-func limited(change func(cfg *server.Config)) func(*cell, *setup) {
-	return func(_ *cell, s *setup) {
-		s.cfg = change
+// limited scales the time limit of dialling down, and limits of the leg that meets the fault.
+func limited(short shortLimits) func(*cell, *setup) {
+	return func(c *cell, s *setup) {
+		c.short = &short
 		s.dial = soonOver
 	}
 }
 
-func shortPrefill(cfg *server.Config) { cfg.PrefillTimeout = soonOver }
-func shortTrial(cfg *server.Config)   { cfg.ReuseTrialTimeout = soonOver }
-func shortFirst(cfg *server.Config)   { cfg.FirstByteTimeout = soonOver }
-func shortIdle(cfg *server.Config)    { cfg.IdleTimeout = soonOver }
-func shortWrite(cfg *server.Config)   { cfg.ClientWriteTimeout = soonOver }
-func onlyDials(*server.Config)        {}
+func shortPrefill() shortLimits { return shortLimits{prefill: upstream.ErrPrefillTimeout} }
+func shortTrial() shortLimits   { return shortLimits{prefill: upstream.ErrReuseTimeout} }
+func shortFirst() shortLimits   { return shortLimits{firstByte: soonOver} }
+func shortIdle() shortLimits    { return shortLimits{idle: soonOver} }
+
+// shortDials scales the time limit of dialling down.
+func shortDials(_ *cell, s *setup) { s.dial = soonOver }
+
+// shortWrite scales the time limit down within which a client has to take what it is sent.
+func shortWrite(_ *cell, s *setup) {
+	s.cfg = func(cfg *server.Config) { cfg.ClientWriteTimeout = soonOver }
+}

@@ -1,11 +1,13 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carryover/convcache"
@@ -88,6 +90,37 @@ func call(f func(context.Context), ctx context.Context) {
 	if f != nil {
 		f(ctx)
 	}
+}
+
+// shortLegs gives the next leg of a role less time: settings would also bound the legs that engines answer, and these take long on a busy
+// machine.
+type shortLegs struct {
+	server.Legs
+	next atomic.Pointer[shortLimits]
+}
+
+// shortLimits are time limits of one leg.
+type shortLimits struct {
+	prefill         error // why prefill's leg ends, nil for a leg to decode
+	firstByte, idle time.Duration
+}
+
+// Prefill implements server.Legs.
+func (e *shortLegs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	if short := e.next.Load(); short != nil && short.prefill != nil && e.next.CompareAndSwap(short, nil) {
+		limited, cancel := context.WithTimeoutCause(ctx, soonOver, short.prefill)
+		defer cancel()
+		ctx = limited
+	}
+	return e.Legs.Prefill(ctx, l)
+}
+
+// Decode implements server.Legs.
+func (e *shortLegs) Decode(ctx context.Context, l upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	if short := e.next.Load(); short != nil && short.prefill == nil && e.next.CompareAndSwap(short, nil) {
+		limits.FirstByte, limits.Idle = cmp.Or(short.firstByte, limits.FirstByte), cmp.Or(short.idle, limits.Idle)
+	}
+	return e.Legs.Decode(ctx, l, limits)
 }
 
 // connectorSeam lets a test step in before the methods of a Connector.
