@@ -25,7 +25,7 @@ func (t *turn) ended(engine *fleet.Engine, err error) {
 func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
 	t.ended(engine, err)
 	if errors.Is(err, upstream.ErrPrefillTimeout) {
-		engine.Unanswered(began)
+		engine.Health.Unanswered(began)
 	}
 }
 
@@ -33,8 +33,8 @@ func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
 // of what the leg carried besides the client's request.
 func blame(engine *fleet.Engine, err error, own bool) {
 	if err == nil {
-		engine.Answered()
-		engine.Served()
+		engine.Health.Answered()
+		engine.Health.Served()
 		return
 	}
 	var leg *upstream.LegError
@@ -47,10 +47,10 @@ func blame(engine *fleet.Engine, err error, own bool) {
 		case leg.Kind == upstream.Broken:
 			engine.Broke()
 		case leg.Paused():
-			engine.Paused()
+			engine.Health.Paused()
 		}
 		if !own && atFault(leg) {
-			engine.Failed(leg)
+			engine.Health.Failed(leg)
 		}
 	}
 }

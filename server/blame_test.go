@@ -124,7 +124,7 @@ func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
 						return
 					}
 					if busy {
-						r.engine(e).Answered() // another leg
+						r.engine(e).Health.Answered() // another leg
 					}
 					silent(w, q, l)
 				})

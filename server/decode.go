@@ -67,7 +67,7 @@ func (d *decoding) leavesUnread() {
 func (d *decoding) begun() {
 	d.sent.Began()
 	if d.handed {
-		d.leg.Incarnation.Engine().Took(1, time.Since(d.began))
+		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.began))
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		t.ended(incarnation.Engine(), err)
 		return nil, err
 	}
-	incarnation.Engine().Answered() // told now, because the stream may last for minutes
+	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes
 	d.Stream, d.began = stream, began
 	d.leg.Arrived = stream.FreshAsOf()
 	return d, nil

@@ -109,7 +109,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 	down := func(e *engine) func(r *exits, _ *exitLegs) (mend func()) {
 		return func(r *exits, _ *exitLegs) func() {
 			r.engine(e).Refused() // a connection was, and nothing was read since
-			return func() { r.engine(e).Answered() }
+			return func() { r.engine(e).Health.Answered() }
 		}
 	}
 	failing := func(err upstream.LegError) func(r *exits, legs *exitLegs) func() {
@@ -331,7 +331,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			pairState.Begin()
 			pairState.End(pairs.Unanswered)
-			r.engine(r.prefill[0]).Unanswered(time.Now()) // turns go to the other one, too
+			r.engine(r.prefill[0]).Health.Unanswered(time.Now()) // turns go to the other one, too
 		}, []time.Duration{0, 2 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -118,7 +118,7 @@ func (s *turns) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found li
 func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *claim, took time.Duration) {
 	tokens := answer.PromptTokens
 	if h.ticket == nil && cached >= 0 {
-		prefill.Engine().Took(tokens-cached, took)
+		prefill.Engine().Health.Took(tokens-cached, took)
 	}
 	if tokens == 0 {
 		tokens = length.Whole.Tokens(usualRatio)

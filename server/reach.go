@@ -19,7 +19,7 @@ func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, e
 		switch {
 		case last != nil && errors.Is(err, upstream.ErrNoInstance):
 			return nil, last
-		case err != nil || k.dryRun || !engine.Unreached():
+		case err != nil || k.dryRun || !engine.Health.Unreached():
 			return engine, err
 		}
 		if err = k.deps.Legs.Reach(ctx, engine.Instance()); err == nil {

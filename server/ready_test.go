@@ -123,6 +123,6 @@ func TestReady_FollowsWhatEnginesAnswer(t *testing.T) {
 	prefill.Refused()
 	passed.Add(int64(time.Minute))
 	want("after a connection that prefill refused", 503, "no_instance")
-	prefill.Answered() // a leg
+	prefill.Health.Answered() // a leg
 	want("with both again", 200, "ready")
 }

@@ -216,7 +216,7 @@ func TestRelease_WhileDecodesIncarnationIsForgotten(t *testing.T) {
 	decode := r.engine(r.decode[0])
 	seam.put = func(context.Context) (convcache.Outcome, bool) {
 		decode.Refused() // to another turn
-		decode.Answered()
+		decode.Health.Answered()
 		return convcache.Expired, true
 	}
 	r.wantOK(r.turn("d", 1, true), "miss;")

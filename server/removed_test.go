@@ -75,7 +75,7 @@ func TestRemoved_NotOneThatIsOnlyAvoided(t *testing.T) {
 		"drained": func(f *fleet.Fleet, e *fleet.Engine) { f.Drain(e.Role, e.Name, true) },
 		"open": func(_ *fleet.Fleet, e *fleet.Engine) {
 			for range 5 {
-				e.Failed(&upstream.LegError{Kind: upstream.Broken})
+				e.Health.Failed(&upstream.LegError{Kind: upstream.Broken})
 			}
 		},
 	} {

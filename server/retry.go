@@ -133,7 +133,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 // decodesElsewhere reports whether another decode instance than that of a leg may take a turn of the model.
 func (s *turns) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
 	return slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && !t.excludes(e) && e.Reachable() && !e.Pauses() && e.MayServe(model)
+		return e.Name != leg.Instance && !t.excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
 	})
 }
 

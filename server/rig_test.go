@@ -173,7 +173,7 @@ func (r *rig) tell(e *engine, metrics behaviour) {
 	e.tells(metrics)
 	engine := r.engine(e)
 	engine.Refused()
-	engine.Answered()
+	engine.Health.Answered()
 }
 
 // engine is what the server knows of a scripted engine.

@@ -27,7 +27,7 @@ func (r *Releases) workOff(ctx context.Context) {
 // ReleaseOne releases one ticket by a prefill leg that is dropped at its first event, and reports whether to go on with the next.
 func (r *Releases) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
-		if prefill.Quarantined() || prefill.Pauses() {
+		if prefill.Quarantined() || prefill.Health.Pauses() {
 			continue
 		}
 		holder := decode.Current(ctx)

@@ -3,14 +3,11 @@ package fleet
 import "carryover/upstream"
 
 // heard records that the engine has answered a probe, a reading or a leg.
-func (e *Engine) heard() {
-	if !e.answered.Swap(true) {
-		e.fleet.answered[e.Role].Store(true)
+func (h *Health) heard() {
+	if !h.answered.Swap(true) {
+		h.engine.fleet.answered[h.engine.Role].Store(true)
 	}
 }
-
-// unheard records that a connection was refused: whatever answers there next has not been heard yet.
-func (e *Engine) unheard() { e.answered.Store(false) }
 
 // Started reports whether any engine of a role has ever answered.
 func (f *Fleet) Started(role upstream.Role) bool { return f.answered[role].Load() }
@@ -28,7 +25,7 @@ func (f *Fleet) askSoon() {
 func (f *Fleet) unasked() (all []*Engine) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, e := range f.Engines(role) {
-			if !e.answered.Load() {
+			if !e.Health.answered.Load() {
 				all = append(all, e)
 			}
 		}
@@ -45,8 +42,8 @@ func (f *Fleet) Up(role upstream.Role) int {
 	usable, answer := 0, 0
 	for _, e := range f.Engines(role) {
 		switch {
-		case !e.answered.Load():
-		case e.usable():
+		case !e.Health.answered.Load():
+		case e.Health.usable():
 			usable++
 		case e.answers():
 			answer++

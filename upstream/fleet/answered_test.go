@@ -15,14 +15,14 @@ import (
 func TestUp_CountsWhatHasAnswered(t *testing.T) {
 	r := newRig(t)
 	e := r.engine(upstream.RoleDecode, answers(http.StatusOK, "process_start_time_seconds 1\n"))
-	e.unheard()
+	e.Health.answered.Store(false)
 	r.answered[upstream.RoleDecode].Store(false)
 	up := func() int { return r.Up(upstream.RoleDecode) }
 	if up() != 0 || r.Started(upstream.RoleDecode) {
 		t.Error("an engine that was never asked counts as up")
 	}
 	for name, answer := range map[string]func(){
-		"a probe": func() { r.probeAll(t.Context()) }, "a reading": func() { e.Refresh(t.Context()) }, "a leg": e.Answered,
+		"a probe": func() { r.probeAll(t.Context()) }, "a reading": func() { e.Refresh(t.Context()) }, "a leg": e.Health.Answered,
 	} {
 		e.Refused()
 		for range 10 {

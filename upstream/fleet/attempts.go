@@ -17,9 +17,7 @@ func (e *Engine) begin(tokens int) (number uint64) {
 	}
 	a.next++
 	a.open[a.next] = tokens
-	if e.circuit.begin(a.next, e.fleet.now()) {
-		e.show()
-	}
+	e.Health.begin(a.next)
 	e.inFlight.Add(1)
 	e.queued.Add(int64(tokens))
 	return a.next
@@ -34,9 +32,7 @@ func (e *Engine) end(number uint64) bool {
 		delete(e.attempts.open, number)
 		last = e.inFlight.Add(-1) == 0
 		e.queued.Add(-int64(tokens))
-		if e.circuit.end(number) {
-			e.show()
-		}
+		e.Health.end(number)
 	}
 	e.mu.Unlock()
 	// Set marks an engine as gone before it reads inFlight, so one of the two sides sees the other.

@@ -32,7 +32,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 		tells(np, id).PairWith(d).Begin()
 		for _, e := range []*Engine{np, nd} {
 			models := []facts.Model{{ID: "m" + id}}
-			e.listing.models = models
+			e.models.models = models
 			e.seen.models.Store(r.shared(newModelSet(models)))
 			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
 			_, done, err := r.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
@@ -107,7 +107,7 @@ func TestFleet_NothingRunsOnForEnginesThatHaveGone(t *testing.T) {
 		r.probeAll(ctx)
 		e := r.Engines(upstream.RoleDecode)[0]
 		r.Set(nil)
-		<-e.list(ctx).done
+		<-e.models.list(ctx).done
 		if e.Reachable() {
 			t.Fatal("an engine that has gone is reachable")
 		}

@@ -91,51 +91,51 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 func (c *circuit) unresponsive(since time.Time) bool { return c.heard.Before(since) }
 
 // Served records that a leg has ended properly, a stream with its last event.
-func (e *Engine) Served() {
-	e.mu.Lock()
-	closed := e.circuit.served(e.fleet.now())
+func (h *Health) Served() {
+	h.mu.Lock()
+	closed := h.circuit.served(h.engine.fleet.now())
 	if closed {
-		e.show()
+		h.show()
 	}
-	e.mu.Unlock()
+	h.mu.Unlock()
 	if closed {
-		e.log().Info("engine closes its circuit")
+		h.engine.log().Info("engine closes its circuit")
 	}
 }
 
 // Failed records that a leg which the engine had accepted failed by the engine's fault: a 5xx, a broken connection or
 // stream, no answer in time, or an answer that makes no sense. Failures that the request, the client or one of our
 // tickets caused are not to be recorded here.
-func (e *Engine) Failed(leg *upstream.LegError) {
+func (h *Health) Failed(leg *upstream.LegError) {
 	how := leg.Kind.String()
 	if leg.Kind == upstream.Status {
 		how = fmt.Sprintf("status %d", leg.Status)
 	}
-	e.mu.Lock()
-	opened := e.circuit.fail(how, e.fleet.now())
-	e.show()
-	failures, pause := e.circuit.failures, e.circuit.pause
-	e.mu.Unlock()
+	h.mu.Lock()
+	opened := h.circuit.fail(how, h.engine.fleet.now())
+	h.show()
+	failures, pause := h.circuit.failures, h.circuit.pause
+	h.mu.Unlock()
 	if opened {
-		e.log().Warn("engine opens its circuit", "failures", failures, "last", how, "tried_again_in", pause.String())
+		h.engine.log().Warn("engine opens its circuit", "failures", failures, "last", how, "tried_again_in", pause.String())
 	}
 }
 
 // Unanswered is called after Failed for a leg that began at began and had no answer within its time limit. If the
 // engine has answered no other leg since, the circuit opens at once: each further failure would cost a client that
 // whole time.
-func (e *Engine) Unanswered(began time.Time) {
-	e.mu.Lock()
-	now := e.fleet.now()
-	opened := e.circuit.pause == 0 && e.circuit.unresponsive(began)
+func (h *Health) Unanswered(began time.Time) {
+	h.mu.Lock()
+	now := h.engine.fleet.now()
+	opened := h.circuit.pause == 0 && h.circuit.unresponsive(began)
 	if opened {
-		e.circuit.failures = max(e.circuit.failures, failuresToOpen-1)
-		e.circuit.fail(e.circuit.last, now)
-		e.show()
+		h.circuit.failures = max(h.circuit.failures, failuresToOpen-1)
+		h.circuit.fail(h.circuit.last, now)
+		h.show()
 	}
-	pause := e.circuit.pause
-	e.mu.Unlock()
+	pause := h.circuit.pause
+	h.mu.Unlock()
 	if opened {
-		e.log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
+		h.engine.log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
 	}
 }

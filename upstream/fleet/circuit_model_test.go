@@ -76,12 +76,13 @@ func playCircuit(f *Fleet, events []string) (seen seenOf) {
 	now := f.born
 	f.now = func() time.Time { return now }
 	e := &Engine{fleet: f}
+	e.Health.engine = e
 	trials := []uint64{0, 0}
 	for _, event := range events {
 		seen = seenOf{}
 		switch event {
 		case attempted:
-			if number := e.begin(0); e.circuit.trial == number {
+			if number := e.begin(0); e.Health.circuit.trial == number {
 				trials = append(trials, number)
 				seen.trial = true
 			}
@@ -90,13 +91,13 @@ func playCircuit(f *Fleet, events []string) (seen seenOf) {
 		case endsLate:
 			e.end(trials[len(trials)-2])
 		case headers:
-			e.Answered()
+			e.Health.Answered()
 		case serves:
-			e.Served()
+			e.Health.Served()
 		case fails:
-			e.Failed(&upstream.LegError{Kind: upstream.Broken})
-			if e.circuit.open(now) {
-				seen.pause = int(e.circuit.until.Sub(now).Seconds())
+			e.Health.Failed(&upstream.LegError{Kind: upstream.Broken})
+			if e.Health.circuit.open(now) {
+				seen.pause = int(e.Health.circuit.until.Sub(now).Seconds())
 			}
 		case waits:
 			now = now.Add(openMax)

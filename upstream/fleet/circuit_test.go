@@ -17,7 +17,7 @@ func broken() *upstream.LegError { return &upstream.LegError{Kind: upstream.Brok
 // open opens an engine's circuit.
 func open(e *Engine) {
 	for range failuresToOpen {
-		e.Failed(broken())
+		e.Health.Failed(broken())
 	}
 }
 
@@ -71,12 +71,12 @@ func TestCircuit_AFailingEngineIsAvoidedAndTriedByOneTurnAtATime(t *testing.T) {
 	book := r.logs()
 	a := r.named(upstream.RolePrefill, "a", "b")[0]
 	for range failuresToOpen - 1 {
-		a.Failed(broken())
+		a.Health.Failed(broken())
 	}
 	if got := r.pick(); got != "a" {
 		t.Fatalf("picked %s after four failures, want a", got)
 	}
-	a.Failed(&upstream.LegError{Kind: upstream.Status, Status: 502})
+	a.Health.Failed(&upstream.LegError{Kind: upstream.Status, Status: 502})
 	if got := r.pick(); got != "b" || r.Up(upstream.RolePrefill) != 1 {
 		t.Errorf("picked %s after five failures, %d up, want b and 1", got, r.Up(upstream.RolePrefill))
 	}
@@ -94,7 +94,7 @@ func TestCircuit_AFailingEngineIsAvoidedAndTriedByOneTurnAtATime(t *testing.T) {
 	if got := r.pick(); got != "a" {
 		t.Errorf("picked %s after a trial that showed nothing, want a", got)
 	}
-	a.Served()
+	a.Health.Served()
 	open(a)
 	if book.count("level=WARN", "engine opens its circuit", "role=prefill", "instance=a", "failures=5", `last="status 502"`, "tried_again_in=1s") != 1 ||
 		book.count("level=WARN", "opens its circuit", "last=broken", "tried_again_in=1s") != 1 || book.count("level=INFO", "engine closes its circuit") != 1 {
@@ -139,12 +139,12 @@ func TestCircuit_GoodHealthDoesNotCloseIt(t *testing.T) {
 	a := r.named(upstream.RolePrefill, "a")[0]
 	open(a)
 	a.Refused()
-	a.probed(true)
+	a.Health.probed(true)
 	if a.up() || !a.Reachable() {
 		t.Errorf("up %t, reachable %t, want an open circuit of an engine that answers", a.up(), a.Reachable())
 	}
 	r.pass(openFirst)
-	a.probed(true)
+	a.Health.probed(true)
 	if state, _ := a.state(); state != "half_open" || !a.up() {
 		t.Errorf("it is %s, want half_open", state)
 	}
@@ -179,8 +179,8 @@ func TestUp_CountsWhatTurnsGet(t *testing.T) {
 		{func() { engines[2].Refused() }, 2}, // a and b are what is left
 		{func() { engines[0].Refused() }, 1},
 		{func() { engines[1].Refused() }, 0},
-		{func() { engines[0].probed(true) }, 1},
-		{func() { engines[2].probed(true) }, 1},
+		{func() { engines[0].Health.probed(true) }, 1},
+		{func() { engines[2].Health.probed(true) }, 1},
 	} {
 		step.act()
 		if got := r.Up(upstream.RolePrefill); got != step.want {
@@ -204,13 +204,13 @@ func TestRefused_HoldsForAllRanksAtTheAddress(t *testing.T) {
 	}
 	r.pass(downFor)
 	for _, e := range r.Engines(upstream.RolePrefill) {
-		e.Answered()
+		e.Health.Answered()
 	}
 	if book.count("level=WARN", "engine is down", "refuses") != 2 || book.count("level=INFO", "answers again") != 2 {
 		t.Errorf("the log has\n%s", book.text.String())
 	}
 	for range unhealthyAfter + 1 {
-		r.Engine(upstream.RolePrefill, "b").probed(false)
+		r.Engine(upstream.RolePrefill, "b").Health.probed(false)
 	}
 	if book.count("level=WARN", "engine is down", "instance=b", "health") != 1 {
 		t.Errorf("the log has\n%s", book.text.String())
@@ -241,17 +241,17 @@ func TestState_SaysWhyAnEngineIsAvoided(t *testing.T) {
 	want("open", "5 legs in a row have failed since "+at(0), "the last with broken", at(openFirst))
 	r.pass(openFirst)
 	want("half_open", "one turn at a time")
-	a.Served()
+	a.Health.Served()
 	a.Refused()
 	want("down", "refused connections since "+at(0), at(downFor))
-	a.Answered()
-	a.probed(false)
-	a.probed(false)
+	a.Health.Answered()
+	a.Health.probed(false)
+	a.Health.probed(false)
 	want("down", "2 health probes", at(0))
-	a.probed(true)
-	a.mu.Lock()
-	a.ejection = ejection{times: 2, factor: 4.06, since: r.now(), until: r.now().Add(time.Minute)}
-	a.mu.Unlock()
+	a.Health.probed(true)
+	a.Health.mu.Lock()
+	a.Health.ejection = ejection{times: 2, factor: 4.06, since: r.now(), until: r.now().Add(time.Minute)}
+	a.Health.mu.Unlock()
 	want("ejected", "4.1 times as long", at(time.Minute), "times in a row: 2")
 	tells(a, "1").Quarantine()
 	want("quarantined", "restart")

@@ -11,7 +11,7 @@
 //   - an engine that discovery removes is not picked any more, and is forgotten when its last
 //     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
 //   - an engine that is down, drained, slower than its role or whose legs fail is picked only
-//     if no other is left, and at least one engine of a role is never ejected (state.go,
+//     if no other is left, and at least one engine of a role is never ejected (health.go,
 //     circuit.go, ejection.go);
 //   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no
 //     unused tickets and no findings (incarnation.go, pairing.go);
@@ -29,7 +29,7 @@
 //     (cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, Engine, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does
+// Lock order: Fleet, Engine, its Health, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does
 // not change identity when its engine is restarted or removed; what is learnt of it then goes
 // with it, except quarantines.
 //

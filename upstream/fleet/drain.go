@@ -14,23 +14,9 @@ func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 	if e == nil {
 		return false
 	}
-	e.setDrain(drain)
+	e.Health.setDrain(drain)
 	f.freed()
 	return true
-}
-
-func (e *Engine) setDrain(drain bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.drain = drain
-	e.show()
-}
-
-// drains reports whether the operator has the engine drained.
-func (e *Engine) drains() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.drain
 }
 
 // Draining returns the engines that were removed and still have attempts in flight, the first removed first. They are
@@ -73,4 +59,18 @@ func (f *Fleet) returning(id identity) *Engine {
 		e.forgotten.Store(false)
 	}
 	return e
+}
+
+func (h *Health) setDrain(drain bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.drain = drain
+	h.show()
+}
+
+// drains reports whether the operator has the engine drained.
+func (h *Health) drains() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.drain
 }

@@ -25,9 +25,9 @@ func TestDrain_AnEngineOutOfServiceIsKnownAndGetsNothingNew(t *testing.T) {
 	if got := r.pick("b"); got != "a" {
 		t.Errorf("picked %s, want a, as no other is left", got)
 	}
-	engines[0].probed(true)
-	engines[0].Answered()
-	engines[0].Served()
+	engines[0].Health.probed(true)
+	engines[0].Health.Answered()
+	engines[0].Health.Served()
 	if engines[0].up() {
 		t.Error("an answer ends the drain")
 	}
@@ -72,8 +72,8 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 		if _, _, err := r.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
 			t.Errorf("an engine that was removed is picked: %v", err)
 		}
-		a.Served() // a leg of its turns
-		a.Failed(broken())
+		a.Health.Served() // a leg of its turns
+		a.Health.Failed(broken())
 		if a.Reachable() || r.Up(upstream.RolePrefill) != 1 {
 			t.Error("an engine that was removed counts as one that can be reached")
 		}
@@ -180,7 +180,7 @@ func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
 		p := tells(e, "1")
 		p.PairWith(tells(kept[0], "1")).ExchangedKV()
 		open(e)
-		e.Took(1, 1)
+		e.Health.Took(1, 1)
 		r.Set(base)
 		done()
 		if round == 0 {

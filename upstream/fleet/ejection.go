@@ -53,11 +53,11 @@ func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
 
 // Took records the duration of a leg that differs from other legs of its role only by its work: the tokens that
 // prefill computed, or 1 for decode's first event after a hand-over.
-func (e *Engine) Took(work int, took time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if work > 0 && !e.ejection.lasts(e.fleet.now()) {
-		e.legSpeed.learn(work, took)
+func (h *Health) Took(work int, took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if work > 0 && !h.ejection.lasts(h.engine.fleet.now()) {
+		h.legSpeed.learn(work, took)
 	}
 }
 
@@ -82,9 +82,9 @@ func (f *Fleet) eject(role upstream.Role) {
 	out := 0
 	var all []compared
 	for _, e := range engines {
-		if !e.usable() || e.Quarantined() {
+		if !e.Health.usable() || e.Quarantined() {
 			out++
-		} else if t := e.currentLegSpeed(); t.samples >= slowSamples {
+		} else if t := currentLegSpeed(&e.Health); t.samples >= slowSamples {
 			all = append(all, compared{engine: e, speed: t, perWork: t.took / t.work})
 		}
 	}
@@ -94,17 +94,17 @@ func (f *Fleet) eject(role upstream.Role) {
 	bear(all)
 	slices.SortFunc(all, func(a, b compared) int { return cmp.Compare(b.perWork/b.borne, a.perWork/a.borne) })
 	for i := range all {
-		if c := &all[i]; c.engine.judgeSpeed(c, out+1 <= len(engines)/2) {
+		if c := &all[i]; c.engine.Health.judgeSpeed(c, out+1 <= len(engines)/2) {
 			out++
 		}
 	}
 }
 
 // currentLegSpeed returns the engine's recent leg speed.
-func (e *Engine) currentLegSpeed() legSpeed {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.legSpeed
+func currentLegSpeed(h *Health) legSpeed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.legSpeed
 }
 
 // bear sets the tolerated time per work of each engine: the median of its role. An engine with less weight than
@@ -127,9 +127,9 @@ func bear(all []compared) {
 }
 
 // judgeSpeed records the result of a round, and reports whether the engine is ejected by it.
-func (e *Engine) judgeSpeed(c *compared, allowed bool) (ejected bool) {
-	e.mu.Lock()
-	j := &e.ejection
+func (h *Health) judgeSpeed(c *compared, allowed bool) (ejected bool) {
+	h.mu.Lock()
+	j := &h.ejection
 	switch {
 	case !c.slow():
 		j.times, j.slow, j.seen = 0, 0, 0
@@ -138,16 +138,16 @@ func (e *Engine) judgeSpeed(c *compared, allowed bool) (ejected bool) {
 		j.slow++
 	}
 	if ejected = j.slow >= slowRounds && allowed; ejected {
-		now := e.fleet.now()
+		now := h.engine.fleet.now()
 		j.times++
 		*j = ejection{times: j.times, factor: c.perWork / c.borne, since: now, until: now.Add(min(time.Duration(j.times)*ejectFor, ejectMax))}
-		e.legSpeed = legSpeed{}
-		e.show()
+		h.legSpeed = legSpeed{}
+		h.show()
 	}
 	now := *j
-	e.mu.Unlock()
+	h.mu.Unlock()
 	if ejected {
-		e.log().Warn("engine is ejected", "times_slower", math.Round(10*now.factor)/10, "times_in_a_row", now.times, "for", now.until.Sub(now.since).String())
+		h.engine.log().Warn("engine is ejected", "times_slower", math.Round(10*now.factor)/10, "times_in_a_row", now.times, "for", now.until.Sub(now.since).String())
 	}
 	return ejected
 }

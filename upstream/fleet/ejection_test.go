@@ -16,7 +16,7 @@ func (r *rig) paced(rounds int, perToken ...int) {
 	for range rounds {
 		for i, e := range r.Engines(upstream.RolePrefill) {
 			for range slowSamples {
-				e.Took(1000, time.Duration(1000*perToken[i])*time.Microsecond)
+				e.Health.Took(1000, time.Duration(1000*perToken[i])*time.Microsecond)
 			}
 		}
 		r.eject(upstream.RolePrefill)
@@ -92,14 +92,14 @@ func TestEjection_LastsLongerEachTimeAndIsForgotten(t *testing.T) {
 	lasts := func(want time.Duration) {
 		t.Helper()
 		r.paced(slowRounds, 2000, 200, 200)
-		if got := a.ejection.until.Sub(r.now()); got != want || a.up() {
+		if got := a.Health.ejection.until.Sub(r.now()); got != want || a.up() {
 			t.Errorf("ejected for %s, up %t, want %s", got, a.up(), want)
 		}
 		r.pass(want - 1)
 		r.wantOut("a")
 		r.pass(1)
 		r.wantOut("")
-		if n := a.currentLegSpeed().samples; n != 0 || !a.up() {
+		if n := currentLegSpeed(&a.Health).samples; n != 0 || !a.up() {
 			t.Errorf("it returns with %d samples, up %t", n, a.up())
 		}
 	}
@@ -168,10 +168,10 @@ func TestEjection_ShortPromptsAreNoSlowness(t *testing.T) {
 	engines := r.named(upstream.RolePrefill, "a", "b", "c")
 	for range slowRounds {
 		for range slowSamples {
-			engines[0].Took(5, 40*time.Millisecond) // everything else was in its cache
-			engines[1].Took(10_000, 2*time.Second)
-			engines[2].Took(9_000, 2*time.Second)
-			engines[2].Took(0, time.Hour) // nothing that can be compared
+			engines[0].Health.Took(5, 40*time.Millisecond) // everything else was in its cache
+			engines[1].Health.Took(10_000, 2*time.Second)
+			engines[2].Health.Took(9_000, 2*time.Second)
+			engines[2].Health.Took(0, time.Hour) // nothing that can be compared
 		}
 		r.eject(upstream.RolePrefill)
 	}
@@ -186,7 +186,7 @@ func TestEjection_IsARoundOfTheProbes(t *testing.T) {
 	for range slowRounds {
 		for i, e := range r.Engines(upstream.RolePrefill) {
 			for range slowSamples {
-				e.Took(1, []time.Duration{time.Second, 9 * time.Second, time.Second}[i])
+				e.Health.Took(1, []time.Duration{time.Second, 9 * time.Second, time.Second}[i])
 			}
 		}
 		r.probeAll(t.Context())

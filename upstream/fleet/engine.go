@@ -11,14 +11,6 @@ import (
 	"carryover/upstream/fleet/unused"
 )
 
-// downFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
-// short because avoiding is only a preference: an engine that is avoided is still tried when no other is left.
-const downFor = 2 * time.Second
-
-// unhealthyAfter is how many health probes in a row must fail before the engine counts as down. A busy API server may
-// be late once, and an engine that counts as down loses all its tickets.
-const unhealthyAfter = 2
-
 // Engine is one configured instance and everything known of it. Its identity (name, role, address, rank) does not
 // change; its other settings may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
@@ -30,7 +22,6 @@ type Engine struct {
 	gone      atomic.Bool       // Set has removed it
 	forgotten atomic.Bool       // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
 	suspected atomic.Bool       // one of its incarnations was quarantined
-	answered  atomic.Bool       // it has answered something since it last refused a connection
 	place     prefixindex.Place // The Fleet's lock guards it.
 
 	identity
@@ -46,20 +37,13 @@ type Engine struct {
 	Speed     *facts.Speed
 	AnswerIDs facts.AnswerIDs
 
+	Health Health
+	models listing
+
 	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
-	mu          sync.Mutex
-	attempts    attempts
-	load        load
-	listing     listing
-	downUntil   time.Time // set by Refused; a good probe or leg clears it
-	pausedUntil time.Time // set by Paused
-	failed      int       // health probes that failed in a row
-	downSince   time.Time // when downUntil or failed was first set
-	told        bool      // the log has reported it as down, and it has answered nothing since
-	drain       bool      // the operator drains it
-	circuit     circuit
-	legSpeed    legSpeed
-	ejection    ejection
+	mu       sync.Mutex
+	attempts attempts
+	load     load
 
 	known *Incarnation // the incarnation that was read last, nil before the first
 	readings
@@ -124,94 +108,9 @@ func (e *Engine) forget() {
 func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, load{} }
 
 func (e *Engine) refused() {
-	e.mu.Lock()
-	now := e.fleet.now()
-	if !e.down(now) {
-		e.downSince = now
-	}
-	e.downUntil = now.Add(downFor)
-	e.unheard()
-	e.unread()
-	e.show()
-	first := !e.told
-	e.told = true
-	e.mu.Unlock()
-	if first {
-		e.wentDown("refuses connections")
-	}
-}
-
-// wentDown logs that the engine is down and closes the client's idle connections: they will not serve again, and the
-// host name may resolve to another address by now.
-func (e *Engine) wentDown(why string) {
-	e.fleet.cfg.Client.Close()
-	e.log().Warn("engine is down", "why", why)
-}
-
-// Answered records that a leg was answered: the engine is not down any more.
-func (e *Engine) Answered() {
-	e.heard()
-	e.mu.Lock()
-	was := e.comeBack(e.circuit.answered(e.fleet.now()))
-	e.mu.Unlock()
-	e.sayBack(was)
-}
-
-// back records that the engine answers connections, without a word about its circuit.
-func (e *Engine) back() {
-	e.heard()
-	e.mu.Lock()
-	was := e.comeBack(false)
-	e.mu.Unlock()
-	e.sayBack(was)
-}
-
-// comeBack clears the marks of a down engine, and reports whether the log has to say that it is back. Most answers
-// come from engines that were up and change nothing; changed says that the caller has changed something that picks
-// see. It needs e.mu.
-func (e *Engine) comeBack(changed bool) (was bool) {
-	if changed || e.failed > 0 || !e.downUntil.IsZero() {
-		e.downUntil, e.failed = time.Time{}, 0
-		e.show()
-	}
-	was, e.told = e.told, false
-	return was
-}
-
-func (e *Engine) sayBack(was bool) {
-	if was {
-		e.log().Info("engine answers again")
-		e.fleet.freed()
-	}
+	e.forget()
+	e.Health.refused()
 }
 
 // Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.
 func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() }
-
-// Unreached reports whether the log has reported the engine as down and it has answered nothing since.
-func (e *Engine) Unreached() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.told
-}
-
-// probed records the result of a health probe. A good one does not close the circuit: the circuit is for engines whose
-// health is fine while their completions fail.
-func (e *Engine) probed(healthy bool) {
-	if healthy {
-		e.back()
-		return
-	}
-	e.mu.Lock()
-	if e.failed == 0 && !e.down(e.fleet.now()) {
-		e.downSince = e.fleet.now()
-	}
-	e.failed++
-	e.show()
-	first := e.failed >= unhealthyAfter && !e.told
-	e.told = e.told || first
-	e.mu.Unlock()
-	if first {
-		e.wentDown("health probes fail")
-	}
-}

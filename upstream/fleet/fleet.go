@@ -78,7 +78,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery, Prefixes: &prefixindex.Index{}}
+	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery, Prefixes: &prefixindex.Index{}, refreshing: refreshing{listWait: modelListWait}}
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: func() time.Time { return f.now() }}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)
@@ -163,7 +163,7 @@ func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	if e == nil {
 		e = f.newEngine(instance)
 	}
-	e.setDrain(old != nil && old.drains())
+	e.Health.setDrain(old != nil && old.Health.drains())
 	return e
 }
 

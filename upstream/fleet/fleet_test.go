@@ -68,20 +68,20 @@ func TestFleet_ProbeAndAnswerBringAnEngineBack(t *testing.T) {
 	r := newRig(t)
 	a := r.named(upstream.RolePrefill, "a")[0]
 	up := func() int { return r.Up(upstream.RolePrefill) }
-	a.probed(false)
+	a.Health.probed(false)
 	if up() != 1 {
 		t.Error("an engine counts as down after one late probe")
 	}
-	a.probed(false)
+	a.Health.probed(false)
 	if up() != 0 {
 		t.Error("an engine whose probes fail counts as up")
 	}
-	a.Answered()
+	a.Health.Answered()
 	if up() != 1 {
 		t.Error("an engine that answers a leg counts as down")
 	}
 	a.Refused()
-	a.probed(true)
+	a.Health.probed(true)
 	if up() != 1 {
 		t.Error("an engine whose probe is good counts as down")
 	}
@@ -118,7 +118,7 @@ func TestFleet_KeepsTheEngineOfAnUnchangedInstance(t *testing.T) {
 		t.Error("an instance at another address is the same engine")
 	}
 	b.Refused() // a leg to one that has gone
-	b.Answered()
+	b.Health.Answered()
 	if b.Reachable() {
 		t.Error("an engine that has gone is reachable")
 	}

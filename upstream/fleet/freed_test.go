@@ -40,8 +40,8 @@ func TestFleet_SaysThatAnEngineIsBack(t *testing.T) {
 	said := 0
 	r.OnFreed(func() { said++ })
 	e.Refused()
-	e.Answered()
-	e.Answered()
+	e.Health.Answered()
+	e.Health.Answered()
 	if said != 1 {
 		t.Errorf("got %d calls, want 1", said)
 	}

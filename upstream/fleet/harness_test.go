@@ -40,6 +40,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(client.Close)
 	r := &rig{t: t}
 	r.Fleet = New(Config{Client: client, Prefill: first{}, Decode: first{}, ReadLimit: time.Minute, AskLimit: time.Minute})
+	r.refreshing.listWait = time.Minute // a loaded machine needs longer than an engine may
 	began := time.Now()
 	r.now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
 	return r
@@ -58,7 +59,7 @@ func (r *rig) add(role upstream.Role, name, url string) *Engine {
 	r.instances = append(r.instances, instance)
 	r.Set(r.instances)
 	e := r.Engine(role, name)
-	e.heard()
+	e.Health.heard()
 	return e
 }
 
@@ -106,7 +107,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 	r.Set(r.instances)
 	for _, name := range names {
 		engines = append(engines, r.Engine(role, name))
-		r.Engine(role, name).heard()
+		r.Engine(role, name).Health.heard()
 	}
 	return engines
 }

@@ -1,94 +1,193 @@
 package fleet
 
 import (
-	"context"
-	"errors"
-	"net/http"
-	"slices"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"carryover/upstream"
 )
 
-// Every engine is asked every four seconds and has two seconds to answer: vLLM answers /health and /metrics from its
-// API server, without queueing behind requests. A reading of /metrics counts for five seconds, so turns rarely wait
-// for one.
-const (
-	probeEvery = 4 * time.Second
-	probeLimit = 2 * time.Second
-)
+// downFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
+// short because avoiding is only a preference: an engine that is avoided is still tried when no other is left.
+const downFor = 2 * time.Second
 
-// Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
-// It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
-// nil.
-func (f *Fleet) Run(ctx context.Context) error {
-	tick := time.NewTicker(f.every)
-	defer tick.Stop()
-	select {
-	case <-f.came: // the engines of the first round have been asked
-	default:
-	}
-	f.probeAll(ctx)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			f.probeAll(ctx)
-		case <-f.came:
-			probe(ctx, f.unasked())
+// unhealthyAfter is how many health probes in a row must fail before the engine counts as down. A busy API server may
+// be late once, and an engine that counts as down loses all its tickets.
+const unhealthyAfter = 2
+
+// Health is whether an engine serves, by its legs, its connections and its health probes, and whether it is to. Picks see
+// the result in the engine's view. It is safe for concurrent use.
+type Health struct {
+	engine   *Engine
+	answered atomic.Bool // it has answered something since it last refused a connection
+
+	// mu guards the rest. Lock order: Fleet, Engine, Health.
+	mu          sync.Mutex
+	downUntil   time.Time // set by refused; a good probe or leg clears it
+	pausedUntil time.Time // set by Paused
+	failed      int       // health probes that failed in a row
+	downSince   time.Time // when downUntil or failed was first set
+	told        bool      // the log has reported it as down, and it has answered nothing since
+	drain       bool      // the operator drains it
+	circuit     circuit
+	legSpeed    legSpeed
+	ejection    ejection
+}
+
+// never is the end of an avoidance that does not end with time.
+const never = math.MaxInt64
+
+// show publishes until when the engine is avoided and until when it is down, both on the fleet's clock. Each change of that calls it. It needs h.mu.
+func (h *Health) show() {
+	avoid, down := int64(never), int64(never)
+	if h.failed < unhealthyAfter {
+		at := func(t time.Time) int64 {
+			if t.IsZero() {
+				return 0
+			}
+			return int64(t.Sub(h.engine.fleet.born))
+		}
+		down = at(h.downUntil)
+		if !h.drain && h.circuit.trial == 0 {
+			avoid = max(down, at(h.circuit.until), at(h.ejection.until), at(h.pausedUntil))
 		}
 	}
+	h.engine.seen.avoid.Store(avoid)
+	h.engine.seen.down.Store(down)
 }
 
-// probe asks engines for their health, and follows those that are healthy.
-func probe(ctx context.Context, engines []*Engine) {
-	var group sync.WaitGroup
-	for _, e := range engines {
-		group.Go(func() {
-			healthy := e.healthy(ctx)
-			if ctx.Err() == nil {
-				e.probed(healthy)
-			}
-			if healthy {
-				e.follow(ctx)
-			}
-		})
+// down needs h.mu.
+func (h *Health) down(now time.Time) bool {
+	return h.failed >= unhealthyAfter || now.Before(h.downUntil)
+}
+
+// usable reports whether the engine is up, not counting that an attempt is trying it.
+func (h *Health) usable() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.engine.fleet.now()
+	return !h.down(now) && !h.circuit.open(now) && !h.ejection.lasts(now) && !h.drain && !now.Before(h.pausedUntil)
+}
+
+// refused records that a connection was refused. The engine is avoided for downFor.
+func (h *Health) refused() {
+	h.mu.Lock()
+	now := h.engine.fleet.now()
+	if !h.down(now) {
+		h.downSince = now
 	}
-	group.Wait()
-}
-
-func (f *Fleet) probeAll(ctx context.Context) {
-	probe(ctx, slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode)))
-	f.mu.Lock()
-	f.forgetDeparted()
-	f.mu.Unlock()
-	f.eject(upstream.RolePrefill)
-	f.eject(upstream.RoleDecode)
-}
-
-// follow reads the engine's incarnation and starts to find out what it can do, without waiting for the result: a busy
-// engine must not delay the others.
-func (e *Engine) follow(ctx context.Context) {
-	e.Refresh(ctx)
-	if ctx.Err() == nil {
-		e.followModels(ctx)
-	}
-	if incarnation := e.Fresh(); incarnation.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
-		incarnation.Capability.Begin(ctx)
+	h.downUntil = now.Add(downFor)
+	h.answered.Store(false) // whatever answers there next has not been heard yet
+	h.show()
+	first := !h.told
+	h.told = true
+	h.mu.Unlock()
+	if first {
+		wentDown(h.engine, "refuses connections")
 	}
 }
 
-func (e *Engine) healthy(ctx context.Context) (healthy bool) {
-	defer func() {
-		if recover() != nil { // a defect in reading an answer must not end the process
-			healthy = false
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, probeLimit)
-	defer cancel()
-	// The body of the answer does not matter.
-	status, _, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/health", "", 4096)
-	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
+// wentDown logs that the engine is down and closes the client's idle connections: they will not serve again, and the
+// host name may resolve to another address by now.
+func wentDown(e *Engine, why string) {
+	e.fleet.cfg.Client.Close()
+	e.log().Warn("engine is down", "why", why)
+}
+
+// Answered records that a leg was answered: the engine is not down any more.
+func (h *Health) Answered() {
+	h.heard()
+	h.mu.Lock()
+	was := h.comeBack(h.circuit.answered(h.engine.fleet.now()))
+	h.mu.Unlock()
+	h.sayBack(was)
+}
+
+// back records that the engine answers connections, without a word about its circuit.
+func (h *Health) back() {
+	h.heard()
+	h.mu.Lock()
+	was := h.comeBack(false)
+	h.mu.Unlock()
+	h.sayBack(was)
+}
+
+// comeBack clears the marks of a down engine, and reports whether the log has to say that it is back. Most answers
+// come from engines that were up and change nothing; changed says that the caller has changed something that picks
+// see. It needs h.mu.
+func (h *Health) comeBack(changed bool) (was bool) {
+	if changed || h.failed > 0 || !h.downUntil.IsZero() {
+		h.downUntil, h.failed = time.Time{}, 0
+		h.show()
+	}
+	was, h.told = h.told, false
+	return was
+}
+
+func (h *Health) sayBack(was bool) {
+	if was {
+		h.engine.log().Info("engine answers again")
+		h.engine.fleet.freed()
+	}
+}
+
+// Unreached reports whether the log has reported the engine as down and it has answered nothing since.
+func (h *Health) Unreached() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told
+}
+
+// probed records the result of a health probe. A good one does not close the circuit: the circuit is for engines whose
+// health is fine while their completions fail.
+func (h *Health) probed(healthy bool) {
+	if healthy {
+		h.back()
+		return
+	}
+	h.mu.Lock()
+	if h.failed == 0 && !h.down(h.engine.fleet.now()) {
+		h.downSince = h.engine.fleet.now()
+	}
+	h.failed++
+	h.show()
+	first := h.failed >= unhealthyAfter && !h.told
+	h.told = h.told || first
+	h.mu.Unlock()
+	if first {
+		wentDown(h.engine, "health probes fail")
+	}
+}
+
+// restarted forgets how slow the engine was: a restart is how slow engines are mended.
+func (h *Health) restarted() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.legSpeed, h.ejection = legSpeed{}, ejection{}
+	h.show()
+}
+
+// begin tells the circuit of an attempt.
+func (h *Health) begin(number uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.circuit.begin(number, h.engine.fleet.now()) {
+		h.show()
+	}
+}
+
+// end tells the circuit that an attempt has ended.
+func (h *Health) end(number uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.circuit.end(number) {
+		h.show()
+	}
+}
+
+// closed reports whether the circuit is closed: not even waiting for a turn to try the engine.
+func (h *Health) closed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.circuit.pause == 0
 }

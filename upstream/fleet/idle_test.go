@@ -16,7 +16,7 @@ func TestFleet_DropsIdleConnectionsWhenAnEngineGoes(t *testing.T) {
 		"refused": func(_ *rig, other *Engine) { other.Refused() },
 		"unhealthy": func(_ *rig, other *Engine) {
 			for range unhealthyAfter {
-				other.probed(false)
+				other.Health.probed(false)
 			}
 		},
 		"removed": func(r *rig, _ *Engine) { r.Set(r.instances[:1]) },

@@ -62,7 +62,7 @@ func (e *Engine) Live() Live {
 		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.Pins.Besides(),
 		CachedBlocks: held,
 	}
-	for _, model := range e.listing.models {
+	for _, model := range e.Models() {
 		live.Models = append(live.Models, model.ID)
 	}
 	return live

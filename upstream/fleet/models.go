@@ -23,74 +23,74 @@ const (
 	modelListWait = 2 * time.Second // for one list; vLLM answers from its API server, without queueing behind requests
 )
 
-// listing is what is known of an engine's models. e.mu guards it. A list outlives its incarnation until the next one
+// listing is what is known of an engine's models. A list outlives its incarnation until the next one
 // is read, because a restarted engine mostly serves the same models.
 type listing struct {
-	known       bool // the last reading gave a list; else the engine may serve any model
+	engine *Engine
+
+	mu          sync.Mutex // guards the rest. Lock order: Engine, listing
+	known       bool       // the last reading gave a list; else the engine may serve any model
 	models      []facts.Model
 	incarnation string    // the engine's incarnation at that time, "" if it was not known
 	asked       time.Time // when the last reading began, zero if there was none
 	under       *reading  // the reading under way, nil if none
 }
 
-// followModels starts to read the engine's list of models when that is due. It does not wait for the result.
-func (e *Engine) followModels(ctx context.Context) {
-	incarnation := e.Last().ID()
-	e.mu.Lock()
-	l := &e.listing
-	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
-	e.mu.Unlock()
+// follow starts to read the engine's list of models when that is due. It does not wait for the result.
+func (l *listing) follow(ctx context.Context) {
+	incarnation := l.engine.Last().ID()
+	l.mu.Lock()
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, l.engine.fleet.now()) >= modelsEvery
+	l.mu.Unlock()
 	if due {
-		e.list(ctx)
+		l.list(ctx)
 	}
 }
 
 // list starts to read the engine's list of models, unless a reading is under way, and returns the reading.
-func (e *Engine) list(ctx context.Context) *reading {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := &e.listing
+func (l *listing) list(ctx context.Context) *reading {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.under == nil {
-		l.under, l.asked = &reading{done: make(chan struct{})}, e.fleet.now()
-		go e.runListing(context.WithoutCancel(ctx), l.under) // ends within modelListWait
+		l.under, l.asked = &reading{done: make(chan struct{})}, l.engine.fleet.now()
+		go l.run(context.WithoutCancel(ctx), l.under) // ends within modelListWait
 	}
 	return l.under
 }
 
-func (e *Engine) runListing(ctx context.Context, r *reading) {
-	ctx, cancel := context.WithTimeout(ctx, modelListWait)
+func (l *listing) run(ctx context.Context, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, l.engine.fleet.refreshing.listWait)
 	defer cancel()
-	incarnation := e.Last().ID()
-	models, err := e.readModels(ctx)
+	incarnation := l.engine.Last().ID()
+	models, err := l.read(ctx)
 	set := newModelSet(models)
 	if err == nil {
-		set = e.fleet.shared(set)
+		set = l.engine.fleet.shared(set)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	defer close(r.done)
-	l := &e.listing
 	l.under = nil
 	switch {
 	case err == nil:
 		l.known, l.models, l.incarnation = true, models, incarnation
-		e.seen.models.Store(set)
+		l.engine.seen.models.Store(set)
 	case errors.Is(err, facts.ErrModelList):
 		l.known, l.models, l.incarnation = false, nil, incarnation
-		e.seen.models.Store(nil)
+		l.engine.seen.models.Store(nil)
 	}
 	// No answer: what was known before stays.
 }
 
-// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
+// read fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
 // list, and another if it gave no answer or a temporary refusal.
-func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
+func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
 			models, err = nil, facts.ErrModelList
 		}
 	}()
-	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
+	status, list, err := l.engine.fleet.cfg.Client.Fetch(ctx, l.engine.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
 		return nil, facts.ErrModelList
@@ -138,15 +138,20 @@ func (f *Fleet) Models() (all []facts.Model) {
 	return all
 }
 
-// Models returns the known list of models. It is not to be changed.
-func (e *Engine) Models() []facts.Model {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.listing.models
+// all returns the known list of models. It is not to be changed.
+func (l *listing) all() []facts.Model {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.models
 }
+
+// Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
+func (e *Engine) Models() []facts.Model { return e.models.all() }
 
 // refreshing is the last refresh of all lists.
 type refreshing struct {
+	listWait time.Duration // for one list
+
 	mu    sync.Mutex // guards the rest; it is the innermost lock
 	begun time.Time
 	under *reading // nil if none is under way
@@ -190,7 +195,7 @@ func (f *Fleet) refresh(ctx context.Context, r *reading) {
 				if i >= len(all) {
 					return
 				}
-				wait(ctx, all[i].list(ctx).done)
+				wait(ctx, all[i].models.list(ctx).done)
 			}
 		})
 	}

@@ -56,9 +56,9 @@ func (r *rig) round(engines ...*lister) {
 	r.t.Helper()
 	r.probeAll(r.t.Context())
 	for _, l := range engines {
-		l.mu.Lock()
-		under := l.listing.under
-		l.mu.Unlock()
+		l.models.mu.Lock()
+		under := l.models.under
+		l.models.mu.Unlock()
 		if under != nil {
 			<-under.done
 		}
@@ -131,7 +131,7 @@ func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 		t.Errorf("its only engine is excluded: %v", err)
 	}
 	for range unhealthyAfter {
-		a.probed(false)
+		a.Health.probed(false)
 	}
 	r.wantServing("lora-1", "a") // down is no reason to send a turn where its model is not served
 	if got := ids(r.Models()); got != "base lora-2 lora-3" {
@@ -203,7 +203,7 @@ func TestRefreshModels_AsksOncePerFiveSeconds(t *testing.T) {
 	down := r.lister(upstream.RoleDecode, "down", "base")
 	r.round(append(all, down)...)
 	for range unhealthyAfter {
-		down.probed(false)
+		down.Health.probed(false)
 	}
 	all[3].list.Store(listOf("base", "lora"))
 	r.wantServing("lora", upstream.ErrNoModel.Error())

@@ -10,9 +10,9 @@ import (
 func TestPaused_IsAvoidedForAMoment(t *testing.T) {
 	r := newRig(t)
 	engines := r.named(upstream.RolePrefill, "a", "b")
-	engines[0].Paused()
-	engines[0].Answered() // the header of a stream that is then refused
-	if got := r.pick(); got != "b" || !engines[0].Pauses() || r.Up(upstream.RolePrefill) != 1 {
+	engines[0].Health.Paused()
+	engines[0].Health.Answered() // the header of a stream that is then refused
+	if got := r.pick(); got != "b" || !engines[0].Health.Pauses() || r.Up(upstream.RolePrefill) != 1 {
 		t.Errorf("picked %s, %d up, want b alone", got, r.Up(upstream.RolePrefill))
 	}
 	if !engines[0].Reachable() {
@@ -25,7 +25,7 @@ func TestPaused_IsAvoidedForAMoment(t *testing.T) {
 		t.Errorf("picked %s, want a, as no other is left", got)
 	}
 	r.pass(downFor)
-	if state, _ := engines[0].state(); engines[0].Pauses() || state != "up" || r.pick() != "a" {
+	if state, _ := engines[0].state(); engines[0].Health.Pauses() || state != "up" || r.pick() != "a" {
 		t.Error("it is avoided for longer")
 	}
 }

@@ -131,11 +131,11 @@ func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T
 	w.stop(0, 1)
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, false})
 	for range unhealthyAfter {
-		w.d[1].Engine().probed(false) // which is no holder that could be read from
+		w.d[1].Engine().Health.probed(false) // which is no holder that could be read from
 	}
 	w.stop(1, 0)
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, true})
-	w.d[1].Engine().Answered()
+	w.d[1].Engine().Health.Answered()
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, false})
 	w.d[1].Engine().Refused()
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, true})

@@ -241,7 +241,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness ups
 	case err != nil:
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: %w", err)
 	}
-	e.heard()
+	e.Health.heard()
 	if status != http.StatusOK {
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: status %d", status)
 	}
@@ -263,8 +263,7 @@ func (e *Engine) become(told facts.Metrics) {
 		e.known.quarantined = told.Incarnation == e.quarantinedID
 		if old != nil {
 			old.end()
-			e.legSpeed, e.ejection = legSpeed{}, ejection{} // a restart is how slow engines are mended
-			e.show()
+			e.Health.restarted()
 		}
 	}
 	e.known.blockSize.Store(int64(told.BlockSize))

@@ -37,7 +37,7 @@ func (e *Engine) TakesHandBack() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket.
-	return e.circuit.pause == 0 && (e.load.Short == 0 || has == 0) // without requests, nothing waits any more
+	return e.Health.closed() && (e.load.Short == 0 || has == 0) // without requests, nothing waits any more
 }
 
 // BeginHandBack counts a hand-back to the engine until done is called; further calls do nothing. A hand-back is no

@@ -32,7 +32,7 @@ type load struct {
 // loadFor is how long a load counts: three readings in a row may fail.
 const loadFor = 15 * time.Second
 
-// show publishes the engine's state to its view. Each change of that state calls it. It needs e.mu.
+// show publishes what was read of the engine to its view. Each change of that calls it. It needs e.mu.
 func (e *Engine) show() {
 	v, born := &e.seen, e.fleet.born
 	if e.read.IsZero() {
@@ -40,9 +40,6 @@ func (e *Engine) show() {
 	} else {
 		v.last.Store(e.known)
 	}
-	avoid, down := e.avoidUntil()
-	v.avoid.Store(avoid)
-	v.down.Store(down)
 	if l := &e.load; l.read.IsZero() {
 		v.stale.Store(0)
 	} else {

@@ -298,7 +298,7 @@ func (s *storm) readStarts(ctx context.Context, role string) {
 	}
 	for _, engine := range s.deps.Fleet.Engines(which) {
 		engine.Refused() // a reading under way may have begun before
-		engine.Answered()
+		engine.Health.Answered()
 		engine.Refresh(ctx)
 	}
 }
