@@ -64,9 +64,11 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/storetime|server\/pins|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, proofs, readers of answers, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/request|server\/storetime|server\/pins|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, proofs, readers of answers, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
 			} else if (package == "carryover/server/answer") {
 				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|record|outline))$/) bad("readers of answers import proofs, the record, outlines, convcache, sse, upstream and its fleet only")
+			} else if (package == "carryover/server/request") {
+				if (name !~ /^carryover\/(convcache|server\/record)$/) bad("a request is read without engines: it imports the keys of convcache and the record only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/pins") {

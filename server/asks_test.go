@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
@@ -41,8 +42,8 @@ func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, background: &background{}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
-			k.sentNothing(&turn{request: request{api: body.Messages, stream: stream}}, incarnation)
-			k.sentNothing(&turn{request: request{api: body.Responses, stream: stream}}, incarnation)
+			k.sentNothing(&turn{Request: request.Request{API: body.Messages, Stream: stream}}, incarnation)
+			k.sentNothing(&turn{Request: request.Request{API: body.Responses, Stream: stream}}, incarnation)
 		}
 	}
 	k.background.wait()

@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -20,7 +21,7 @@ func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn := &turn{request: request{api: body.Chat, req: req}}
+	turn := &turn{Request: request.Request{API: body.Chat}, body: req}
 	var why string
 	if turn.proof, why = way.Admit(req); turn.proof == nil {
 		t.Fatal(why)

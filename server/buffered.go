@@ -20,16 +20,16 @@ import (
 // a stream that leaves no ticket stays one where decode is known to have the plug-in.
 func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 	switch {
-	case !s.cfg.BufferStreams, !t.stream, !handed:
+	case !s.cfg.BufferStreams, !t.Stream, !handed:
 		return false
-	case t.api.Rendered(): // its events tell params, or the plug-in does
+	case t.API.Rendered(): // its events tell params, or the plug-in does
 		return false
 	case t.ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
 	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn.Found() != facts.Yes: // to know what is to be released
 		return true
 	}
-	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""
+	return t.proof != nil && t.Conversation.Known && t.lacks == "" && t.ids.Lacks() == ""
 }
 
 // buffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an ordinary
@@ -46,8 +46,8 @@ func (r *reading) buffered() error {
 	if result.Foreign {
 		return r.broken(upstream.ErrForeign)
 	}
-	b := answer.EventBuffer{API: t.api}
-	options, _ := t.req.Member("stream_options")
+	b := answer.EventBuffer{API: t.API}
+	options, _ := t.body.Member("stream_options")
 	b.Options(options)
 	if r.turns.cfg.ExposeParams && rawjson.Valid(result.Params) {
 		b.Params = gjson.GetBytes(result.Params, "@ugly").Raw

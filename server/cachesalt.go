@@ -4,10 +4,10 @@ import "carryover/server/lineage"
 
 // ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
 func (t *turn) ownSalt() string {
-	if t.salt != "" {
-		return t.salt
+	if t.TenantSalt != "" {
+		return t.TenantSalt
 	}
-	salt, _ := t.req.String("cache_salt")
+	salt, _ := t.body.String("cache_salt")
 	return salt
 }
 
@@ -17,11 +17,11 @@ func (t *turn) cacheSalt(p *pair, found lineage.Space) string {
 	case p.salt != "":
 		return p.salt
 	case found.Salt() == "":
-		return t.salt
+		return t.TenantSalt
 	}
-	if t.salt == "" {
-		if raw, present := t.req.Member("cache_salt"); present && string(raw) != "null" {
-			if own, ok := t.req.String("cache_salt"); !ok || own == "" {
+	if t.TenantSalt == "" {
+		if raw, present := t.body.Member("cache_salt"); present && string(raw) != "null" {
+			if own, ok := t.body.String("cache_salt"); !ok || own == "" {
 				return ""
 			}
 		}

@@ -51,7 +51,7 @@ func (h *claim) ticketOffer(ids *proof.IDs) upstream.TicketOffer {
 func (s *turns) abandon(t *turn, h *claim, why record.Reason) {
 	s.conclude(t, h, pairs.Inconclusive)
 	h.arrived(true)
-	s.pins.Releases.Unuse(*h.ticket, t.model)
+	s.pins.Releases.Unuse(*h.ticket, t.Model)
 	h.ticket = nil
 	t.record.Missed(why)
 	t.ids.Forward(false)
@@ -82,13 +82,13 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	h.ticket = nil                                                    // a stream of minutes must not keep it in memory
 	switch {
 	case h.paused:
-		s.pins.Releases.Unuse(*ticket, t.model) // a ticket that was sent is not used again, whatever the engine answered
+		s.pins.Releases.Unuse(*ticket, t.Model) // a ticket that was sent is not used again, whatever the engine answered
 		return
 	case h.sent && h.answered:
 		s.pins.Releases.Spent(*ticket)
 		return
 	case h.sent:
-		s.pins.Releases.Unanswered(*ticket, t.model, h.reader)
+		s.pins.Releases.Unanswered(*ticket, t.Model, h.reader)
 		return
 	}
 	t.record.Missed(record.ReasonRetried)

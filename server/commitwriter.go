@@ -112,7 +112,7 @@ func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 func (o *commitWriter) lastWords(err error, events int64) {
 	known := o.errors(err)
 	o.turn.record.Broke(known.Code)
-	if _, err := o.Write(known.event(o.turn.api, events)); err == nil {
+	if _, err := o.Write(known.event(o.turn.API, events)); err == nil {
 		_ = o.Flush()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/server/pins"
+	"carryover/server/request"
 )
 
 // ProofMode names the proof that a model's turns use; see package proof.
@@ -30,7 +31,7 @@ type Config struct {
 	ReuseConfig
 	pins.ReleaseConfig
 	pins.HandBackConfig
-	IdentityConfig
+	request.Config // how requests are read
 	PassingConfig
 	LimitConfig
 	TimeConfig
@@ -70,24 +71,14 @@ type ReuseConfig struct {
 	TTL               time.Duration // longest life of a ticket
 }
 
-// IdentityConfig says how conversations and tenants are told apart.
-type IdentityConfig struct {
-	Sources      []string // sources of conversation ids, in the order in which they are tried
-	TenantHeader string   // names the tenant; "" derives it from the bearer token. A request that has the header twice is refused
-	TenantSalt   bool     // both legs get a cache_salt of the tenant
-}
-
 // PassingConfig says what is passed between clients and engines.
 type PassingConfig struct {
-	BufferStreams        bool // ask decode for whole answers and make streams of them, where that leaves a ticket
-	StripClientParams    bool // remove client-sent kv_transfer_params instead of refusing them
-	ExposeParams         bool // leave kv_transfer_params in what clients see
-	ForwardAuthorization bool // send the client's credential to the engines
+	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
+	ExposeParams  bool // leave kv_transfer_params in what clients see
 }
 
 // LimitConfig bounds what clients may use.
 type LimitConfig struct {
-	MaxBodyBytes     int64
 	MaxInflightBytes int64          // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
 	MaxStreams       int            // turns at once
 	MaxConnections   int            // client connections at once; further ones wait to be accepted, or replace idle ones
@@ -114,7 +105,6 @@ type TimeConfig struct {
 	ShutdownGrace       time.Duration
 	ClientWriteTimeout  time.Duration
 	ClientHeaderTimeout time.Duration
-	ClientBodyTimeout   time.Duration
 }
 
 // proofFor returns the mode of proof for a model.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -17,7 +19,7 @@ import (
 
 // handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance counts in a prompt. Such a request is not a turn.
 func (s *Server) handleCountTokens(c echo.Context) error {
-	w, r := c.Response().Writer, c.Request()
+	w, r := c.Response(), c.Request()
 	n, err := s.countTokens(w, r)
 	if err != nil {
 		s.answerFailed(w, body.Messages, err)
@@ -33,34 +35,31 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 // counts against the client's share while it is read.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
-	tenant, err := s.intake.tenant(r)
+	tenant, err := s.intake.requests.Tenant(r)
 	if err != nil {
 		return 0, err
 	}
-	share := reservation{account: s.intake.account, client: clientOf(r, tenant)}
-	defer share.giveBack()
-	early := isEarly(r)
-	if !early {
-		if _, err := s.seat(r.Context(), share.client); err != nil {
-			return 0, err
+	share := s.intake.requests.Reserve(r, tenant)
+	defer share.GiveBack()
+	seated := false
+	defer func() {
+		if seated {
+			s.unseat(share.Client)
 		}
-		defer s.unseat(share.client)
-	}
-	raw, err := s.intake.readBody(w, r, &share)
+	}()
+	raw, err := s.intake.requests.Receive(w, r, &share, func() error {
+		_, err := s.seat(r.Context(), share.Client)
+		seated = err == nil
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
-	if early {
-		if _, err := s.seat(r.Context(), share.client); err != nil {
-			return 0, err
-		}
-		defer s.unseat(share.client)
-	}
-	req, err := s.intake.parse(body.Messages, raw)
+	req, err := s.intake.requests.Parse(body.Messages, raw)
 	if err != nil {
 		return 0, err
 	}
-	authorization, err := s.cfg.forwarded(r.Header)
+	authorization, err := s.intake.requests.Authorization(r.Header)
 	if err != nil {
 		return 0, err
 	}
@@ -100,8 +99,5 @@ func (s *Server) countOn(ctx context.Context, req *body.Request, authorization s
 
 // requestID returns the request id for an answer that belongs to no turn.
 func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); clientRequestID(id) {
-		return id
-	}
-	return upstream.NewID()
+	return cmp.Or(request.ID(r.Header), upstream.NewID())
 }

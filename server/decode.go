@@ -118,21 +118,21 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		return nil, err
 	}
 	d := &decoding{
-		leg: answer.Leg{API: t.api, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
+		leg: answer.Leg{API: t.API, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
 	asks := &d.leg.Asks
 	asks.Whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
-	asks.IDs = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn.Found())
-	asks.Hidden = asks.IDs && !t.req.WantsTokenIDs()
-	asks.Usage = t.ids.Wanted() && t.stream && !asks.Whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
-	asks.UsageDue = !t.stream || asks.Whole || asks.Usage || t.req.WantsUsage()
-	asks.Exposed, asks.Stops = s.cfg.ExposeParams, t.req.Has("stop")
+	asks.IDs = t.ids.Wanted() && asksIDs(t.API, incarnation.PlugIn.Found())
+	asks.Hidden = asks.IDs && !t.body.WantsTokenIDs()
+	asks.Usage = t.ids.Wanted() && t.Stream && !asks.Whole && !t.body.WantsUsage() && !s.cfg.ExposeParams
+	asks.UsageDue = !t.Stream || asks.Whole || asks.Usage || t.body.WantsUsage()
+	asks.Exposed, asks.Stops = s.cfg.ExposeParams, t.body.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
 	if d.handed {
 		d.from, d.pairState, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
-	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
+	leg := t.leg(incarnation, plan, t.body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID
 	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
 	if h.together {
@@ -186,7 +186,7 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 		}
 	}
 	ids := t.ids.ForDecode(incarnation)
-	plan := upstream.LegPlan{API: t.api}
+	plan := upstream.LegPlan{API: t.API}
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
@@ -197,7 +197,7 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 
 // answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
 func (t *turn) answerID(plan upstream.LegPlan) string {
-	if t.api != body.Responses {
+	if t.API != body.Responses {
 		return ""
 	}
 	return answer.ResponseID(cmp.Or(plan.RequestID, t.legID))
@@ -215,7 +215,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 		s.counts.stranded(false)
 		return false
 	}
-	id, model := t.record.ID(), t.model
+	id, model := t.record.ID(), t.Model
 	ctx = context.WithoutCancel(ctx)
 	end, leave := s.detach(t), p.decodeSlot.detach()
 	s.background.run("turn", id, func() {
@@ -256,7 +256,7 @@ func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstr
 		return upstream.Leg{}, err
 	}
 	edit.OneToken = true
-	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
+	leg := t.leg(p.decode, as, t.body.DecodeBody(edit))
 	t.record.Joins(&leg)
 	return leg, nil
 }

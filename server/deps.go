@@ -8,6 +8,7 @@ import (
 	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -61,12 +62,6 @@ type Connector interface {
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// Prefillers adds the prefill instance that a request names to the fleet.
-type Prefillers interface {
-	// Admit adds the prefill instance at host:port to the fleet and returns its name. The error says why the instance is not permitted.
-	Admit(hostPort string) (name string, err error)
-}
-
 // Deps is what a Server works with. All fields are required, except RedisState, SharedQuarantines, SharedLineages, Prefillers, Observers
 // and Sample.
 type Deps struct {
@@ -78,7 +73,7 @@ type Deps struct {
 	SharedLineages quarantine.SharedLineages // nil without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
-	Prefillers Prefillers
+	Prefillers request.Prefillers
 
 	Fleet     *fleet.Fleet
 	Legs      Legs

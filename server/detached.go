@@ -3,6 +3,7 @@ package server
 import (
 	"sync"
 
+	"carryover/server/request"
 	"carryover/upstream"
 )
 
@@ -10,11 +11,11 @@ import (
 // both, counted for the client's tenant. Otherwise a client that asks and leaves at once could get more than its share.
 func (s *turns) detach(t *turn) (end func()) {
 	placed, share := t.placed, t.share
-	t.placed, t.share = false, reservation{client: share.client}
+	t.placed, t.share = false, request.Reservation{Client: share.Client}
 	return func() {
-		share.giveBack()
+		share.GiveBack()
 		if placed {
-			s.unseat(share.client)
+			s.unseat(share.Client)
 		}
 	}
 }

@@ -1,8 +1,8 @@
 // Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages, and runs each turn from
 // its request to the ticket that it leaves. Read turn.go first; a turn has nine steps:
 //
-//  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, prefiller.go, inflight.go, conversation.go
-//  2. look up what the conversation holds, pick engines and the path       find.go (look), pick.go, path.go, estimate.go
+//  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, proving.go, package request
+//  2. look up what the conversation holds, pick engines and the path       find.go (look), pick.go, path.go
 //  3. prove how much of a ticket may be used, and take it                  find.go, drop.go, claim.go, miss.go, package proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
@@ -14,8 +14,8 @@
 // The package promises four things. It excludes a wrong hand-over wherever it can: a ticket is used at most once, and only by a request
 // that provably continues the turn which left it. A truncated answer never looks complete. A fault of the store costs a miss, and at most
 // the store's time limit. Nothing that a client sends reaches an upstream path, header or KV address, except a trace context that was
-// parsed and written anew (package record); and a request can name its prefill instance only where the operator has listed the instances that
-// it may name (prefiller.go).
+// parsed and written anew; and a request can name its prefill instance only where the operator has listed the instances that it may name
+// (package request).
 //
 // Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, ticketmaker.go).
 // After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it
@@ -26,10 +26,6 @@
 // which engine a failure counts against; errors.go decides how an error looks to a client. Around the turns, package pins has decode free
 // the blocks of tickets that no turn will use, and package quarantine shares with other replicas which incarnations of prefill computed
 // other ids than they were sent, and which KV may descend from them.
-//
-// Outlines of earlier requests, which hold no text, show where a history was rewritten (find.go, package outline).
-// Operators can ask what would become of a request: the turn's own code predicts it, with a finder and a picker that change nothing
-// (explain.go, explain_tickets.go, explain_words.go, explain_handler.go).
 //
 // The package also serves the list of models (models.go) and whether the replica is ready (ready.go), on the routes of routes.go.
 // server.go starts and drains all of it.
@@ -80,17 +76,16 @@
 //
 // # What operators ask
 //
-// What would become of a request is answered by the code of the turn, so that it can't differ from what turns do: the
-// request is taken in, a dry run of the finder and the picker goes up to the legs, and the proof says what it can
-// without asking an engine. Where only an engine can tell, the explanation says so. Where a history was rewritten is
-// told by outlines (package outline). They prove nothing.
+// What would become of a request is answered by the code of the turn, so that it can't differ from what turns do: the request is read, a dry
+// run of the finder and the picker goes up to the legs, and the proof says what it can without asking an engine (explain.go,
+// explain_tickets.go, explain_words.go, explain_handler.go). Outlines tell where a history was rewritten (find.go, package
+// outline); they hold no text and prove nothing.
 //
 // # Memory
 //
 // A turn holds its body, its ids and their share of the bytes in flight until the client sees the first byte; the end of
 // a stream needs hashes and numbers only. Legs are made of pieces of the body, so the body stays unchanged until then.
-// Memory for a body is reserved as it arrives, in doubling steps, so that announcing a length costs nothing, and it
-// takes four clients at least to use it up. The answer to the question for a prompt's ids goes into memory that the
+// The answer to the question for a prompt's ids goes into memory that the
 // fleet lends; it serves the next prompt once both legs are written, and is left to the garbage collector where a leg
 // may still be on its way. A relay's buffer goes to the next stream when its own has ended. All that is kept for others
 // is bounded. A turn's stack while its relay waits stays below 3.2 KiB, so that the runtime leaves it 8 KiB.

@@ -23,7 +23,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 		if f.dryRun {
 			return true
 		}
-		f.pins.GiveUp(ctx, t.conversation.key, b.ID, t.model)
+		f.pins.GiveUp(ctx, t.Conversation.Key, b.ID, t.Model)
 		return true
 	})
 }
@@ -50,7 +50,7 @@ func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache
 		case !f.lineages.InDoubt(b.Lineage):
 			usable = append(usable, b)
 		case !f.dryRun:
-			f.pins.GiveUp(ctx, t.conversation.key, b.ID, t.model)
+			f.pins.GiveUp(ctx, t.Conversation.Key, b.ID, t.Model)
 		}
 	}
 	return usable

@@ -15,6 +15,7 @@ import (
 
 	"carryover/server/queue"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -65,11 +66,14 @@ func (s *Server) toAPIError(err error) *apiError {
 	var api *apiError
 	var leg *upstream.LegError
 	var bad *body.BadRequestError
+	var wrong *request.Error
 	switch {
 	case errors.As(err, &api):
 		return api
 	case errors.As(err, &bad):
 		return badRequest(bad.Param, bad.Code, bad.Message)
+	case errors.As(err, &wrong):
+		return fromRequest(wrong)
 	case errors.Is(err, errShuttingDown), errors.Is(err, queue.ErrClosed):
 		return unavailable("server_shutting_down", "The server is shutting down.")
 	case errors.Is(err, record.ErrClientGone), errors.Is(err, context.Canceled):
@@ -89,6 +93,16 @@ func (s *Server) toAPIError(err error) *apiError {
 		return s.fromLeg(leg)
 	}
 	return &apiError{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
+}
+
+// fromRequest shapes what a client did wrong.
+func fromRequest(wrong *request.Error) *apiError {
+	if wrong.Status == http.StatusServiceUnavailable {
+		return unavailable(wrong.Code, wrong.Message)
+	}
+	e := badRequest(wrong.Param, wrong.Code, wrong.Message)
+	e.Status = wrong.Status
+	return e
 }
 
 // maxRetryIn is the longest time for which a client is asked to stay away. A queue is empty long before.

@@ -10,6 +10,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/pairs"
@@ -93,15 +94,15 @@ type PathAhead struct {
 }
 
 // explain predicts a turn. It asks no engine and changes nothing, except that a store in memory records that the conversation was used.
-func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, body []byte) *Explanation {
-	t := &turn{request: request{api: api}, routing: s.routing.Load()}
+func (s *Server) explain(ctx context.Context, requests *request.Reader, r *http.Request, api body.API, body []byte) *Explanation {
+	t := &turn{Request: request.Request{API: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models
 	t.record = record.NewBuilder("", api, record.Trace{})
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forInstance := s.Waiting()
 	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForInstance: forInstance}
-	err := s.predict(ctx, r, t, body, x)
-	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse().Proof
+	err := s.predict(ctx, requests, r, t, body, x)
+	x.Model, x.Stream, x.Proof.Name = t.Model, t.Stream, t.record.Reuse().Proof
 	x.Conversation = identified(t)
 	x.Proof.Ineligible = t.ineligible
 	switch {
@@ -126,8 +127,8 @@ func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, bod
 }
 
 func identified(t *turn) Identified {
-	c := Identified{Known: t.conversation.known, Off: t.conversation.off, Hash: t.record.Asked().Conversation, Source: t.conversation.source, Tenant: "none"}
-	switch tenant := t.conversation.tenant; {
+	c := Identified{Known: t.Conversation.Known, Off: t.Conversation.Off, Hash: t.record.Asked().Conversation, Source: t.Conversation.Source, Tenant: "none"}
+	switch tenant := t.Conversation.Tenant; {
 	case strings.HasPrefix(tenant, "bearer:"):
 		c.Tenant = "credential"
 	case tenant != "":
@@ -137,27 +138,25 @@ func identified(t *turn) Identified {
 }
 
 // predict follows the steps of a turn (intake.take, turns.attempt) up to its legs. It returns the error that would fail the turn.
-func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []byte, x *Explanation) error {
-	i := s.intake
-	tenant, err := i.tenant(r)
+func (s *Server) predict(ctx context.Context, requests *request.Reader, r *http.Request, t *turn, body []byte, x *Explanation) error {
+	tenant, err := requests.Tenant(r)
 	if err != nil {
 		return err
 	}
-	if err = i.checkFraming(r); err != nil {
+	if err = requests.CheckFraming(r); err != nil {
 		return err
 	}
-	if err = i.understand(r, t, body, tenant); err != nil {
+	share := requests.Reserve(r, tenant)
+	defer share.GiveBack()
+	if t.Request, t.body, err = requests.Understand(r, t.API, tenant, body, &share); err != nil {
 		return err
 	}
-	if i.prefillers != nil {
-		t.prefiller = namedPrefiller(r) // in a turn it would be added to the fleet, or refused
-	}
-	i.admit(t)
+	t.admit(s.intake.prover)
 
 	finder, picker := *s.turns.finder, s.turns.picker.dryRunPicker()
 	finder.dryRun = true
 	looked := finder.look(ctx, t)
-	if t.proof != nil && t.conversation.known {
+	if t.proof != nil && t.Conversation.Known {
 		x.Store = looked.String()
 	}
 	p, err := picker.pick(ctx, t)

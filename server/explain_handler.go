@@ -3,8 +3,10 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -36,6 +38,7 @@ func (v *headerValues) UnmarshalJSON(raw []byte) error {
 // the tenant's conversations is found.
 func (s *Server) ExplainHandler() http.Handler {
 	slots := make(chan struct{}, maxExplaining)
+	requests := dryRunRequests(&s.cfg, &s.deps)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case slots <- struct{}{}:
@@ -44,7 +47,7 @@ func (s *Server) ExplainHandler() http.Handler {
 			writeError(w, unavailable("busy", "Other requests are being explained."))
 			return
 		}
-		explanation, err := s.explainRequest(w, r)
+		explanation, err := s.explainRequest(requests, w, r)
 		if err != nil {
 			writeError(w, s.toAPIError(err))
 			return
@@ -54,6 +57,22 @@ func (s *Server) ExplainHandler() http.Handler {
 		_ = json.NewEncoder(w).Encode(explanation) // an error means that the operator has gone
 	})
 }
+
+// dryRunRequests returns a reader of requests that changes nothing: it counts their memory for no client, and takes the prefill instance that
+// a request names as it is. A turn would add that instance to the fleet, or be refused.
+func dryRunRequests(cfg *Config, deps *Deps) *request.Reader {
+	var prefillers request.Prefillers
+	if deps.Prefillers != nil {
+		prefillers = asNamed{}
+	}
+	return request.NewReader(cfg.Config, deps.Secret, request.NewInflight(math.MaxInt64, cfg.MaxBodyBytes), prefillers)
+}
+
+// asNamed admits every prefill instance, and adds none to the fleet.
+type asNamed struct{}
+
+// Admit implements request.Prefillers.
+func (asNamed) Admit(hostPort string) (name string, err error) { return hostPort, nil }
 
 // apiOf returns the API of a path, chat if the path is empty.
 func apiOf(path string) (_ body.API, ok bool) {
@@ -68,27 +87,27 @@ func apiOf(path string) (_ body.API, ok bool) {
 	return 0, false
 }
 
-func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) (*Explanation, error) {
-	var request explained
+func (s *Server) explainRequest(requests *request.Reader, w http.ResponseWriter, r *http.Request) (*Explanation, error) {
+	var asked explained
 	// Everything besides the body is small. A body that is a string may need an escape for each of its bytes.
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 2*s.cfg.MaxBodyBytes+int64(s.cfg.MaxHeaderBytes)))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil {
+	if err := decoder.Decode(&asked); err != nil {
 		var large *http.MaxBytesError
 		if errors.As(err, &large) {
-			return nil, tooLarge(large.Limit)
+			return nil, request.TooLarge(large.Limit)
 		}
 		return nil, badRequest("", "bad_request", `The body must be {"path":"…","headers":{…},"body":{…}}.`)
 	}
-	api, ok := apiOf(request.Path)
+	api, ok := apiOf(asked.Path)
 	if !ok {
 		return nil, badRequest("path", "invalid_path", "path must be /v1/chat/completions, /v1/completions, /v1/messages or /v1/responses.")
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	for name, values := range request.Headers {
+	for name, values := range asked.Headers {
 		header[http.CanonicalHeaderKey(name)] = values
 	}
-	body := []byte(request.Body)
+	body := []byte(asked.Body)
 	if len(body) > 0 && body[0] == '"' {
 		var text string
 		if json.Unmarshal(body, &text) != nil {
@@ -97,5 +116,5 @@ func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) (*Explan
 		body = []byte(text)
 	}
 	turned := &http.Request{Method: http.MethodPost, Header: header, ContentLength: int64(len(body))}
-	return s.explain(r.Context(), turned, api, body), nil
+	return s.explain(r.Context(), requests, turned, api, body), nil
 }

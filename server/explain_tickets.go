@@ -100,7 +100,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 		ticket.Why = string(f.barrier(ctx, t, p, c))
 		ticket.Usable = ticket.Why == ""
 		if !compared || !c.offer.Whole {
-			if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); compared || !d.Assumed {
+			if d := f.outlines.Compare(t.Conversation.Key, b.ID, t.outline); compared || !d.Assumed {
 				ticket.Differs, ticket.How = d.Position, d.How
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -31,10 +31,7 @@ func (s *Server) PassRemindEvery() int {
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	a := s.intake.account
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.total, len(a.clients)
+	return s.intake.requests.Held()
 }
 
 // ReleaseOne releases one ticket by a leg of our own.
@@ -64,19 +61,10 @@ func SlotClass(role upstream.Role, model string) string {
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
-	t := record.NewTrace(header, nil)
+	t := request.Trace(header, nil)
 	var leg upstream.Leg
 	t.Traced(&leg)
 	return leg.Traceparent, leg.Tracestate
-}
-
-// LendTwice lends a memory for the steps of a body, takes it back, and lends one again.
-func LendTwice(n int64) (first, second int) {
-	var o outgrown
-	lent := o.lend(n)
-	first = len(*lent)
-	o.take(lent)
-	return first, len(*o.lend(n))
 }
 
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the

@@ -31,15 +31,15 @@ type finder struct {
 // look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
 // A turn that can use no ticket does not ask.
 func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
-	if t.proof == nil || !t.conversation.known || t.retry.withoutTicket != "" || t.proof.Opens() {
+	if t.proof == nil || !t.Conversation.Known || t.retry.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
 	}
 	if !f.dryRun {
-		f.pins.HandBacks.Await(ctx, t.conversation.key)
+		f.pins.HandBacks.Await(ctx, t.Conversation.Key)
 	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	all, outcome := f.deps.Store.Peek(bounded, t.conversation.key)
+	all, outcome := f.deps.Store.Peek(bounded, t.Conversation.Key)
 	t.sort(all)
 	f.dropCleared(bounded, t)
 	f.dropInDoubt(bounded, t)
@@ -76,7 +76,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 		t.lacks = lacksQuarantined
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
-			TurnID: t.record.ID(), Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,
+			TurnID: t.record.ID(), Prefill: p.prefill, Decode: p.decode, Authorization: t.Authorization,
 			Background: func(f func()) { work.run("parity", t.record.ID(), f) },
 		})
 		t.ids = t.proof.IDs()
@@ -108,7 +108,7 @@ func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) record.Reas
 	if reason != record.ReasonNothingStored {
 		return reason
 	}
-	return cmp.Or(f.pins.WhyGone(t.conversation.key), reason)
+	return cmp.Or(f.pins.WhyGone(t.Conversation.Key), reason)
 }
 
 // choice is a branch, and how much of it the request may use.
@@ -137,7 +137,7 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, record.Rea
 		if reason = why; reason == "" {
 			reason = t.missed(p, outcome)
 		}
-		if reason == record.ReasonConsumed && f.pins.HandBacks.UnderWay(t.conversation.key) {
+		if reason == record.ReasonConsumed && f.pins.HandBacks.UnderWay(t.Conversation.Key) {
 			reason = record.ReasonHandingBack
 		}
 		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
@@ -175,7 +175,7 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 		if whole(b) {
 			continue
 		}
-		if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); d.Position != "" && d.Later(latest) {
+		if d := f.outlines.Compare(t.Conversation.Key, b.ID, t.outline); d.Position != "" && d.Later(latest) {
 			latest = d
 		}
 	}
@@ -216,7 +216,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 	}()
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := f.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
+	ticket, outcome := f.deps.Store.Take(bounded, t.Conversation.Key, c.branch.ID)
 	if outcome != convcache.Unavailable {
 		f.pins.Gone(c.branch.ID, outcome)
 	}
@@ -224,11 +224,11 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 		return nil, outcome, ""
 	}
 	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
-		f.pins.Releases.Unuse(ticket, t.model) // the ticket is another than the look showed
+		f.pins.Releases.Unuse(ticket, t.Model) // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
 	if f.pins.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
-		f.pins.Releases.Unuse(ticket, t.model)
+		f.pins.Releases.Unuse(ticket, t.Model)
 		return nil, outcome, record.ReasonInstanceCleared
 	}
 	h.ticket, h.pinned = &ticket, pins.InBlocks(h.holder, ticket.Tokens)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,22 +11,10 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
-
-// clientRequestID reports whether a client's X-Request-Id has a form that is safe in the answer and the log. Legs to engines always have
-// an id of our own.
-func clientRequestID(id string) bool {
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return id != "" && len(id) <= 128
-}
 
 // handleTurn serves the endpoint of an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
 // as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
@@ -43,11 +32,8 @@ func (s *Server) handleTurn(api body.API) echo.HandlerFunc {
 
 // newTurn makes the turn of a request, with an empty record.
 func (s *Server) newTurn(api body.API, header http.Header) *turn {
-	t, id := &turn{request: request{api: api}, routing: s.routing.Load(), legID: upstream.NewID()}, header.Get("X-Request-Id")
-	if !clientRequestID(id) {
-		id = t.legID
-	}
-	t.record = record.NewBuilder(id, api, record.NewTrace(header, s.deps.Sample))
+	t := &turn{Request: request.Request{API: api}, routing: s.routing.Load(), legID: upstream.NewID()}
+	t.record = record.NewBuilder(cmp.Or(request.ID(header), t.legID), api, request.Trace(header, s.deps.Sample))
 	return t
 }
 
@@ -68,7 +54,7 @@ func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer s.recovered(t, &err)
 	defer s.leave(t)
-	defer t.share.giveBack()
+	defer t.share.GiveBack()
 	defer t.discard()
 	if err := s.intake.take(w, r, t); err != nil {
 		return err
@@ -98,7 +84,7 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
-	writeErrorFor(w, t.api, e)
+	writeErrorFor(w, t.API, e)
 }
 
 // answerFailed answers a failed request that is not a turn. If the client has left, the connection is aborted, because a client that has

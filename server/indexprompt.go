@@ -13,7 +13,7 @@ func (s *turns) indexPrompt(t *turn, p *pair, ids []uint32) {
 		return
 	}
 	s.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
-		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.model,
+		Chain: t.chain, Bytes: t.body.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.Model,
 		Salt: cmp.Or(t.cacheSalt(p, s.lineages.At(p.prefill)), t.ownSalt()),
 	})
 }

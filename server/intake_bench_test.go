@@ -14,6 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -30,8 +31,7 @@ func BenchmarkIntake(b *testing.B) {
 		b.Fatal(err)
 	}
 	cfg := &Config{
-		LimitConfig: LimitConfig{MaxBodyBytes: 8 << 20}, TimeConfig: TimeConfig{ClientBodyTimeout: time.Minute},
-		IdentityConfig: IdentityConfig{Sources: []string{"conversation_id", "header:X-Conversation-Id"}},
+		Config: request.Config{MaxBodyBytes: 8 << 20, ClientBodyTimeout: time.Minute, Sources: []string{"conversation_id", "header:X-Conversation-Id"}},
 	}
 	for _, size := range []int{4 << 10, 256 << 10} {
 		line := `A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\n`
@@ -40,9 +40,12 @@ func BenchmarkIntake(b *testing.B) {
 		for _, mode := range []ProofMode{ProofAuto, ProofHistory} {
 			cfg.Proof = mode
 			i := &intake{
-				cfg: cfg, secret: secret, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
-				history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(), account: newInflight(1<<30, cfg.MaxBodyBytes),
-				awaitSlot: func(context.Context, *turn) error { return nil },
+				requests: request.NewReader(cfg.Config, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
+				prover: &prover{
+					cfg: cfg, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
+					history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(),
+				},
+				names: clientNames{secret: secret}, awaitSlot: func(context.Context, *turn) error { return nil },
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{
@@ -51,12 +54,12 @@ func BenchmarkIntake(b *testing.B) {
 				b.SetBytes(int64(len(raw)))
 				b.ReportAllocs()
 				for b.Loop() {
-					t := &turn{request: request{api: body.Chat}}
+					t := &turn{Request: request.Request{API: body.Chat}}
 					r.Body = io.NopCloser(bytes.NewReader(raw))
 					if err := i.take(noWriter{}, r, t); err != nil {
 						b.Fatal(err)
 					}
-					t.share.giveBack()
+					t.share.GiveBack()
 				}
 			})
 		}

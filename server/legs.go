@@ -140,8 +140,8 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 // them.
 func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstream.Transfer, err error) {
 	transfer = upstream.Transfer{
-		Request: t.req, RequestID: t.legID, Prefill: p.prefill.Engine().Instance(), Decode: p.decode.Engine().Instance(),
-		AsText: t.api.Rendered() && t.ids.ForPrefill() != nil,
+		Request: t.body, RequestID: t.legID, Prefill: p.prefill.Engine().Instance(), Decode: p.decode.Engine().Instance(),
+		AsText: t.API.Rendered() && t.ids.ForPrefill() != nil,
 	}
 	traits := s.deps.Connector.Traits()
 	if traits.Introduce != nil {
@@ -154,7 +154,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 		}
 	}
 	if traits.IDs {
-		prompt, err := p.prefill.Prompts.Read(ctx, t.req, t.authorization)
+		prompt, err := p.prefill.Prompts.Read(ctx, t.body, t.Authorization)
 		if err != nil {
 			refusedBy(p.prefill.Engine(), err)
 			return transfer, err
@@ -196,13 +196,13 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 	step := t.record.Step(record.StepHandover)
 	defer func() { step.Ended(err == nil) }()
 	switch {
-	case h.Whole != nil && !t.stream:
+	case h.Whole != nil && !t.Stream:
 		out.announce("application/json", len(h.Whole))
 		return true, out.head(h.Whole)
 	case h.Whole != nil:
 		out.announceStream(eventStream)
 		return true, out.head(h.Whole)
-	case h.Head != nil && t.stream:
+	case h.Head != nil && t.Stream:
 		out.announceStream(eventStream)
 		if err := out.head(h.Head); err != nil {
 			return false, err
@@ -211,7 +211,7 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 	if plan.Order != upstream.AfterReady {
 		return false, nil
 	}
-	if err = s.ready(ctx, p, plan, h, t.record.ID()); err != nil && t.committed && t.stream && ctx.Err() == nil {
+	if err = s.ready(ctx, p, plan, h, t.record.ID()); err != nil && t.committed && t.Stream && ctx.Err() == nil {
 		out.lastWords(err, 0)
 	}
 	return false, err

@@ -14,9 +14,9 @@ const lacksQuarantined = "quarantined"
 // excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.
 func (t *turn) excludes(p *pair) record.Reason {
 	switch {
-	case t.conversation.off:
+	case t.Conversation.Off:
 		return record.ReasonBypass
-	case !t.conversation.known:
+	case !t.Conversation.Known:
 		return record.ReasonNoConversation
 	case t.ineligible != "":
 		return record.Reason("ineligible_" + t.ineligible)
@@ -59,5 +59,5 @@ func (t *turn) missed(p *pair, outcome convcache.Outcome) record.Reason {
 // opens reports whether the request looks like the first of its conversation. A text prompt does not show that, so it always counts as the
 // first.
 func (t *turn) opens() bool {
-	return t.api == body.Text || !t.length.Answered
+	return t.API == body.Text || !t.Length.Answered
 }

@@ -33,7 +33,7 @@ func (s *Server) handleModels(c echo.Context) error {
 
 // listModels returns the list of models. If it has to ask an engine, it occupies a slot as a turn does.
 func (s *Server) listModels(r *http.Request) ([]byte, error) {
-	authorization, err := s.cfg.forwarded(r.Header)
+	authorization, err := s.intake.requests.Authorization(r.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +41,11 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 	if len(models) > 0 && !s.cfg.ForwardAuthorization {
 		return modelList(models), nil
 	}
-	tenant, err := s.intake.tenant(r)
+	tenant, err := s.intake.requests.Tenant(r)
 	if err != nil {
 		return nil, err
 	}
-	client := clientOf(r, tenant)
+	client := s.intake.requests.Reserve(r, tenant).Client
 	if _, err := s.seat(r.Context(), client); err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ const (
 // warnNoParams warns that answers like that of t bring no params, and says what helps. That depends on decode's version, for which it asks in
 // the background.
 func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
-	engine, turn, api := decode.Engine(), t.record.ID(), t.api
-	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
+	engine, turn, api := decode.Engine(), t.record.ID(), t.API
+	stream := t.Stream && (!k.cfg.BufferStreams || api.Rendered())
 	k.background.run("version", turn, func() {
 		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
 		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",

@@ -11,13 +11,13 @@ import (
 // alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
 // none of the slots for turns that decode prefills because no prefill instance can (decodeOnlySlots).
 func (k *picker) alone(t *turn) string {
-	if why, ok := t.req.Disaggregable(); !ok {
+	if why, ok := t.body.Disaggregable(); !ok {
 		return why
 	}
 	switch {
-	case t.api.Rendered() && !k.deps.Connector.Traits().Agents:
+	case t.API.Rendered() && !k.deps.Connector.Traits().Agents:
 		return record.WhyAPI
-	case k.deps.Prefillers != nil && t.prefiller == "":
+	case k.deps.Prefillers != nil && t.Prefiller == "":
 		return record.WhyNoPrefiller
 	case t.record.Path().Tokens < t.routing.DisaggThreshold && !k.needsPrefill():
 		return record.WhyThreshold
@@ -37,7 +37,7 @@ func needsPrefill(why string) *apiError {
 // blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn.
 func (t *turn) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
-	if !last.Known() || t.api != body.Text && !t.length.Answered {
+	if !last.Known() || t.API != body.Text && !t.Length.Answered {
 		return 0
 	}
 	for i := range t.branches {
@@ -46,22 +46,4 @@ func (t *turn) cachedOn(decode *fleet.Engine) (tokens int) {
 		}
 	}
 	return tokens
-}
-
-// uncached estimates how many tokens of the prompt are to be computed where so many of the conversation are held. It is no proof:
-// how much of them the request has shows when ids are compared, which is later.
-func (t *turn) uncached(bytesPerToken float64, tokens int) int {
-	whole, tail := t.length.Whole.Tokens(bytesPerToken), t.length.Tail.Tokens(bytesPerToken)
-	rest, near := whole-tokens, 3*max(tokens+tail, whole) <= 4*min(tokens+tail, whole)
-	switch {
-	case tokens == 0, tokens > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // the request has another beginning
-		return whole
-	case !t.length.Answered:
-		return max(rest, 0)
-	case near:
-		// An estimate is wrong by a share of the whole, and in a long conversation that is more than a follow-up has. So only the
-		// tail counts where it comes with what is held within a third of the whole; decode has computed by itself what lies between.
-		return tail
-	}
-	return max(rest, tail)
 }

@@ -8,6 +8,7 @@ import (
 
 	"carryover/server/queue"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -16,7 +17,7 @@ import (
 type picker struct {
 	deps        *Deps
 	engineSlots *queue.Queue // turns that wait for a slot of an instance
-	ratios      *ratios
+	ratios      *request.Ratios
 	seed        maphash.Seed // of the hashes in turn.chain
 	decodeOnly  *decodeOnlySlots
 	dryRun      bool // only predict the pick: count nothing, wait for nothing, ask no engine
@@ -65,19 +66,19 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		}
 	}()
 	if t.chain == nil && len(k.deps.Fleet.Engines(upstream.RolePrefill)) > 1 { // a single instance leaves no choice
-		t.chain = t.req.PromptChain(k.seed)
+		t.chain = t.body.PromptChain(k.seed)
 	}
-	ratio := k.ratios.get(t.model)
-	t.record.Uncached(t.length.Whole.Tokens(ratio))
+	ratio := k.ratios.Get(t.Model)
+	t.record.Uncached(t.Length.Whole.Tokens(ratio))
 	decode, err := k.decode(ctx, t, p)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
-		return nil, t.retry.lastOr(noModel(t.model))
+		return nil, t.retry.lastOr(noModel(t.Model))
 	case err != nil:
 		return nil, t.retry.lastOr(err)
 	}
 	most := t.cachedOn(decode)
-	t.record.Uncached(t.uncached(ratio, most))
+	t.record.Uncached(request.Uncached(t.Length, ratio, most))
 	if why := k.alone(t); why != "" {
 		if k.needsPrefill() {
 			return nil, needsPrefill(why)
@@ -120,7 +121,7 @@ func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, quaran
 // excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of
 // the role.
 func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
-	if len(t.retry.excluded) == 0 && (role == upstream.RoleDecode || t.prefiller == "") {
+	if len(t.retry.excluded) == 0 && (role == upstream.RoleDecode || t.Prefiller == "") {
 		return nil
 	}
 	return func(e *fleet.Engine) bool {
@@ -144,7 +145,7 @@ func (k *picker) prefill(ctx context.Context, t *turn, p *pair, quarantined bool
 }
 
 // mayPrefill reports whether the request allows this instance to prefill: it names the instance, or names none.
-func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.Name == t.prefiller }
+func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.Prefiller == "" || e.Name == t.Prefiller }
 
 // withoutPrefill decides how a turn goes on that no prefill instance can serve. Decode serves a bounded number of turns alone, which is
 // the result nil, unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own,
@@ -154,7 +155,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 		return t.mayPrefill(e) && e.Quarantined()
 	})
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
-		if leave, ok := k.decodeOnly.take(t.share.client); ok {
+		if leave, ok := k.decodeOnly.take(t.share.Client); ok {
 			p.decodeOnly = leave
 			t.record.Alone(t.retry.whyAlone(p.quarantined))
 			return nil, nil
@@ -198,5 +199,5 @@ func (t *turn) hint() fleet.Hint {
 		b := &t.branches[i]
 		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
 	}
-	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.prefixHints(), Model: t.model, Tokens: t.record.Path().Tokens, Chain: t.chain}
+	return fleet.Hint{Key: t.Conversation.Affinity, Holds: t.holds, PrefixHints: t.prefixHints(), Model: t.Model, Tokens: t.record.Path().Tokens, Chain: t.chain}
 }

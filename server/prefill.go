@@ -10,6 +10,7 @@ import (
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -70,7 +71,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, err
 	}
 	t.ended(engine, nil)
-	s.ratios.learn(t, answer.PromptTokens)
+	s.ratios.Learn(&t.Request, answer.PromptTokens)
 	s.conclude(t, h, pairs.Answered)
 	if h.ticket == nil {
 		p.prefill.Engine().Speed.LearnBody(size, took)
@@ -93,7 +94,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	s.worth(t, p.prefill, found, h, handover)
-	learnSpeed(p.prefill, answer, handover.Cached, &t.length, h, took)
+	learnSpeed(p.prefill, answer, handover.Cached, &t.Length, h, took)
 	return handed{
 		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
 		lineage: s.lineages.Of(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
@@ -121,7 +122,7 @@ func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cache
 		prefill.Engine().Health.Took(tokens-cached, took)
 	}
 	if tokens == 0 {
-		tokens = length.Whole.Tokens(usualRatio)
+		tokens = length.Whole.Tokens(request.UsualRatio)
 	}
 	if cached < 0 {
 		cached = h.offer.Tokens
@@ -148,7 +149,7 @@ func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 
 // prefillLeg makes the prefill leg.
 func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
-	return t.leg(p.prefill, plan.Prefill, t.req.PrefillBody(body.PrefillEdit{
+	return t.leg(p.prefill, plan.Prefill, t.body.PrefillBody(body.PrefillEdit{
 		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
 		AnswerID: t.answerID(plan.Prefill),
 	}))
@@ -161,7 +162,7 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 		id = t.legID
 	}
 	return upstream.Leg{
-		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: id, Rank: plan.Rank, Authorization: t.authorization,
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: id, Rank: plan.Rank, Authorization: t.Authorization,
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 		return e.Name != leg.Instance && t.mayPrefill(e) && !t.retry.excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
-	if !another && lastWord || !s.budget.take(t.share.client) {
+	if !another && lastWord || !s.budget.take(t.share.Client) {
 		return false
 	}
 	if another {

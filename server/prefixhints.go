@@ -50,7 +50,7 @@ func (t *turn) sharedPrefixTokens() (tokens int) {
 			tokens = max(tokens, known[i].SharedPrefixTokens)
 		}
 	}
-	if len(t.branches)+len(t.notes) == 0 && !t.length.Answered {
+	if len(t.branches)+len(t.notes) == 0 && !t.Length.Answered {
 		tokens = max(t.record.Reuse().Cached, 0)
 	}
 	return tokens
@@ -80,7 +80,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	}
 	for i := range t.notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
-		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != body.Text {
+		if d := f.outlines.Compare(t.Conversation.Key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.API != body.Text {
 			r.Reason, r.Differs = record.ReasonRewritten, d.Position
 			return
 		}

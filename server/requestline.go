@@ -82,28 +82,11 @@ func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 		}
 		began, status := time.Now(), record.StatusClientGone // the status if the handler panics
 		defer func() { l.write(c.Request(), status, time.Since(began)) }()
-		writer := &statusWriter{ResponseWriter: c.Response().Writer, status: http.StatusOK}
-		c.Response().Writer = writer // some handlers write to it directly
 		if err = handler(c); err != nil && !c.Response().Committed {
 			status = http.StatusInternalServerError
 			return err
 		}
-		status = writer.status
+		status = c.Response().Status
 		return err
 	}
 }
-
-// statusWriter remembers the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap returns the wrapped writer for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

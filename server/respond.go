@@ -119,7 +119,7 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(answer.ErrNotJSON)
 	}
-	if r.turns.cfg.ExposeParams && !r.turn.api.Rendered() {
+	if r.turns.cfg.ExposeParams && !r.turn.API.Rendered() {
 		rest = body
 	}
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {

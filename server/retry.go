@@ -107,14 +107,14 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 			return false
 		}
 	}
-	if leg.Role == upstream.RoleDecode && leg.Paused() && !s.decodesElsewhere(retry, leg, t.model) {
+	if leg.Role == upstream.RoleDecode && leg.Paused() && !s.decodesElsewhere(retry, leg, t.Model) {
 		return false // prefill would compute the prompt again for the same refusal
 	}
 	switch echo := leg.Kind == upstream.IDEcho; {
 	case echo && t.record.Retries() >= maxDials:
 		return false
 	case echo: // each such failure quarantines an incarnation, so that they end
-	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.client):
+	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.Client):
 		return false
 	default:
 		retry.again = append(retry.again, leg.Role)

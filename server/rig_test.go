@@ -17,6 +17,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/proof"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
@@ -201,16 +202,18 @@ func defaults(book *logBook) server.Config {
 		Proof:         server.ProofHistory,
 		RoutingConfig: server.RoutingConfig{PrefillFailure: server.PrefillRetryOther},
 		ReuseConfig:   server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
-		IdentityConfig: server.IdentityConfig{Sources: []string{
-			"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
-			"client_headers", "metadata",
-		}},
+		Config: request.Config{
+			MaxBodyBytes: 1 << 20, ClientBodyTimeout: patience, Sources: []string{
+				"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
+				"client_headers", "metadata",
+			},
+		},
 		LimitConfig: server.LimitConfig{
-			MaxBodyBytes: 1 << 20, MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
+			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
 		},
 		TimeConfig: server.TimeConfig{
 			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience,
-			StoreTimeout: patience, ShutdownGrace: patience, ClientWriteTimeout: patience, ClientHeaderTimeout: patience, ClientBodyTimeout: patience,
+			StoreTimeout: patience, ShutdownGrace: patience, ClientWriteTimeout: patience, ClientHeaderTimeout: patience,
 		},
 		Version: "test", Logger: slog.New(slog.NewJSONHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

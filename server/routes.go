@@ -9,7 +9,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
@@ -85,11 +84,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
 	allowed := known && slices.Contains(methods, r.Method)
 	if !allowed || r.Method != http.MethodPost { // turns name themselves (SetHeaders)
-		id := r.Header.Get("X-Request-Id")
-		if !clientRequestID(id) {
-			id = upstream.NewID()
-		}
-		w.Header().Set("X-Request-Id", id)
+		w.Header().Set("X-Request-Id", requestID(r))
 	}
 	api := apiAt(r.URL.EscapedPath())
 	var e *apiError

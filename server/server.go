@@ -18,6 +18,7 @@ import (
 	"carryover/server/quarantine"
 	"carryover/server/queue"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream/fleet"
 )
 
@@ -49,15 +50,18 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), queue.New(cfg.engineSlots())
-	ratios, outlines, lineages := newRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
+	ratios, outlines, lineages := request.NewRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
 	s.pins = pins.New(cfg.pins(), pins.Deps{
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.run,
 		Blame: func(engine *fleet.Engine, err error) { blame(engine, err, true) },
 	})
 	s.intake = &intake{
-		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-		arena: s.pins.HandBacks.Arena(), prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
-		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), awaitSlot: s.awaitSlot,
+		requests: request.NewReader(s.cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers),
+		prover: &prover{
+			cfg: &s.cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
+			arena: s.pins.HandBacks.Arena(), outlines: outline.NewKey(),
+		},
+		names: clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, awaitSlot: s.awaitSlot,
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,

@@ -39,7 +39,7 @@ func (s *Server) Open() int { return len(s.streams) }
 
 // awaitSlot gets the turn a slot of the server, and waits for one if all are taken.
 func (s *Server) awaitSlot(ctx context.Context, t *turn) error {
-	waited, err := s.seat(ctx, t.share.client)
+	waited, err := s.seat(ctx, t.share.Client)
 	t.record.Waited(waited, err == nil)
 	t.placed = err == nil
 	return err
@@ -68,7 +68,7 @@ func (s *Server) unseat(client string) {
 func (s *Server) leave(t *turn) {
 	if t.placed {
 		t.placed = false
-		s.unseat(t.share.client)
+		s.unseat(t.share.Client)
 	}
 }
 
@@ -114,7 +114,7 @@ func (k *picker) awaitSlot(
 	if k.dryRun {
 		return k.deps.Fleet.Predict(role, hint, exclude)
 	}
-	claim := queue.Claim{Tenant: t.share.client, Class: t.slotClass(role, hint)}
+	claim := queue.Claim{Tenant: t.share.Client, Class: t.slotClass(role, hint)}
 	var free func()
 	waited, full := k.engineSlots.Wait(ctx, claim, t.record.Times().Queued, func() bool {
 		engine, free, err = k.deps.Fleet.Pick(role, hint, exclude)
@@ -139,7 +139,7 @@ const longestModel = 1 << 10
 func (t *turn) slotClass(role upstream.Role, hint fleet.Hint) string {
 	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
 	model := hint.Model[:min(len(hint.Model), longestModel)]
-	class := role.String() + " " + model + " " + t.prefiller
+	class := role.String() + " " + model + " " + t.Prefiller
 	if len(t.retry.excluded) == 0 {
 		return class
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -10,12 +11,12 @@ func RequestHeaders() []Term {
 	return []Term{
 		{"X-Conversation-Id", "names the conversation; so does X-Session-Id", ""},
 		{"X-KV-Reuse", "`off`: this request neither looks for KV nor leaves any", ""},
-		{taskHeader, "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`", ""},
-		{finalHeader, "`true`: no turn follows, and decode frees all that the conversation has pinned", ""},
+		{request.TaskHeader, "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`", ""},
+		{request.FinalHeader, "`true`: no turn follows, and decode frees all that the conversation has pinned", ""},
 		{"X-Request-Id", "the name of the turn in the log; one is made where there is none", ""},
 		{"Authorization", "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`", ""},
 		{"X-Api-Key", "the same, as Anthropic's clients send it", ""},
-		{prefillerHeader, "names the prefill instance, with `--prefiller-allow`", ""},
+		{request.PrefillerHeader, "names the prefill instance, with `--prefiller-allow`", ""},
 		{"traceparent", "the trace to which the turn's spans belong; with tracestate", ""},
 	}
 }

@@ -135,7 +135,7 @@ func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	for _, c := range server.ErrorCodes() {
 		written = append(written, c.Code)
 	}
-	for _, file := range parsed(t, ".", "../upstream", "../upstream/body") {
+	for _, file := range parsed(t, ".", "request", "../upstream", "../upstream/body") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
 				made = append(made, code)

@@ -41,14 +41,14 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.R
 	ticket, parsed, why := k.ticketOf(t, d, &a)
 	if why != "" {
 		t.record.Stored(why)
-		left := pins.Leftover{Decode: d.leg.Incarnation, Model: t.model, Began: d.began, FreshAsOf: a.FreshAsOf}
+		left := pins.Leftover{Decode: d.leg.Incarnation, Model: t.Model, Began: d.began, FreshAsOf: a.FreshAsOf}
 		if parsed.Params != nil {
 			k.pins.Releases.UnuseParsed(parsed, left)
 		} else {
 			k.pins.Releases.UnuseParams(a.Params, left)
 		}
-		if t.conversation.final && a.Completeness != answer.Incomplete {
-			k.giveUpBranches(ctx, t.conversation.key, t.branches, t.model)
+		if t.Conversation.Final && a.Completeness != answer.Incomplete {
+			k.giveUpBranches(ctx, t.Conversation.Key, t.branches, t.Model)
 		}
 		return
 	}
@@ -62,7 +62,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.R
 		t.ids.Learnt(learning)
 		learnt()
 	}
-	if !t.conversation.known {
+	if !t.Conversation.Known {
 		k.keepOutside(t, d, &a, ticket)
 		return
 	}
@@ -74,13 +74,13 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.R
 	}
 	if k.lineages.InDoubt(ticket.Lineage) { // after the ticket had been made
 		t.record.Stored(proof.Unproven(lacksQuarantined))
-		k.pins.GiveUp(bounded, t.conversation.key, ticket.ID, t.model)
+		k.pins.GiveUp(bounded, t.Conversation.Key, ticket.ID, t.Model)
 		return
 	}
 	t.record.Stored("yes")
 	k.pins.HandBacks.Stored(answered(t, d, &a), &ticket)
-	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.Outline)
-	k.pins.WatchBranches(t.conversation.key, t.model, t.branches, &ticket)
+	k.outlines.Keep(t.Conversation.Key, ticket.ID, t.outline, a.Outline)
+	k.pins.WatchBranches(t.Conversation.Key, t.Model, t.branches, &ticket)
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
@@ -89,15 +89,15 @@ func (k *ticketMaker) keepOutside(t *turn, d *decoding, a *answer.Result, ticket
 	t.record.Stored(storedOutside)
 	if !k.pins.HandBacks.Outside(answered(t, d, a), &ticket) {
 		t.record.Stored(string(record.ReasonNoConversation))
-		k.pins.Releases.Unuse(ticket, t.model)
+		k.pins.Releases.Unuse(ticket, t.Model)
 	}
 }
 
 // answered is what a hand-back needs to know of the turn and its answer.
 func answered(t *turn, d *decoding, a *answer.Result) pins.Answer {
 	return pins.Answer{
-		Prefill: d.from, Decode: d.leg.Incarnation, IDs: t.ids, Model: t.model, Salt: cmp.Or(t.salt, t.clientSalt), Conversation: t.record.Asked().Conversation,
-		Key: t.conversation.key, Affinity: t.conversation.affinity, PromptTokens: a.Usage.Prompt,
+		Prefill: d.from, Decode: d.leg.Incarnation, IDs: t.ids, Model: t.Model, Salt: cmp.Or(t.TenantSalt, t.clientSalt), Conversation: t.record.Asked().Conversation,
+		Key: t.Conversation.Key, Affinity: t.Conversation.Affinity, PromptTokens: a.Usage.Prompt,
 	}
 }
 
@@ -117,7 +117,7 @@ const storedOutside = "hand_back"
 // put stores a ticket.
 func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
 	step := t.record.Step(record.StepPut)
-	outcome := k.pins.Put(ctx, t.conversation.key, ticket, t.model)
+	outcome := k.pins.Put(ctx, t.Conversation.Key, ticket, t.Model)
 	step.Ended(outcome == convcache.Stored)
 	return outcome
 }
@@ -134,7 +134,7 @@ func (k *ticketMaker) ticketOf(t *turn, d *decoding, a *answer.Result) (_ convca
 		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.ID(), "decode", decode.Name, "error", err)
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
-	if !t.api.Rendered() { // of the others nothing is counted, see sentNothing
+	if !t.API.Rendered() { // of the others nothing is counted, see sentNothing
 		d.leg.Incarnation.Silence.SentParams()
 	}
 	k.pins.Releases.NoteGeneration(d.leg.Incarnation, &parsed, d.began)
@@ -164,9 +164,9 @@ func (k *ticketMaker) ticketOf(t *turn, d *decoding, a *answer.Result) (_ convca
 // noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
 func (k *ticketMaker) noTicket(t *turn, d *decoding, a *answer.Result) (why string) {
 	switch {
-	case !t.conversation.known && t.proof == nil:
+	case !t.Conversation.Known && t.proof == nil:
 		return string(record.ReasonNoConversation)
-	case t.conversation.final:
+	case t.Conversation.Final:
 		return "final"
 	case t.ineligible != "":
 		return "ineligible_" + t.ineligible
@@ -199,8 +199,8 @@ func (k *ticketMaker) noTicket(t *turn, d *decoding, a *answer.Result) (why stri
 // (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, and a
 // response has none behind a stop string.
 func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
-	if t.api.Rendered() {
-		if t.api == body.Messages && t.stream {
+	if t.API.Rendered() {
+		if t.API == body.Messages && t.Stream {
 			k.lacksPlugIn(t, decode)
 		}
 		return

@@ -64,8 +64,8 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			sent.Answered(prefill.took, prefill.err)
 			t.endedAfter(p.prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
-				s.ratios.learn(t, prefill.answer.PromptTokens)
-				learnSpeed(p.prefill, prefill.answer, cached, &t.length, h, prefill.took)
+				s.ratios.Learn(&t.Request, prefill.answer.PromptTokens)
+				learnSpeed(p.prefill, prefill.answer, cached, &t.Length, h, prefill.took)
 			}
 		default:
 			detached.keeps(s.detach(t), p.prefillSlot.detach())

@@ -5,45 +5,32 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/outline"
 	"carryover/server/pins"
-	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/sse"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
 type turn struct {
-	request
-	routing      *RoutingConfig // as it was when the turn began
-	legID        string         // X-Request-Id of the legs; a retry gets a new one
-	salt         string         // the tenant's cache_salt on all legs; "" leaves the client's
-	clientSalt   string         // the client's cache_salt, kept where the answer may be handed back
-	conversation conversation
+	request.Request
+	body    *body.Request  // nil once the answer has begun
+	routing *RoutingConfig // as it was when the turn began
+	legID   string         // X-Request-Id of the legs; a retry gets a new one
 	proving
 	branches  []convcache.Branch // the conversation's tickets, as the last look at the store saw them
 	notes     []convcache.Branch // the parts of the conversation that were handed back to prefill
 	holds     []fleet.Holding    // branches in the form that policies read, made anew for each pick
 	dropped   record.Reason      // why the last look gave tickets up, "" where it gave up none
 	chain     []uint64           // hashes of the prompt's beginning, for the choice of prefill
-	outline   *outline.Outline   // the history without its content, nil where no ticket is used or left
 	retry     retryState
-	share     reservation // the turn's part of the bytes in flight
-	placed    bool        // the turn has one of the server's slots
-	committed bool        // status and headers have reached the client
+	share     request.Reservation // the turn's part of the bytes in flight
+	placed    bool                // the turn has one of the server's slots
+	committed bool                // status and headers have reached the client
 	record    record.Builder
-}
-
-// proving decides how much of a ticket a turn may use, and whether the turn may leave one.
-type proving struct {
-	proof      proof.Turn   // nil where nothing may be reused or kept
-	ineligible string       // why the request itself rules reuse out, "" where it does not
-	way        string       // the proof's name
-	arena      *proof.Arena // keeps the answer's ids for a hand-back; nil where nothing is handed back
-	ids        *proof.IDs   // the attempt's token ids, nil where the proof compares none
-	lacks      string       // what the attempt lacks for a proof, "" where it lacks nothing
 }
 
 // turns runs turns. One value serves all of them.
@@ -58,7 +45,7 @@ type turns struct {
 	lineages   *quarantine.Lineages
 	background *background
 	budget     *retryBudget
-	ratios     *ratios
+	ratios     *request.Ratios
 	counts     *counts
 	streamed   sse.Memory // the memory of relays
 	late       lateWaits
@@ -69,7 +56,7 @@ type turns struct {
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
-	s.budget.earn(t.share.client)
+	s.budget.earn(t.share.Client)
 	for {
 		err := s.attempt(ctx, out, t)
 		if err != nil && t.committed {

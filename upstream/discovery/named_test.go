@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carryover/server"
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/discovery"
 )
@@ -118,7 +118,7 @@ func TestNamed_OneThatIsKnownCostsNoAllocation(t *testing.T) {
 	}
 }
 
-var _ server.Prefillers = (*discovery.Named)(nil)
+var _ request.Prefillers = (*discovery.Named)(nil)
 
 func admit(t *testing.T, named *discovery.Named, hostPort string) {
 	if name, err := named.Admit(hostPort); err != nil || name != hostPort {

@@ -8,6 +8,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/server/pins"
+	"carryover/server/request"
 )
 
 // NewServerConfig is what the server is told of the configuration.
@@ -32,23 +33,21 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
 		},
 		HandBackConfig: NewHandBack(cfg),
-		IdentityConfig: server.IdentityConfig{
+		Config: request.Config{
 			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: cfg.Timeouts.ClientBody,
 		},
-		PassingConfig: server.PassingConfig{
-			BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, StripClientParams: cfg.KV.ClientParams == "strip",
-			ExposeParams: cfg.KV.ExposeParams, ForwardAuthorization: cfg.Auth.ForwardAuthorization,
-		},
+		PassingConfig: server.PassingConfig{BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams},
 		LimitConfig: server.LimitConfig{
-			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
-			MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
+			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
 			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
 		},
 		TimeConfig: server.TimeConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
 			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
 			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
-			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
+			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
 		},
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: server.ClientsMode(cfg.Log.Clients),
 	}

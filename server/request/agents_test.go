@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"net/http"
@@ -16,7 +16,7 @@ var usualTestSources = []string{
 // Where agents say which conversation is theirs, as their clients of November 2026 do.
 func TestIdentify_Agents(t *testing.T) {
 	const session = "0d9c2f6a-1111-4a51-8f43-aaaaaaaaaaaa"
-	i := &intake{cfg: &Config{IdentityConfig: IdentityConfig{Sources: usualTestSources}}, responseSources: responseSources(usualTestSources)}
+	i := &Reader{cfg: Config{Sources: usualTestSources}, responseSources: responseSources(usualTestSources)}
 	for name, row := range map[string]struct {
 		api    body.API
 		header http.Header
@@ -42,11 +42,11 @@ func TestIdentify_Agents(t *testing.T) {
 			row.header = http.Header{}
 		}
 		c, err := i.identify(&http.Request{Header: row.header}, req, "tenant")
-		if err != nil || c.source != row.source || c.known != (row.source != "") {
-			t.Errorf("%s: source %q, %v, want %q", name, c.source, err, row.source)
+		if err != nil || c.Source != row.source || c.Known != (row.source != "") {
+			t.Errorf("%s: source %q, %v, want %q", name, c.Source, err, row.source)
 		}
 		want, _ := body.ParseRequest(body.Chat, []byte(`{"conversation_id":"`+session+`"}`))
-		if same, _ := i.identify(&http.Request{Header: http.Header{}}, want, "tenant"); c.known && c.key != same.key {
+		if same, _ := i.identify(&http.Request{Header: http.Header{}}, want, "tenant"); c.Known && c.Key != same.Key {
 			t.Errorf("%s: another conversation than that of the same id on chat", name)
 		}
 	}
@@ -61,9 +61,9 @@ func TestResponseSources_KeepsWhatIsChosen(t *testing.T) {
 
 // A key is one tenant, and one credential of legs, by whichever header it comes.
 func TestTenant_OfEitherHeader(t *testing.T) {
-	i := &intake{cfg: &Config{}}
+	i := &Reader{}
 	tenant := func(header http.Header) string {
-		got, err := i.tenant(&http.Request{Header: header})
+		got, err := i.Tenant(&http.Request{Header: header})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 )
 
 func TestReservation_GrowsUpToItsBounds(t *testing.T) {
-	a := newInflight(1000, 100) // 250 for a client
-	one, two := &reservation{account: a, client: "one"}, &reservation{account: a, client: "one"}
-	want := func(what string, r *reservation, n int64, refused string) {
+	a := NewInflight(1000, 100) // 250 for a client
+	one, two := &Reservation{account: a, Client: "one"}, &Reservation{account: a, Client: "one"}
+	want := func(what string, r *Reservation, n int64, refused string) {
 		t.Helper()
 		before := r.reserved
-		err := r.grow(n)
+		err := r.Grow(n)
 		if got := ""; err != nil {
 			got = err.Error()
 			if got != refused || r.reserved != before {
@@ -30,24 +30,24 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 	want("within the quarter", one, 200, "")
 	want("up to the quarter", two, 50, "")
 	want("beyond the quarter", two, 1, ofClient)
-	var others []*reservation
+	var others []*Reservation
 	for _, client := range []string{"a", "b", "c"} {
-		other := &reservation{account: a, client: client}
+		other := &Reservation{account: a, Client: client}
 		want("another client", other, 250, "")
 		others = append(others, other)
 	}
-	last := &reservation{account: a, client: "d"}
+	last := &Reservation{account: a, Client: "d"}
 	want("a fifth client", last, 1, ofAll)
-	one.shrinkTo(300)
-	one.shrinkTo(40)
+	one.ShrinkTo(300)
+	one.ShrinkTo(40)
 	want("what was given back", last, 160, "")
 	want("more than that", last, 1, ofAll)
 	if len(a.clients) != 5 || a.total != 1000 || one.reserved != 40 {
 		t.Errorf("got %d bytes of %v, %d of the first", a.total, a.clients, one.reserved)
 	}
-	for _, r := range append(others, one, two, last, &reservation{}) {
-		r.giveBack()
-		r.giveBack()
+	for _, r := range append(others, one, two, last, &Reservation{}) {
+		r.GiveBack()
+		r.GiveBack()
 	}
 	if len(a.clients) != 0 || a.total != 0 {
 		t.Errorf("got %d bytes of %v after everything was given back", a.total, a.clients)
@@ -55,17 +55,17 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 }
 
 func TestReservation_AddsUpConcurrently(t *testing.T) {
-	a := newInflight(1000, 10)
+	a := NewInflight(1000, 10)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			r := &reservation{account: a, client: []string{"a", "b", "c"}[i%3]}
+			r := &Reservation{account: a, Client: []string{"a", "b", "c"}[i%3]}
 			for n := range int64(500) {
-				if r.grow(n%60) == nil {
-					r.shrinkTo(r.reserved / 2)
+				if r.Grow(n%60) == nil {
+					r.ShrinkTo(r.reserved / 2)
 				}
 			}
-			r.giveBack()
+			r.GiveBack()
 		})
 	}
 	all.Wait()
@@ -98,7 +98,7 @@ func TestBodyBuffer_LargestBodyFits(t *testing.T) {
 	for _, largest := range sizes {
 		for known, size := range map[bool]int{true: largest, false: largest + 1} {
 			text := bytes.Repeat([]byte("x"), largest)
-			share := &reservation{account: newInflight(int64(largest), int64(largest)), client: "c"}
+			share := &Reservation{account: NewInflight(int64(largest), int64(largest)), Client: "c"}
 			body := &bodyBuffer{size: int64(size), share: share}
 			err := body.readFrom(&heldReader{t, body, iotest.DataErrReader(bytes.NewReader(text))}, size+1)
 			if !errors.Is(err, io.EOF) || !slices.Equal(body.bytes, text) || cap(body.bytes) > size {
@@ -109,7 +109,7 @@ func TestBodyBuffer_LargestBodyFits(t *testing.T) {
 }
 
 func TestBodyBuffer_EndsAtItsSize(t *testing.T) {
-	share := &reservation{account: newInflight(1000, 1000), client: "c"}
+	share := &Reservation{account: NewInflight(1000, 1000), Client: "c"}
 	body := &bodyBuffer{size: 1000, share: share}
 	more := bytes.NewReader(make([]byte, 2000))
 	for range 2 {
@@ -120,9 +120,9 @@ func TestBodyBuffer_EndsAtItsSize(t *testing.T) {
 }
 
 func TestBodyBuffer_StopsWhereTheAccountEnds(t *testing.T) {
-	share := &reservation{account: newInflight(100_000, 50_000), client: "c"}
+	share := &Reservation{account: NewInflight(100_000, 50_000), Client: "c"}
 	body := &bodyBuffer{size: 1 << 20, share: share}
-	var refused *apiError
+	var refused *Error
 	if err := body.readFrom(bytes.NewReader(make([]byte, 1<<20)), 1<<20); !errors.As(err, &refused) || refused.Code != "overloaded" {
 		t.Errorf("got %v, want it refused", err)
 	}

@@ -1,74 +1,10 @@
-package server
+package request
 
 import (
 	"io"
 	"math/bits"
 	"sync"
 )
-
-// inflight counts the memory of request bodies, for all clients together and for each.
-type inflight struct {
-	most      int64 // the limit of all clients together
-	perClient int64 // the limit of each client
-
-	outgrown outgrown
-
-	mu      sync.Mutex // guards what follows
-	total   int64
-	clients map[string]int64 // bytes of each client that holds any
-}
-
-// newInflight allows all clients most bytes and each of them a quarter of that, so
-// that four greedy ones are needed to turn the others away. One body of the largest
-// size always fits, with the half that its last step takes besides (see bodyBuffer).
-func newInflight(most, largest int64) *inflight {
-	one := largest + 1 + (largest+2)/2
-	return &inflight{most: max(most, one), perClient: max(most/4, one), clients: map[string]int64{}}
-}
-
-// reservation is the part of an inflight account that one turn holds. It belongs to
-// the goroutine of its turn. The zero value holds nothing and can't grow.
-type reservation struct {
-	account  *inflight
-	client   string
-	reserved int64
-}
-
-// grow adds n bytes. If they exceed a limit, it adds none and returns the error for the client.
-func (r *reservation) grow(n int64) error {
-	a := r.account
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.clients[r.client]+n > a.perClient:
-		return unavailable("overloaded", "Too many request bytes of this client in flight.")
-	case a.total+n > a.most:
-		return unavailable("overloaded", "Too many request bytes in flight.")
-	}
-	a.total += n
-	a.clients[r.client] += n
-	r.reserved += n
-	return nil
-}
-
-// shrinkTo gives back all but n bytes. It does nothing if no more than n are held.
-func (r *reservation) shrinkTo(n int64) {
-	if r.reserved <= n {
-		return
-	}
-	a := r.account
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	back := r.reserved - n
-	r.reserved = n
-	a.total -= back
-	if a.clients[r.client] -= back; a.clients[r.client] == 0 {
-		delete(a.clients, r.client)
-	}
-}
-
-// giveBack gives back all bytes. Further calls do nothing.
-func (r *reservation) giveBack() { r.shrinkTo(0) }
 
 // firstStep is the most memory that a body gets for its first byte.
 const firstStep = 8 << 10
@@ -78,7 +14,7 @@ const firstStep = 8 << 10
 // for the moment of a step it has half of the new memory besides.
 type bodyBuffer struct {
 	size  int64 // the most bytes that are read
-	share *reservation
+	share *Reservation
 	bytes []byte
 	whole *[]byte // the memory of bytes, if outgrown has lent it
 }
@@ -110,7 +46,7 @@ func (b *bodyBuffer) step() error {
 	for half := (next + 1) / 2; next > firstStep && half > int64(cap(b.bytes)); half = (next + 1) / 2 {
 		next = half
 	}
-	if err := b.share.grow(next); err != nil {
+	if err := b.share.Grow(next); err != nil {
 		return err
 	}
 	var lent *[]byte
@@ -126,7 +62,7 @@ func (b *bodyBuffer) step() error {
 		b.share.account.outgrown.take(b.whole)
 	}
 	b.bytes, b.whole = larger, lent
-	b.share.shrinkTo(next)
+	b.share.ShrinkTo(next)
 	return nil
 }
 

@@ -1,10 +1,9 @@
-package server
+package request
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,16 +16,16 @@ import (
 // maxConversationID is the length in bytes of the longest id. The id is only ever hashed; the bound keeps headers and logs short.
 const maxConversationID = 512
 
-// conversation says under which conversation tickets of a turn are stored and looked up.
-type conversation struct {
-	known  bool // an id was given
-	off    bool // the client wants no look-up and nothing stored
-	final  bool // this turn is the last
-	source string
-	key    convcache.Key
-	tenant string
-	// affinity is the routing key: equal for the turns of a conversation, "" without one.
-	affinity string
+// Conversation says under which conversation tickets of a turn are stored and looked up.
+type Conversation struct {
+	Known  bool   // an id was given
+	Off    bool   // the client wants no look-up and nothing stored
+	Final  bool   // this turn is the last
+	Source string // where the id was found, "" if none was
+	Key    convcache.Key
+	Tenant string // "" for none
+	// Affinity is the routing key: equal for the turns of a conversation, "" without one.
+	Affinity string
 }
 
 // clientHeaders are the headers by which known front ends and agents name a
@@ -52,11 +51,11 @@ const subAgentHeader = "X-Claude-Code-Agent-Id"
 
 // Headers by which a client describes a turn, apart from its conversation.
 const (
-	// taskHeader names a task that a front end runs for itself under the id of a conversation: a title, tags, a search query. Such a prompt
+	// TaskHeader names a task that a front end runs for itself under the id of a conversation: a title, tags, a search query. Such a prompt
 	// is not a turn of the conversation.
-	taskHeader = "X-Conversation-Task"
-	// finalHeader is "true" on the last turn of a conversation, whose blocks no later turn will use.
-	finalHeader = "X-Conversation-Final"
+	TaskHeader = "X-Conversation-Task"
+	// FinalHeader is "true" on the last turn of a conversation, whose blocks no later turn will use.
+	FinalHeader = "X-Conversation-Final"
 	// reuseHeader is "off" on a turn that must reuse nothing and leave nothing: X-KV-Reuse, in the spelling of net/http.
 	reuseHeader = "X-Kv-Reuse"
 )
@@ -64,17 +63,17 @@ const (
 // off reports whether a client wants no look-up and nothing stored. An empty task counts as no task, because some front ends fill the
 // header from a template. Open WebUI before 0.9.7 sends the unfilled template ({{…}}) with every turn; that counts as no task too.
 func off(header http.Header) bool {
-	task := strings.TrimSpace(header.Get(taskHeader))
+	task := strings.TrimSpace(header.Get(TaskHeader))
 	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get(reuseHeader)), "off")
 }
 
 // identify finds the conversation of a request. A malformed conversation_id is an error, because that member is this program's own; any
 // other malformed source is skipped.
-func (i *intake) identify(r *http.Request, req *body.Request, tenant string) (conversation, error) {
-	c := conversation{tenant: tenant, final: strings.EqualFold(strings.TrimSpace(r.Header.Get(finalHeader)), "true")}
+func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Conversation, error) {
+	c := Conversation{Tenant: tenant, Final: strings.EqualFold(strings.TrimSpace(r.Header.Get(FinalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
 	if off(r.Header) || present && string(raw) == "null" {
-		c.off = true
+		c.Off = true
 		return c, nil
 	}
 	if present {
@@ -85,11 +84,11 @@ func (i *intake) identify(r *http.Request, req *body.Request, tenant string) (co
 	for _, source := range i.sources(req.API()) {
 		if id := conversationID(source, r.Header, req); id != "" {
 			salt, _ := req.String("cache_salt")
-			c.known, c.source = true, source
-			c.key = i.secret.Conversation(convcache.Identity{
-				Tenant: c.tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
+			c.Known, c.Source = true, source
+			c.Key = i.secret.Conversation(convcache.Identity{
+				Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
-			c.affinity = c.key.String()
+			c.Affinity = c.Key.String()
 			return c, nil
 		}
 	}
@@ -170,27 +169,39 @@ func validID(id string) string {
 	return id
 }
 
-// tenant derives the tenant from the credential, or from the configured header, which a trusted gateway in front must set. It returns "" if
-// there is neither. The credential itself is not kept.
-func (i *intake) tenant(r *http.Request) (string, error) {
-	credential, err := credential(r.Header)
-	if err != nil {
-		return "", err
+// promptCacheKey names a conversation on the Responses API, whose agents send one key for each conversation. On the completion endpoints it
+// does so only if the operator configures it.
+const promptCacheKey = "prompt_cache_key"
+
+// sources returns the places in which requests of an API name their conversation, in the order in which they are tried. On Responses the
+// member "conversation" is no id here: it refers to a conversation that the server stores.
+func (i *Reader) sources(api body.API) []string {
+	if api == body.Responses {
+		return i.responseSources
 	}
-	if name := i.cfg.TenantHeader; name != "" {
-		values := r.Header.Values(name)
-		if len(values) > 1 {
-			// A gateway may have added its line to the client's own, and nothing tells which of them to believe.
-			return "", badRequest("", "invalid_tenant", "The header "+name+" must be sent once.")
+	return i.cfg.Sources
+}
+
+// responseSources returns the sources for Responses: the configured ones, and if client_headers is among them, prompt_cache_key as the
+// last.
+func responseSources(sources []string) []string {
+	if !slices.Contains(sources, "client_headers") || slices.Contains(sources, promptCacheKey) {
+		return sources
+	}
+	return append(slices.Clone(sources), promptCacheKey)
+}
+
+// sessionOf reads the session from metadata.user_id as Claude Code writes it: user_…_session_ID, or a JSON object with session_id (from
+// 2.1.78). It returns "" for any other text, which names only a user.
+func sessionOf(user string) string {
+	if strings.HasPrefix(user, "{") {
+		if session := gjson.Get(user, "session_id"); gjson.Valid(user) && session.Type == gjson.String {
+			return validID(session.String())
 		}
-		if len(values) == 0 || values[0] == "" {
-			return "", nil
-		}
-		return "header:" + values[0], nil
+		return ""
 	}
-	if credential == "" {
-		return "", nil
+	if at := strings.LastIndex(user, "_session_"); at >= 0 && strings.HasPrefix(user, "user_") {
+		return validID(user[at+len("_session_"):])
 	}
-	sum := sha256.Sum256([]byte(credential))
-	return "bearer:" + hex.EncodeToString(sum[:16]), nil
+	return ""
 }

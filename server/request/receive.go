@@ -1,0 +1,112 @@
+package request
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"carryover/server/record"
+)
+
+// A client must send its body at 1 KiB/s or faster, measured over ten seconds. A slower one would hold memory for nothing.
+const (
+	slowWindow = 10 * time.Second
+	slowBytes  = 10 << 10
+)
+
+// maxEarlyBody is the largest body that is read before its request has a slot. net/http notices that a client has left only after the body
+// has been read. A larger body would take more memory during the wait than the early notice is worth; that its client has left is
+// noticed when the wait is over.
+const maxEarlyBody = 64 << 10
+
+// isEarly reports whether a body is read before its request has a slot.
+func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody }
+
+// Receive reads the body of a request that has called for a slot: admit gets it one, and may wait. With an error, admit may have been
+// called or not.
+func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservation, admit func() error) (body []byte, err error) {
+	early := isEarly(r)
+	if !early {
+		if err := admit(); err != nil {
+			return nil, err
+		}
+	}
+	if err := i.CheckFraming(r); err != nil {
+		return nil, err
+	}
+	if body, err = i.readPaced(w, r, share); err == nil && early {
+		err = admit()
+	}
+	return body, err
+}
+
+// CheckFraming refuses a body whose headers show that it can't be read: another media type, an encoding, or too many bytes.
+func (i *Reader) CheckFraming(r *http.Request) error {
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
+	}
+	if r.ContentLength > i.cfg.MaxBodyBytes {
+		return TooLarge(i.cfg.MaxBodyBytes)
+	}
+	return nil
+}
+
+// isJSON reports whether a Content-Type names JSON. Nearly all clients use one of two spellings, which are compared without parsing.
+func isJSON(contentType string) bool {
+	if contentType == "application/json" || contentType == "application/json; charset=utf-8" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
+}
+
+// readPaced reads the body within its limits of size, time and rate.
+func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reservation) ([]byte, error) {
+	limit := i.cfg.MaxBodyBytes
+	body := bodyBuffer{size: r.ContentLength, share: share}
+	if r.ContentLength < 0 {
+		body.size = limit + 1
+	}
+	control := http.NewResponseController(w)
+	deadline := time.Now().Add(i.cfg.ClientBodyTimeout)
+	for {
+		window := time.Now().Add(slowWindow)
+		if window.After(deadline) {
+			window = deadline
+		}
+		if err := control.SetReadDeadline(window); err != nil {
+			return nil, fmt.Errorf("read body: %w", err)
+		}
+		err := body.readFrom(r.Body, slowBytes)
+		switch {
+		case int64(len(body.bytes)) > limit:
+			return nil, TooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return body.bytes, control.SetReadDeadline(time.Time{})
+		case err != nil:
+			return nil, readFailed(r.Context(), err)
+		}
+	}
+}
+
+func readFailed(ctx context.Context, err error) error {
+	var timeout interface{ Timeout() bool }
+	var wrong *Error
+	switch {
+	case errors.As(err, &wrong):
+		return wrong
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
+	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
+		return record.ErrClientGone
+	}
+	return badRequest("", "bad_request", "The request body can't be read.")
+}

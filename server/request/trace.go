@@ -1,0 +1,76 @@
+package request
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"carryover/server/record"
+)
+
+// Trace reads a client's context. If turns are traced, the turn gets a span in the trace, or in a new one if the client has sent none; sample
+// is nil if they are not.
+func Trace(header http.Header, sample record.Sample) record.Trace {
+	t := parseTrace(header)
+	if sample == nil {
+		return t
+	}
+	if t.ID == [16]byte{} {
+		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24
+	}
+	t.Sampled = sample(t)
+	t.Span = record.NewSpanID()
+	return t
+}
+
+// maxTracestate is the length of the longest tracestate. Level 1 requires that at least 512 bytes are passed on.
+const maxTracestate = 512
+
+// parseTrace reads a client's context. An invalid traceparent is treated as if there were none; an invalid tracestate is dropped without
+// the rest.
+func parseTrace(header http.Header) record.Trace {
+	values := header["Traceparent"]
+	if len(values) != 1 { // with several, nothing tells which of them a hop has added
+		return record.Trace{}
+	}
+	parent := values[0]
+	if version0 := strings.HasPrefix(parent, "00"); version0 && len(parent) != record.TraceparentLength {
+		return record.Trace{}
+	} else if version0 {
+		// Unknown flags are ignored (Trace Context level 2, 3.2.2.5). OpenTelemetry 1.47 refuses a context that has them.
+		var flags [1]byte
+		if _, err := hex.Decode(flags[:], []byte(parent[53:])); err == nil && flags[0] > 3 && strings.ToLower(parent) == parent {
+			parent = parent[:53] + hex.EncodeToString([]byte{flags[0] & 3})
+		}
+	}
+	carrier := propagation.MapCarrier{"traceparent": parent, "tracestate": tracestate(header["Tracestate"])}
+	sent := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	if !sent.IsValid() {
+		return record.Trace{}
+	}
+	return record.Trace{
+		ID: sent.TraceID(), Parent: sent.SpanID(), Sampled: sent.IsSampled(), Random: sent.TraceFlags()&trace.FlagsRandom != 0,
+		State: sent.TraceState().String(),
+	}
+}
+
+// tracestate joins the members of a tracestate. White space around members, and members that are empty, carry nothing; the grammar allows
+// them, and OpenTelemetry 1.47 does not.
+func tracestate(values []string) string {
+	all := strings.Join(values, ",")
+	if len(all) > maxTracestate {
+		return ""
+	}
+	var members []string
+	for member := range strings.SplitSeq(all, ",") {
+		if member = strings.Trim(member, " \t"); member != "" {
+			members = append(members, member)
+		}
+	}
+	return strings.Join(members, ",")
+}
