@@ -10,8 +10,9 @@ import (
 
 // decode picks the decode instance of an attempt, before prefill works for it. An instance that has refused a connection or failed its
 // probes, and has answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease
-// (30 s, vLLM 0.33) when no decode instance reads them, and clients that try again while decode restarts would fill prefill's cache. decode
-// gives up after maxDials instances, and then returns the error of the last one.
+// (30 s, vLLM 0.33) when no decode instance reads them, and clients that try again while decode restarts would fill prefill's cache. An
+// instance that has refused a request as paused must first say that it goes on. decode gives up after maxDials instances, and then returns
+// the error of the last one.
 func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
@@ -19,21 +20,35 @@ func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, e
 		switch {
 		case last != nil && errors.Is(err, upstream.ErrNoInstance):
 			return nil, last
-		case err != nil || k.dryRun || !engine.Health.Unreached():
+		case err != nil || k.dryRun:
 			return engine, err
 		}
-		if err = k.deps.Legs.Reach(ctx, engine.Instance()); err == nil {
+		if last = k.serves(ctx, engine); last == nil {
 			return engine, nil
 		}
 		if ctx.Err() != nil { // the turn was cancelled, which says nothing about the engine
 			return nil, context.Cause(ctx)
 		}
-		engine.Refused()
 		p.decodes(nil)
 		t.retry.excluded = append(t.retry.excluded, engine)
-		last = &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
 		if dials == maxDials {
 			return nil, last
 		}
 	}
+}
+
+// serves returns nil for a decode instance that takes connections and is not paused, as far as that has to be asked.
+func (k *picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
+	if engine.Health.Unreached() {
+		if err := k.deps.Legs.Reach(ctx, engine.Instance()); err != nil {
+			if ctx.Err() == nil {
+				engine.Refused()
+			}
+			return &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
+		}
+	}
+	if fleet.StillPaused(ctx, engine) {
+		return upstream.PausedError(engine.Instance())
+	}
+	return nil
 }
