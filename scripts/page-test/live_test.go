@@ -216,3 +216,29 @@ func TestPage_SaysWhyAnInstanceIsDown(t *testing.T) {
 	b.prefer(t, "prefers-color-scheme", "dark")
 	b.picture(t, "down")
 }
+
+// Each state that carryover_instance_state has (docs/operating.md) stands in the table of instances by its word, behind a mark of its own.
+func TestPage_MarksEachStateOfAnInstance(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.live(t)
+	marks := map[string]string{
+		"up": "●", "down": "✕", "open": "✕", "half_open": "◑", "ejected": "▽", "paused": "‖", "draining": "◐", "quarantined": "⊘",
+	}
+	var instances []string
+	for state := range marks {
+		instances = append(instances, `{"role":"decode","name":"d-`+state+`","url":"http://d","state":"`+state+`","in_flight":0,"pinned_tokens":0}`)
+	}
+	event := `{"now":"2026-11-22T20:00:00Z","instances":[` + strings.Join(instances, ",") + `],"open_turns":0,"queue":{"to_begin":0,"for_instance":0},` +
+		`"records":[],"bounds_ms":[5,10],"totals":{"since":"2026-11-22T19:00:00Z","turns":1,"hits":1,"off":0,"misses":{},"failed":0,` +
+		`"saved_tokens":0,"saved_seconds":0,"hit_ttft":{"counts":[1,0,0],"sum_ms":2},"miss_ttft":{"counts":[0,0,0],"sum_ms":0}}}`
+	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
+	b.do(t, "Page.reload", nil)
+	b.await(t, "all instances are shown", `document.querySelectorAll("#fleet-table tbody tr").length === 8`)
+	shown := b.text(t, "#fleet-table tbody")
+	for state, mark := range marks {
+		if want := mark + " " + strings.ReplaceAll(state, "_", " "); !strings.Contains(shown, want) {
+			t.Errorf("%s is not shown as %q: %q", state, want, shown)
+		}
+	}
+}
