@@ -6,10 +6,10 @@ import "carryover/upstream/fleet/unused"
 // on a leg of our own or on a turn's leg. There is none while the two have exchanged no KV or the pair pauses its
 // releases. The ticket counts as in transfer until Leave or EndTransfer of the decode incarnation's Pins.
 func (s *Incarnation) TakeUnused(decode *Incarnation, own bool) (unused.Ticket, bool) {
-	if p := s.PairWith(decode); !p.CarriesReleases() && !(own && p.Releases()) {
-		return unused.Ticket{}, false
+	if p := s.PairWith(decode); p.CarriesReleases() || own && p.Releases() {
+		return decode.Pins.Take(s, own)
 	}
-	return decode.Pins.Take(s, own)
+	return unused.Ticket{}, false
 }
 
 // Waiting returns the decode incarnations that have unused tickets and are alive as far as is known. Those of removed
