@@ -4,8 +4,6 @@ import (
 	"context"
 	"runtime"
 
-	"carryover/server/lineage"
-	"carryover/server/quarantine"
 	"carryover/upstream/fleet"
 )
 
@@ -20,9 +18,4 @@ func (s *Server) CompareExposures(ctx context.Context) {
 	for s.exposures.Sweeping() {
 		runtime.Gosched()
 	}
-}
-
-// IncarnationName is what replicas call an incarnation alike.
-func IncarnationName(url, incarnation string) string {
-	return quarantine.IncarnationName(lineage.Address{URL: url}, incarnation)
 }

@@ -260,25 +260,6 @@ func TestQuarantine_IsToldOnce(t *testing.T) {
 	}
 }
 
-func TestQuarantine_NamesDoNotDependOnTheSpellingOfTheHost(t *testing.T) {
-	const incarnation = "1.7920001e+09"
-	name := server.IncarnationName("http://10.1.2.3:8100", incarnation)
-	for url, same := range map[string]bool{
-		"http://prefill-1.svc:8100": true, "https://10.1.2.3:8100": true, "http://10.1.2.3:8100/": true, "http://[::1]:8100": true,
-		"http://10.1.2.3:8101": false, "http://10.1.2.3:8100/other": false, "http://10.1.2.3": false,
-	} {
-		if got := server.IncarnationName(url, incarnation) == name; got != same {
-			t.Errorf("%s is the same: %t, want %t", url, got, same)
-		}
-	}
-	if server.IncarnationName("http://a", incarnation) != server.IncarnationName("http://b:80", incarnation) || server.IncarnationName("http://10.1.2.3:8100", "1") == name {
-		t.Error("a default port, or another start")
-	}
-	if server.IncarnationName("http://a:8100", "") == server.IncarnationName("http://b:8100", "") {
-		t.Error("nothing tells engines apart whose starts are not known")
-	}
-}
-
 // A ticket names the caches of both engines of its turn, and those that the ticket has named that the turn has used.
 func TestQuarantine_ATicketNamesItsAncestors(t *testing.T) {
 	log := &putLog{}

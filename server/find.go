@@ -53,15 +53,15 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	h, reason := f.prove(ctx, t, p, looked)
 	r := t.record.Reuse()
 	r.Proof = t.way
-	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0, 0
+	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.offer.Tokens, -1, 0, 0
 	if !reason.Rewritten() {
 		r.Differs = ""
 	}
-	if h.ticket != nil {
-		r.FreshAsOf = h.ticket.FreshAsOf
+	if h.Ticket != nil {
+		r.FreshAsOf = h.Ticket.FreshAsOf
 	}
 	t.record.Reuses(r)
-	t.ids.Forward(h.ticket != nil)
+	t.ids.Forward(h.Ticket != nil)
 	return h
 }
 
@@ -202,7 +202,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 		return claim{}, denies(p.prefill.StatusWith(holder))
 	}
 	pairState := p.prefill.PairWith(holder)
-	return claim{holder: holder, reader: p.prefill, pairState: pairState, offer: c.offer}, denies(pairState.Begin())
+	return claim{Claim: pins.Claim{Holder: holder, Reader: p.prefill, PairState: pairState}, offer: c.offer}, denies(pairState.Begin())
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -210,16 +210,13 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 // never ends would never reuse anything again.
 func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why record.Reason) {
 	defer func() {
-		if h.ticket == nil {
-			h.pairState.End(pairs.Inconclusive)
+		if h.Ticket == nil {
+			h.PairState.End(pairs.Inconclusive)
 		}
 	}()
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := f.deps.Store.Take(bounded, t.Conversation.Key, c.branch.ID)
-	if outcome != convcache.Unavailable {
-		f.pins.Gone(c.branch.ID, outcome)
-	}
+	ticket, outcome := f.pins.Take(bounded, t.Conversation.Key, c.branch.ID)
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
@@ -231,8 +228,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 		f.pins.Releases.Unuse(ticket, t.Model)
 		return nil, outcome, record.ReasonInstanceCleared
 	}
-	h.ticket, h.pinned = &ticket, pins.InBlocks(h.holder, ticket.Tokens)
-	h.holder.Pins.BeginTransfer(h.pinned)
+	h.Claim = f.pins.Hold(&ticket, h.Claim, t.Model, t.record.ID())
 	return &h, outcome, ""
 }
 

@@ -98,11 +98,11 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
-	if h.ticket != nil && s.lineages.InDoubt(h.ticket.Lineage) { // after it had been taken
+	if h.Ticket != nil && s.lineages.InDoubt(h.Ticket.Lineage) { // after it had been taken
 		s.abandon(t, h, record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
-	if h.ticket != nil {
+	if h.Ticket != nil {
 		plan, err := s.deps.Connector.Plan(transfer)
 		if err == nil && plan.Order == upstream.Together {
 			closePlan(plan)

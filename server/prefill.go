@@ -44,7 +44,8 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
 
-	t.retry.sentTicket, t.retry.sentRelease, h.sent = h.ticket != nil, h.piggyback != nil, true
+	t.retry.sentTicket, t.retry.sentRelease, h.legSent = h.Ticket != nil, h.piggyback != nil, true
+	h.Sent()
 	sent := t.record.Sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()
@@ -72,8 +73,8 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	t.ended(engine, nil)
 	s.ratios.Learn(&t.Request, answer.PromptTokens)
-	s.conclude(t, h, pairs.Answered)
-	if h.ticket == nil {
+	h.Conclude(pairs.Answered)
+	if h.Ticket == nil {
 		p.prefill.Engine().Speed.LearnBody(size, took)
 	}
 	if err := s.checkIDEcho(t.ids, p.prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
@@ -118,7 +119,7 @@ func (s *turns) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found li
 // from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough. length is that of the prompt.
 func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *claim, took time.Duration) {
 	tokens := answer.PromptTokens
-	if h.ticket == nil && cached >= 0 {
+	if h.Ticket == nil && cached >= 0 {
 		prefill.Engine().Health.Took(tokens-cached, took)
 	}
 	if tokens == 0 {
@@ -141,10 +142,10 @@ func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 	switch {
 	case p.salt != "":
 		return found, true
-	case h.ticket == nil:
+	case h.Ticket == nil:
 		return s.lineages.At(p.prefill), true
 	}
-	return s.lineages.Enter(p.prefill, h.ticket.Lineage)
+	return s.lineages.Enter(p.prefill, h.Ticket.Lineage)
 }
 
 // prefillLeg makes the prefill leg.
@@ -170,13 +171,13 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
 func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
-	if h.ticket != nil || h.piggyback != nil {
+	if h.Ticket != nil || h.piggyback != nil {
 		if trial := s.cfg.ReuseTrialTimeout + prefill.Engine().Speed.Expect(size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}
-	if h.ticket != nil {
-		if left := pins.UntilFreed(h.ticket.Deadline); left < limit {
+	if h.Ticket != nil {
+		if left := pins.UntilFreed(h.Ticket.Deadline); left < limit {
 			limit, cause = left, upstream.ErrTicketEnded
 		}
 	}
@@ -195,8 +196,8 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
-	h.sent, h.paused = leg.Sent, leg.Paused()
-	s.conclude(t, h, pins.OutcomeOf(leg))
+	h.legSent = leg.Sent
+	h.Failed(leg)
 	if h.piggyback != nil {
 		h.piggyback.Failed(leg)
 		h.piggyback = nil

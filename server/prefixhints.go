@@ -59,7 +59,7 @@ func (t *turn) sharedPrefixTokens() (tokens int) {
 // foundByEngine says what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
 // without a ticket: what it found beyond what a first turn finds. same says that it is the engine that has answered in this incarnation before.
 func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, same bool) {
-	if len(t.notes) == 0 || h.ticket != nil {
+	if len(t.notes) == 0 || h.Ticket != nil {
 		return
 	}
 	r := t.record.Reuse()

@@ -147,7 +147,7 @@ func (k *ticketMaker) ticketOf(t *turn, d *decoding, a *answer.Result) (_ convca
 	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.leg.Incarnation.ID(), EngineID: parsed.EngineID,
-		Params: parsed.Params, Reading: pins.Reading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.FreshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
+		Params: parsed.Params, Reading: pins.ReadingOf(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.FreshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
 		Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires), Lineage: k.lineages.Leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}

@@ -33,7 +33,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	sent := t.record.Sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	var detached detachable
-	h.sent = true
+	h.legSent = true
 	began := time.Now()
 	s.background.run("turn", t.record.ID(), func() {
 		defer detached.end()

@@ -121,7 +121,7 @@ func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) 
 			return
 		}
 		bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
-		ticket, outcome := b.deps.Store.Take(bounded, p.key, p.id)
+		ticket, outcome := b.releases.take(bounded, p.key, p.id)
 		cancel()
 		switch outcome {
 		case convcache.Taken:
@@ -133,15 +133,12 @@ func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) 
 			of.rounds.changed = time.Now()
 			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
 			of.rounds.tokens += p.tokens
-		case convcache.Consumed: // its taker has it
-			b.handBacks.queues.left(p.id)
-		case convcache.Unavailable:
-			b.handBacks.queues.left(p.id)
-			of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
-			return // this ticket is lost; the next ones wait until the store answers
 		default:
 			b.handBacks.queues.left(p.id)
-			of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
+			b.ledger.lost(&p, outcome)
+		}
+		if outcome == convcache.Unavailable {
+			return // this ticket is lost; the next ones wait until the store answers
 		}
 	}
 }

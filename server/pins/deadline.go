@@ -41,8 +41,8 @@ func UntilFreed(deadline time.Time) time.Duration {
 	return MaxReuseTrial - upstream.Elapsed(deadline, time.Now())
 }
 
-// InBlocks rounds a number of tokens up to whole blocks of the incarnation's KV cache.
-func InBlocks(incarnation *fleet.Incarnation, tokens int) int {
+// inBlocks rounds a number of tokens up to whole blocks of the incarnation's KV cache.
+func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	size := incarnation.BlockSize()
 	if size <= 1 {
 		return tokens

@@ -1,18 +1,45 @@
 // Package pins owns the blocks that decode keeps for tickets of this process, from the moment at which decode's params name them until
-// decode frees them. It takes values and knows no turn: a turn says that it has stored a ticket (Put), that it has taken one (Gone), and
-// what became of the leg that carried it (Releases.Spent, Unanswered, Unuse).
+// decode frees them. It takes values and knows no turn: a turn says that it stores a ticket (Put), takes one (Take), and what
+// becomes of the leg that carries it (Claim).
 //
 //   - pins.go: the owner; puts tickets, gives them up, and says what has to run beside the turns
 //   - ledger.go, pinned.go, recent.go: which tickets are in the store, and how much of each engine's KV cache they pin
 //   - budget.go: gives up the oldest tickets of an engine where tickets pin more than their share
 //   - evacuate.go: gives up the tickets of an engine that leaves
 //   - branches.go: gives up the branches that a conversation has left
-//   - blocks.go: no two tickets of this process name the same blocks
+//   - transitions.go, states.go: the state of each answer's blocks, and which may follow which
 //   - release.go, piggyback.go, release_own.go: have decode free the blocks of tickets that no turn will use
 //   - handback.go, handback_queues.go, handback_next.go, handback_leg.go, handback_await.go: have prefill read what decode holds
+//   - claim.go: a ticket that a turn has taken
 //   - outcome.go: what the end of a leg with a ticket says about the pair
 //   - deadline.go: how long a ticket may be used, and a leg may read its blocks
 //   - generations.go: which blocks are gone because decode has registered its memory again
+//
+// # States
+//
+// The blocks of each answer have one state, which changes only as this table says; a test compares it with the code:
+//
+//	unseen            anything: another process has made the ticket, or its name was forgotten
+//	named             stored, hand-back queued, release queued
+//	stored            claimed, hand-back queued, release queued, expired, elsewhere, void
+//	claimed           stored, reading, hand-back queued, handing back, release queued
+//	reading           stored, release queued, freed
+//	hand-back queued  stored, handing back, release queued
+//	handing back      stored, hand-back queued, release queued, freed
+//	release queued    releasing, expired, void
+//	releasing         release queued, freed, unknown
+//	freed             the end
+//	unknown           the end
+//	expired           claimed, hand-back queued, release queued
+//	elsewhere         claimed, hand-back queued, release queued
+//	void              claimed, hand-back queued, release queued
+//
+// A ticket is stored from the moment before its put, and claimed by its only taker. What is claimed goes back to the store only if nothing
+// of it was sent. Reading and handing back begin before a byte is sent; a leg without an answer leaves its blocks to a release, through the
+// engine that may still be reading. Blocks that are expired, elsewhere or void as far as this process knows may still have their ticket in
+// the store; who takes it has them released. A change that others cause and the table does not have, such as a second ticket for the same
+// blocks, is refused, and the ticket dropped. A change of this package's own that the table does not have is counted and logged, and the
+// state stays.
 //
 // # Release
 //

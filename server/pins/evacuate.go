@@ -73,7 +73,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 		if !more {
 			break
 		}
-		if !v.give(ctx, of.incarnation, p, late) {
+		if !v.give(ctx, p, late) {
 			break // the next ones wait until the store answers
 		}
 		tickets++
@@ -88,24 +88,20 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 }
 
 // give gives up one ticket, and reports whether the store has answered.
-func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p pin, late bool) bool {
+func (v *evacuation) give(ctx context.Context, p pin, late bool) bool {
 	bounded, cancel := storetime.Limit(ctx, v.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := v.deps.Store.Take(bounded, p.key, p.id)
-	switch outcome {
-	case convcache.Taken:
-		if late {
-			v.handBacks.queues.left(p.id)
-		}
-		if late || !v.handBacks.displaced(&ticket) {
-			v.releases.Unuse(ticket, p.model)
-			v.ledger.evacuated(p)
-		}
-	case convcache.Consumed: // another taker has the ticket
+	ticket, outcome := v.releases.take(bounded, p.key, p.id)
+	if late || outcome != convcache.Taken {
 		v.handBacks.queues.left(p.id)
-	default:
-		v.handBacks.queues.left(p.id)
-		incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
 	}
-	return outcome != convcache.Unavailable
+	if outcome != convcache.Taken {
+		v.ledger.lost(&p, outcome)
+		return outcome != convcache.Unavailable
+	}
+	if late || !v.handBacks.displaced(&ticket) {
+		v.releases.Unuse(ticket, p.model)
+		v.ledger.evacuated(p)
+	}
+	return true
 }

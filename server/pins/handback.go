@@ -122,7 +122,8 @@ func (h *HandBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
 		k.ids.Free()
 		return false
 	}
-	k.queue.decode.Pins.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
+	h.releases.become(k.ticket, HandBackQueued)
+	k.queue.decode.Pins.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
 	h.queues.add(k)
 	h.queues.hurry()
 	return true

@@ -14,7 +14,7 @@ func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 		t.Helper()
 		h := &handBackQueues{retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
 		for _, lasts := range legs {
-			k := &retainedTicket{key: convcache.Key{1}, homed: true, queue: &pairQueue{}, leg: legState{over: func() {}}}
+			k := &retainedTicket{key: convcache.Key{1}, homed: true, ids: noIDs{}, queue: &pairQueue{}, leg: legState{over: func() {}}}
 			h.mu.Lock()
 			h.setsOut(k)
 			h.mu.Unlock()

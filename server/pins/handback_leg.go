@@ -81,14 +81,14 @@ func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 	}
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := h.deps.Store.Take(bounded, k.key, k.id)
+	ticket, outcome := h.releases.take(bounded, k.key, k.id)
 	h.ledger.gone(k.id, outcome)
 	if outcome != convcache.Taken {
 		return false
 	}
 	_, _ = h.releases.read(&ticket) // a ticket that can't be read fails in Connector.HandBack, with the reason
 	k.ticket = &ticket
-	k.queue.decode.Pins.BeginTransfer(InBlocks(k.queue.decode, ticket.Tokens))
+	k.queue.decode.Pins.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
 	return true
 }
 
@@ -112,6 +112,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pair
 	limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	leg := upstream.Leg{Instance: prefill.Engine().Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}
+	h.releases.become(ticket, HandingBack)
 	answer, err := h.deps.Legs.HandBack(limited, leg)
 	if err == nil && prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 		h.deps.Legs.Close()
@@ -123,7 +124,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pair
 	}
 	h.concluded(k, pairState, pairs.Answered)
 	k.arrived(true)
-	h.releases.Spent(*ticket)
+	h.releases.spent(*ticket)
 	if !k.repeats(answer) {
 		h.deps.Lineages.Caught(prefill, found, "hand-back")
 		return handBackFailed, proof.ErrIDs
@@ -178,6 +179,7 @@ func (h *HandBacks) later(ctx context.Context, k *retainedTicket) {
 			k.releaseBy(h.releases)
 			return
 		}
+		h.releases.become(k.ticket, HandBackQueued)
 		k.leg.again, k.leg.settled = true, true
 		return
 	}
@@ -189,14 +191,14 @@ func (h *HandBacks) later(ctx context.Context, k *retainedTicket) {
 // unanswered gives up a ticket whose leg an engine may have seen but has not answered.
 func (h *HandBacks) unanswered(k *retainedTicket) {
 	k.leg.settled = true
-	h.releases.Unanswered(*k.ticket, k.from.model, k.queue.prefill)
-	k.queue.decode.Pins.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
+	h.releases.unanswered(*k.ticket, k.from.model, k.queue.prefill)
+	k.queue.decode.Pins.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the pair's state the outcome of the ticket.
 func (h *HandBacks) concluded(k *retainedTicket, pairState *pairs.State, outcome pairs.Outcome) {
 	k.leg.concluded = true
-	h.releases.Tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
+	h.releases.tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }
 
 // keepAgain puts an unsent ticket back into the store for the rest of its life, and reports whether it is, or may be, in the store. A ticket

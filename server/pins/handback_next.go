@@ -212,5 +212,5 @@ func (k *retainedTicket) releaseBy(r *Releases) {
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (k *retainedTicket) arrived(freed bool) {
 	k.leg.settled = true
-	k.queue.decode.Pins.EndTransfer(InBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
+	k.queue.decode.Pins.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -39,7 +38,7 @@ type retainedTicket struct {
 	key    convcache.Key     // its conversation's key, if it has a conversation
 	homed  bool              // it has a conversation
 	ticket *convcache.Ticket // nil while it is in the store
-	ids    *proof.Retained
+	ids    tokenIDs
 	queue  *pairQueue
 	at     *list.Element // its element in the queue
 	due    time.Time     // until then it is left for turns to use
@@ -47,6 +46,14 @@ type retainedTicket struct {
 	from   handBackOrigin
 	leg    legState
 	unsent int // how many of its legs failed before anything was sent
+}
+
+// tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
+type tokenIDs interface {
+	Len() int
+	AppendList(dst []byte) []byte
+	Are(list []byte) bool
+	Free()
 }
 
 // handBackOrigin is what a leg needs to know of the turn that has left the ticket.

@@ -19,9 +19,10 @@ const maxPins = 100_000
 // Ledger knows which tickets of this replica are in the store, and how much of each decode instance's KV cache they pin. It may be wrong
 // about a ticket that another replica has taken, until that ticket's deadline; the store decides.
 type Ledger struct {
-	fleet *fleet.Fleet
-	share float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
-	over  chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
+	fleet  *fleet.Fleet
+	states *states
+	share  float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
+	over   chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
 
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
@@ -31,18 +32,23 @@ type Ledger struct {
 	evacuees recent                         // conversations whose ticket was given up because its engine leaves
 }
 
-func newLedger(f *fleet.Fleet, share float64) *Ledger {
+func newLedger(f *fleet.Fleet, share float64, states *states) *Ledger {
 	return &Ledger{
-		fleet: f, share: share, over: make(chan struct{}, 1),
+		fleet: f, states: states, share: share, over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, pinned: map[*fleet.Incarnation]*pinned{},
 	}
 }
 
 // put records a ticket that is, or may be, in the store from now on.
 func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
+	name := uint64(0)
+	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
+		name = l.states.name(t.Decode, parsed)
+	}
 	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
 	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
-		return // its blocks are gone
+		l.states.unstore(name, Void) // its blocks are gone
+		return
 	}
 	most := l.most(incarnation.Engine().KVTokens())
 	l.mu.Lock()
@@ -58,7 +64,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: InBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage, name: name}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens
@@ -76,10 +82,23 @@ func (l *Ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pins[id]
-	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
+	if p != nil {
+		l.lost(p, outcome)
 	}
 	l.remove(p)
+}
+
+// lost records what has become of a ticket that was in the store, as the outcome of a take has shown: another replica has it, or nobody, and
+// its blocks stay pinned until decode's TTL ends. It changes nothing for a ticket that was taken.
+func (l *Ledger) lost(p *pin, outcome convcache.Outcome) {
+	switch outcome {
+	case convcache.Taken:
+	case convcache.Consumed:
+		l.states.unstore(p.name, Elsewhere)
+	default:
+		l.states.unstore(p.name, Expired)
+		p.of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf)
+	}
 }
 
 // remove removes a pin, if it is not nil. The caller holds l.mu.
@@ -109,6 +128,11 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 	for incarnation, of := range l.pinned {
 		over := !current[incarnation] && incarnation.Over()
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Pins.Free(of.oldest[0].freshAsOf)) {
+			next := Expired
+			if over || incarnation.Pins.Free(of.oldest[0].freshAsOf) {
+				next = Void
+			}
+			l.states.unstore(of.oldest[0].name, next)
 			incarnation.Pins.AddExpiring(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
 			l.remove(of.oldest[0])
 		}

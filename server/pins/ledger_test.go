@@ -43,7 +43,7 @@ func newCached(t *testing.T, share float64) *cached {
 		t.Fatal(err)
 	}
 	f.Set([]upstream.Instance{instance})
-	c.Ledger, c.engine = newLedger(f, share), f.Engine(upstream.RoleDecode, "d")
+	c.Ledger, c.engine = newLedger(f, share, newStates(time.Hour, nil)), f.Engine(upstream.RoleDecode, "d")
 	c.engine.Refresh(t.Context())
 	return c
 }

@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
-func (r *Releases) Tell(pairState *pairs.State, outcome pairs.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+// tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
+func (r *Releases) tell(pairState *pairs.State, outcome pairs.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == pairs.Failed || outcome == pairs.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)

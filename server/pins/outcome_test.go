@@ -19,13 +19,13 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	pairState := reader.PairWith(holder)
 	ticket := &convcache.Ticket{FreshAsOf: time.Now().Add(-3 * time.Hour)}
-	r.Tell(pairState, pairs.Answered, ticket, reader, holder, "a")
+	r.tell(pairState, pairs.Answered, ticket, reader, holder, "a")
 	if log.Len() > 0 {
 		t.Errorf("an answered ticket is logged: %s", log.String())
 	}
 	for range 2 {
 		pairState.Begin()
-		r.Tell(pairState, pairs.Failed, ticket, reader, holder, "b")
+		r.tell(pairState, pairs.Failed, ticket, reader, holder, "b")
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "ticket_age=3h0m") ||
 		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().Instance().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
@@ -33,7 +33,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	}
 	for range 3 {
 		pairState.Begin()
-		r.Tell(pairState, pairs.Failed, ticket, reader, holder, "c")
+		r.tell(pairState, pairs.Failed, ticket, reader, holder, "c")
 	}
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)

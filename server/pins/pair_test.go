@@ -14,16 +14,24 @@ import (
 // newPair returns an incarnation of prefill and one of decode, of engines that answer /metrics and nothing else.
 func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
 	tb.Helper()
+	_, prefill, decode = newPairIn(tb, fleet.Config{ReadLimit: time.Minute})
+	return prefill, decode
+}
+
+// newPairIn is newPair in a fleet with this configuration.
+func newPairIn(tb testing.TB, cfg fleet.Config) (f *fleet.Fleet, prefill, decode *fleet.Incarnation) {
+	tb.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
 	}))
 	tb.Cleanup(engine.Close)
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
 	tb.Cleanup(client.Close)
-	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute})
+	cfg.Client = client
+	f = fleet.New(cfg)
 	f.Set([]upstream.Instance{
 		{Name: "p", Role: upstream.RolePrefill, BaseURL: engine.URL},
-		{Name: "d", Role: upstream.RoleDecode, BaseURL: engine.URL},
+		{Name: "d", Role: upstream.RoleDecode, BaseURL: engine.URL, KVTTL: 8 * time.Minute},
 	})
-	return f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
+	return f, f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
 }

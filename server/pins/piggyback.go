@@ -15,6 +15,7 @@ type Release struct {
 	unused    unused.Ticket
 	holder    *fleet.Incarnation
 	pairState *pairs.State
+	of        queued
 	counts    *releaseCounts
 }
 
@@ -25,10 +26,40 @@ func (r *Releases) Piggyback(prefill *fleet.Incarnation) *Release {
 		last := prefill.Engine().Last()
 		pairState := last.PairWith(holder)
 		if u, ok := last.TakeUnused(holder, false); ok {
-			return &Release{unused: u, holder: holder, pairState: pairState, counts: &r.counts.piggybacked}
+			return r.release(u, holder, pairState, &r.counts.piggybacked)
 		}
 	}
 	return nil
+}
+
+// release begins the release of a ticket that was taken out of its queue.
+func (r *Releases) release(u unused.Ticket, holder *fleet.Incarnation, pairState *pairs.State, counts *releaseCounts) *Release {
+	of, _ := u.Owner.(queued) // all come from here
+	of.move(Releasing)
+	return &Release{unused: u, of: of, holder: holder, pairState: pairState, counts: counts}
+}
+
+// queued are the blocks of a ticket that waits for its release, or is on the leg.
+type queued struct {
+	states *states
+	name   uint64
+}
+
+func (q queued) move(next State) { q.states.move(q.name, next) }
+
+// Dropped implements unused.TicketOwner.
+func (q queued) Dropped(gone bool) {
+	if gone {
+		q.move(Void)
+	} else {
+		q.move(Expired)
+	}
+}
+
+// queue has the ticket wait for another leg.
+func (r *Release) queue() {
+	r.of.move(ReleaseQueued)
+	r.holder.Pins.Leave(r.unused)
 }
 
 // Offer returns the offer from which the connector makes a leg.
@@ -44,7 +75,7 @@ func (r *Release) Sent() {
 
 // Requeue has the ticket wait for another leg, because nothing of this one was sent.
 func (r *Release) Requeue() {
-	r.holder.Pins.Leave(r.unused)
+	r.queue()
 	r.counts.requeued.Add(1)
 }
 
@@ -63,13 +94,13 @@ func (r *Release) Failed(leg *upstream.LegError) { r.counts.unsent(r.failed(leg)
 func (r *Release) failed(leg *upstream.LegError) (requeued bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
-		r.holder.Pins.Leave(r.unused)
+		r.queue()
 		return true
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the
 		// reason, every turn that carries it would fail.
 		r.unused.Refused = true
-		r.holder.Pins.Leave(r.unused)
+		r.queue()
 		return true
 	case leg.Kind != upstream.Gone:
 		r.pairState.ReleaseFailed(false)
@@ -86,10 +117,15 @@ func (r *Release) open() {
 		return
 	}
 	r.unused.Tried, r.unused.Refused = true, true
-	r.holder.Pins.Leave(r.unused)
+	r.queue()
 }
 
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (r *Release) arrived(freed bool) {
+	next := Unknown
+	if freed {
+		next = Freed
+	}
+	r.of.move(next)
 	r.holder.Pins.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
 }

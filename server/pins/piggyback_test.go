@@ -9,6 +9,13 @@ import (
 	"carryover/upstream/fleet/unused"
 )
 
+// releasing are blocks whose ticket is on its leg.
+func releasing() queued {
+	q := queued{newStates(time.Hour, nil), 1}
+	q.move(Releasing)
+	return q
+}
+
 func TestPiggyback_OfALegThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leg    upstream.LegError
@@ -29,7 +36,7 @@ func TestPiggyback_OfALegThatFails(t *testing.T) {
 			pairState := prefill.PairWith(decode)
 			pairState.ExchangedKV()
 			a := unused.Ticket{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
-			r := &Release{unused: a, holder: decode, pairState: pairState}
+			r := &Release{unused: a, holder: decode, pairState: pairState, of: releasing()}
 			r.failed(&tc.leg)
 			if n := decode.Pins.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
@@ -58,7 +65,7 @@ func TestPiggyback_OpenTwiceLasts(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
-		r := &Release{unused: u, holder: decode, pairState: pairState}
+		r := &Release{unused: u, holder: decode, pairState: pairState, of: releasing()}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
 		if n := decode.Pins.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)

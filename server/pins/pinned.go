@@ -26,6 +26,7 @@ type pin struct {
 	of        *pinned
 	at        int // its index in of.oldest
 	lineage   convcache.Lineage
+	name      uint64 // of its blocks, see states
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface for the tickets of an incarnation.

@@ -19,7 +19,7 @@ type Pins struct {
 
 	cfg        *Config
 	deps       *Deps
-	blocks     *blocks
+	states     *states
 	branches   branches
 	budget     *budget
 	evacuation *evacuation
@@ -28,9 +28,9 @@ type Pins struct {
 
 // New returns pins that know of no ticket. Tasks says what has to run while the program serves.
 func New(cfg Config, deps Deps) *Pins {
-	p := &Pins{cfg: &cfg, deps: &deps, blocks: newBlocks(cfg.TTL), counts: &counts{}}
-	p.Ledger = newLedger(deps.Fleet, cfg.PinnedShare)
-	p.Releases = newReleases(p.cfg, p.deps, p.blocks, p.counts)
+	p := &Pins{cfg: &cfg, deps: &deps, states: newStates(cfg.TTL, cfg.Logger), counts: &counts{}}
+	p.Ledger = newLedger(deps.Fleet, cfg.PinnedShare, p.states)
+	p.Releases = newReleases(p.cfg, p.deps, p.states, p.counts)
 	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
 	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks, givenUp: &p.counts.givenUp}
 	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
@@ -40,12 +40,15 @@ func New(cfg Config, deps Deps) *Pins {
 // Fresh notes that the blocks of an answer have a ticket from now on. It reports false if they had one before: the
 // second ticket must not be used.
 func (p *Pins) Fresh(decode string, parsed upstream.TicketParams) bool {
-	return p.blocks.fresh(decode, parsed)
+	return p.states.try(p.states.name(decode, &parsed), Named)
 }
 
 // Put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released, and the ticket itself is
 // released if the store does not take it.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
+	if !ticket.HandedBack() {
+		p.Releases.become(&ticket, Stored) // before another may take it
+	}
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	if outcome == convcache.Stored || outcome == convcache.Unavailable {
 		p.Ledger.put(key, &ticket, model)
@@ -76,10 +79,20 @@ func (p *Pins) Gone(id convcache.TicketID, outcome convcache.Outcome) {
 	p.Ledger.gone(id, outcome)
 }
 
+// Take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a
+// ticket whose blocks another ticket has named, the outcome is Consumed.
+func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := p.Releases.take(ctx, key, id)
+	if outcome != convcache.Unavailable {
+		p.Gone(id, outcome)
+	}
+	return ticket, outcome
+}
+
 // GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released. The
 // caller bounds ctx.
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	ticket, outcome := p.deps.Store.Take(ctx, key, id)
+	ticket, outcome := p.Releases.take(ctx, key, id)
 	p.Gone(id, outcome)
 	if outcome == convcache.Taken && !ticket.HandedBack() {
 		p.Releases.Unuse(ticket, model)

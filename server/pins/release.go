@@ -2,6 +2,7 @@ package pins
 
 import (
 	"bytes"
+	"context"
 	"sync"
 	"time"
 
@@ -16,14 +17,14 @@ import (
 type Releases struct {
 	cfg         *Config
 	deps        *Deps
-	blocks      *blocks
+	states      *states
 	counts      *counts
 	generations *generations
 	refused     sync.Map // decode's name -> the incarnation for which the log last said that prefill refuses its ticket
 }
 
-func newReleases(cfg *Config, deps *Deps, blocks *blocks, counts *counts) *Releases {
-	return &Releases{cfg: cfg, deps: deps, blocks: blocks, counts: counts, generations: newGenerations()}
+func newReleases(cfg *Config, deps *Deps, states *states, counts *counts) *Releases {
+	return &Releases{cfg: cfg, deps: deps, states: states, counts: counts, generations: newGenerations()}
 }
 
 // Leftover says where the blocks of an answer without a ticket are.
@@ -44,7 +45,7 @@ func (r *Releases) read(ticket *convcache.Ticket) (*upstream.TicketParams, error
 	if err != nil {
 		return nil, err
 	}
-	ticket.Params, ticket.Reading = parsed.Params, Reading(parsed)
+	ticket.Params, ticket.Reading = parsed.Params, ReadingOf(parsed)
 	return &parsed, nil
 }
 
@@ -54,18 +55,35 @@ func (r *Releases) Outdated(ticket *convcache.Ticket) bool {
 	return err == nil && r.generations.outdated(ticket.Decode, parsed)
 }
 
-// Reading returns the part of a reading that a ticket keeps.
-func Reading(parsed upstream.TicketParams) *upstream.TicketParams {
+// ReadingOf returns the part of a reading that a ticket keeps.
+func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
 	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
 	return &parsed
 }
 
-// Spent notes that a ticket was sent. Anything that names its blocks from now on is wrong.
-func (r *Releases) Spent(ticket convcache.Ticket) {
-	if parsed, err := r.read(&ticket); err == nil {
-		r.blocks.unuse(ticket.Decode, *parsed)
+// become changes the state of a ticket's blocks, if the ticket can be read.
+func (r *Releases) become(ticket *convcache.Ticket, next State) {
+	if parsed, err := r.read(ticket); err == nil {
+		r.states.move(r.states.name(ticket.Decode, parsed), next)
 	}
 }
+
+// take takes a ticket or a note out of the store. A ticket whose blocks another one has named is dropped: its outcome is Consumed.
+func (r *Releases) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := r.deps.Store.Take(ctx, key, id)
+	if outcome != convcache.Taken || ticket.HandedBack() {
+		return ticket, outcome
+	}
+	parsed, err := r.read(&ticket)
+	if err == nil && !r.states.try(r.states.name(ticket.Decode, parsed), Claimed) {
+		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", ticket.Decode)
+		return convcache.Ticket{}, convcache.Consumed
+	}
+	return ticket, outcome
+}
+
+// spent notes that prefill has read a ticket's blocks. Anything that names them from now on is wrong.
+func (r *Releases) spent(ticket convcache.Ticket) { r.become(&ticket, Freed) }
 
 // Unuse gives up a ticket that was removed from the store or was never stored. Its blocks will be released.
 func (r *Releases) Unuse(ticket convcache.Ticket, model string) { r.give(ticket, model, nil) }
@@ -86,10 +104,10 @@ func (r *Releases) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	r.giveUp(ticket.Decode, holder, *parsed, u)
 }
 
-// Unanswered gives up a ticket that was sent to an incarnation of prefill, which has not answered. Decode may have freed the blocks, or prefill
+// unanswered gives up a ticket that was sent to an incarnation of prefill, which has not answered. Decode may have freed the blocks, or prefill
 // may still be reading them. The release that follows makes it certain; for blocks that are free already it changes nothing (measured on
 // vLLM 0.32).
-func (r *Releases) Unanswered(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
+func (r *Releases) unanswered(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
 	r.give(ticket, model, reader)
 }
 
@@ -114,7 +132,7 @@ func (r *Releases) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.Ti
 func (r *Releases) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
 	decode := left.Decode.Engine()
 	r.NoteGeneration(left.Decode, &parsed, left.Began)
-	if !r.blocks.fresh(decode.Name, parsed) {
+	if !r.states.try(r.states.name(decode.Name, &parsed), Named) {
 		return
 	}
 	r.giveUp(decode.Name, left.Decode, parsed, unused.Ticket{
@@ -125,17 +143,21 @@ func (r *Releases) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
 
 // giveUp queues the release of blocks that no ticket names any more. Blocks are released once.
 func (r *Releases) giveUp(decode string, holder *fleet.Incarnation, parsed upstream.TicketParams, u unused.Ticket) {
-	if !r.blocks.unuse(decode, parsed) {
+	name := r.states.name(decode, &parsed)
+	if !r.states.try(name, ReleaseQueued) {
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
 	}
 	if holder == nil {
+		r.states.move(name, Void)
 		return
 	}
-	u.Tokens = InBlocks(holder, u.Tokens)
+	u.Tokens = inBlocks(holder, u.Tokens)
 	if !r.cfg.Release {
+		r.states.move(name, Expired)
 		holder.Pins.AddExpiring(u.Tokens, u.FreshAsOf)
 		return
 	}
+	u.Owner = queued{r.states, name}
 	holder.Pins.Leave(u)
 }

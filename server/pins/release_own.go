@@ -37,7 +37,7 @@ func (r *Releases) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if !ok {
 			continue
 		}
-		unused := &Release{unused: u, holder: holder, pairState: pairState, counts: &r.counts.own}
+		unused := r.release(u, holder, pairState, &r.counts.own)
 		leg, err := r.deps.Connector.Release(unused.Offer(), u.Model)
 		if err != nil {
 			unused.Malformed()

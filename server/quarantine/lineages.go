@@ -32,7 +32,7 @@ type Lineages struct {
 func NewLineages(secret convcache.Secret, logger *slog.Logger) *Lineages {
 	l := &Lineages{logger: logger, changed: make(chan struct{}, 1)}
 	l.records = lineage.New(func(p lineage.Address, incarnation string) convcache.Incarnation {
-		return secret.Incarnation(IncarnationName(p, incarnation))
+		return secret.Incarnation(incarnationName(p, incarnation))
 	}, l.hurry)
 	return l
 }
@@ -46,9 +46,9 @@ func (l *Lineages) hurry() {
 	}
 }
 
-// IncarnationName names an incarnation as all replicas do, however they spell its host: by its start time, its rank, and what of its address is
+// incarnationName names an incarnation as all replicas do, however they spell its host: by its start time, its rank, and what of its address is
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
-func IncarnationName(p lineage.Address, incarnation string) string {
+func incarnationName(p lineage.Address, incarnation string) string {
 	name := incarnation + " " + behindHost(p.URL)
 	if incarnation == "" { // nothing else distinguishes it from other incarnations
 		name = " " + p.URL

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,8 +134,9 @@ func TestMutant_WithoutDigestCheckTheOracleSeesIt(t *testing.T) {
 // pause between the two, equal turns all get the ticket.
 type twoStepStore struct {
 	server.Store
-	mu      sync.Mutex // guards tickets
+	mu      sync.Mutex // guards tickets and takes
 	tickets map[convcache.TicketID]convcache.Ticket
+	takes   int
 	both    sync.WaitGroup // takers that have looked
 }
 
@@ -152,6 +154,8 @@ func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convca
 func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	s.mu.Lock()
 	ticket, ok := s.tickets[id]
+	s.takes++
+	unrecognised(&ticket, s.takes)
 	s.mu.Unlock()
 	s.both.Done()
 	s.both.Wait() // none removes before both have looked
@@ -239,6 +243,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 // hoardingStore never forgets a ticket: what was taken can be taken again.
 type hoardingStore struct {
 	server.Store
+	takes *atomic.Int64
 }
 
 // Take implements server.Store.
@@ -246,12 +251,13 @@ func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache
 	ticket, outcome := s.Store.Take(ctx, key, id)
 	if outcome == convcache.Taken {
 		s.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+		unrecognised(&ticket, int(s.takes.Add(1)))
 	}
 	return ticket, outcome
 }
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
-	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store} })
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
 	first := question("SAY " + longText(1) + ".")
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {

@@ -53,7 +53,13 @@ func (s *Ledger) Free(held time.Time) bool {
 func (s *Ledger) Drop(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unused = slices.DeleteFunc(s.unused, func(u Ticket) bool { return s.Free(u.FreshAsOf) })
+	s.unused = slices.DeleteFunc(s.unused, func(u Ticket) bool {
+		if !s.Free(u.FreshAsOf) {
+			return false
+		}
+		u.drop(true)
+		return true
+	})
 	s.dropExpired()
 	last := s.step(until)
 	for at := range s.expiring.tokens {

@@ -37,5 +37,8 @@ func New(cfg Config) *Ledger { return &Ledger{cfg: cfg} }
 func (s *Ledger) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i := range s.unused {
+		s.unused[i].drop(true)
+	}
 	s.unused = nil
 }

@@ -13,9 +13,17 @@ type Reader interface {
 	Ended() bool
 }
 
+// Owner owns the blocks of an unused ticket.
+type Owner interface {
+	// Dropped is called, with the ledger's lock held, when the ticket is dropped without a release: its blocks are gone,
+	// or decode's TTL will free them.
+	Dropped(gone bool)
+}
+
 // Ticket is a ticket that no turn will use, while decode still pins its blocks: it was removed from the store, or
 // never stored. It is released once.
 type Ticket struct {
+	Owner     Owner // is told if the ticket is dropped; it may be nil
 	Params    []byte
 	Reading   any // upstream.TicketParams.Reading of Params, nil if that is not known
 	Model     string
@@ -65,6 +73,7 @@ const (
 // blocks, or they are free.
 func (s *Ledger) Leave(u Ticket) {
 	if !s.cfg.Known {
+		u.drop(true)
 		return
 	}
 	s.mu.Lock()
@@ -77,11 +86,20 @@ func (s *Ledger) Leave(u Ticket) {
 	}
 	switch s.live(); {
 	case s.Free(u.FreshAsOf), s.cfg.Gone():
+		u.drop(true)
 	case len(s.unused) < Max:
 		s.soonest.add(u.Deadline)
 		s.unused = append(s.unused, u)
 	default:
 		s.addExpiring(u.Tokens, u.FreshAsOf)
+		u.drop(false)
+	}
+}
+
+// drop tells the owner of a ticket that is dropped.
+func (u *Ticket) drop(gone bool) {
+	if u.Owner != nil {
+		u.Owner.Dropped(gone)
 	}
 }
 
@@ -100,6 +118,7 @@ func (s *Ledger) live() int {
 			kept = append(kept, u)
 		} else {
 			s.addExpiring(u.Tokens, u.FreshAsOf) // decode's TTL ends later than a ticket's deadline
+			u.drop(false)
 		}
 	}
 	clear(s.unused[len(kept):])

@@ -1,0 +1,96 @@
+package pins
+
+import (
+	"context"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+)
+
+// Claim is a ticket that a turn has taken, until what became of it is known. Only the turn uses it. A Claim without a ticket is a miss, of
+// which every method is a no-op.
+type Claim struct {
+	Ticket    *convcache.Ticket  // nil once the claim has ended
+	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
+	Reader    *fleet.Incarnation // the incarnation of prefill that will read them
+	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
+
+	releases    *Releases
+	model, turn string
+	tokens      int  // what the ticket pins
+	sent        bool // a byte of the ticket may have reached prefill, so that it can't be used again, whatever the engine answers
+	concluded   bool // the pair's state has been told the outcome
+	answered    bool // prefill has answered, so that decode has freed the blocks
+	paused      bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
+}
+
+// Hold makes a claim of a ticket that was taken for a pair: the ticket is on its way from now on. turn names the turn in the log. End or GiveUp
+// must follow.
+func (p *Pins) Hold(ticket *convcache.Ticket, of Claim, model, turn string) Claim {
+	of.Ticket, of.releases, of.model, of.turn = ticket, p.Releases, model, turn
+	of.tokens = inBlocks(of.Holder, ticket.Tokens)
+	of.Holder.Pins.BeginTransfer(of.tokens)
+	return of
+}
+
+// Sent notes that the ticket is about to be sent to prefill.
+func (c *Claim) Sent() {
+	if c.Ticket != nil {
+		c.sent = true
+		c.releases.become(c.Ticket, Reading)
+	}
+}
+
+// Failed notes how the leg with the ticket has failed.
+func (c *Claim) Failed(leg *upstream.LegError) {
+	if c.Ticket == nil {
+		return
+	}
+	c.sent, c.paused = leg.Sent, leg.Paused()
+	c.Conclude(OutcomeOf(leg))
+}
+
+// Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered and not at the end of the turn,
+// because decode may go on for minutes, and a trial of the pair would last as long.
+func (c *Claim) Conclude(outcome pairs.Outcome) {
+	if c.Ticket == nil || c.concluded {
+		return
+	}
+	c.concluded, c.answered = true, outcome == pairs.Answered
+	c.releases.tell(c.PairState, outcome, c.Ticket, c.Reader, c.Holder, c.turn)
+}
+
+// GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
+func (c *Claim) GiveUp() {
+	if c.Ticket == nil {
+		return
+	}
+	c.Conclude(pairs.Inconclusive)
+	c.Holder.Pins.EndTransfer(c.tokens, c.Ticket.FreshAsOf, true) // its release counts it
+	c.releases.Unuse(*c.Ticket, c.model)
+	c.Ticket = nil
+}
+
+// End ends the claim. If nothing of the ticket was sent, putBack is called to put it into the store for the rest of its life. If it was sent
+// and prefill answered, it is spent. If prefill did not answer, it is given up and will be released. Further calls do nothing.
+func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticket convcache.Ticket)) {
+	if c.Ticket == nil {
+		return
+	}
+	c.Conclude(pairs.Inconclusive)
+	ticket := *c.Ticket
+	c.Ticket = nil                                                    // a stream of minutes must not keep it in memory
+	defer c.Holder.Pins.EndTransfer(c.tokens, ticket.FreshAsOf, true) // decode has freed the blocks by then, or they are counted elsewhere
+	switch {
+	case c.paused:
+		c.releases.Unuse(ticket, c.model) // a ticket that was sent is not used again, whatever the engine answered
+	case c.sent && c.answered:
+		c.releases.spent(ticket)
+	case c.sent:
+		c.releases.unanswered(ticket, c.model, c.Reader)
+	default:
+		putBack(ctx, ticket)
+	}
+}
