@@ -119,8 +119,8 @@ func (s *Server) handleHealth(c echo.Context) error {
 	})
 }
 
-// handleAlive answers that the process serves.
-func (s *Server) handleAlive(c echo.Context) error {
+// alive answers that the process serves.
+func alive(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})
 }
 

@@ -50,7 +50,7 @@ func (s *Server) routes() http.Handler {
 
 // health returns the handlers that report the server's health, by path.
 func (s *Server) health() map[string]echo.HandlerFunc {
-	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": s.handleAlive, "/readyz": s.handleReady}
+	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": alive, "/readyz": s.handleReady}
 }
 
 // HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a second listener, whose connections

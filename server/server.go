@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/convcache"
 	"carryover/server/connlimit"
 	"carryover/server/outline"
 	"carryover/server/pins"
@@ -83,6 +84,12 @@ func New(cfg Config, deps Deps) *Server {
 
 // SetRouting changes the routing of turns that begin from now on.
 func (s *Server) SetRouting(cfg RoutingConfig) { s.routing.Store(&cfg) }
+
+// GiveUp takes a conversation's ticket out of the store, if it is still there, and has decode free its blocks while the server runs. The
+// caller bounds ctx.
+func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id convcache.TicketID, model string) {
+	s.pins.GiveUp(ctx, conversation, id, model)
+}
 
 // drainDelay is how long a draining server still accepts connections, so that load balancers see /readyz fail first.
 const drainDelay = 5 * time.Second

@@ -34,8 +34,9 @@ type kvPlace struct {
 
 // storedTicket is a ticket that a turn has left.
 type storedTicket struct {
-	conversation convcache.Key
-	id           convcache.TicketID
+	conversation        convcache.Key
+	id                  convcache.TicketID
+	decode, incarnation string // which hold its blocks
 }
 
 func newOnlooker() *onlooker { return &onlooker{records: make(chan record.Turn, MaxProbeTurns)} }
@@ -141,7 +142,7 @@ type watchedStore struct {
 // Put implements server.Store.
 func (s watchedStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	s.onlooker.mu.Lock()
-	s.onlooker.stored = append(s.onlooker.stored, storedTicket{key, ticket.ID})
+	s.onlooker.stored = append(s.onlooker.stored, storedTicket{key, ticket.ID, ticket.Decode, ticket.Incarnation})
 	s.onlooker.mu.Unlock()
 	return s.Store.Put(ctx, key, ticket, ttl)
 }

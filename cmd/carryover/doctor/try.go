@@ -11,7 +11,6 @@ import (
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
-	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/pins"
 	"carryover/upstream"
@@ -19,7 +18,6 @@ import (
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/fleet/unused"
 )
 
 // tried holds the observations of turns on a pair.
@@ -182,17 +180,12 @@ func giveBack(ctx context.Context, p *app.Proxy, w *onlooker, model string) (lef
 	ctx = context.WithoutCancel(ctx) // it is bounded by itself, and what is pinned stays pinned for minutes
 	var holders []*fleet.Incarnation
 	for _, stored := range w.left() {
-		ticket, outcome := p.Store.Take(ctx, stored.conversation, stored.id)
-		if outcome != convcache.Taken {
-			continue // it was used
+		p.Server.GiveUp(ctx, stored.conversation, stored.id, model)
+		if engine := p.Fleet.Engine(upstream.RoleDecode, stored.decode); engine != nil {
+			if holder := engine.Incarnation(stored.incarnation); holder != nil { // else its blocks went with it
+				holders = append(holders, holder)
+			}
 		}
-		engine := p.Fleet.Engine(upstream.RoleDecode, ticket.Decode)
-		holder := engine.Incarnation(ticket.Incarnation)
-		if holder == nil {
-			continue // its blocks went with it
-		}
-		holder.Pins.Leave(unused.Ticket{Params: ticket.Params, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
-		holders = append(holders, holder)
 	}
 	for _, engine := range p.Fleet.Engines(upstream.RoleDecode) {
 		holders = append(holders, engine.Last())
