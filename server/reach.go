@@ -46,6 +46,7 @@ func (k *picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 			}
 			return &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
 		}
+		engine.Refresh(ctx) // a reading that had no answer would count for five seconds, and another process may run by now
 	}
 	if fleet.StillPaused(ctx, engine) {
 		return upstream.PausedError(engine.Instance())
