@@ -9,28 +9,19 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// ended tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end.
-func (t *turn) ended(engine *fleet.Engine, err error) {
-	if err == nil {
-		blame(engine, nil, false)
-		return
-	}
+// blamePrefill is blame for the prefill leg of an attempt, which began at the given time. An engine that has let a leg reach its time limit,
+// and has answered no other leg since, leaves the rotation at once, whatever its health check says: an LMCache sender whose receiver does
+// not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+func (a *attempted) blamePrefill(engine *fleet.Engine, err error, began time.Time) {
 	var leg *upstream.LegError
-	blame(engine, err, errors.As(err, &leg) && ours(&t.retry, leg))
-}
-
-// endedAfter is ended for a prefill leg that began at the given time. An engine that has let a leg reach its time limit, and has answered no
-// other leg since, leaves the rotation at once, whatever its health check says: an LMCache sender whose receiver does not listen answers no
-// leg any more, and its /health stays 200 (measured, 0.5.6).
-func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
-	t.ended(engine, err)
+	blame(engine, err, errors.As(err, &leg) && a.caused(leg))
 	if errors.Is(err, upstream.ErrPrefillTimeout) {
 		engine.Health.Unanswered(began)
 	}
 }
 
-// blame is ended for legs that belong to no turn. own says that a failure is our own fault, if it is one of the engine's answers:
-// of what the leg carried besides the client's request.
+// blame tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end. own says that a failure is our own fault,
+// if it is one of the engine's answers: of what the leg carried besides the client's request.
 func blame(engine *fleet.Engine, err error, own bool) {
 	if err == nil {
 		engine.Health.Answered()

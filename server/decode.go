@@ -95,14 +95,14 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
-		t.retry.anotherDecode, t.retry.pathTied = h.Handover != nil && h.Bound, p.tied
-		if len(refused) == maxDials || t.retry.anotherDecode || t.retry.pathTied || h.Handover != nil && time.Now().After(h.until) {
+		t.retry.last.anotherDecode, t.retry.last.pathTied = h.Handover != nil && h.Bound, p.tied
+		if len(refused) == maxDials || t.retry.last.anotherDecode || p.tied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
 		if noneErr != nil {
 			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
-			t.retry.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
+			t.retry.last.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
 		p.decodes(done)
@@ -143,7 +143,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
-		t.ended(incarnation.Engine(), err)
+		blame(incarnation.Engine(), err, false)
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes

@@ -22,7 +22,7 @@
 // is given up (claim.go, settle). Work that outlives the client runs on a detached context with its own time limit (background.go;
 // decode.go, drainHandover; package storetime).
 //
-// Three files decide alone: retry.go decides what may be tried again, with prefillfailure.go for the operator's choice; blame.go decides
+// Three files decide alone: retry.go decides what may be tried again, with retrystate.go and prefillfailure.go for the operator's choice; blame.go decides
 // which engine a failure counts against; errors.go decides how an error looks to a client. Around the turns, package pins has decode free
 // the blocks of tickets that no turn will use, and package quarantine shares with other replicas which incarnations of prefill computed
 // other ids than they were sent, and which KV may descend from them.

@@ -13,7 +13,7 @@ import (
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
 func (s *Server) SpendRetries() {
-	budget := s.turns.budget
+	budget := s.turns.retries.budget
 	budget.mu.Lock()
 	defer budget.mu.Unlock()
 	budget.tokens, budget.last = 0, time.Now().Add(time.Hour)

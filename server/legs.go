@@ -149,7 +149,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 			return transfer, err
 		}
 		if transfer.OfDecode, err = p.decode.Introduction.Facts(ctx); err != nil {
-			t.retry.anotherDecode = true
+			t.retry.last.anotherDecode = true
 			return transfer, err
 		}
 	}

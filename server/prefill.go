@@ -44,7 +44,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
 
-	t.retry.sentTicket, t.retry.sentRelease, h.legSent = h.Ticket != nil, h.piggyback != nil, true
+	t.retry.last.ticket, t.retry.last.release, h.legSent = h.Ticket != nil, h.piggyback != nil, true
 	h.Sent()
 	sent := t.record.Sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
@@ -68,10 +68,10 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	if foreign {
 		s.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
-		t.ended(engine, err)
+		blame(engine, err, false)
 		return handed{}, err
 	}
-	t.ended(engine, nil)
+	blame(engine, nil, false)
 	s.ratios.Learn(&t.Request, answer.PromptTokens)
 	h.Conclude(pairs.Answered)
 	if h.Ticket == nil {
@@ -191,7 +191,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 	if !errors.As(err, &leg) {
 		return err
 	}
-	t.endedAfter(engine, err, began)
+	t.retry.last.blamePrefill(engine, err, began)
 	if leg.Kind == upstream.Garbage && t.routing.PrefillFailure != PrefillError {
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil

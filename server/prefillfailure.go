@@ -17,37 +17,35 @@ import (
 //   - the error.
 //
 // The decode leg that follows has a new request id.
-func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
-	retry := &t.retry
+func (r *retries) afterPrefill(t *retryState, of *retrying, leg *upstream.LegError) decision {
 	switch {
-	case t.routing.PrefillFailure == PrefillError:
-		return false
+	case of.afterPrefill == PrefillError:
+		return giveUp
 	case !leg.Sent:
-		retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
-		s.exclude(retry, leg)
-		return true // if no prefill instance is left, pick chooses decode alone
-	case !s.patient(&t.record):
-		return false
+		t.noPrefill = of.afterPrefill == PrefillDecodeOnly
+		r.exclude(t, leg)
+		return moveOn // if no prefill instance is left, pick chooses decode alone
+	case !r.patient(of.began):
+		return giveUp
 	}
-	retry.prefillFailed = true
-	retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly || slices.Contains(retry.again, upstream.RolePrefill) ||
-		!s.retriesPrefill(t, leg)
-	retry.again = append(retry.again, upstream.RolePrefill)
-	t.refresh()
-	return true
+	t.prefillFailed = true
+	t.noPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
+	t.again = append(t.again, upstream.RolePrefill)
+	t.refresh(of.missed)
+	return restart
 }
 
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
-func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
-	another := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && t.mayPrefill(e) && !t.retry.excludes(e) && !e.Quarantined() && e.Reachable()
+func (r *retries) retriesPrefill(t *retryState, of *retrying, leg *upstream.LegError) bool {
+	another := slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
-	if !another && lastWord || !s.budget.take(t.share.Client) {
+	if !another && lastWord || !r.budget.take(of.client) {
 		return false
 	}
 	if another {
-		s.exclude(&t.retry, leg)
+		r.exclude(t, leg)
 	}
 	return true
 }

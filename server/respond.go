@@ -44,7 +44,7 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 	}
 	fault, _ := r.Fault()
 	told := d.told(fault, err)
-	t.ended(d.leg.Incarnation.Engine(), told)
+	blame(d.leg.Incarnation.Engine(), told, false)
 	d.sent.Over(told)
 	return err
 }
@@ -87,7 +87,7 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.turn.committed && r.turns.mayRestart(r.turn, upstream.RoleDecode)
+	return !r.turn.committed && r.turns.retries.mayRestart(&r.turn.retry, upstream.RoleDecode, r.turn.record.Times().Began)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.

@@ -69,7 +69,8 @@ func New(cfg Config, deps Deps) *Server {
 		tickets: &ticketMaker{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
 		finder:  &finder{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
 		picker:  &picker{deps: &s.deps, engineSlots: s.engineSlots, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
-		budget:  newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
+		retries: &retries{fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), patience: cfg.FirstByteTimeout / 2},
+		ratios:  ratios, counts: &s.counts,
 		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)

@@ -62,7 +62,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		select {
 		case prefill := <-answered:
 			sent.Answered(prefill.took, prefill.err)
-			t.endedAfter(p.prefill.Engine(), prefill.err, began)
+			t.retry.last.blamePrefill(p.prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				s.ratios.Learn(&t.Request, prefill.answer.PromptTokens)
 				learnSpeed(p.prefill, prefill.answer, cached, &t.Length, h, prefill.took)
@@ -102,12 +102,12 @@ func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream
 // The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
 func (s *turns) reread(ctx context.Context, t *turn, err error) {
 	var leg *upstream.LegError
-	if s.deps.Connector.Traits().Introduce == nil || t.retry.prefill == nil || !errors.As(err, &leg) {
+	if s.deps.Connector.Traits().Introduce == nil || t.retry.last.prefill == nil || !errors.As(err, &leg) {
 		return
 	}
 	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
 	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.retry.prefill.Engine(); (decode || prefill) && !t.retry.excludes(engine) {
+	if engine := t.retry.last.prefill.Engine(); (decode || prefill) && !t.retry.excludes(engine) {
 		engine.Refresh(ctx)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/sse"
+	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
@@ -44,7 +45,7 @@ type turns struct {
 	pins       *pins.Pins
 	lineages   *quarantine.Lineages
 	background *background
-	budget     *retryBudget
+	retries    *retries
 	ratios     *request.Ratios
 	counts     *counts
 	streamed   sse.Memory // the memory of relays
@@ -56,16 +57,30 @@ type turns struct {
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
-	s.budget.earn(t.share.Client)
+	s.retries.budget.earn(t.share.Client)
 	for {
 		err := s.attempt(ctx, out, t)
 		if err != nil && t.committed {
 			return &record.AbortError{Err: err}
 		}
-		if err == nil || !s.again(ctx, t, err) {
+		if err == nil {
+			return nil
+		}
+		switch s.retries.decide(ctx, &t.retry, t.retrying(), err) {
+		case giveUp:
 			return err
+		case restart:
+			t.legID = upstream.NewID()
 		}
 		s.retry(ctx, t, err)
+	}
+}
+
+// retrying is what is known of the turn when an attempt has failed.
+func (t *turn) retrying() *retrying {
+	return &retrying{
+		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
+		began: t.record.Times().Began, retries: t.record.Retries(), missed: t.record.Reuse().Reason,
 	}
 }
 
@@ -92,6 +107,7 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 // have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
 func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
+	t.retry.last = attempted{}
 	looked := s.finder.look(ctx, t)    // which tickets the conversation has, and on which engines
 	pair, err := s.picker.pick(ctx, t) // which incarnations of which engines serve, and by which path
 	if err != nil {
@@ -103,7 +119,7 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 			pair.done()
 		}
 	}()
-	t.retry.prefill = pair.prefill
+	t.retry.last.prefill = pair.prefill
 
 	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
