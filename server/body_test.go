@@ -8,6 +8,7 @@ import (
 	"weak"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/request"
 	"carryover/upstream/body"
@@ -38,14 +39,14 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	prefill, decode := newPair(t)
 	for name, row := range map[string]struct {
 		way  proof.Proof
-		pair *pair
+		pair *pick.Pair
 	}{
-		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode}},
-		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{decode: decode}},
-		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, quarantined: true}},
-		"history":                      {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode}},
-		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, &pair{decode: decode}},
-		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode, quarantined: true}},
+		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Prefill: prefill, Decode: decode}},
+		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Decode: decode}},
+		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
+		"history":                      {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Prefill: prefill, Decode: decode}},
+		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Decode: decode}},
+		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, held := turnOfLargeBody(t, row.way)

@@ -1,6 +1,9 @@
 package server
 
-import "carryover/server/lineage"
+import (
+	"carryover/server/lineage"
+	"carryover/server/pick"
+)
 
 // ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
 func (t *turn) ownSalt() string {
@@ -12,10 +15,10 @@ func (t *turn) ownSalt() string {
 }
 
 // cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
-func (t *turn) cacheSalt(p *pair, found lineage.Space) string {
+func (t *turn) cacheSalt(p *pick.Pair, found lineage.Space) string {
 	switch {
-	case p.salt != "":
-		return p.salt
+	case p.Salt != "":
+		return p.Salt
 	case found.Salt() == "":
 		return t.TenantSalt
 	}

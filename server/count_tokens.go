@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/pick"
 	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -70,7 +71,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 func (s *Server) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error
-	for range maxDials {
+	for range pick.MaxDials {
 		engine, err := s.deps.Fleet.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/answer"
 	"carryover/server/lineage"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/sse/rawjson"
@@ -82,11 +82,11 @@ func (d *decoding) context(ctx context.Context) context.Context {
 // decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.
-func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decoding, error) {
-	if h.Handover == nil && s.picker.needsPrefill() {
+func (s *turns) decode(ctx context.Context, t *turn, p *pick.Pair, h handed) (*decoding, error) {
+	if h.Handover == nil && s.picker.NeedsPrefill() {
 		return nil, noHandover(p, true, errNoHandover)
 	}
-	incarnation := p.decode
+	incarnation := p.Decode
 	var refused []*fleet.Engine
 	for {
 		d, err := s.decodeOn(ctx, t, p, incarnation, h)
@@ -95,30 +95,29 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
-		t.retry.last.anotherDecode, t.retry.last.pathTied = h.Handover != nil && h.Bound, p.tied
-		if len(refused) == maxDials || t.retry.last.anotherDecode || p.tied || h.Handover != nil && time.Now().After(h.until) {
+		t.retry.last.anotherDecode, t.retry.last.pathTied = h.Handover != nil && h.Bound, p.Tied
+		if len(refused) == pick.MaxDials || t.retry.last.anotherDecode || p.Tied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
+		next, noneErr := s.picker.AnotherDecode(t.picks(), p, refused)
 		if noneErr != nil {
 			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
 			t.retry.last.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
-		p.decodes(done)
 		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs
 	}
 }
 
 // decodeOn runs the decode leg on one engine. The leg does not end at once if the client leaves: when decode has got the hand-over, the leg
 // must reach its first event (upstream.Client.Decode).
-func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
+func (s *turns) decodeOn(ctx context.Context, t *turn, p *pick.Pair, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
 	edit, plan, found, err := s.decodeEdit(t, p, incarnation, h)
 	if err != nil {
 		return nil, err
 	}
 	d := &decoding{
-		leg: answer.Leg{API: t.API, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
+		leg: answer.Leg{API: t.API, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.Quarantined, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
 	asks := &d.leg.Asks
@@ -174,9 +173,9 @@ func gone(cause error) time.Duration {
 
 // decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's KV is in doubt by now.
-func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
+func (s *turns) decodeEdit(t *turn, p *pick.Pair, incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
 	switch {
-	case p.salt != "":
+	case p.Salt != "":
 	case h.Handover == nil:
 		found = s.lineages.At(incarnation)
 	default:
@@ -206,7 +205,7 @@ func (t *turn) answerID(plan upstream.LegPlan) string {
 // drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
 // nobody sees and whose own blocks are then released. Otherwise they would be pinned until their lease ends. It works in the background,
 // so that the handler can end, and reports whether it will close the plan.
-func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
+func (s *turns) drainHandover(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h handed) bool {
 	if h.Handover == nil && plan.Late == nil {
 		return false
 	}
@@ -217,7 +216,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 	}
 	id, model := t.record.ID(), t.Model
 	ctx = context.WithoutCancel(ctx)
-	end, leave := s.detach(t), p.decodeSlot.detach()
+	end, leave := s.detach(t), p.DetachDecode()
 	s.background.run("turn", id, func() {
 		defer end()
 		defer leave()
@@ -229,41 +228,41 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 		var params []byte
 		if err == nil {
 			params, err = s.readWhole(ctx, sending(&leg))
-			blame(p.decode.Engine(), err, false)
+			blame(p.Decode.Engine(), err, false)
 		}
 		if err != nil {
 			s.counts.stranded(false)
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		p.prefill.PairWith(p.decode).ExchangedKV()
-		s.pins.Releases.UnuseParams(params, pins.Leftover{Decode: p.decode, Model: model, Began: began, FreshAsOf: began})
+		p.Prefill.PairWith(p.Decode).ExchangedKV()
+		s.pins.Releases.UnuseParams(params, pins.Leftover{Decode: p.Decode, Model: model, Began: began, FreshAsOf: began})
 		s.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true
 }
 
 // takingLeg makes a decode leg of one token, which has decode read the KV and serves nothing else.
-func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstream.Leg, error) {
+func (s *turns) takingLeg(t *turn, p *pick.Pair, plan upstream.Plan, h handed) (upstream.Leg, error) {
 	switch {
 	case plan.Late != nil:
 		h.Handover = &upstream.Handover{Leg: func([]byte) upstream.LegPlan { return plan.Late() }}
 	case h.Take != nil:
 		h.Handover = &upstream.Handover{Leg: h.Take}
 	}
-	edit, as, _, err := s.decodeEdit(t, p, p.decode, h)
+	edit, as, _, err := s.decodeEdit(t, p, p.Decode, h)
 	if err != nil {
 		return upstream.Leg{}, err
 	}
 	edit.OneToken = true
-	leg := t.leg(p.decode, as, t.body.DecodeBody(edit))
+	leg := t.leg(p.Decode, as, t.body.DecodeBody(edit))
 	t.record.Joins(&leg)
 	return leg, nil
 }
 
 // take has decode read the KV that the client's leg would leave unread. If that fails, the KV stays, and the client's leg is sent all the
 // same.
-func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
+func (s *turns) take(ctx context.Context, t *turn, p *pick.Pair, h handed) {
 	if h.Handover == nil || h.Take == nil {
 		return
 	}
@@ -274,8 +273,8 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 		return // the client's leg will fail for the same reason
 	}
 	if _, err := s.readWhole(ctx, leg); err != nil {
-		blame(p.decode.Engine(), err, false)
-		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.ID(), "decode", p.decode.Engine().Name, "error", err)
+		blame(p.Decode.Engine(), err, false)
+		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.ID(), "decode", p.Decode.Engine().Name, "error", err)
 	}
 }
 

@@ -2,7 +2,7 @@
 // its request to the ticket that it leaves. Read turn.go first; a turn has nine steps:
 //
 //  1. wait for a slot, parse the body once, find the conversation          handlers.go, slot.go, intake.go, proving.go, package request
-//  2. look up what the conversation holds, pick engines and the path       find.go (look), pick.go, path.go
+//  2. look up what the conversation holds, pick engines and the path       find.go (look), package pick
 //  3. prove how much of a ticket may be used, and take it                  find.go, drop.go, claim.go, miss.go, package proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"carryover/server/pick"
 	"carryover/server/queue"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -67,6 +68,8 @@ func (s *Server) toAPIError(err error) *apiError {
 	var leg *upstream.LegError
 	var bad *body.BadRequestError
 	var wrong *request.Error
+	var unserved *pick.NoModelError
+	var needs *pick.NeedsPrefillError
 	switch {
 	case errors.As(err, &api):
 		return api
@@ -78,6 +81,12 @@ func (s *Server) toAPIError(err error) *apiError {
 		return unavailable("server_shutting_down", "The server is shutting down.")
 	case errors.Is(err, record.ErrClientGone), errors.Is(err, context.Canceled):
 		return &apiError{Status: record.StatusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
+	case errors.As(err, &unserved):
+		return noModel(unserved.Model)
+	case errors.As(err, &needs):
+		return refused(http.StatusBadRequest, "not_disaggregable", "The engines can't serve this request: decode needs prefill, and "+needs.Why+" rules that out.")
+	case errors.Is(err, pick.ErrNoPrefill):
+		return unavailable("prefill_unavailable", "No prefill engine is available.")
 	case errors.Is(err, upstream.ErrNoInstance):
 		return unavailable("decode_unavailable", "No engine is available.")
 	case errors.Is(err, queue.ErrFull):

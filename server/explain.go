@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -96,7 +97,7 @@ type PathAhead struct {
 // explain predicts a turn. It asks no engine and changes nothing, except that a store in memory records that the conversation was used.
 func (s *Server) explain(ctx context.Context, requests *request.Reader, r *http.Request, api body.API, body []byte) *Explanation {
 	t := &turn{Request: request.Request{API: api}, routing: s.routing.Load()}
-	t.retry.refreshed = true // engines are not asked for their models
+	t.retry.picks.Refreshed = true // engines are not asked for their models
 	t.record = record.NewBuilder("", api, record.Trace{})
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forInstance := s.Waiting()
@@ -153,21 +154,22 @@ func (s *Server) predict(ctx context.Context, requests *request.Reader, r *http.
 	}
 	t.admit(s.intake.prover)
 
-	finder, picker := *s.turns.finder, s.turns.picker.dryRunPicker()
+	finder, picker := *s.turns.finder, s.turns.picker.Predictor(lastRead{}, unoccupied{s.deps.Fleet, s.engineSlots})
 	finder.dryRun = true
 	looked := finder.look(ctx, t)
 	if t.proof != nil && t.Conversation.Known {
 		x.Store = looked.String()
 	}
-	p, err := picker.pick(ctx, t)
+	t.chain = picker.PromptChain(t.body)
+	p, _, err := picker.Pick(ctx, t.picks())
 	if err != nil {
 		finder.listTickets(ctx, t, nil, false, x)
 		return err
 	}
-	x.Decode = engineAhead(p.decode)
-	if p.prefill != nil {
-		x.Prefill = engineAhead(p.prefill)
-		x.Pair = pairStatus(p.prefill.StatusWith(p.decode))
+	x.Decode = engineAhead(p.Decode)
+	if p.Prefill != nil {
+		x.Prefill = engineAhead(p.Prefill)
+		x.Pair = pairStatus(p.Prefill.StatusWith(p.Decode))
 	}
 	foresight := t.predict(p)
 	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
@@ -177,33 +179,26 @@ func (s *Server) predict(ctx context.Context, requests *request.Reader, r *http.
 	}
 	x.Verdict = finder.predict(ctx, t, p, looked, foresight)
 	x.HandedBack = finder.listNotes(t)
-	compared := t.proof != nil && p.prefill != nil && t.excludes(p) == "" && foresight.Miss == "" && foresight.Asks == ""
+	compared := t.proof != nil && p.Prefill != nil && t.excludes(p) == "" && foresight.Miss == "" && foresight.Asks == ""
 	finder.listTickets(ctx, t, p, compared, x)
 	return nil
 }
 
-// dryRunPicker returns a picker that predicts what this one would pick. It starts with the same number of occupied decode-only slots.
-func (k *picker) dryRunPicker() *picker {
-	dry := *k
-	dry.dryRun, dry.decodeOnly = true, k.decodeOnly.copied()
-	return &dry
-}
-
 // predict stands for begin, and for the part of the proof's look that asks no engine.
-func (t *turn) predict(p *pair) (f proof.Prediction) {
+func (t *turn) predict(p *pick.Pair) (f proof.Prediction) {
 	switch {
-	case t.proof == nil || p.prefill == nil && !p.quarantined:
-	case p.quarantined:
+	case t.proof == nil || p.Prefill == nil && !p.Quarantined:
+	case p.Quarantined:
 		t.lacks = lacksQuarantined
 	default:
-		f = t.proof.Predict(proof.Attempt{Prefill: p.prefill, Decode: p.decode})
+		f = t.proof.Predict(proof.Attempt{Prefill: p.Prefill, Decode: p.Decode})
 		t.lacks = f.Lacks
 	}
 	return f
 }
 
 // predict stands for find, but takes no ticket. The verdict is "" if the record's Reuse contains it.
-func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
+func (f *finder) predict(ctx context.Context, t *turn, p *pick.Pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
 	if foresight.Asks == proof.AsksIncarnation || foresight.Asks == proof.AsksProbe { // begin would ask it
 		return VerdictEngines
 	}
@@ -229,7 +224,7 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 }
 
 // predictTake predicts take, and tells reuse. It assumes that no other turn takes the ticket first.
-func (f *finder) predictTake(ctx context.Context, t *turn, p *pair, reuse *record.Reuse) {
+func (f *finder) predictTake(ctx context.Context, t *turn, p *pick.Pair, reuse *record.Reuse) {
 	choices, reason := t.choices()
 	for _, c := range choices {
 		if _, reason = f.usable(ctx, p, c); reason == "" {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -78,7 +79,7 @@ func finding(f facts.Finding) string {
 
 // listTickets describes the tickets of the conversation, for a pair or, if p is nil, without one. compared says that it is known how much
 // of each ticket the request may use.
-func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared bool, x *Explanation) {
+func (f *finder) listTickets(ctx context.Context, t *turn, p *pick.Pair, compared bool, x *Explanation) {
 	for _, b := range t.branches {
 		now := time.Now()
 		ticket := TicketAhead{
@@ -93,8 +94,8 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 		if engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine != nil {
 			last := engine.Last()
 			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Incarnation
-			if p != nil && p.prefill != nil {
-				ticket.Pair = pairStatus(p.prefill.StatusWith(last))
+			if p != nil && p.Prefill != nil {
+				ticket.Pair = pairStatus(p.Prefill.StatusWith(last))
 			}
 		}
 		ticket.Why = string(f.barrier(ctx, t, p, c))
@@ -109,7 +110,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 }
 
 // barrier returns why a turn on this pair could not use a ticket, "" if it could.
-func (f *finder) barrier(ctx context.Context, t *turn, p *pair, c choice) record.Reason {
+func (f *finder) barrier(ctx context.Context, t *turn, p *pick.Pair, c choice) record.Reason {
 	if p == nil {
 		return record.ReasonBypass
 	}

@@ -54,11 +54,6 @@ func (s *Server) MakeRoom(ctx context.Context) {
 // AtFault reports whether an engine is to blame for a failure.
 func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
 
-// SlotClass is the line in which turns of a model wait for an instance.
-func SlotClass(role upstream.Role, model string) string {
-	return (&turn{}).slotClass(role, fleet.Hint{Model: model})
-}
-
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
 	t := request.Trace(header, nil)

@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/outline"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
@@ -48,7 +49,7 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 
 // find proves how much of the conversation's KV this request may use on this pair, and takes the ticket. It is called as late as possible,
 // so that every earlier failure leaves the ticket in the store.
-func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *claim {
+func (f *finder) find(ctx context.Context, t *turn, p *pick.Pair, looked convcache.Outcome) *claim {
 	t.begin(ctx, p, f.background)
 	h, reason := f.prove(ctx, t, p, looked)
 	r := t.record.Reuse()
@@ -66,17 +67,17 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 }
 
 // begin starts the attempt's proof, after it has discarded that of the attempt before.
-func (t *turn) begin(ctx context.Context, p *pair, work *background) {
+func (t *turn) begin(ctx context.Context, p *pick.Pair, work *background) {
 	t.ids.Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	t.discard()
 	t.ids, t.lacks = nil, ""
 	switch {
-	case t.proof == nil || p.prefill == nil && !p.quarantined:
-	case p.quarantined:
+	case t.proof == nil || p.Prefill == nil && !p.Quarantined:
+	case p.Quarantined:
 		t.lacks = lacksQuarantined
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
-			TurnID: t.record.ID(), Prefill: p.prefill, Decode: p.decode, Authorization: t.Authorization,
+			TurnID: t.record.ID(), Prefill: p.Prefill, Decode: p.Decode, Authorization: t.Authorization,
 			Background: func(f func()) { work.run("parity", t.record.ID(), f) },
 		})
 		t.ids = t.proof.IDs()
@@ -84,7 +85,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 }
 
 // prove compares the conversation's tickets with the request, and claims the one of most use. The reason is "" for a hit.
-func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*claim, record.Reason) {
+func (f *finder) prove(ctx context.Context, t *turn, p *pick.Pair, looked convcache.Outcome) (*claim, record.Reason) {
 	if reason := t.excludes(p); reason != "" {
 		return &claim{}, reason
 	}
@@ -103,7 +104,7 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 }
 
 // nothing returns the reason why the look-up found nothing.
-func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) record.Reason {
+func (f *finder) nothing(t *turn, p *pick.Pair, looked convcache.Outcome) record.Reason {
 	reason := t.missed(p, looked)
 	if reason != record.ReasonNothingStored {
 		return reason
@@ -119,7 +120,7 @@ type choice struct {
 
 // take takes the branch of which the request may use the most tokens. If another request was faster, or Redis has failed over since the
 // ticket was put, it tries the next-best branch of the same look, once.
-func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, record.Reason) {
+func (f *finder) take(ctx context.Context, t *turn, p *pick.Pair) (*claim, record.Reason) {
 	choices, reason := t.choices()
 	takes := 0
 	for _, c := range choices {
@@ -184,7 +185,7 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why record.Reason) {
+func (f *finder) usable(ctx context.Context, p *pick.Pair, c choice) (_ claim, why record.Reason) {
 	if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
 		return claim{}, record.ReasonBelowThreshold
 	}
@@ -199,10 +200,10 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why re
 		return claim{}, record.ReasonQuarantined
 	}
 	if f.dryRun {
-		return claim{}, denies(p.prefill.StatusWith(holder))
+		return claim{}, denies(p.Prefill.StatusWith(holder))
 	}
-	pairState := p.prefill.PairWith(holder)
-	return claim{Claim: pins.Claim{Holder: holder, Reader: p.prefill, PairState: pairState}, offer: c.offer}, denies(pairState.Begin())
+	pairState := p.Prefill.PairWith(holder)
+	return claim{Claim: pins.Claim{Holder: holder, Reader: p.Prefill, PairState: pairState}, offer: c.offer}, denies(pairState.Begin())
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -246,8 +247,8 @@ func denies(status pairs.Status) record.Reason {
 // holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
 // the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
 // seen alive again.
-func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Incarnation {
-	incarnation := p.decode
+func (f *finder) holder(ctx context.Context, p *pick.Pair, b convcache.Branch) *fleet.Incarnation {
+	incarnation := p.Decode
 	engine := incarnation.Engine()
 	if engine.Name != b.Decode {
 		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {

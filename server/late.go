@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/server/pick"
 	"carryover/upstream"
 )
 
@@ -65,7 +66,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 
 // takeLate has decode read KV that the client's leg does not read: the KV had not arrived when the hand-over budget ended, prefill's leg was
 // abandoned while it was sent, or decode has failed the client's leg. It reports whether it will close the plan.
-func (s *turns) takeLate(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
+func (s *turns) takeLate(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h handed) bool {
 	return plan.Late != nil && s.drainHandover(ctx, t, p, plan, h)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -14,9 +15,9 @@ import (
 
 // legs runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
 // the claimed ticket.
-func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h *claim) (*decoding, error) {
+func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pick.Pair, h *claim) (*decoding, error) {
 	defer s.settle(ctx, t, h)
-	if p.prefill == nil {
+	if p.Prefill == nil {
 		return s.decode(ctx, t, p, handed{})
 	}
 	plan, err := s.plan(ctx, t, p, h)
@@ -31,10 +32,10 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	}()
 	switch plan.Order {
 	case upstream.DecodeAlone:
-		if s.picker.needsPrefill() {
+		if s.picker.NeedsPrefill() {
 			return nil, noHandover(p, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, record.WhyConnector)))
 		}
-		p.prefilled()
+		p.Prefilled()
 		t.record.Alone(cmp.Or(plan.Why, record.WhyConnector))
 		return s.decode(ctx, t, p, handed{})
 	case upstream.Together:
@@ -42,7 +43,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 		return s.together(ctx, t, p, plan, h)
 	}
 	handed, err := s.prefill(ctx, t, p, plan, h)
-	p.prefilled()
+	p.Prefilled()
 	s.settle(ctx, t, h) // decode may take minutes
 	if err != nil {
 		left = mayArrive(err) && s.takeLate(ctx, t, p, plan, handed)
@@ -84,18 +85,18 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 
 // plan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
 // may add an unused ticket, whose blocks the leg then releases.
-func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.Plan, error) {
+func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *claim) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
-	case errors.Is(err, facts.ErrNotComparable) && s.picker.needsPrefill():
-		return upstream.Plan{}, needsPrefill("no_ids")
+	case errors.Is(err, facts.ErrNotComparable) && s.picker.NeedsPrefill():
+		return upstream.Plan{}, &pick.NeedsPrefillError{Why: "no_ids"}
 	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
 	case err != nil:
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = h.ticketOffer(t.ids)
-	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.prefill)) { // after it had been picked
+	if engine := p.Prefill.Engine(); !p.Quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.Prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
 	if h.Ticket != nil && s.lineages.InDoubt(h.Ticket.Lineage) { // after it had been taken
@@ -116,7 +117,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		s.abandon(t, h, record.ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
-		h.piggyback = s.pins.Releases.Piggyback(p.prefill)
+		h.piggyback = s.pins.Releases.Piggyback(p.Prefill)
 	}
 	if h.piggyback != nil {
 		transfer.Offer = h.piggyback.Offer()
@@ -128,9 +129,9 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 	}
 	transfer.Offer = upstream.TicketOffer{}
 	plan, err := s.deps.Connector.Plan(transfer)
-	if err == nil && plan.Order == upstream.AfterReady && !p.prefill.PairWith(p.decode).Announces() {
+	if err == nil && plan.Order == upstream.AfterReady && !p.Prefill.PairWith(p.Decode).Announces() {
 		closePlan(plan)
-		t.retry.notAnnounced = true
+		t.retry.picks.NotAnnounced = true
 		return upstream.Plan{}, noHandover(p, false, errNotAnnounced)
 	}
 	return plan, err
@@ -138,25 +139,25 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 
 // transfer collects what the connector needs to plan an attempt: facts about both engines, and the prompt's ids if the connector wants
 // them.
-func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstream.Transfer, err error) {
+func (s *turns) transfer(ctx context.Context, t *turn, p *pick.Pair) (transfer upstream.Transfer, err error) {
 	transfer = upstream.Transfer{
-		Request: t.body, RequestID: t.legID, Prefill: p.prefill.Engine().Instance(), Decode: p.decode.Engine().Instance(),
+		Request: t.body, RequestID: t.legID, Prefill: p.Prefill.Engine().Instance(), Decode: p.Decode.Engine().Instance(),
 		AsText: t.API.Rendered() && t.ids.ForPrefill() != nil,
 	}
 	traits := s.deps.Connector.Traits()
 	if traits.Introduce != nil {
-		if transfer.OfPrefill, err = p.prefill.Introduction.Facts(ctx); err != nil {
+		if transfer.OfPrefill, err = p.Prefill.Introduction.Facts(ctx); err != nil {
 			return transfer, err
 		}
-		if transfer.OfDecode, err = p.decode.Introduction.Facts(ctx); err != nil {
+		if transfer.OfDecode, err = p.Decode.Introduction.Facts(ctx); err != nil {
 			t.retry.last.anotherDecode = true
 			return transfer, err
 		}
 	}
 	if traits.IDs {
-		prompt, err := p.prefill.Prompts.Read(ctx, t.body, t.Authorization)
+		prompt, err := p.Prefill.Prompts.Read(ctx, t.body, t.Authorization)
 		if err != nil {
-			refusedBy(p.prefill.Engine(), err)
+			refusedBy(p.Prefill.Engine(), err)
 			return transfer, err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
@@ -179,17 +180,17 @@ var errNotAnnounced = errors.New("prefill's KV has not been announced for this d
 var errNoHandover = errors.New("prefill's answer has nothing for decode")
 
 // noHandover returns the error of an attempt that has no hand-over where decode can't serve alone. Another prefill instance may be tried.
-func noHandover(p *pair, sent bool, err error) *upstream.LegError {
+func noHandover(p *pick.Pair, sent bool, err error) *upstream.LegError {
 	kind := upstream.Garbage
 	if !sent {
 		kind = upstream.Dial
 	}
-	return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Engine().Name, Kind: kind, Sent: sent, Err: err}
+	return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.Prefill.Engine().Name, Kind: kind, Sent: sent, Err: err}
 }
 
 // between runs before decode is asked. It sends the client what the hand-over already has of the answer, and waits for the KV where decode
 // can't wait itself. whole says that the client has its whole answer.
-func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair, plan upstream.Plan, h handed) (whole bool, err error) {
+func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pick.Pair, plan upstream.Plan, h handed) (whole bool, err error) {
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
 	}
@@ -219,15 +220,15 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 
 // ready waits until the KV has arrived at decode, at most until the hand-over budget ends. An error counts as a failure of the decode leg,
 // which can't be sent. turn names the turn in the log.
-func (s *turns) ready(ctx context.Context, p *pair, plan upstream.Plan, h handed, turn string) error {
+func (s *turns) ready(ctx context.Context, p *pick.Pair, plan upstream.Plan, h handed, turn string) error {
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
-	err, pairState := plan.Ready(bounded), h.from.PairWith(p.decode)
+	err, pairState := plan.Ready(bounded), h.from.PairWith(p.Decode)
 	switch {
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
 		if rest := pairState.NotAnnounced(h.tokens); rest > 0 {
 			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
-				"turn", turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
+				"turn", turn, "prefill", h.from.Engine().Name, "decode", p.Decode.Engine().Name, "tried_again_in", rest.String())
 		}
 	case err == nil:
 		pairState.Arrived(h.tokens)
@@ -236,7 +237,7 @@ func (s *turns) ready(ctx context.Context, p *pair, plan upstream.Plan, h handed
 	if err == nil || errors.As(err, &leg) {
 		return err
 	}
-	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: p.decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
+	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: p.Decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
 	if cause := context.Cause(bounded); cause != nil && upstream.IsTimeout(cause) {
 		leg.Kind, leg.Err = upstream.Timeout, errors.Join(cause, err) // the connector's error may say what to look at
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream/body"
@@ -12,7 +13,7 @@ import (
 const lacksQuarantined = "quarantined"
 
 // excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.
-func (t *turn) excludes(p *pair) record.Reason {
+func (t *turn) excludes(p *pick.Pair) record.Reason {
 	switch {
 	case t.Conversation.Off:
 		return record.ReasonBypass
@@ -20,7 +21,7 @@ func (t *turn) excludes(p *pair) record.Reason {
 		return record.ReasonNoConversation
 	case t.ineligible != "":
 		return record.Reason("ineligible_" + t.ineligible)
-	case p.prefill == nil && !p.quarantined:
+	case p.Prefill == nil && !p.Quarantined:
 		return record.ReasonBypass
 	case t.retry.withoutTicket != "":
 		return t.retry.withoutTicket
@@ -33,10 +34,10 @@ func (t *turn) excludes(p *pair) record.Reason {
 }
 
 // missed translates the outcome of a store into the reason of a miss.
-func (t *turn) missed(p *pair, outcome convcache.Outcome) record.Reason {
+func (t *turn) missed(p *pick.Pair, outcome convcache.Outcome) record.Reason {
 	switch outcome {
 	case convcache.Empty:
-		if p.decode.Silence.Silent() {
+		if p.Decode.Silence.Silent() {
 			return record.ReasonNoParams
 		}
 		if t.opens() {

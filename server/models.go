@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/pick"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -83,7 +84,7 @@ func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte,
 			}
 			return 1
 		})
-		for _, engine := range engines[:min(len(engines), maxDials)] {
+		for _, engine := range engines[:min(len(engines), pick.MaxDials)] {
 			body, err := s.models(ctx, engine, authorization)
 			if err == nil {
 				return body, nil

@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/lineage"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -32,8 +33,8 @@ type handed struct {
 
 // prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
-func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (handed, error) {
-	engine := p.prefill.Engine()
+func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *claim) (handed, error) {
+	engine := p.Prefill.Engine()
 	found, ok := s.finds(p, h)
 	if !ok {
 		s.abandon(t, h, record.ReasonQuarantined)
@@ -41,18 +42,18 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	leg := s.prefillLeg(t, p, plan, found)
 	size := leg.Body.Len()
-	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
+	limited, cancel := s.prefillLimit(ctx, p.Prefill, size, h)
 	defer cancel()
 
 	t.retry.last.ticket, t.retry.last.release, h.legSent = h.Ticket != nil, h.piggyback != nil, true
 	h.Sent()
-	sent := t.record.Sent(&leg, p.prefill.ID())
+	sent := t.record.Sent(&leg, p.Prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
 	sent.Answered(took, err)
-	foreign := err == nil && p.prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID)
+	foreign := err == nil && p.Prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID)
 	if foreign {
 		answer.PromptIDs = nil // they belong to another prompt
 	}
@@ -75,9 +76,9 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	s.ratios.Learn(&t.Request, answer.PromptTokens)
 	h.Conclude(pairs.Answered)
 	if h.Ticket == nil {
-		p.prefill.Engine().Speed.LearnBody(size, took)
+		p.Prefill.Engine().Speed.LearnBody(size, took)
 	}
-	if err := s.checkIDEcho(t.ids, p.prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
+	if err := s.checkIDEcho(t.ids, p.Prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
 		return handed{}, err
 	}
 	s.indexPrompt(t, p, t.ids.Prompt())
@@ -94,11 +95,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		t.record.Alone(record.WhyConnector)
 		return handed{}, nil
 	}
-	s.worth(t, p.prefill, found, h, handover)
-	learnSpeed(p.prefill, answer, handover.Cached, &t.Length, h, took)
+	s.worth(t, p.Prefill, found, h, handover)
+	learnSpeed(p.Prefill, answer, handover.Cached, &t.Length, h, took)
 	return handed{
-		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: s.lineages.Of(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
+		Handover: handover, from: p.Prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
+		lineage: s.lineages.Of(found), prefilled: t.leaves(p.Prefill, found, h, answer.PromptTokens),
 	}, nil
 }
 
@@ -138,19 +139,19 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 
 // finds returns the state of prefill's cache that the leg will find, and records that the ticket brings KV into it. ok is false if the
 // ticket's KV is in doubt by now. A leg with a salt of its own finds an empty cache.
-func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
+func (s *turns) finds(p *pick.Pair, h *claim) (found lineage.Space, ok bool) {
 	switch {
-	case p.salt != "":
+	case p.Salt != "":
 		return found, true
 	case h.Ticket == nil:
-		return s.lineages.At(p.prefill), true
+		return s.lineages.At(p.Prefill), true
 	}
-	return s.lineages.Enter(p.prefill, h.Ticket.Lineage)
+	return s.lineages.Enter(p.Prefill, h.Ticket.Lineage)
 }
 
 // prefillLeg makes the prefill leg.
-func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
-	return t.leg(p.prefill, plan.Prefill, t.body.PrefillBody(body.PrefillEdit{
+func (s *turns) prefillLeg(t *turn, p *pick.Pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
+	return t.leg(p.Prefill, plan.Prefill, t.body.PrefillBody(body.PrefillEdit{
 		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
 		AnswerID: t.answerID(plan.Prefill),
 	}))

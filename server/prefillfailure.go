@@ -22,14 +22,14 @@ func (r *retries) afterPrefill(t *retryState, of *retrying, leg *upstream.LegErr
 	case of.afterPrefill == PrefillError:
 		return giveUp
 	case !leg.Sent:
-		t.noPrefill = of.afterPrefill == PrefillDecodeOnly
+		t.picks.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 		r.exclude(t, leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
 	case !r.patient(of.began):
 		return giveUp
 	}
-	t.prefillFailed = true
-	t.noPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
+	t.picks.PrefillFailed = true
+	t.picks.NoPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
 	t.again = append(t.again, upstream.RolePrefill)
 	t.refresh(of.missed)
 	return restart
@@ -38,7 +38,7 @@ func (r *retries) afterPrefill(t *retryState, of *retrying, leg *upstream.LegErr
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
 func (r *retries) retriesPrefill(t *retryState, of *retrying, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.excludes(e) && !e.Quarantined() && e.Reachable()
+		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.picks.Excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
 	if !another && lastWord || !r.budget.take(of.client) {

@@ -6,13 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
-
-// maxDials is how many instances of a role are tried while connections are refused or time out.
-const maxDials = 3
 
 // retries decides what may be tried again.
 type retries struct {
@@ -53,10 +51,10 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 	if ctx.Err() != nil || !errors.As(err, &leg) || !leg.Retryable() && !t.last.caused(leg) && !unreadable(leg) {
 		return giveUp
 	}
-	if leg == t.failed { // pick returned it again: no instance is left, or no slot for decode alone
+	if leg == t.picks.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return giveUp
 	}
-	t.failed = leg
+	t.picks.Failed = leg
 	if leg.Role == upstream.RolePrefill && !t.last.caused(leg) {
 		return r.afterPrefill(t, of, leg)
 	}
@@ -75,7 +73,7 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 		return giveUp // prefill would compute the prompt again for the same refusal
 	}
 	switch echo := leg.Kind == upstream.IDEcho; {
-	case echo && of.retries >= maxDials:
+	case echo && of.retries >= pick.MaxDials:
 		return giveUp
 	case echo: // each such failure quarantines an incarnation, so that they end
 	case !r.mayRestart(t, leg.Role, of.began) || !t.last.caused(leg) && !r.budget.take(of.client):
@@ -97,14 +95,14 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 // exclude keeps further attempts from picking the engine of a leg.
 func (r *retries) exclude(t *retryState, leg *upstream.LegError) {
 	if e := r.fleet.Engine(leg.Role, leg.Instance); e != nil {
-		t.excluded = append(t.excluded, e)
+		t.picks.Excluded = append(t.picks.Excluded, e)
 	}
 }
 
 // decodesElsewhere reports whether another decode instance than that of a leg may take a turn of the model.
 func (r *retries) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
 	return slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && !t.excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
+		return e.Name != leg.Instance && !t.picks.Excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
 	})
 }
 

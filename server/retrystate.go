@@ -2,8 +2,8 @@ package server
 
 import (
 	"errors"
-	"slices"
 
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -14,15 +14,10 @@ import (
 // retryState is what a turn's attempts so far mean for the next one.
 type retryState struct {
 	last           attempted
-	failed         *upstream.LegError
+	picks          pick.Earlier    // what they mean for the next pick
 	again          []upstream.Role // roles whose leg was sent, failed, and was tried again
-	excluded       []*fleet.Engine // engines that are not picked any more
 	withoutTicket  record.Reason   // why further attempts must not use a ticket, "" if they may
 	withoutRelease bool            // further attempts must carry no release
-	noPrefill      bool            // further attempts do not ask prefill
-	refreshed      bool            // the engines have been asked for their models during this turn
-	prefillFailed  bool            // a prefill leg was sent and failed
-	notAnnounced   bool            // a prefill instance was left because its KV is not announced for the decode instance
 }
 
 // attempted is what an attempt has got to: what its prefill leg carried, and what ties it to its decode instance.
@@ -46,41 +41,6 @@ func (a *attempted) caused(leg *upstream.LegError) bool {
 		return true
 	}
 	return (a.ticket || a.release) && (pins.OutcomeOf(leg) != pairs.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
-}
-
-// whyAlone returns the reason why decode serves without prefill.
-func (t *retryState) whyAlone(quarantined bool) string {
-	switch {
-	case t.prefillFailed:
-		return record.WhyFailed
-	case t.notAnnounced:
-		return record.WhyNotAnnounced
-	case quarantined:
-		return record.WhyQuarantined
-	}
-	return record.WhyUnavailable
-}
-
-// excludes reports whether an engine must not be picked any more.
-func (t *retryState) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded, e) }
-
-// gaveUp returns how many engines of a role are not picked any more.
-func (t *retryState) gaveUp(role upstream.Role) (n int) {
-	for _, e := range t.excluded {
-		if e.Role == role {
-			n++
-		}
-	}
-	return n
-}
-
-// lastOr returns the failure that led to this attempt, if there was one, because it says more than err, which says that no instance is
-// left. Otherwise it returns err.
-func (t *retryState) lastOr(err error) error {
-	if t.failed != nil {
-		return t.failed
-	}
-	return err
 }
 
 // refresh forbids further attempts a ticket and a release. missed is why the failed attempt reused nothing.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"log"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/connlimit"
 	"carryover/server/outline"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/queue"
@@ -42,7 +42,7 @@ type Server struct {
 
 	streams     chan struct{} // has one element for each turn that has a slot
 	turnSlots   *queue.Queue  // turns that wait for a slot of the server
-	engineSlots *queue.Queue  // turns that wait for a slot of an instance
+	engineSlots *pick.EngineSlots
 	background  *background
 	draining    atomic.Bool
 }
@@ -50,7 +50,7 @@ type Server struct {
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
-	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), queue.New(cfg.engineSlots())
+	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), pick.NewSlots(deps.Fleet, cfg.engineSlots())
 	ratios, outlines, lineages := request.NewRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
 	s.pins = pins.New(cfg.pins(), pins.Deps{
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.run,
@@ -68,13 +68,15 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,
 		tickets: &ticketMaker{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
 		finder:  &finder{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
-		picker:  &picker{deps: &s.deps, engineSlots: s.engineSlots, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
+		picker: pick.New(pick.Deps{
+			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
+			Asker: pick.Engines{Dialer: deps.Legs}, Slots: s.engineSlots,
+		}),
 		retries: &retries{fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), patience: cfg.FirstByteTimeout / 2},
 		ratios:  ratios, counts: &s.counts,
 		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)
-	deps.Fleet.OnFreed(s.engineSlots.Freed)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
 	s.quarantines = quarantine.NewWatch(watched, deps.SharedQuarantines)
 	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.run)

@@ -119,13 +119,3 @@ func TestSlot_ShutdownEndsWaits(t *testing.T) {
 	o.free()
 	r.end()
 }
-
-// The name of a model is a client's, and may be as long as a body.
-func TestSlot_LineOfALongModelNameIsBounded(t *testing.T) {
-	if n := len(server.SlotClass(upstream.RoleDecode, strings.Repeat("m", 1<<20))); n > 2<<10 {
-		t.Errorf("got %d bytes, want no copy of the name", n)
-	}
-	if server.SlotClass(upstream.RoleDecode, "a") == server.SlotClass(upstream.RoleDecode, "b") {
-		t.Error("two models have one line")
-	}
-}

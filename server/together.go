@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/server/pick"
 	"carryover/upstream"
 )
 
@@ -20,7 +21,7 @@ type prefilled struct {
 // for KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is read when the turn ends. A
 // client that leaves ends decode's leg but not prefill's, because decode keeps the blocks until prefill has written them (Mooncake: both
 // are free within 2 s of prefill's answer, measured, and without an answer after 480 s). The plan is closed when the prefill leg has ended.
-func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (*decoding, error) {
+func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *claim) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
 		closePlan(plan)
@@ -30,7 +31,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
 	found, _ := s.finds(p, &claim{})                                // legs that are sent together carry no ticket
 	leg := s.prefillLeg(t, p, plan, found)
-	sent := t.record.Sent(&leg, p.prefill.ID())
+	sent := t.record.Sent(&leg, p.Prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	var detached detachable
 	h.legSent = true
@@ -46,7 +47,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		if err == nil {
 			err = check(plan, answer, leg.Instance)
 		}
-		p.prefilled()
+		p.Prefilled()
 		answered <- prefilled{answer, time.Since(began), err}
 		if err != nil {
 			cancel(err)
@@ -62,18 +63,18 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		select {
 		case prefill := <-answered:
 			sent.Answered(prefill.took, prefill.err)
-			t.retry.last.blamePrefill(p.prefill.Engine(), prefill.err, began)
+			t.retry.last.blamePrefill(p.Prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				s.ratios.Learn(&t.Request, prefill.answer.PromptTokens)
-				learnSpeed(p.prefill, prefill.answer, cached, &t.Length, h, prefill.took)
+				learnSpeed(p.Prefill, prefill.answer, cached, &t.Length, h, prefill.took)
 			}
 		default:
-			detached.keeps(s.detach(t), p.prefillSlot.detach())
+			detached.keeps(s.detach(t), p.DetachPrefill())
 			sent.Answered(time.Since(began), errUnanswered)
 		}
 	}
 	d, err := s.decode(both, t, p, handed{
-		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.Of(found),
+		Handover: handover, from: p.Prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.Of(found),
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {
@@ -107,7 +108,7 @@ func (s *turns) reread(ctx context.Context, t *turn, err error) {
 	}
 	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
 	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.retry.last.prefill.Engine(); (decode || prefill) && !t.retry.excludes(engine) {
+	if engine := t.retry.last.prefill.Engine(); (decode || prefill) && !t.retry.picks.Excludes(engine) {
 		engine.Refresh(ctx)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
@@ -24,7 +25,6 @@ type turn struct {
 	proving
 	branches  []convcache.Branch // the conversation's tickets, as the last look at the store saw them
 	notes     []convcache.Branch // the parts of the conversation that were handed back to prefill
-	holds     []fleet.Holding    // branches in the form that policies read, made anew for each pick
 	dropped   record.Reason      // why the last look gave tickets up, "" where it gave up none
 	chain     []uint64           // hashes of the prompt's beginning, for the choice of prefill
 	retry     retryState
@@ -39,7 +39,7 @@ type turns struct {
 	cfg     *Config
 	deps    *Deps
 	finder  *finder
-	picker  *picker
+	picker  *pick.Picker
 	tickets *ticketMaker
 
 	pins       *pins.Pins
@@ -97,7 +97,7 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 	if err != nil {
 		return err
 	}
-	defer pair.done()
+	defer pair.Done()
 	defer answer.Close()
 
 	return s.respond(ctx, out, t, answer) // commit, relay, store the ticket, end
@@ -105,21 +105,21 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
 // have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
-func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
+func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}
-	looked := s.finder.look(ctx, t)    // which tickets the conversation has, and on which engines
-	pair, err := s.picker.pick(ctx, t) // which incarnations of which engines serve, and by which path
+	looked := s.finder.look(ctx, t) // which tickets the conversation has, and on which engines
+	pair, err := s.pick(ctx, t)     // which incarnations of which engines serve, and by which path
 	if err != nil {
 		lookup.Ended(false)
 		return nil, nil, err
 	}
 	defer func() {
 		if answer == nil { // the attempt has failed, or panics
-			pair.done()
+			pair.Done()
 		}
 	}()
-	t.retry.last.prefill = pair.prefill
+	t.retry.last.prefill = pair.Prefill
 
 	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
@@ -129,4 +129,35 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 		return nil, nil, err
 	}
 	return pair, d, nil
+}
+
+// pick picks the engines of an attempt, and remembers what further attempts have to know.
+func (s *turns) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
+	if t.chain == nil {
+		t.chain = s.picker.PromptChain(t.body)
+	}
+	pair, t.retry.picks, err = s.picker.Pick(ctx, t.picks())
+	return pair, err
+}
+
+// picks is what the picker needs to know of the turn.
+func (t *turn) picks() pick.Attempt {
+	return pick.Attempt{
+		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.holds(), PrefixHints: t.prefixHints(),
+		Tickets: t.proof != nil, Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
+		Record: &t.record, Earlier: t.retry.picks,
+	}
+}
+
+// holds tells the routing policies which incarnations of decode hold the conversation's tickets.
+func (t *turn) holds() []fleet.Holding {
+	if len(t.branches) == 0 {
+		return nil
+	}
+	holds := make([]fleet.Holding, 0, len(t.branches))
+	for i := range t.branches {
+		b := &t.branches[i]
+		holds = append(holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
+	}
+	return holds
 }

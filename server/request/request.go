@@ -20,6 +20,11 @@ type Request struct {
 	Prefiller     string // the prefill instance that is to serve the request, "" for any
 }
 
+// MayPrefill reports whether the request allows a prefill instance to serve it: it names the instance, or names none.
+func (r *Request) MayPrefill(instance string) bool {
+	return r.Prefiller == "" || r.Prefiller == instance
+}
+
 // Config says how requests are read. Sizes and durations must be positive.
 type Config struct {
 	Sources              []string // of conversation ids, in the order in which they are tried

@@ -1,4 +1,4 @@
-package server
+package pick
 
 import (
 	"sync"
@@ -21,7 +21,11 @@ func TestSlot_IsLeftOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var freed atomic.Int64
-	r := slot{of: q, claim: claim, free: func() { freed.Add(1) }}
+	var r slot
+	r.take(func() {
+		q.Leave(claim)
+		freed.Add(1)
+	})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(r.leave)

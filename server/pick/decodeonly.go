@@ -1,9 +1,6 @@
-package server
+package pick
 
-import (
-	"maps"
-	"sync"
-)
+import "sync"
 
 // Limits of the turns that decode serves alone because no prefill instance can serve them. A decode instance that also prefills serves its
 // open streams more slowly.
@@ -25,7 +22,7 @@ type decodeOnlySlots struct {
 func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.taken >= maxDecodeOnly && (s.taken >= maxDecodeOnly+spareDecodeOnly || s.tenants[tenant] > 0) {
+	if !s.mayTake(tenant) {
 		return nil, false
 	}
 	if s.tenants == nil {
@@ -36,6 +33,18 @@ func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 	return func() { s.leave(tenant) }, true
 }
 
+// free reports whether a turn of the tenant would be given a slot.
+func (s *decodeOnlySlots) free(tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mayTake(tenant)
+}
+
+// mayTake needs s.mu.
+func (s *decodeOnlySlots) mayTake(tenant string) bool {
+	return s.taken < maxDecodeOnly || s.taken < maxDecodeOnly+spareDecodeOnly && s.tenants[tenant] == 0
+}
+
 func (s *decodeOnlySlots) leave(tenant string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,11 +52,4 @@ func (s *decodeOnlySlots) leave(tenant string) {
 	if s.tenants[tenant]--; s.tenants[tenant] == 0 {
 		delete(s.tenants, tenant)
 	}
-}
-
-// copied returns separate slots, with as many taken.
-func (s *decodeOnlySlots) copied() *decodeOnlySlots {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &decodeOnlySlots{taken: s.taken, tenants: maps.Clone(s.tenants)}
 }

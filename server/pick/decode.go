@@ -1,8 +1,9 @@
-package server
+package pick
 
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -11,36 +12,45 @@ import (
 // decode picks the decode instance of an attempt, before prefill works for it. An instance that has refused a connection or failed its
 // probes, and has answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease
 // (30 s, vLLM 0.33) when no decode instance reads them, and clients that try again while decode restarts would fill prefill's cache. An
-// instance that has refused a request as paused must first say that it goes on. decode gives up after maxDials instances, and then returns
+// instance that has refused a request as paused must first say that it goes on. decode gives up after MaxDials instances, and then returns
 // the error of the last one.
-func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
+func (g *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
-		engine, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeSlot)
+		engine, err := g.engine(ctx, upstream.RoleDecode, false, &g.pair.decodeSlot)
 		switch {
 		case last != nil && errors.Is(err, upstream.ErrNoInstance):
 			return nil, last
-		case err != nil || k.dryRun:
-			return engine, err
+		case err != nil:
+			return nil, err
 		}
-		if last = k.serves(ctx, engine); last == nil {
+		if last = g.deps.Asker.Serves(ctx, engine); last == nil {
 			return engine, nil
 		}
 		if ctx.Err() != nil { // the turn was cancelled, which says nothing about the engine
 			return nil, context.Cause(ctx)
 		}
-		p.decodes(nil)
-		t.retry.excluded = append(t.retry.excluded, engine)
-		if dials == maxDials {
+		g.pair.decodes(nil)
+		g.Excluded = append(slices.Clip(g.Excluded), engine)
+		if dials == MaxDials {
 			return nil, last
 		}
 	}
 }
 
-// serves returns nil for a decode instance that takes connections and is not paused, as far as that has to be asked.
-func (k *picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
+// Dialer opens connections to engines.
+type Dialer interface {
+	// Reach returns an error if the instance accepts no connection. It sends nothing.
+	Reach(ctx context.Context, instance *upstream.Instance) error
+}
+
+// Engines is the asker of turns.
+type Engines struct{ Dialer }
+
+// Serves implements Asker. It tells the fleet of an engine that refuses the connection.
+func (e Engines) Serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
 	if engine.Health.Unreached() {
-		if err := k.deps.Legs.Reach(ctx, engine.Instance()); err != nil {
+		if err := e.Reach(ctx, engine.Instance()); err != nil {
 			if ctx.Err() == nil {
 				engine.Refused()
 			}
@@ -52,4 +62,12 @@ func (k *picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 		return upstream.PausedError(engine.Instance())
 	}
 	return nil
+}
+
+// Pin implements Asker.
+func (Engines) Pin(ctx context.Context, prefill, decode *fleet.Engine, tickets bool) (p, d *fleet.Incarnation) {
+	if tickets {
+		return fleet.Pin(ctx, prefill, decode)
+	}
+	return prefill.Last(), decode.Holder(ctx)
 }

@@ -1,0 +1,71 @@
+package pick
+
+import (
+	"slices"
+
+	"carryover/server/record"
+	"carryover/server/request"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// Attempt is what a pick needs to know of a turn and of the attempt that it is for.
+type Attempt struct {
+	Request      *request.Request
+	Body         *body.Request
+	Client       string             // for whom slots are counted
+	Chain        []uint64           // see Picker.PromptChain
+	Holds        []fleet.Holding    // the tickets of the conversation, in the form that policies read
+	PrefixHints  []fleet.PrefixHint // where the conversation was handed back to
+	Tickets      bool               // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
+	Threshold    int                // with fewer uncached tokens decode serves alone
+	PrefillError bool               // the client gets an error if prefill can't serve, and decode does not serve alone
+	Record       *record.Builder    // is told the path, the uncached tokens and the waits
+	Earlier
+}
+
+// Earlier is what the attempts of a turn so far mean for its next pick.
+type Earlier struct {
+	Failed        *upstream.LegError // the failure that led to the attempt, nil for the first attempt
+	Excluded      []*fleet.Engine    // engines that are not picked any more
+	NoPrefill     bool               // prefill is not asked any more
+	PrefillFailed bool               // a prefill leg was sent and failed
+	NotAnnounced  bool               // a prefill instance was left because its KV is not announced for the decode instance
+	Refreshed     bool               // the engines have been asked for their models during this turn
+}
+
+// Excludes reports whether an engine must not be picked any more.
+func (e *Earlier) Excludes(engine *fleet.Engine) bool { return slices.Contains(e.Excluded, engine) }
+
+// gaveUp returns how many engines of a role are not picked any more.
+func (e *Earlier) gaveUp(role upstream.Role) (n int) {
+	for _, engine := range e.Excluded {
+		if engine.Role == role {
+			n++
+		}
+	}
+	return n
+}
+
+// whyAlone returns the reason why decode serves without prefill.
+func (e *Earlier) whyAlone(quarantined bool) string {
+	switch {
+	case e.PrefillFailed:
+		return record.WhyFailed
+	case e.NotAnnounced:
+		return record.WhyNotAnnounced
+	case quarantined:
+		return record.WhyQuarantined
+	}
+	return record.WhyUnavailable
+}
+
+// lastOr returns the failure that led to this attempt, if there was one, because it says more than err, which says that no instance is
+// left. Otherwise it returns err.
+func (e *Earlier) lastOr(err error) error {
+	if e.Failed != nil {
+		return e.Failed
+	}
+	return err
+}

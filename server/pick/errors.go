@@ -1,0 +1,20 @@
+package pick
+
+import "errors"
+
+// ErrNoPrefill says that no prefill instance can serve a request that decode may not serve alone.
+var ErrNoPrefill = errors.New("no prefill engine is available")
+
+// NoModelError says that no instance serves the model.
+type NoModelError struct{ Model string }
+
+// Error implements error.
+func (e *NoModelError) Error() string { return "no engine serves the model" }
+
+// NeedsPrefillError says that a request can't be disaggregated, and why, where decode can't serve alone.
+type NeedsPrefillError struct{ Why string }
+
+// Error implements error.
+func (e *NeedsPrefillError) Error() string {
+	return "decode needs prefill, and " + e.Why + " rules that out"
+}

@@ -1,0 +1,68 @@
+package pick
+
+import (
+	"sync/atomic"
+
+	"carryover/upstream/fleet"
+)
+
+// Pair is the two engines of one attempt, each in the incarnation with which the attempt began. The incarnations are read once: an engine
+// that restarts meanwhile is another incarnation, and what the attempt learns is about the old one. Prefill is nil when decode prefills
+// by itself.
+type Pair struct {
+	Prefill, Decode *fleet.Incarnation
+	Quarantined     bool   // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
+	Salt            string // a cache_salt of this attempt alone, so that its legs read nothing from a quarantined prefix cache; "" for none
+	Tied            bool   // the path was chosen because of the KV that this decode instance holds
+
+	uncached                int // an estimate of the prompt's tokens that are in no cache
+	prefillSlot, decodeSlot slot
+	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
+}
+
+// Done gives all slots of the attempt back. It is called once.
+func (p *Pair) Done() {
+	p.decodeSlot.leave()
+	p.Prefilled()
+	if p.decodeOnly != nil {
+		p.decodeOnly()
+	}
+}
+
+// Prefilled gives the slot of the prefill instance back. It is safe for concurrent use; further calls do nothing.
+func (p *Pair) Prefilled() { p.prefillSlot.leave() }
+
+// DetachPrefill lets the slot of the prefill instance outlive the pair: only the returned function gives it back. It does nothing if the
+// slot was given back before.
+func (p *Pair) DetachPrefill() (leave func()) { return p.prefillSlot.detach() }
+
+// DetachDecode lets the slot of the decode instance outlive the pair, like DetachPrefill.
+func (p *Pair) DetachDecode() (leave func()) { return p.decodeSlot.detach() }
+
+// decodes replaces the decode instance's slot, after the instance has refused the connection, by that of another. The first slot is given
+// back at once, because the instance may serve again long before the turn's stream ends.
+func (p *Pair) decodes(leave func()) {
+	p.decodeSlot.leave()
+	p.decodeSlot.take(leave)
+}
+
+// slot is an attempt's slot on an instance. The zero value is no slot. It is safe for concurrent use.
+type slot struct{ free atomic.Pointer[func()] }
+
+// take fills an empty slot. free gives it back; it is nil for none.
+func (r *slot) take(free func()) {
+	if free != nil {
+		r.free.Store(&free)
+	}
+}
+
+// leave gives the slot back, once.
+func (r *slot) leave() { r.detach()() }
+
+// detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing.
+func (r *slot) detach() (leave func()) {
+	if free := r.free.Swap(nil); free != nil {
+		return *free
+	}
+	return func() {}
+}

@@ -1,0 +1,97 @@
+package pick
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
+// none of the slots for turns that decode prefills because no prefill instance can.
+func (g *picking) alone() string {
+	if why, ok := g.Body.Disaggregable(); !ok {
+		return why
+	}
+	switch {
+	case g.Request.API.Rendered() && !g.deps.Traits.Agents:
+		return record.WhyAPI
+	case g.deps.Named && g.Request.Prefiller == "":
+		return record.WhyNoPrefiller
+	case g.pair.uncached < g.Threshold && !g.NeedsPrefill():
+		return record.WhyThreshold
+	}
+	return ""
+}
+
+// cachedOn returns how many tokens of the conversation the picked decode instance has, as far as its incarnation is known without asking. The
+// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn.
+func (g *picking) cachedOn(decode *fleet.Engine) (tokens int) {
+	last := decode.Last()
+	if !last.Known() || g.Request.API != body.Text && !g.Request.Length.Answered {
+		return 0
+	}
+	for _, held := range g.Holds {
+		if held.Decode == decode.Name && held.Incarnation == last.ID() {
+			tokens = max(tokens, held.Tokens)
+		}
+	}
+	return tokens
+}
+
+// prefill picks a prefill instance for the pair, and returns nil if no instance may be asked.
+func (g *picking) prefill(ctx context.Context, quarantined bool) (*fleet.Engine, error) {
+	if g.NoPrefill || g.gaveUp(upstream.RolePrefill) >= MaxDials {
+		return nil, nil
+	}
+	prefill, err := g.engine(ctx, upstream.RolePrefill, quarantined, &g.pair.prefillSlot)
+	switch {
+	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return prefill, nil
+}
+
+// withoutPrefill decides how a turn goes on that no prefill instance can serve. Decode serves a bounded number of turns alone, which is
+// the result nil, unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own,
+// so that they read nothing from its prefix cache.
+func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
+	p := g.pair
+	p.Quarantined = slices.ContainsFunc(g.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return g.Request.MayPrefill(e.Name) && e.Quarantined()
+	})
+	if !g.PrefillError && !g.NeedsPrefill() {
+		if leave, ok := g.deps.Slots.DecodeOnly(g.Client); ok {
+			p.decodeOnly = leave
+			g.Record.Alone(g.whyAlone(p.Quarantined))
+			return nil, nil
+		}
+	}
+	if p.Quarantined {
+		if prefill, err := g.prefill(ctx, true); prefill != nil || err != nil {
+			p.Salt = upstream.NewID()
+			return prefill, err
+		}
+	}
+	if g.NeedsPrefill() {
+		return nil, g.lastOr(ErrNoPrefill)
+	}
+	return nil, ErrNoPrefill
+}
+
+// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, if its connector
+// has to know the incarnations, or if decode may have restarted unseen. Every other turn takes the incarnation that was read last: at worst
+// a release reaches another incarnation, which does no harm (measured on vLLM 0.32).
+func (g *picking) pin(ctx context.Context, prefill, decode *fleet.Engine) {
+	if prefill == nil {
+		g.pair.Decode = decode.Last()
+		return
+	}
+	g.pair.Prefill, g.pair.Decode = g.deps.Asker.Pin(ctx, prefill, decode, g.Tickets || g.deps.Traits.Introduce != nil)
+}

@@ -1,0 +1,93 @@
+package pick
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"carryover/server/queue"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Slots gives attempts their slots.
+type Slots interface {
+	// Await picks an engine as [fleet.Fleet.Pick] does, and waits while all engines that could be picked are full. leave gives the slot back,
+	// and is called once; it is nil where no slot was taken.
+	Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error)
+	// DecodeOnly gives a turn of the client a slot for decode alone, if one is free. leave gives it back, and is called once.
+	DecodeOnly(client string) (leave func(), ok bool)
+}
+
+// Wish says which engine an attempt wishes a slot of.
+type Wish struct {
+	Client  string // for whom the slot is counted
+	Class   string // names the turns that could be given the same instances
+	Role    upstream.Role
+	Hint    fleet.Hint
+	Exclude func(*fleet.Engine) bool // see [fleet.Fleet.Pick]
+	Record  *record.Builder          // knows how long the turn has waited for slots, and is told how long it waits now
+}
+
+// EngineSlots are the slots of instances, with the queue of the turns that wait for one, and the slots for decode alone.
+type EngineSlots struct {
+	*queue.Queue
+	fleet      *fleet.Fleet
+	decodeOnly decodeOnlySlots
+}
+
+// NewSlots returns the slots of turns, and has the fleet tell the queue of free instances.
+func NewSlots(of *fleet.Fleet, waiting queue.Config) *EngineSlots {
+	s := &EngineSlots{Queue: queue.New(waiting), fleet: of}
+	of.OnFreed(s.Freed)
+	return s
+}
+
+// Await implements Slots.
+func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error) {
+	claim := queue.Claim{Tenant: wish.Client, Class: wish.Class}
+	var free func()
+	waited, full := s.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
+		engine, free, err = s.fleet.Pick(wish.Role, wish.Hint, wish.Exclude)
+		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
+	})
+	wish.Record.Waited(waited, full == nil)
+	switch {
+	case full != nil:
+		return nil, nil, full
+	case err != nil:
+		s.Leave(claim)
+		return nil, nil, err
+	}
+	return engine, func() {
+		s.Leave(claim)
+		free() // the fleet then tells the queue (OnFreed)
+	}, nil
+}
+
+// DecodeOnly implements Slots.
+func (s *EngineSlots) DecodeOnly(client string) (leave func(), ok bool) {
+	return s.decodeOnly.take(client)
+}
+
+// Free reports whether DecodeOnly would give the client a slot now.
+func (s *EngineSlots) Free(client string) bool { return s.decodeOnly.free(client) }
+
+// longestModel is longer than any model name that an engine may list (maxModelID of package fleet).
+const longestModel = 1 << 10
+
+// slotClass names a turn's class in the queue. Turns of one class could be given the same instances.
+func slotClass(role upstream.Role, model, prefiller string, excluded []*fleet.Engine) string {
+	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
+	class := role.String() + " " + model[:min(len(model), longestModel)] + " " + prefiller
+	if len(excluded) == 0 {
+		return class
+	}
+	var b strings.Builder
+	b.WriteString(class)
+	for _, e := range excluded {
+		b.WriteString(" -" + e.Name)
+	}
+	return b.String()
+}
