@@ -24,7 +24,7 @@ END {
 	floor[root "/upstream/connector"] = 95; floor[root "/upstream/zmq/zmtp"] = 95; floor[root "/upstream/msgpack"] = 95
 	floor[root "/upstream/zmq/kvready"] = 95; floor[root "/upstream/zmq/kvevents"] = 95; floor[root "/upstream/http1"] = 95
 	for (package in total) if (package ~ "^" root "/upstream/connector/") floor[package] = 95
-	floor[root "/upstream/fleet"] = 95; floor[root "/upstream/fleet/facts"] = 95; floor[root "/server/queue"] = 95; floor[root "/upstream/discovery"] = 95
+	floor[root "/upstream/fleet"] = 95; floor[root "/upstream/fleet/facts"] = 95; floor[root "/upstream/fleet/health"] = 95; floor[root "/server/queue"] = 95; floor[root "/upstream/discovery"] = 95
 	for (package in total) {
 		percent = 100 * hit[package] / total[package]
 		printf "%6.1f %%  %s\n", percent, package | "sort -k3"

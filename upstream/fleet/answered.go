@@ -2,13 +2,6 @@ package fleet
 
 import "carryover/upstream"
 
-// heard records that the engine has answered a probe, a reading or a leg.
-func (h *Health) heard() {
-	if !h.answered.Swap(true) {
-		h.engine.fleet.answered[h.engine.Role].Store(true)
-	}
-}
-
 // Started reports whether any engine of a role has ever answered.
 func (f *Fleet) Started(role upstream.Role) bool { return f.answered[role].Load() }
 
@@ -25,7 +18,7 @@ func (f *Fleet) askSoon() {
 func (f *Fleet) unasked() (all []*Engine) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, e := range f.Engines(role) {
-			if !e.Health.answered.Load() {
+			if !e.Health.HasAnswered() {
 				all = append(all, e)
 			}
 		}
@@ -42,8 +35,8 @@ func (f *Fleet) Up(role upstream.Role) int {
 	usable, answer := 0, 0
 	for _, e := range f.Engines(role) {
 		switch {
-		case !e.Health.answered.Load():
-		case e.Health.usable():
+		case !e.Health.HasAnswered():
+		case e.Health.Usable():
 			usable++
 		case e.answers():
 			answer++

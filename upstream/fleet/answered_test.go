@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // An engine counts as up once it has answered, and after a connection that was refused once it has answered again: that its time of being
 // avoided is over says nothing.
 func TestUp_CountsWhatHasAnswered(t *testing.T) {
 	r := newRig(t)
-	e := r.engine(upstream.RoleDecode, answers(http.StatusOK, "process_start_time_seconds 1\n"))
-	e.Health.answered.Store(false)
-	r.answered[upstream.RoleDecode].Store(false)
+	srv := httptest.NewServer(answers(http.StatusOK, "process_start_time_seconds 1\n"))
+	t.Cleanup(srv.Close)
+	e := r.unheard(upstream.RoleDecode, "engine", srv.URL)
 	up := func() int { return r.Up(upstream.RoleDecode) }
 	if up() != 0 || r.Started(upstream.RoleDecode) {
 		t.Error("an engine that was never asked counts as up")
@@ -29,7 +30,7 @@ func TestUp_CountsWhatHasAnswered(t *testing.T) {
 			if up() != 0 {
 				t.Fatalf("up after %s without an answer", name)
 			}
-			r.pass(downFor)
+			r.pass(health.DownFor)
 		}
 		if answer(); up() != 1 || !r.Started(upstream.RoleDecode) {
 			t.Errorf("not up after %s", name)

@@ -17,7 +17,7 @@ func (e *Engine) begin(tokens int) (number uint64) {
 	}
 	a.next++
 	a.open[a.next] = tokens
-	e.Health.begin(a.next)
+	e.Health.Begin(a.next)
 	e.inFlight.Add(1)
 	e.queued.Add(int64(tokens))
 	return a.next
@@ -32,7 +32,7 @@ func (e *Engine) end(number uint64) bool {
 		delete(e.attempts.open, number)
 		last = e.inFlight.Add(-1) == 0
 		e.queued.Add(-int64(tokens))
-		e.Health.end(number)
+		e.Health.End(number)
 	}
 	e.mu.Unlock()
 	// Set marks an engine as gone before it reads inFlight, so one of the two sides sees the other.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // broken is a leg that failed by its engine's fault.
@@ -16,7 +17,7 @@ func broken() *upstream.LegError { return &upstream.LegError{Kind: upstream.Brok
 
 // open opens an engine's circuit.
 func open(e *Engine) {
-	for range failuresToOpen {
+	for range health.FailuresToOpen {
 		e.Health.Failed(broken())
 	}
 }
@@ -70,7 +71,7 @@ func TestCircuit_AFailingEngineIsAvoidedAndTriedByOneTurnAtATime(t *testing.T) {
 	r := newRig(t)
 	book := r.logs()
 	a := r.named(upstream.RolePrefill, "a", "b")[0]
-	for range failuresToOpen - 1 {
+	for range health.FailuresToOpen - 1 {
 		a.Health.Failed(broken())
 	}
 	if got := r.pick(); got != "a" {
@@ -83,7 +84,7 @@ func TestCircuit_AFailingEngineIsAvoidedAndTriedByOneTurnAtATime(t *testing.T) {
 	if got := r.pick("b"); got != "a" {
 		t.Errorf("picked %s with b excluded, want a although its circuit is open", got)
 	}
-	r.pass(openFirst)
+	r.pass(health.OpenFirst)
 	first, done := r.attempt()
 	second, doneToo := r.attempt()
 	if first != "a" || second != "b" || r.Up(upstream.RolePrefill) != 2 {
@@ -107,7 +108,7 @@ func TestCircuit_OneOfManyTries(t *testing.T) {
 	r := newRig(t)
 	a := r.named(upstream.RolePrefill, "a", "b")[0]
 	open(a)
-	r.pass(openFirst)
+	r.pass(health.OpenFirst)
 	var group sync.WaitGroup
 	picked := make(chan string, 50) // all of them
 	for range cap(picked) {
@@ -139,12 +140,12 @@ func TestCircuit_GoodHealthDoesNotCloseIt(t *testing.T) {
 	a := r.named(upstream.RolePrefill, "a")[0]
 	open(a)
 	a.Refused()
-	a.Health.probed(true)
+	a.Health.Probed(true)
 	if a.up() || !a.Reachable() {
 		t.Errorf("up %t, reachable %t, want an open circuit of an engine that answers", a.up(), a.Reachable())
 	}
-	r.pass(openFirst)
-	a.Health.probed(true)
+	r.pass(health.OpenFirst)
+	a.Health.Probed(true)
 	if state, _ := a.state(); state != "half_open" || !a.up() {
 		t.Errorf("it is %s, want half_open", state)
 	}
@@ -179,8 +180,8 @@ func TestUp_CountsWhatTurnsGet(t *testing.T) {
 		{func() { engines[2].Refused() }, 2}, // a and b are what is left
 		{func() { engines[0].Refused() }, 1},
 		{func() { engines[1].Refused() }, 0},
-		{func() { engines[0].Health.probed(true) }, 1},
-		{func() { engines[2].Health.probed(true) }, 1},
+		{func() { engines[0].Health.Probed(true) }, 1},
+		{func() { engines[2].Health.Probed(true) }, 1},
 	} {
 		step.act()
 		if got := r.Up(upstream.RolePrefill); got != step.want {
@@ -202,15 +203,15 @@ func TestRefused_HoldsForAllRanksAtTheAddress(t *testing.T) {
 	if got := r.pick(); got != "b" || r.Up(upstream.RolePrefill) != 1 {
 		t.Errorf("picked %s, %d up, want b alone", got, r.Up(upstream.RolePrefill))
 	}
-	r.pass(downFor)
+	r.pass(health.DownFor)
 	for _, e := range r.Engines(upstream.RolePrefill) {
 		e.Health.Answered()
 	}
 	if book.count("level=WARN", "engine is down", "refuses") != 2 || book.count("level=INFO", "answers again") != 2 {
 		t.Errorf("the log has\n%s", book.text.String())
 	}
-	for range unhealthyAfter + 1 {
-		r.Engine(upstream.RolePrefill, "b").Health.probed(false)
+	for range health.UnhealthyAfter + 1 {
+		r.Engine(upstream.RolePrefill, "b").Health.Probed(false)
 	}
 	if book.count("level=WARN", "engine is down", "instance=b", "health") != 1 {
 		t.Errorf("the log has\n%s", book.text.String())
@@ -235,29 +236,28 @@ func TestState_SaysWhyAnEngineIsAvoided(t *testing.T) {
 			t.Errorf("%s: says %q", state, live.Why)
 		}
 	}
-	at := func(after time.Duration) string { return moment(r.now().Add(after)) }
+	at := func(after time.Duration) string { return r.now().Add(after).UTC().Format(time.RFC3339) }
 	want("up")
 	open(a)
-	want("open", "5 legs in a row have failed since "+at(0), "the last with broken", at(openFirst))
-	r.pass(openFirst)
+	want("open", "5 legs in a row have failed since "+at(0), "the last with broken", at(health.OpenFirst))
+	r.pass(health.OpenFirst)
 	want("half_open", "one turn at a time")
 	a.Health.Served()
 	a.Refused()
-	want("down", "refused connections since "+at(0), at(downFor))
+	want("down", "refused connections since "+at(0), at(health.DownFor))
 	a.Health.Answered()
-	a.Health.probed(false)
-	a.Health.probed(false)
+	a.Health.Probed(false)
+	a.Health.Probed(false)
 	want("down", "2 health probes", at(0))
-	a.Health.probed(true)
-	a.Health.mu.Lock()
-	a.Health.ejection = ejection{times: 2, factor: 4.06, since: r.now(), until: r.now().Add(time.Minute)}
-	a.Health.mu.Unlock()
-	want("ejected", "4.1 times as long", at(time.Minute), "times in a row: 2")
+	a.Health.Probed(true)
+	r.named(upstream.RolePrefill, "c")
+	r.slow(a)
+	want("ejected", "9.0 times as long", at(30*time.Second), "times in a row: 1")
 	tells(a, "1").Quarantine()
 	want("quarantined", "restart")
 	r.Drain(upstream.RolePrefill, "a", true)
 	want("draining", "operator")
-	_, done := r.attempt("b")
+	_, done := r.attempt("b", "c")
 	defer done()
 	r.Set(nil)
 	want("draining", "removed")

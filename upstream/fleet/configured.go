@@ -30,7 +30,7 @@ func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	}
 	e.Cache = f.Prefixes.NewCache(place, e.gone.Load)
 	e.Speed = facts.NewSpeed(&e.speed, f.clock)
-	e.Health.engine, e.models.engine = e, e
+	e.Health, e.models.engine = newHealth(e), e
 	e.configured.Store(&instance)
 	return e
 }

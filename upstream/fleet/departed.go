@@ -131,7 +131,7 @@ func (f *Fleet) Holder(name, incarnation string) *Incarnation {
 }
 
 // Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
-func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.drains() }
+func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.Drains() }
 
 // Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
 // engine.

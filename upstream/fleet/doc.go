@@ -5,14 +5,14 @@
 // What is known of an instance belongs to its [Engine], what is known of one start of it to
 // an [Incarnation] (most of it in package facts), what a decode incarnation pins for tickets that
 // no turn will use to its ledger (package unused), and what is known of two incarnations together
-// to a [pairs.State]. Which engines hold which beginnings of prompts is in a [prefixindex.Index].
+// to a [pairs.State]. Whether picks prefer an engine is for its [health.Health] to say. Which engines hold which beginnings of prompts is in a [prefixindex.Index].
 // A [Fleet] owns the engines. It promises that
 //
 //   - an engine that discovery removes is not picked any more, and is forgotten when its last
 //     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
 //   - an engine that is down, drained, slower than its role or whose legs fail is picked only
-//     if no other is left, and at least one engine of a role is never ejected (health.go,
-//     circuit.go, ejection.go);
+//     if no other is left, and at least one engine of a role is never ejected (package
+//     health);
 //   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no
 //     unused tickets and no findings (incarnation.go, pairing.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one

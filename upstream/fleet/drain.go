@@ -14,7 +14,7 @@ func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 	if e == nil {
 		return false
 	}
-	e.Health.setDrain(drain)
+	e.Health.SetDrain(drain)
 	f.freed()
 	return true
 }
@@ -59,18 +59,4 @@ func (f *Fleet) returning(id identity) *Engine {
 		e.forgotten.Store(false)
 	}
 	return e
-}
-
-func (h *Health) setDrain(drain bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.drain = drain
-	h.show()
-}
-
-// drains reports whether the operator has the engine drained.
-func (h *Health) drains() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.drain
 }

@@ -25,7 +25,7 @@ func TestDrain_AnEngineOutOfServiceIsKnownAndGetsNothingNew(t *testing.T) {
 	if got := r.pick("b"); got != "a" {
 		t.Errorf("picked %s, want a, as no other is left", got)
 	}
-	engines[0].Health.probed(true)
+	engines[0].Health.Probed(true)
 	engines[0].Health.Answered()
 	engines[0].Health.Served()
 	if engines[0].up() {

@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/fleet/unused"
 )
@@ -37,7 +38,7 @@ type Engine struct {
 	Speed     *facts.Speed
 	AnswerIDs facts.AnswerIDs
 
-	Health Health
+	Health *health.Health
 	models listing
 
 	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
@@ -53,7 +54,7 @@ type Engine struct {
 	judged        judgment // the last judgment of an incarnation
 }
 
-// Refused records that the engine refused a connection. The engine is avoided for downFor, and its last reading counts
+// Refused records that the engine refused a connection. The engine is avoided for [health.DownFor], and its last reading counts
 // no more, because another incarnation may answer next; a reading under way is discarded too.
 //
 // All data-parallel ranks of a server share its address, so all of them are marked: to try each rank would use up the
@@ -109,7 +110,7 @@ func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, tim
 
 func (e *Engine) refused() {
 	e.forget()
-	e.Health.refused()
+	e.Health.Refused()
 }
 
 // Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.

@@ -163,7 +163,7 @@ func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	if e == nil {
 		e = f.newEngine(instance)
 	}
-	e.Health.setDrain(old != nil && old.Health.drains())
+	e.Health.SetDrain(old != nil && old.Health.Drains())
 	return e
 }
 

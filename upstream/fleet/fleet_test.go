@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -58,7 +59,7 @@ func TestFleet_AvoidsARefusingEngineForAMoment(t *testing.T) {
 	if got := r.pick("b"); got != "a" {
 		t.Errorf("picked %s with b excluded, want a although it is down", got)
 	}
-	r.pass(downFor)
+	r.pass(health.DownFor)
 	if got := r.pick(); got != "a" {
 		t.Errorf("picked %s after the pause, want a", got)
 	}
@@ -68,11 +69,11 @@ func TestFleet_ProbeAndAnswerBringAnEngineBack(t *testing.T) {
 	r := newRig(t)
 	a := r.named(upstream.RolePrefill, "a")[0]
 	up := func() int { return r.Up(upstream.RolePrefill) }
-	a.Health.probed(false)
+	a.Health.Probed(false)
 	if up() != 1 {
 		t.Error("an engine counts as down after one late probe")
 	}
-	a.Health.probed(false)
+	a.Health.Probed(false)
 	if up() != 0 {
 		t.Error("an engine whose probes fail counts as up")
 	}
@@ -81,7 +82,7 @@ func TestFleet_ProbeAndAnswerBringAnEngineBack(t *testing.T) {
 		t.Error("an engine that answers a leg counts as down")
 	}
 	a.Refused()
-	a.Health.probed(true)
+	a.Health.Probed(true)
 	if up() != 1 {
 		t.Error("an engine whose probe is good counts as down")
 	}

@@ -49,8 +49,16 @@ func newRig(t *testing.T) *rig {
 // pass moves the clock on.
 func (r *rig) pass(d time.Duration) { r.passed.Add(int64(d)) }
 
-// add adds an instance.
+// add adds an instance that has answered.
 func (r *rig) add(role upstream.Role, name, url string) *Engine {
+	r.t.Helper()
+	e := r.unheard(role, name, url)
+	e.Health.Heard()
+	return e
+}
+
+// unheard adds an instance.
+func (r *rig) unheard(role upstream.Role, name, url string) *Engine {
 	r.t.Helper()
 	instance, err := upstream.NewInstance(role, name, url)
 	if err != nil {
@@ -58,9 +66,7 @@ func (r *rig) add(role upstream.Role, name, url string) *Engine {
 	}
 	r.instances = append(r.instances, instance)
 	r.Set(r.instances)
-	e := r.Engine(role, name)
-	e.Health.heard()
-	return e
+	return r.Engine(role, name)
 }
 
 // engineNamed adds an instance that is in good health.
@@ -107,7 +113,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 	r.Set(r.instances)
 	for _, name := range names {
 		engines = append(engines, r.Engine(role, name))
-		r.Engine(role, name).Health.heard()
+		r.Engine(role, name).Health.Heard()
 	}
 	return engines
 }
@@ -152,7 +158,7 @@ func paths(sim *vllmsim.Instance) (list []string) {
 }
 
 // up reports whether picks prefer the engine now.
-func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
+func (e *Engine) up() bool { return e.seen.health.Up(e.fleet.clock()) }
 
 // listOf is a list of models as engines answer with.
 func listOf(ids ...string) string {

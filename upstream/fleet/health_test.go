@@ -12,6 +12,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/vllmsim"
 )
 
@@ -36,7 +37,7 @@ func TestHealth_OfEnginesIsFollowed(t *testing.T) {
 	instance := *e.Instance()
 	instance.BaseURL = "http://127.0.0.1:1"
 	r.Set([]upstream.Instance{instance})
-	for range unhealthyAfter {
+	for range health.UnhealthyAfter {
 		r.probeAll(t.Context())
 	}
 	if got := r.Up(upstream.RoleDecode); got != 0 {
@@ -122,7 +123,7 @@ func TestHealth_DoesNotWaitForTheProbe(t *testing.T) {
 func TestHealth_ADefectIsAFailedReading(t *testing.T) {
 	r := newRig(t)
 	e := r.engine(upstream.RolePrefill, answers(200, "process_start_time_seconds 5\n"))
-	for range unhealthyAfter {
+	for range health.UnhealthyAfter {
 		r.probeAll(defective(t.Context()))
 	}
 	if got := r.Up(upstream.RolePrefill); got != 0 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // Idle connections do not outlive what they were made for: behind the name of an engine that went down may be another.
@@ -15,8 +16,8 @@ func TestFleet_DropsIdleConnectionsWhenAnEngineGoes(t *testing.T) {
 	for name, goes := range map[string]func(r *rig, other *Engine){
 		"refused": func(_ *rig, other *Engine) { other.Refused() },
 		"unhealthy": func(_ *rig, other *Engine) {
-			for range unhealthyAfter {
-				other.Health.probed(false)
+			for range health.UnhealthyAfter {
+				other.Health.Probed(false)
 			}
 		},
 		"removed": func(r *rig, _ *Engine) { r.Set(r.instances[:1]) },

@@ -14,6 +14,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 )
 
 // lister is an engine that lists models, as the test has it at the moment.
@@ -130,8 +131,8 @@ func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 	if _, _, err := r.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("its only engine is excluded: %v", err)
 	}
-	for range unhealthyAfter {
-		a.Health.probed(false)
+	for range health.UnhealthyAfter {
+		a.Health.Probed(false)
 	}
 	r.wantServing("lora-1", "a") // down is no reason to send a turn where its model is not served
 	if got := ids(r.Models()); got != "base lora-2 lora-3" {
@@ -202,8 +203,8 @@ func TestRefreshModels_AsksOncePerFiveSeconds(t *testing.T) {
 	}
 	down := r.lister(upstream.RoleDecode, "down", "base")
 	r.round(append(all, down)...)
-	for range unhealthyAfter {
-		down.Health.probed(false)
+	for range health.UnhealthyAfter {
+		down.Health.Probed(false)
 	}
 	all[3].list.Store(listOf("base", "lora"))
 	r.wantServing("lora", upstream.ErrNoModel.Error())

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // An engine that is paused gets no turns for a moment, and what it holds can still be read.
@@ -25,7 +26,7 @@ func TestPaused_IsAvoidedForAMoment(t *testing.T) {
 	if got := r.pick("b"); got != "a" {
 		t.Errorf("picked %s, want a, as no other is left", got)
 	}
-	r.pass(downFor)
+	r.pass(health.DownFor)
 	if state, _ := engines[0].state(); engines[0].Health.Pauses() || state != "up" || r.pick() != "a" {
 		t.Error("it is avoided for longer")
 	}
@@ -55,7 +56,7 @@ func TestPaused_IsAskedWhetherItIsStill(t *testing.T) {
 			if e.Health.Paused(); StillPaused(t.Context(), e) != row.still || e.Health.Pauses() != row.still || asked != 1 {
 				t.Errorf("behind its refusal: paused %t, asked %d times; want %t and once", e.Health.Pauses(), asked, row.still)
 			}
-			if r.pass(downFor); StillPaused(t.Context(), e) != row.later || e.Health.Pauses() != row.later {
+			if r.pass(health.DownFor); StillPaused(t.Context(), e) != row.later || e.Health.Pauses() != row.later {
 				t.Errorf("later: paused %t, want %t", e.Health.Pauses(), row.later)
 			}
 		})

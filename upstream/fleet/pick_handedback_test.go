@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/routing"
 )
@@ -79,7 +80,7 @@ func TestPick_TellsWhatWasHandedBack(t *testing.T) {
 func TestPick_AHandBackEndsWithItsIncarnation(t *testing.T) {
 	for name, end := range map[string]func(w *weighing, e *Engine){
 		"restarted":   func(_ *weighing, e *Engine) { tells(e, "2") },
-		"refused":     func(w *weighing, e *Engine) { e.Refused(); w.pass(downFor) },
+		"refused":     func(w *weighing, e *Engine) { e.Refused(); w.pass(health.DownFor) },
 		"quarantined": func(_ *weighing, e *Engine) { e.Last().Quarantine() },
 		"away": func(w *weighing, e *Engine) {
 			w.Set(slices.DeleteFunc(slices.Clone(w.instances), func(i upstream.Instance) bool { return i.Name == e.Name }))

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -130,8 +131,8 @@ func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T
 	w.want(upstream.RolePrefill, one, [2]int{}, [2]bool{true, false})
 	w.stop(0, 1)
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, false})
-	for range unhealthyAfter {
-		w.d[1].Engine().Health.probed(false) // which is no holder that could be read from
+	for range health.UnhealthyAfter {
+		w.d[1].Engine().Health.Probed(false) // which is no holder that could be read from
 	}
 	w.stop(1, 0)
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, true})

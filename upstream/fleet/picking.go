@@ -53,7 +53,7 @@ const (
 
 // admits reports whether an engine may be picked at this level.
 func (l level) admits(v *view, now time.Duration) bool {
-	return l == whatever || l == answering && v.answers(now) || v.up(now)
+	return l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now)
 }
 
 // gather makes the admitted engines candidates. It reports whether it left out an engine because that has as many

@@ -6,6 +6,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
 )
 
@@ -52,7 +53,7 @@ func TestPrefixes_TellWhoHasComputedTheBeginning(t *testing.T) {
 	tells(w.p[1].Engine(), "1") // again, in the fleet's eyes
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{5, 0}, "p0")
 	w.p[0].Engine().Refused()
-	w.pass(downFor)
+	w.pass(health.DownFor)
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{}, "p0") // which incarnation is there is not known
 	tells(w.p[0].Engine(), "1")
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{8, 0}, "p0")

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // ranks returns two data-parallel ranks of one server.
@@ -32,7 +33,7 @@ func TestRanks_ARefusalIsOneOfAllRanks(t *testing.T) {
 	if !other.Reachable() || !other.Last().Known() || r.pick() != "q" {
 		t.Error("another server is down too")
 	}
-	r.pass(downFor)
+	r.pass(health.DownFor)
 	if !zero.Reachable() {
 		t.Error("a rank is down for longer than the refusal counts")
 	}

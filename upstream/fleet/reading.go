@@ -241,7 +241,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness ups
 	case err != nil:
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: %w", err)
 	}
-	e.Health.heard()
+	e.Health.Heard()
 	if status != http.StatusOK {
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: status %d", status)
 	}
@@ -263,7 +263,7 @@ func (e *Engine) become(told facts.Metrics) {
 		e.known.quarantined = told.Incarnation == e.quarantinedID
 		if old != nil {
 			old.end()
-			e.Health.restarted()
+			e.Health.Restarted()
 		}
 	}
 	e.known.blockSize.Store(int64(told.BlockSize))

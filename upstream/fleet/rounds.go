@@ -49,7 +49,7 @@ func probe(ctx context.Context, engines []*Engine) {
 		group.Go(func() {
 			healthy := e.healthy(ctx)
 			if ctx.Err() == nil {
-				e.Health.probed(healthy)
+				e.Health.Probed(healthy)
 			}
 			if healthy {
 				e.follow(ctx)

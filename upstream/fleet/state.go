@@ -1,60 +1,57 @@
 package fleet
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
-	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
-func (e *Engine) answers() bool { return e.seen.answers(e.fleet.clock()) }
+func (e *Engine) answers() bool { return e.seen.health.Answers(e.fleet.clock()) }
+
+// newHealth returns the health of an engine that is new to the fleet.
+func newHealth(e *Engine) *health.Health {
+	f := e.fleet
+	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
+	return health.New(health.Config{
+		Now: f.facts.Now, Born: f.born, Log: log, Heard: func() { f.answered[e.Role].Store(true) }, Back: f.freed,
+		Down: func(why string) {
+			f.cfg.Client.Close() // idle connections will not serve again, and the host name may resolve to another address by now
+			log().Warn("engine is down", "why", why)
+		},
+	}, &e.seen.health)
+}
 
 // state returns the engine's state for operators, and a sentence that says why it is picked only when no other is
 // left; why is "" for an engine that is up.
 func (e *Engine) state() (state, why string) {
-	state, why = e.Health.state()
+	if e.gone.Load() {
+		return "draining", "it was removed; what is in flight goes on to its end"
+	}
+	state, why = e.Health.State()
 	if state != "draining" && state != "down" && e.Quarantined() {
 		return "quarantined", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
 	}
 	return state, why
 }
 
-// failed describes why the circuit was opened.
-func (c *circuit) failed() string {
-	return fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
+// StillPaused reports whether an engine that has refused a request as paused is paused still. It asks the engine, for a
+// fraction of what a leg costs ([health.Health.StillPaused]).
+func StillPaused(ctx context.Context, e *Engine) bool {
+	return e.Health.StillPaused(func() (paused, told bool) {
+		ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
+		defer cancel()
+		return e.fleet.cfg.Client.IsPaused(ctx, e.Instance())
+	})
 }
 
-// moment formats a time for operators.
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// log returns the logger with the engine's role and name.
-func (e *Engine) log() *slog.Logger {
-	return e.fleet.cfg.Logger.With("role", e.Role.String(), "instance", e.Name)
-}
-
-// state returns the state for operators without quarantines, and why it is that.
-func (h *Health) state() (state, why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.engine.fleet.now()
-	c, j := &h.circuit, &h.ejection
-	switch {
-	case h.engine.gone.Load():
-		return "draining", "it was removed; what is in flight goes on to its end"
-	case h.drain:
-		return "draining", "it is drained by the operator"
-	case h.failed >= unhealthyAfter:
-		return "down", fmt.Sprintf("%d health probes in a row have failed, the first at %s", h.failed, moment(h.downSince))
-	case now.Before(h.downUntil):
-		return "down", fmt.Sprintf("it has refused connections since %s; it is tried again at %s", moment(h.downSince), moment(h.downUntil))
-	case now.Before(h.pausedUntil):
-		return "paused", "it refuses requests because it is paused; it is tried again at " + moment(h.pausedUntil)
-	case c.open(now):
-		return "open", c.failed() + "; one turn tries it at " + moment(c.until)
-	case c.halfOpen(now):
-		return "half_open", c.failed() + "; one turn at a time tries it"
-	case j.lasts(now):
-		return "ejected", fmt.Sprintf("it took %.1f times as long as its role does, at %s; ejected until %s, times in a row: %d",
-			j.factor, moment(j.since), moment(j.until), j.times)
+// eject ejects the engines of a role that are slower than the others. Those that are quarantined count as out.
+func (f *Fleet) eject(role upstream.Role) {
+	engines := f.Engines(role)
+	members := make([]health.Member, len(engines))
+	for i, e := range engines {
+		members[i] = health.Member{Health: e.Health, Weight: e.Instance().Weight, Out: e.Quarantined()}
 	}
-	return "up", ""
+	health.Eject(members)
 }

@@ -36,7 +36,7 @@ func (f *Fleet) stopPrefill(hint *Hint, now time.Time) {
 	for i := range hint.Holds {
 		holding := &hint.Holds[i]
 		if e := f.named[upstream.RoleDecode][holding.Decode]; e != nil {
-			if last := e.seen.last.Load(); e.seen.answers(at) && last.Known() && last.id == holding.Incarnation {
+			if last := e.seen.last.Load(); e.seen.health.Answers(at) && last.Known() && last.id == holding.Incarnation {
 				p.holders = append(p.holders, last)
 			}
 		}

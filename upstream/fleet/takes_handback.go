@@ -27,7 +27,7 @@ const (
 // The answer holds for this moment only. Nothing is sent to the engine.
 func (e *Engine) TakesHandBack() bool {
 	v, now := &e.seen, e.fleet.clock()
-	if e.gone.Load() || !v.up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
+	if e.gone.Load() || !v.health.Up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
 		return false
 	}
 	has := int(v.others.Load()) + int(e.inFlight.Load()) + int(e.handBacks.Load())
@@ -37,7 +37,7 @@ func (e *Engine) TakesHandBack() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket.
-	return e.Health.closed() && (e.load.Short == 0 || has == 0) // without requests, nothing waits any more
+	return e.Health.Closed() && (e.load.Short == 0 || has == 0) // without requests, nothing waits any more
 }
 
 // BeginHandBack counts a hand-back to the engine until done is called; further calls do nothing. A hand-back is no

@@ -2,10 +2,10 @@ package fleet
 
 import (
 	"testing"
-	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 )
 
 // reads has the engine's last reading tell of this load.
@@ -69,19 +69,17 @@ func TestTakesHandBack(t *testing.T) {
 		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(load{}) }}, false},
 		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(facts.Use{}, 0)(w, e) }}, false},
 		{"quarantined", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
-		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.setDrain(true) }}, false},
+		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.SetDrain(true) }}, false},
 		{"gone", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.Set(nil) }}, false},
 		{"refuses connections", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Refused() }}, false},
-		{"unhealthy", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.probed(false); e.Health.probed(false) }}, false},
-		{"one probe has failed", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.probed(false) }}, true},
+		{"unhealthy", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.Probed(false); e.Health.Probed(false) }}, false},
+		{"one probe has failed", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.Probed(false) }}, true},
 		{"circuit open", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { open(e) }}, false},
-		{"circuit half-open", []func(*weighing, *Engine){func(w *weighing, e *Engine) { open(e); w.pass(openFirst) }}, false},
-		{"circuit closed again", []func(*weighing, *Engine){func(w *weighing, e *Engine) { open(e); w.pass(openFirst); e.Health.Served() }}, true},
+		{"circuit half-open", []func(*weighing, *Engine){func(w *weighing, e *Engine) { open(e); w.pass(health.OpenFirst) }}, false},
+		{"circuit closed again", []func(*weighing, *Engine){func(w *weighing, e *Engine) { open(e); w.pass(health.OpenFirst); e.Health.Served() }}, true},
 		{"ejected", []func(*weighing, *Engine){func(w *weighing, e *Engine) {
-			e.Health.mu.Lock()
-			defer e.Health.mu.Unlock()
-			e.Health.ejection.until = w.now().Add(time.Second)
-			e.Health.show()
+			w.named(upstream.RolePrefill, "another")
+			w.slow(e)
 		}}, false},
 	} {
 		w := newWeighing(t)

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 )
 
 // view is what picks see of an engine besides its speed and its attempts. Picks read it without a lock: with a
 // thousand engines, locks alone took 16 µs per pick. Its fields may belong to different moments.
 type view struct {
-	// Times on the fleet's clock. The engine is picked only if no other is left before avoid; it counts as not
-	// answering connections before down; its load counts no more from stale on.
-	avoid, down, stale atomic.Int64
-	last               atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
+	health health.Shown
+	stale  atomic.Int64                // its load counts no more from then on, on the fleet's clock
+	last   atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
 	// At the last reading: requests besides ours, requests that waited, and the share of the KV cache in use (the bits
 	// of a float64).
 	others, waiting atomic.Int32
@@ -49,14 +49,6 @@ func (e *Engine) show() {
 		v.stale.Store(int64(l.read.Sub(born) + loadFor))
 	}
 }
-
-// up reports whether picks prefer the engine at that time of the fleet's clock: it answers, its circuit is closed or
-// waits for a trial, and it is neither ejected, paused nor drained. Other engines are picked if no such engine is
-// left.
-func (v *view) up(now time.Duration) bool { return int64(now) >= v.avoid.Load() }
-
-// answers reports whether the engine answers connections, so that its blocks can be read even if its completions fail.
-func (v *view) answers(now time.Duration) bool { return int64(now) >= v.down.Load() }
 
 // clock returns the time since the fleet was made. A pick reads it once.
 func (f *Fleet) clock() time.Duration { return f.now().Sub(f.born) }

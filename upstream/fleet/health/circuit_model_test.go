@@ -1,6 +1,7 @@
-package fleet
+package health
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func (m circuitModel) after(event string) (next circuitModel, seen seenOf) {
 		next = circuitModel{halfOpen, m.n}
 	case event == serves && m.phase != opened:
 		next = circuitModel{closed, 0}
-	case event == fails && m.phase == closed && m.n < failuresToOpen-1:
+	case event == fails && m.phase == closed && m.n < FailuresToOpen-1:
 		next.n++
 	case event == fails && m.phase == closed:
 		next = circuitModel{opened, 1}
@@ -72,42 +73,47 @@ func (m circuitModel) after(event string) (next circuitModel, seen seenOf) {
 }
 
 // playCircuit runs events from the start and returns what is seen after the last.
-func playCircuit(f *Fleet, events []string) (seen seenOf) {
-	now := f.born
-	f.now = func() time.Time { return now }
-	e := &Engine{fleet: f}
-	e.Health.engine = e
+func playCircuit(events []string) (seen seenOf) {
+	now := time.Now()
+	began := now
+	var shown Shown
+	h := New(Config{
+		Now: func() time.Time { return now }, Born: now, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) },
+		Heard: func() {}, Back: func() {}, Down: func(string) {},
+	}, &shown)
+	attempts := uint64(0)
 	trials := []uint64{0, 0}
 	for _, event := range events {
 		seen = seenOf{}
 		switch event {
 		case attempted:
-			if number := e.begin(0); e.Health.circuit.trial == number {
-				trials = append(trials, number)
+			attempts++
+			if h.Begin(attempts); h.is.circuit.trial == attempts {
+				trials = append(trials, attempts)
 				seen.trial = true
 			}
 		case ends:
-			e.end(trials[len(trials)-1])
+			h.End(trials[len(trials)-1])
 		case endsLate:
-			e.end(trials[len(trials)-2])
+			h.End(trials[len(trials)-2])
 		case headers:
-			e.Health.Answered()
+			h.Answered()
 		case serves:
-			e.Health.Served()
+			h.Served()
 		case fails:
-			e.Health.Failed(&upstream.LegError{Kind: upstream.Broken})
-			if e.Health.circuit.open(now) {
-				seen.pause = int(e.Health.circuit.until.Sub(now).Seconds())
+			h.Failed(&upstream.LegError{Kind: upstream.Broken})
+			if h.is.circuit.open(now) {
+				seen.pause = int(h.is.circuit.until.Sub(now).Seconds())
 			}
 		case waits:
 			now = now.Add(openMax)
 		}
-		seen.up = e.up()
+		seen.up = shown.Up(now.Sub(began))
 	}
 	return seen
 }
 
-// From each state that the model can be in, every sequence of three events is told alike by the model and by an Engine.
+// From each state that the model can be in, every sequence of three events is told alike by the model and by a Health.
 func TestCircuit_AllOrdersOfEvents(t *testing.T) {
 	const deepest = 7
 	paths := map[circuitModel][]string{{closed, 0}: nil}
@@ -121,10 +127,9 @@ func TestCircuit_AllOrdersOfEvents(t *testing.T) {
 			}
 		}
 	}
-	if want := failuresToOpen + 3*deepest; len(paths) != want {
+	if want := FailuresToOpen + 3*deepest; len(paths) != want {
 		t.Fatalf("the model has %d states, want %d", len(paths), want)
 	}
-	f := newRig(t).Fleet
 	var follow func(state circuitModel, path []string, depth int)
 	follow = func(state circuitModel, path []string, depth int) {
 		if depth == 0 || t.Failed() {
@@ -133,7 +138,7 @@ func TestCircuit_AllOrdersOfEvents(t *testing.T) {
 		for _, event := range circuitEvents() {
 			events := append(append([]string{}, path...), event)
 			next, want := state.after(event)
-			got := playCircuit(f, events)
+			got := playCircuit(events)
 			if event == fails && state.phase == opened {
 				got.pause = 0 // it is still open as it was
 			}

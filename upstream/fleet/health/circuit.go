@@ -1,4 +1,4 @@
-package fleet
+package health
 
 import (
 	"fmt"
@@ -7,16 +7,16 @@ import (
 	"carryover/upstream"
 )
 
-// A circuit opens after failuresToOpen legs in a row that failed. It stays open for openFirst, and for twice as long
+// A circuit opens after FailuresToOpen legs in a row that failed. It stays open for OpenFirst, and for twice as long
 // after each trial that fails, up to openMax: a trial costs one client a failed leg.
 const (
-	failuresToOpen = 5
-	openFirst      = time.Second
+	FailuresToOpen = 5
+	OpenFirst      = time.Second
 	openMax        = 30 * time.Second
 )
 
 // circuit is what recent legs have shown of an engine: closed; open, when picks avoid the engine for a while; or
-// half-open, when one attempt at a time may try it. The zero value is closed. The engine's lock guards it.
+// half-open, when one attempt at a time may try it. The zero value is closed. The lock of its Health guards it.
 //
 // While it is open, the ends of legs do not count: these legs began before, or no other engine was left.
 type circuit struct {
@@ -32,31 +32,22 @@ type circuit struct {
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
 func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
 
-// begin makes an attempt the trial if the circuit is half-open and has none, and reports whether it did.
-func (c *circuit) begin(number uint64, now time.Time) bool {
-	if !c.halfOpen(now) || c.trial != 0 {
-		return false
+// begin makes an attempt the trial if the circuit is half-open and has none.
+func (c *circuit) begin(number uint64, now time.Time) {
+	if c.halfOpen(now) && c.trial == 0 {
+		c.trial = number
 	}
-	c.trial = number
-	return true
 }
 
-// end ends an attempt, with any result, and reports whether it was the trial.
-func (c *circuit) end(number uint64) bool {
-	if c.trial != number {
-		return false
+// end ends an attempt, with any result.
+func (c *circuit) end(number uint64) {
+	if c.trial == number {
+		c.trial = 0
 	}
-	c.trial = 0
-	return true
 }
 
-// answered lets another attempt try, and reports whether one was trying. A stream may run for minutes, and its first
-// bytes are reason enough for the next trial.
-func (c *circuit) answered(now time.Time) (tried bool) {
-	tried = c.trial != 0
-	c.trial, c.heard = 0, now
-	return tried
-}
+// answered lets another attempt try: a stream may run for minutes, and its first bytes are reason enough.
+func (c *circuit) answered(now time.Time) { c.trial, c.heard = 0, now }
 
 // served closes the circuit, and reports whether it was half-open.
 func (c *circuit) served(now time.Time) (closed bool) {
@@ -78,28 +69,42 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	}
 	c.failures++
 	c.last = how
-	if c.pause == 0 && c.failures < failuresToOpen {
+	if c.pause == 0 && c.failures < FailuresToOpen {
 		return false
 	}
 	opened = c.pause == 0
-	c.pause = min(max(openFirst, 2*c.pause), openMax)
+	c.pause = min(max(OpenFirst, 2*c.pause), openMax)
 	c.until, c.trial = now.Add(c.pause), 0
 	return opened
+}
+
+// failed describes why the circuit was opened.
+func (c *circuit) failed() string {
+	return fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
 }
 
 // unresponsive reports whether no leg was answered since a time.
 func (c *circuit) unresponsive(since time.Time) bool { return c.heard.Before(since) }
 
+// Begin tells the circuit of an attempt: it may become the trial.
+func (h *Health) Begin(number uint64) {
+	h.change(func(is *condition, now time.Time) { is.circuit.begin(number, now) })
+}
+
+// End tells the circuit that an attempt has ended.
+func (h *Health) End(number uint64) {
+	h.change(func(is *condition, _ time.Time) { is.circuit.end(number) })
+}
+
+// Closed reports whether the circuit is closed: not even waiting for a turn to try the engine.
+func (h *Health) Closed() bool { return h.read().circuit.pause == 0 }
+
 // Served records that a leg has ended properly, a stream with its last event.
 func (h *Health) Served() {
-	h.mu.Lock()
-	closed := h.circuit.served(h.engine.fleet.now())
+	closed := false
+	h.change(func(is *condition, now time.Time) { closed = is.circuit.served(now) })
 	if closed {
-		h.show()
-	}
-	h.mu.Unlock()
-	if closed {
-		h.engine.log().Info("engine closes its circuit")
+		h.cfg.Log().Info("engine closes its circuit")
 	}
 }
 
@@ -111,13 +116,14 @@ func (h *Health) Failed(leg *upstream.LegError) {
 	if leg.Kind == upstream.Status {
 		how = fmt.Sprintf("status %d", leg.Status)
 	}
-	h.mu.Lock()
-	opened := h.circuit.fail(how, h.engine.fleet.now())
-	h.show()
-	failures, pause := h.circuit.failures, h.circuit.pause
-	h.mu.Unlock()
+	var opened bool
+	var c circuit
+	h.change(func(is *condition, now time.Time) {
+		opened = is.circuit.fail(how, now)
+		c = is.circuit
+	})
 	if opened {
-		h.engine.log().Warn("engine opens its circuit", "failures", failures, "last", how, "tried_again_in", pause.String())
+		h.cfg.Log().Warn("engine opens its circuit", "failures", c.failures, "last", how, "tried_again_in", c.pause.String())
 	}
 }
 
@@ -125,17 +131,16 @@ func (h *Health) Failed(leg *upstream.LegError) {
 // engine has answered no other leg since, the circuit opens at once: each further failure would cost a client that
 // whole time.
 func (h *Health) Unanswered(began time.Time) {
-	h.mu.Lock()
-	now := h.engine.fleet.now()
-	opened := h.circuit.pause == 0 && h.circuit.unresponsive(began)
+	var opened bool
+	var c circuit
+	h.change(func(is *condition, now time.Time) {
+		if opened = is.circuit.pause == 0 && is.circuit.unresponsive(began); opened {
+			is.circuit.failures = max(is.circuit.failures, FailuresToOpen-1)
+			is.circuit.fail(is.circuit.last, now)
+		}
+		c = is.circuit
+	})
 	if opened {
-		h.circuit.failures = max(h.circuit.failures, failuresToOpen-1)
-		h.circuit.fail(h.circuit.last, now)
-		h.show()
-	}
-	pause := h.circuit.pause
-	h.mu.Unlock()
-	if opened {
-		h.engine.log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
+		h.cfg.Log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", c.pause.String())
 	}
 }

@@ -1,8 +1,6 @@
-package fleet
+package health
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,31 +9,30 @@ import (
 )
 
 // paced has each engine answer ten legs of 1000 tokens, at so many microseconds a token, and then lets a round judge them.
-func (r *rig) paced(rounds int, perToken ...int) {
+func (r *role) paced(rounds int, perToken ...int) {
 	r.t.Helper()
 	for range rounds {
-		for i, e := range r.Engines(upstream.RolePrefill) {
+		for i, m := range r.members {
 			for range slowSamples {
-				e.Health.Took(1000, time.Duration(1000*perToken[i])*time.Microsecond)
+				m.Health.Took(1000, time.Duration(1000*perToken[i])*time.Microsecond)
 			}
 		}
-		r.eject(upstream.RolePrefill)
+		Eject(r.members)
 	}
 }
 
 // out returns the names of the engines that are ejected.
-func (r *rig) out() string {
+func (r *role) out() string {
 	var names []string
-	for _, e := range r.Engines(upstream.RolePrefill) {
-		if state, _ := e.state(); state == "ejected" {
-			names = append(names, e.Name)
+	for i, m := range r.members {
+		if state, _ := m.Health.State(); state == "ejected" {
+			names = append(names, string(rune('a'+i)))
 		}
 	}
-	slices.Sort(names)
 	return strings.Join(names, " ")
 }
 
-func (r *rig) wantOut(want string) {
+func (r *role) wantOut(want string) {
 	r.t.Helper()
 	if got := r.out(); got != want {
 		r.t.Errorf("ejected are %q, want %q", got, want)
@@ -58,8 +55,7 @@ func TestEjection_TakesOutTheSlowButNeverMoreThanHalf(t *testing.T) {
 		"nothing clients see": {[]int{20, 119, 20}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			r.named(upstream.RolePrefill, []string{"a", "b", "c", "d", "e", "f", "g"}[:len(tc.perToken)]...)
+			r := newRole(t, len(tc.perToken))
 			r.paced(slowRounds-1, tc.perToken...)
 			r.wantOut("")
 			r.paced(1, tc.perToken...)
@@ -70,37 +66,43 @@ func TestEjection_TakesOutTheSlowButNeverMoreThanHalf(t *testing.T) {
 
 // Those that are out for another reason count, and the slowest goes first.
 func TestEjection_CountsAllThatAreOut(t *testing.T) {
-	r := newRig(t)
-	engines := r.named(upstream.RolePrefill, "a", "b", "c", "d", "e", "f", "g")
+	r := newRole(t, 7)
 	slow := []int{200, 200, 200, 200, 200, 2000, 3000}
-	open(engines[0])
-	r.Drain(upstream.RolePrefill, "b", true)
+	for range FailuresToOpen {
+		r.members[0].Health.Failed(&upstream.LegError{Kind: upstream.Broken, Sent: true})
+	}
+	r.members[1].Health.SetDrain(true)
 	r.paced(slowRounds, slow...)
 	r.wantOut("g") // 3 of 7
-	r.Drain(upstream.RolePrefill, "b", false)
+	r.members[1].Health.SetDrain(false)
 	r.paced(slowRounds, slow...)
 	r.wantOut("f g")
-	if got := r.Up(upstream.RolePrefill); got != 4 {
-		t.Errorf("%d are up, want 4", got)
+	up := 0
+	for _, m := range r.members {
+		if m.Health.Usable() {
+			up++
+		}
+	}
+	if up != 4 {
+		t.Errorf("%d are up, want 4", up)
 	}
 }
 
 func TestEjection_LastsLongerEachTimeAndIsForgotten(t *testing.T) {
-	r := newRig(t)
-	book := r.logs()
-	a := r.named(upstream.RolePrefill, "a", "b", "c")[0]
+	r := newRole(t, 3)
+	a := r.members[0].Health
 	lasts := func(want time.Duration) {
 		t.Helper()
 		r.paced(slowRounds, 2000, 200, 200)
-		if got := a.Health.ejection.until.Sub(r.now()); got != want || a.up() {
-			t.Errorf("ejected for %s, up %t, want %s", got, a.up(), want)
+		if got := a.is.ejection.until.Sub(r.now); got != want || r.up(0) {
+			t.Errorf("ejected for %s, up %t, want %s", got, r.up(0), want)
 		}
 		r.pass(want - 1)
 		r.wantOut("a")
 		r.pass(1)
 		r.wantOut("")
-		if n := currentLegSpeed(&a.Health).samples; n != 0 || !a.up() {
-			t.Errorf("it returns with %d samples, up %t", n, a.up())
+		if n := a.is.legSpeed.samples; n != 0 || !r.up(0) {
+			t.Errorf("it returns with %d samples, up %t", n, r.up(0))
 		}
 	}
 	for times := range 12 {
@@ -108,26 +110,24 @@ func TestEjection_LastsLongerEachTimeAndIsForgotten(t *testing.T) {
 	}
 	r.paced(1, 200, 200, 200)
 	lasts(ejectFor)
-	if n := book.count("level=WARN", "engine is ejected", "instance=a", "times_slower=", "for=30s"); n != 2 {
-		t.Errorf("%d lines in the log\n%s", n, book.text.String())
+	if n := r.logged("level=WARN", "engine is ejected", "instance=a", "times_slower=", "for=30s"); n != 2 {
+		t.Errorf("%d lines in the log\n%s", n, r.log.String())
 	}
 	r.paced(slowRounds, 2000, 200, 200)
-	tells(a, "1")
-	r.wantOut("a") // the first incarnation that is read is the one that was slow
-	tells(a, "2")
+	r.wantOut("a")
+	a.Restarted()
 	r.wantOut("")
-	if !a.up() {
+	if !r.up(0) {
 		t.Error("an engine that was restarted is still avoided")
 	}
 }
 
 // Once is not enough, and a round in which nothing came is none.
 func TestEjection_NeedsTwoRoundsWithSomethingNew(t *testing.T) {
-	r := newRig(t)
-	r.named(upstream.RolePrefill, "a", "b", "c")
+	r := newRole(t, 3)
 	r.paced(1, 2000, 200, 200)
 	for range 3 {
-		r.eject(upstream.RolePrefill)
+		Eject(r.members)
 	}
 	r.wantOut("")
 	r.paced(1, 200, 200, 200)
@@ -144,17 +144,15 @@ func TestEjection_BearsWhatWeightsSay(t *testing.T) {
 		want              string
 	}{
 		{[]int{1, 4, 4, 4}, []int{2000, 200, 200, 200}, ""},
-		{[]int{1, 4, 4, 4}, []int{2500, 200, 200, 200}, "0"},
-		{[]int{0, 1, 1, 1}, []int{2000, 200, 200, 200}, "0"},
+		{[]int{1, 4, 4, 4}, []int{2500, 200, 200, 200}, "a"},
+		{[]int{0, 1, 1, 1}, []int{2000, 200, 200, 200}, "a"},
 		{[]int{8, 1, 1, 1}, []int{500, 200, 200, 200}, ""},
-		{[]int{8, 1, 1, 1}, []int{700, 200, 200, 200}, "0"},
+		{[]int{8, 1, 1, 1}, []int{700, 200, 200, 200}, "a"},
 	} {
-		r := newRig(t)
-		var instances []upstream.Instance
+		r := newRole(t, len(tc.weights))
 		for i, weight := range tc.weights {
-			instances = append(instances, upstream.Instance{Role: upstream.RolePrefill, Name: fmt.Sprint(i), Weight: weight})
+			r.members[i].Weight = weight
 		}
-		r.Set(instances)
 		r.paced(slowRounds, tc.perToken...)
 		if got := r.out(); got != tc.want {
 			t.Errorf("weights %v, %v µs a token: ejected are %q, want %q", tc.weights, tc.perToken, got, tc.want)
@@ -164,32 +162,31 @@ func TestEjection_BearsWhatWeightsSay(t *testing.T) {
 
 // Prompts are unequal: short ones take what any leg takes, and say little of an engine's speed.
 func TestEjection_ShortPromptsAreNoSlowness(t *testing.T) {
-	r := newRig(t)
-	engines := r.named(upstream.RolePrefill, "a", "b", "c")
+	r := newRole(t, 3)
 	for range slowRounds {
 		for range slowSamples {
-			engines[0].Health.Took(5, 40*time.Millisecond) // everything else was in its cache
-			engines[1].Health.Took(10_000, 2*time.Second)
-			engines[2].Health.Took(9_000, 2*time.Second)
-			engines[2].Health.Took(0, time.Hour) // nothing that can be compared
+			r.members[0].Health.Took(5, 40*time.Millisecond) // everything else was in its cache
+			r.members[1].Health.Took(10_000, 2*time.Second)
+			r.members[2].Health.Took(9_000, 2*time.Second)
+			r.members[2].Health.Took(0, time.Hour) // nothing that can be compared
 		}
-		r.eject(upstream.RolePrefill)
+		Eject(r.members)
 	}
 	r.wantOut("")
 }
 
-func TestEjection_IsARoundOfTheProbes(t *testing.T) {
-	r := newRig(t)
-	for _, name := range []string{"a", "b", "c"} {
-		r.engineNamed(upstream.RolePrefill, name)
+// Operators read how slow it was, and for how long it is out.
+func TestEjection_SaysHowSlowAnEngineWas(t *testing.T) {
+	r := newRole(t, 1)
+	a := r.members[0].Health
+	a.is.ejection = ejection{times: 2, factor: 4.06, since: r.now, until: r.now.Add(time.Minute)}
+	state, why := a.State()
+	if state != "ejected" {
+		t.Errorf("it is %s", state)
 	}
-	for range slowRounds {
-		for i, e := range r.Engines(upstream.RolePrefill) {
-			for range slowSamples {
-				e.Health.Took(1, []time.Duration{time.Second, 9 * time.Second, time.Second}[i])
-			}
+	for _, words := range []string{"4.1 times as long", moment(r.now.Add(time.Minute)), "times in a row: 2"} {
+		if !strings.Contains(why, words) {
+			t.Errorf("%q does not say %q", why, words)
 		}
-		r.probeAll(t.Context())
 	}
-	r.wantOut("b")
 }

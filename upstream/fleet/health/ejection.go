@@ -1,12 +1,10 @@
-package fleet
+package health
 
 import (
 	"cmp"
 	"math"
 	"slices"
 	"time"
-
-	"carryover/upstream"
 )
 
 // An engine is ejected when its time per work exceeds the median of its role by slowFactor, in slowRounds rounds of
@@ -56,14 +54,22 @@ func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
 func (h *Health) Took(work int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if work > 0 && !h.ejection.lasts(h.engine.fleet.now()) {
-		h.legSpeed.learn(work, took)
+	if work > 0 && !h.is.ejection.lasts(h.cfg.Now()) {
+		h.is.legSpeed.learn(work, took)
 	}
+}
+
+// Member is an engine of a role, as Eject sees it.
+type Member struct {
+	Health *Health
+	Weight int
+	Out    bool // the fleet leaves it out for a reason of its own
 }
 
 // compared is an engine that has served enough legs to be compared.
 type compared struct {
-	engine  *Engine
+	health  *Health
+	weight  int
 	speed   legSpeed
 	perWork float64
 	borne   float64 // the perWork that is tolerated
@@ -75,17 +81,16 @@ func (c *compared) slow() bool {
 	return c.perWork > slowFactor*c.borne && t.took-t.work*c.borne > t.legs*float64(slowExcess)
 }
 
-// eject ejects the engines of a role that are slower than the others. It stops where more than half of the role would
+// Eject ejects the engines of a role that are slower than the others. It stops where more than half of the role would
 // be out for any reason, so that at least one engine is left.
-func (f *Fleet) eject(role upstream.Role) {
-	engines := f.Engines(role)
+func Eject(role []Member) {
 	out := 0
 	var all []compared
-	for _, e := range engines {
-		if !e.Health.usable() || e.Quarantined() {
+	for _, m := range role {
+		if m.Out || !m.Health.Usable() {
 			out++
-		} else if t := currentLegSpeed(&e.Health); t.samples >= slowSamples {
-			all = append(all, compared{engine: e, speed: t, perWork: t.took / t.work})
+		} else if t := m.Health.read().legSpeed; t.samples >= slowSamples {
+			all = append(all, compared{health: m.Health, weight: max(1, m.Weight), speed: t, perWork: t.took / t.work})
 		}
 	}
 	if len(all) < slowEngines {
@@ -94,17 +99,10 @@ func (f *Fleet) eject(role upstream.Role) {
 	bear(all)
 	slices.SortFunc(all, func(a, b compared) int { return cmp.Compare(b.perWork/b.borne, a.perWork/a.borne) })
 	for i := range all {
-		if c := &all[i]; c.engine.Health.judgeSpeed(c, out+1 <= len(engines)/2) {
+		if c := &all[i]; c.health.judge(c, out+1 <= len(role)/2) {
 			out++
 		}
 	}
-}
-
-// currentLegSpeed returns the engine's recent leg speed.
-func currentLegSpeed(h *Health) legSpeed {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.legSpeed
 }
 
 // bear sets the tolerated time per work of each engine: the median of its role. An engine with less weight than
@@ -113,11 +111,11 @@ func currentLegSpeed(h *Health) legSpeed {
 func bear(all []compared) {
 	medians := map[int]float64{} // by weight, since there are few weights
 	for i := range all {
-		own := max(1, all[i].engine.Instance().Weight)
+		own := all[i].weight
 		if medians[own] == 0 {
 			expected := make([]float64, len(all))
 			for j := range all {
-				expected[j] = all[j].perWork * max(1, float64(max(1, all[j].engine.Instance().Weight))/float64(own))
+				expected[j] = all[j].perWork * max(1, float64(all[j].weight)/float64(own))
 			}
 			slices.Sort(expected)
 			medians[own] = expected[len(expected)/2]
@@ -126,28 +124,27 @@ func bear(all []compared) {
 	}
 }
 
-// judgeSpeed records the result of a round, and reports whether the engine is ejected by it.
-func (h *Health) judgeSpeed(c *compared, allowed bool) (ejected bool) {
-	h.mu.Lock()
-	j := &h.ejection
-	switch {
-	case !c.slow():
-		j.times, j.slow, j.seen = 0, 0, 0
-	case c.speed.samples != j.seen: // there are new samples since the last round
-		j.seen = c.speed.samples
-		j.slow++
-	}
-	if ejected = j.slow >= slowRounds && allowed; ejected {
-		now := h.engine.fleet.now()
-		j.times++
-		*j = ejection{times: j.times, factor: c.perWork / c.borne, since: now, until: now.Add(min(time.Duration(j.times)*ejectFor, ejectMax))}
-		h.legSpeed = legSpeed{}
-		h.show()
-	}
-	now := *j
-	h.mu.Unlock()
+// judge records the result of a round, and reports whether the engine is ejected by it.
+func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
+	var as ejection
+	h.change(func(is *condition, now time.Time) {
+		j := &is.ejection
+		switch {
+		case !c.slow():
+			j.times, j.slow, j.seen = 0, 0, 0
+		case c.speed.samples != j.seen: // there are new samples since the last round
+			j.seen = c.speed.samples
+			j.slow++
+		}
+		if ejected = j.slow >= slowRounds && allowed; ejected {
+			lasts := min(time.Duration(j.times+1)*ejectFor, ejectMax)
+			*j = ejection{times: j.times + 1, factor: c.perWork / c.borne, since: now, until: now.Add(lasts)}
+			is.legSpeed = legSpeed{}
+		}
+		as = *j
+	})
 	if ejected {
-		h.engine.log().Warn("engine is ejected", "times_slower", math.Round(10*now.factor)/10, "times_in_a_row", now.times, "for", now.until.Sub(now.since).String())
+		h.cfg.Log().Warn("engine is ejected", "times_slower", math.Round(10*as.factor)/10, "times_in_a_row", as.times, "for", as.until.Sub(as.since).String())
 	}
 	return ejected
 }

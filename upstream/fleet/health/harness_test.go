@@ -1,0 +1,54 @@
+package health
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// role has engines of one role, called a, b, c …, whose clock the test moves.
+type role struct {
+	t       *testing.T
+	now     time.Time
+	born    time.Time
+	members []Member
+	shown   []*Shown
+	log     bytes.Buffer
+}
+
+func newRole(t *testing.T, engines int) *role {
+	t.Helper()
+	began := time.Now()
+	r := &role{t: t, now: began, born: began}
+	for i := range engines {
+		log := slog.New(slog.NewTextHandler(&r.log, nil)).With("instance", string(rune('a'+i)))
+		r.shown = append(r.shown, &Shown{})
+		r.members = append(r.members, Member{Health: New(Config{
+			Now: func() time.Time { return r.now }, Born: began, Log: func() *slog.Logger { return log },
+			Heard: func() {}, Back: func() {}, Down: func(string) {},
+		}, r.shown[i])})
+	}
+	return r
+}
+
+// pass moves the clock on.
+func (r *role) pass(d time.Duration) { r.now = r.now.Add(d) }
+
+// up reports whether picks prefer an engine now.
+func (r *role) up(i int) bool { return r.shown[i].Up(r.now.Sub(r.born)) }
+
+// logged returns how many lines of the log have all of the words.
+func (r *role) logged(words ...string) (n int) {
+	for line := range strings.Lines(r.log.String()) {
+		all := true
+		for _, word := range words {
+			all = all && strings.Contains(line, word)
+		}
+		if all {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,107 @@
+package health
+
+import (
+	"log/slog"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says of which engine a Health is, and whom it tells. All of it is required.
+type Config struct {
+	Now  func() time.Time
+	Born time.Time           // Shown counts from there
+	Log  func() *slog.Logger // with the engine's role and name
+	// Heard is called when the engine has answered for the first time, or for the first time since it refused a
+	// connection; Down when its outage is worth a line in the log; Back when that outage is over.
+	Heard, Back func()
+	Down        func(why string)
+}
+
+// Health is whether an engine serves, by its legs, its connections and its health probes, and whether it is to. It is
+// safe for concurrent use.
+type Health struct {
+	cfg      Config
+	shown    *Shown
+	answered atomic.Bool // it has answered something since it last refused a connection
+
+	mu sync.Mutex // guards the rest; the innermost lock
+	is condition
+}
+
+// condition is what is known of an engine's health at a moment.
+type condition struct {
+	outage      outage
+	pausedUntil time.Time // set by Paused
+	drain       bool      // the operator drains it
+	circuit     circuit
+	legSpeed    legSpeed
+	ejection    ejection
+}
+
+// Shown is what picks read of a Health, without a lock. Times are on the fleet's clock: the engine is avoided before
+// one, and counts as not answering connections before the other.
+type Shown struct{ avoid, down atomic.Int64 }
+
+// Up reports whether picks prefer the engine at that time: it answers, its circuit is closed or waits for a trial, and
+// it is neither ejected, paused nor drained. Other engines are picked if no such engine is left.
+func (s *Shown) Up(now time.Duration) bool { return int64(now) >= s.avoid.Load() }
+
+// Answers reports whether the engine answers connections, so that its blocks can be read even if its completions fail.
+func (s *Shown) Answers(now time.Duration) bool { return int64(now) >= s.down.Load() }
+
+// never is the end of an avoidance that does not end with time.
+const never = math.MaxInt64
+
+// New returns the health of an engine that was not heard yet, and keeps shown up to date.
+func New(cfg Config, shown *Shown) *Health { return &Health{cfg: cfg, shown: shown} }
+
+// change changes the condition of the engine, and publishes until when it is avoided and until when it is down.
+func (h *Health) change(change func(is *condition, now time.Time)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	is := &h.is
+	change(is, h.cfg.Now())
+	avoid, down := int64(never), int64(never)
+	if is.outage.failed < UnhealthyAfter {
+		at := func(t time.Time) int64 {
+			if t.IsZero() {
+				return 0
+			}
+			return int64(t.Sub(h.cfg.Born))
+		}
+		down = at(is.outage.until)
+		if !is.drain && is.circuit.trial == 0 {
+			avoid = max(down, at(is.circuit.until), at(is.ejection.until), at(is.pausedUntil))
+		}
+	}
+	h.shown.avoid.Store(avoid)
+	h.shown.down.Store(down)
+}
+
+// read returns the condition of the engine.
+func (h *Health) read() condition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.is
+}
+
+// Usable reports whether the engine is up, not counting that an attempt is trying it.
+func (h *Health) Usable() bool {
+	is, now := h.read(), h.cfg.Now()
+	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain && !now.Before(is.pausedUntil)
+}
+
+// Restarted forgets how slow the engine was: a restart is how slow engines are mended.
+func (h *Health) Restarted() {
+	h.change(func(is *condition, _ time.Time) { is.legSpeed, is.ejection = legSpeed{}, ejection{} })
+}
+
+// SetDrain takes the engine out of service, or back into it.
+func (h *Health) SetDrain(drain bool) {
+	h.change(func(is *condition, _ time.Time) { is.drain = drain })
+}
+
+// Drains reports whether the operator has the engine drained.
+func (h *Health) Drains() bool { return h.read().drain }
