@@ -14,7 +14,7 @@ func (s *turns) indexPrompt(t *turn, p *pick.Pair, ids []uint32) {
 		return
 	}
 	s.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
-		Chain: t.chain, Bytes: t.body.PromptBytes(), IDs: ids, BlockSize: p.Prefill.BlockSize(), Model: t.Model,
+		Chain: t.chain, Bytes: t.body.Prompt().Bytes(), IDs: ids, BlockSize: p.Prefill.BlockSize(), Model: t.Model,
 		Salt: cmp.Or(t.cacheSalt(p, s.lineages.At(p.Prefill)), t.ownSalt()),
 	})
 }

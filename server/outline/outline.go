@@ -48,14 +48,14 @@ func (k Key) Of(req *body.Request) *Outline {
 		return nil
 	}
 	o := &Outline{text: req.API() == body.Text, answered: k.hash([]byte(`"assistant"`))}
-	for _, m := range req.PromptScope() {
+	for _, m := range req.Prompt().Scope() {
 		if !rawjson.IsNull(m.Value) {
 			o.add(m.Name, k.hash(m.Value))
 		}
 	}
 	slices.SortFunc(o.members, func(a, b member) int { return strings.Compare(a.name, b.name) })
 	if o.text {
-		_, prompt := req.Prompt()
+		prompt := req.Prompt().Text()
 		o.pieces = k.piecesOf(prompt)
 		return o
 	}

@@ -64,7 +64,7 @@ func (k *Picker) PromptChain(prompt *body.Request) []uint64 {
 	if len(k.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {
 		return nil
 	}
-	return prompt.PromptChain(k.seed)
+	return prompt.Prompt().Chain(k.seed)
 }
 
 // NeedsPrefill reports whether decode serves no turn alone.

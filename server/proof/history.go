@@ -27,7 +27,7 @@ func (p History) Admit(req *body.Request) (Turn, string) {
 		return nil, "chat_template" // Look does not check whether the client's own template is append-only
 	}
 	scope := make([]convcache.Member, 0, 8)
-	for _, m := range req.PromptScope() {
+	for _, m := range req.Prompt().Scope() {
 		scope = append(scope, convcache.Member(m))
 	}
 	t := &historyTurn{api: req.API(), model: req.Model(), reply: Reply{api: req.API()}}

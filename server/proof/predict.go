@@ -48,10 +48,10 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 		t.predictRender(&f)
 		return f
 	}
-	ids, told := t.req.PromptIDs()
+	ids, told := t.req.Prompt().IDs()
 	switch {
 	case told:
-		_, list := t.req.Prompt()
+		list := t.req.Prompt().Text()
 		t.ids.compare(ids, list)
 	case t.shape == "":
 		f.Miss = MissNotComparable

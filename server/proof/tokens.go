@@ -37,7 +37,7 @@ func (p *Tokens) Admit(req *body.Request) (Turn, string) {
 			t.shape = ""
 		}
 	}
-	if !comparable && !req.PlainText() {
+	if !comparable && !req.Prompt().Plain() {
 		return nil, body.WhyContent
 	}
 	return t, ""
@@ -148,8 +148,8 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		}
 		return ""
 	}
-	if ids, ok := t.req.PromptIDs(); ok {
-		_, list := t.req.Prompt()
+	if ids, ok := t.req.Prompt().IDs(); ok {
+		list := t.req.Prompt().Text()
 		t.ids.compare(ids, list)
 		return ""
 	}
@@ -228,10 +228,10 @@ func (t *tokensTurn) Drop() {
 // differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
 // for example one with 1.0 in it.
 func (t *tokensTurn) differs(ids []uint32) bool {
-	if _, raw := t.req.Prompt(); rawjson.EqualIDs(raw, ids) {
+	if raw := t.req.Prompt().Text(); rawjson.EqualIDs(raw, ids) {
 		return false
 	}
-	_, readable := t.req.PromptIDs()
+	_, readable := t.req.Prompt().IDs()
 	return readable
 }
 

@@ -38,15 +38,6 @@ func (r *Request) stateless() error {
 	return nil
 }
 
-// truncates rules out requests whose legs would be truncated differently: "auto" cuts to the model's length less the
-// limit of the answer (build_tok_params), which differs between the legs.
-func (r *Request) truncates() (why string, ok bool) {
-	if raw := r.body.Get("truncation"); r.api == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
-		return WhyTruncate, false
-	}
-	return "", true
-}
-
 // shapes lists further members that shape the prompts of these APIs.
 func (a API) shapes(name string) bool {
 	switch name {
@@ -63,11 +54,11 @@ func (a API) shapes(name string) bool {
 const attribution = "x-anthropic-billing-header"
 
 // preamble returns what stands before the history, as the client wrote it, without the attribution of Claude Code.
-func (r *Request) preamble() []byte {
-	if r.api == Responses {
-		return r.body.Get("instructions")
+func (p Prompt) preamble() []byte {
+	if p.api == Responses {
+		return p.body.Get("instructions")
 	}
-	system := r.body.Get("system")
+	system := p.body.Get("system")
 	if len(system) == 0 || system[0] != '[' {
 		return system
 	}
@@ -79,14 +70,14 @@ func (r *Request) preamble() []byte {
 }
 
 // preambleText returns the text of the preamble.
-func (r *Request) preambleText() string {
-	raw := r.preamble()
+func (p Prompt) preambleText() string {
+	raw := p.preamble()
 	if len(raw) == 0 || raw[0] == '"' {
 		text, _ := rawjson.Text(raw)
 		return text
 	}
 	var b strings.Builder
-	gjson.GetBytes(r.body.Get("system"), "#.text").ForEach(func(_, text gjson.Result) bool {
+	gjson.GetBytes(p.body.Get("system"), "#.text").ForEach(func(_, text gjson.Result) bool {
 		if !strings.HasPrefix(text.String(), attribution) {
 			b.WriteString(text.String())
 		}
@@ -97,11 +88,11 @@ func (r *Request) preambleText() string {
 
 // plainHistory reports whether a history consists of text, tool calls and tool results only. It is false for anything
 // that it does not know.
-func (r *Request) plainHistory() bool {
-	if raw := r.body.Get(r.api.subject()); !r.messages.IsArray() {
-		return r.api == Responses && len(raw) > 0 && raw[0] == '"'
+func (p Prompt) plainHistory() bool {
+	if raw := p.body.Get(p.api.subject()); !p.history.IsArray() {
+		return p.api == Responses && len(raw) > 0 && raw[0] == '"'
 	}
-	for element := range r.messages.Elements() {
+	for element := range p.history.Elements() {
 		if !element.IsObject() || !plainItem(element) {
 			return false
 		}

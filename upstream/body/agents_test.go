@@ -145,7 +145,7 @@ func TestAgents_PlainText(t *testing.T) {
 		{Responses, input(`{"type":"function_call_output","output":[{"type":"input_image"}]}`), false},
 		{Responses, `{"input":7}`, false},
 	} {
-		if got := parsed(t, row.api, row.body).PlainText(); got != row.want {
+		if got := parsed(t, row.api, row.body).Prompt().Plain(); got != row.want {
 			t.Errorf("API %d, %s: %v, want %v", row.api, row.body, got, row.want)
 		}
 	}
@@ -155,7 +155,7 @@ func TestAgents_PlainText(t *testing.T) {
 func TestAgents_ChainsPassOverTheAttribution(t *testing.T) {
 	seed, long := maphash.MakeSeed(), strings.Repeat("You are patient. ", 200)
 	chain := func(cch, text string) []uint64 {
-		return parsed(t, Messages, strings.Replace(claudeBody(cch), "You are an agent.", text, 1)).PromptChain(seed)
+		return parsed(t, Messages, strings.Replace(claudeBody(cch), "You are an agent.", text, 1)).Prompt().Chain(seed)
 	}
 	one, same, other := chain("1", long), chain("2", long), chain("1", "X"+long)
 	if len(one) < 3 || one[0] != same[0] || one[2] != same[2] || one[1] == other[1] {
@@ -165,12 +165,12 @@ func TestAgents_ChainsPassOverTheAttribution(t *testing.T) {
 
 func TestAgents_PromptLength(t *testing.T) {
 	for api, body := range map[API]string{Messages: claudeBody("1"), Responses: codexBody} {
-		l := parsed(t, api, body).PromptLength()
+		l := parsed(t, api, body).Prompt().Length()
 		if !l.Answered || l.Whole.Bytes < len("You are an agent.Look.") || l.Tail.Bytes < len("found") || l.Tail.Bytes > 40 {
 			t.Errorf("API %d: %+v", api, l)
 		}
 	}
-	if l := parsed(t, Responses, `{"input":"1234","instructions":"12"}`).PromptLength(); l.Whole.Bytes != 6 || l.Tail.Bytes != 4 || l.Answered {
+	if l := parsed(t, Responses, `{"input":"1234","instructions":"12"}`).Prompt().Length(); l.Whole.Bytes != 6 || l.Tail.Bytes != 4 || l.Answered {
 		t.Errorf("input of one text: %+v", l)
 	}
 }
@@ -190,12 +190,12 @@ func FuzzAgentBodies(f *testing.F) {
 		if err != nil {
 			return
 		}
-		l, _ := r.PromptLength(), r.PlainText()
+		l, _ := r.Prompt().Length(), r.Prompt().Plain()
 		if l.Tail.Bytes > l.Whole.Bytes || l.Whole.Bytes < 0 {
 			t.Errorf("%q: %+v", body, l)
 		}
 		_, _ = r.FeatureSet()
-		_ = r.PromptChain(maphash.MakeSeed())
+		_ = r.Prompt().Chain(maphash.MakeSeed())
 		was := map[string]string{}
 		for name, value := range r.Members() {
 			was[name] = string(value)

@@ -9,7 +9,7 @@ const (
 	ChainPiece = 1 << 10
 )
 
-// PromptChain returns one hash per full piece of the beginning of the client's prompt, each over everything up to the
+// Chain returns one hash per full piece of the beginning of the client's prompt, each over everything up to the
 // piece's end: two requests with an equal hash begin alike up to there, and an engine that has computed one has the
 // other's beginning in its prefix cache. The model, the cache salt and the tools, which templates print before the
 // messages, belong to the beginning. The bytes of the request are hashed, so a client that writes the same JSON
@@ -17,17 +17,17 @@ const (
 // of less than a piece.
 //
 // The seed is random per process, so no client can make its prompts look like those of others.
-func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
-	parts := r.promptParts()
-	n := min(r.PromptBytes()/ChainPiece, MaxChain)
+func (p Prompt) Chain(seed maphash.Seed) []uint64 {
+	parts := p.parts()
+	n := min(p.Bytes()/ChainPiece, MaxChain)
 	if n == 0 {
 		return nil
 	}
 	var h maphash.Hash
 	h.SetSeed(seed)
-	_, _ = h.WriteString(r.model) // a hash never fails
+	_, _ = h.Write(p.body.Get("model")) // a hash never fails
 	_ = h.WriteByte(apart)
-	_, _ = h.Write(r.body.Get("cache_salt"))
+	_, _ = h.Write(p.body.Get("cache_salt"))
 	chain := make([]uint64, 0, n)
 	left := ChainPiece
 	for _, part := range parts {
@@ -45,23 +45,23 @@ func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
 	return chain
 }
 
-// PromptBytes returns how many bytes PromptChain would hash without its bound.
-func (r *Request) PromptBytes() (n int) {
-	for _, part := range r.promptParts() {
+// Bytes returns how many bytes Chain would hash without its bound.
+func (p Prompt) Bytes() (n int) {
+	for _, part := range p.parts() {
 		n += len(part)
 	}
 	return n
 }
 
-// promptParts returns the tools, what stands before the history, and the history as the client wrote them; for a text
+// parts returns the tools, what stands before the history, and the history as the client wrote them; for a text
 // completion only the prompt.
-func (r *Request) promptParts() (parts [3][]byte) {
-	parts[2] = r.body.Get(r.api.subject())
-	if r.api != Text {
-		parts[0] = r.body.Get("tools")
+func (p Prompt) parts() (parts [3][]byte) {
+	parts[2] = p.body.Get(p.api.subject())
+	if p.api != Text {
+		parts[0] = p.body.Get("tools")
 	}
-	if r.api.Rendered() {
-		parts[1] = r.preamble()
+	if p.api.Rendered() {
+		parts[1] = p.preamble()
 	}
 	if last := parts[2]; len(last) > 0 {
 		parts[2] = last[:len(last)-1] // without the end of the list or text, where a longer prompt goes on

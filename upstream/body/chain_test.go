@@ -27,7 +27,7 @@ func TestPromptChain_GrowsWithAConversation(t *testing.T) {
 	var before []uint64
 	for turn := 1; turn < 12; turn++ {
 		sizes := slices.Repeat([]int{700}, turn)
-		now := chatOf(t, `"model":"m",`, sizes...).PromptChain(seed)
+		now := chatOf(t, `"model":"m",`, sizes...).Prompt().Chain(seed)
 		if !slices.Equal(before, now[:min(len(before), len(now))]) || len(now) < len(before) {
 			t.Fatalf("turn %d: the chain does not go on from that of the turn before", turn)
 		}
@@ -45,13 +45,13 @@ func TestPromptChain_GrowsWithAConversation(t *testing.T) {
 
 func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 	seed := maphash.MakeSeed()
-	all := chatOf(t, `"model":"m",`, 9000).PromptChain(seed)
+	all := chatOf(t, `"model":"m",`, 9000).Prompt().Chain(seed)
 	for name, other := range map[string][]uint64{
-		"model":                        chatOf(t, `"model":"n",`, 9000).PromptChain(seed),
-		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).PromptChain(seed),
-		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).PromptChain(seed),
-		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).PromptChain(seed),
-		"seed":                         chatOf(t, `"model":"m",`, 9000).PromptChain(maphash.MakeSeed()),
+		"model":                        chatOf(t, `"model":"n",`, 9000).Prompt().Chain(seed),
+		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).Prompt().Chain(seed),
+		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).Prompt().Chain(seed),
+		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).Prompt().Chain(seed),
+		"seed":                         chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed()),
 	} {
 		for i := range min(len(all), len(other)) {
 			if all[i] == other[i] {
@@ -59,8 +59,8 @@ func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 			}
 		}
 	}
-	long := chatOf(t, `"model":"m",`, 4000, 5000).PromptChain(seed)
-	other := chatOf(t, `"model":"m",`, 4000, 4999).PromptChain(seed)
+	long := chatOf(t, `"model":"m",`, 4000, 5000).Prompt().Chain(seed)
+	other := chatOf(t, `"model":"m",`, 4000, 4999).Prompt().Chain(seed)
 	same := 0
 	for same < len(other) && long[same] == other[same] {
 		same++
@@ -72,13 +72,13 @@ func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 
 func TestPromptChain_IsBounded(t *testing.T) {
 	seed := maphash.MakeSeed()
-	if n := len(chatOf(t, "", 500_000).PromptChain(seed)); n != MaxChain {
+	if n := len(chatOf(t, "", 500_000).Prompt().Chain(seed)); n != MaxChain {
 		t.Errorf("%d pieces, want %d", n, MaxChain)
 	}
-	if chain := chatOf(t, "", 500).PromptChain(seed); chain != nil {
+	if chain := chatOf(t, "", 500).Prompt().Chain(seed); chain != nil {
 		t.Errorf("less than a piece has a chain: %v", chain)
 	}
-	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).PromptChain(seed)); n != MaxChain {
+	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).Prompt().Chain(seed)); n != MaxChain {
 		t.Errorf("%d pieces of tools, want %d", n, MaxChain)
 	}
 	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
@@ -86,12 +86,12 @@ func TestPromptChain_IsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, want := len(r.PromptChain(seed)), len(body)/ChainPiece; n != want {
+		if n, want := len(r.Prompt().Chain(seed)), len(body)/ChainPiece; n != want {
 			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
 		}
 	}
 	r := chatOf(t, `"model":"m","cache_salt":"s","tools":[],`, 60_000)
-	if n := testing.AllocsPerRun(100, func() { r.PromptChain(seed) }); n > 1 {
+	if n := testing.AllocsPerRun(100, func() { r.Prompt().Chain(seed) }); n > 1 {
 		t.Errorf("%v allocations, want one", n)
 	}
 }
@@ -100,6 +100,6 @@ func BenchmarkPromptChain(b *testing.B) {
 	r, seed := chatOf(b, `"model":"m",`, 200_000), maphash.MakeSeed()
 	b.ReportAllocs()
 	for b.Loop() {
-		r.PromptChain(seed)
+		r.Prompt().Chain(seed)
 	}
 }

@@ -4,13 +4,13 @@
 //
 //   - text that two JSON parsers could read differently is refused, and so are a client's own kv_transfer_params
 //     (request.go);
-//   - members that need no change reach the engine byte for byte (rewrite.go, agents_bodies.go, package rawjson);
+//   - members that need no change reach the engine byte for byte (rewrite.go, package rawjson);
 //   - prefill and decode get the same prompt: an edit of one leg changes nothing that shapes the prompt;
 //   - whatever is not known to leave the rendered prompt alone rules out a comparison of token ids (features.go,
 //     tokenize.go), and whatever rules out every proof or a prefill leg has a name (exclusions.go);
 //   - no path is derived from what a client sent: paths are constants per API (api.go).
 //
-// How long a prompt is and how it begins is read without a tokenizer, in one pass (estimate.go, media.go, chain.go):
+// How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, media.go, chain.go):
 // enough to choose an instance and a path, and no proof of anything.
 //
 // # Bodies are read once

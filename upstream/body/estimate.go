@@ -33,25 +33,25 @@ type PromptLength struct {
 	Plain bool
 }
 
-// PromptLength measures the prompt from the index of the body's scan: the text that templates render (content,
+// Length measures the prompt from the index of the body's scan: the text that templates render (content,
 // reasoning, names and arguments of tool calls, tools, documents), without the JSON around it. What no engine accepts
 // counts as 0.
-func (r *Request) PromptLength() (l PromptLength) {
-	l.Plain = rawjson.IsNull(r.body.Get(WhyTruncate)) && rawjson.IsNull(r.body.Get("chat_template"))
-	if r.api == Text {
-		l.Whole = r.promptLength()
+func (p Prompt) Length() (l PromptLength) {
+	l.Plain = rawjson.IsNull(p.body.Get(WhyTruncate)) && rawjson.IsNull(p.body.Get("chat_template"))
+	if p.api == Text {
+		l.Whole = p.textLength()
 		l.Tail = l.Whole
 		l.Plain = l.Plain && l.Whole.IDs == 0
 		return l
 	}
-	if r.api.Rendered() {
-		l.Whole.Bytes = rawjson.TextLen(rawjson.Quote(r.preambleText()))
-		if raw := r.body.Get(r.api.subject()); len(raw) > 0 && raw[0] == '"' { // input that is one text
+	if p.api.Rendered() {
+		l.Whole.Bytes = rawjson.TextLen(rawjson.Quote(p.preambleText()))
+		if raw := p.body.Get(p.api.subject()); len(raw) > 0 && raw[0] == '"' { // input that is one text
 			l.Tail.Bytes = rawjson.TextLen(raw)
 			l.Whole.Bytes += l.Tail.Bytes
 		}
 	}
-	for message := range r.messages.Elements() {
+	for message := range p.history.Elements() {
 		var m messageLength
 		m.read(message)
 		l.Whole.add(m.Length)
@@ -63,7 +63,7 @@ func (r *Request) PromptLength() (l PromptLength) {
 	}
 	// Templates print both as JSON.
 	for _, name := range [...]string{"tools", "documents"} {
-		if raw := r.body.Get(name); !rawjson.IsNull(raw) {
+		if raw := p.body.Get(name); !rawjson.IsNull(raw) {
 			l.Whole.Bytes += len(raw)
 			l.Plain = false
 		}
@@ -71,10 +71,10 @@ func (r *Request) PromptLength() (l PromptLength) {
 	return l
 }
 
-// promptLength measures the prompt of a text completion. It judges a list by its first element, as Prompt does.
-func (r *Request) promptLength() (l Length) {
-	kind, raw := r.Prompt()
-	switch kind {
+// textLength measures the prompt of a text completion.
+func (p Prompt) textLength() (l Length) {
+	raw := p.Text()
+	switch p.kind() {
 	case promptText:
 		l.Bytes = rawjson.TextLen(raw)
 	case promptTokens, promptTokensBatch:

@@ -22,12 +22,12 @@ func TestPromptLength_OfTextPrompts(t *testing.T) {
 		{`null`, Length{}},
 		{`{"a":1}`, Length{}},
 	} {
-		got := mustParse(t, Text, `{"prompt":`+row.prompt+`}`).PromptLength()
+		got := mustParse(t, Text, `{"prompt":`+row.prompt+`}`).Prompt().Length()
 		if got.Whole != row.want || got.Answered {
 			t.Errorf("%s: got %+v, want %+v", row.prompt, got, row.want)
 		}
 	}
-	if got := mustParse(t, Text, `{"model":"m"}`).PromptLength(); got.Whole != (Length{}) {
+	if got := mustParse(t, Text, `{"model":"m"}`).Prompt().Length(); got.Whole != (Length{}) {
 		t.Errorf("no prompt: got %+v", got)
 	}
 }
@@ -54,7 +54,7 @@ func TestPromptLength_OfMessages(t *testing.T) {
 		{"spelled otherwise", `{"role":"user","cont\u0065nt":"12"}`, 2, 2, false, true},
 		{"unknown part", `{"role":"user","content":[{"type":"new","new":"12345"}]}`, 7, 7, false, false},
 	} {
-		got := mustParse(t, Chat, `{"messages":[`+row.messages+`]}`).PromptLength()
+		got := mustParse(t, Chat, `{"messages":[`+row.messages+`]}`).Prompt().Length()
 		want := PromptLength{Whole: Length{Bytes: row.whole}, Tail: Length{Bytes: row.tail}, Answered: row.answered, Plain: row.plain}
 		if got != want {
 			t.Errorf("%s: got %+v, want %+v", row.name, got, want)
@@ -75,7 +75,7 @@ func TestPromptLength_MembersBesideTheMessages(t *testing.T) {
 		{`"chat_template":"{{ messages }}"`, 0, false},
 		{`"truncate_prompt_tokens":5`, 0, false},
 	} {
-		got := mustParse(t, Chat, `{"messages":[{"role":"user","content":"1"}],`+row.member+`}`).PromptLength()
+		got := mustParse(t, Chat, `{"messages":[{"role":"user","content":"1"}],`+row.member+`}`).Prompt().Length()
 		if got.Whole.Bytes != 1+row.bytes || got.Tail.Bytes != 1 || got.Plain != row.plain {
 			t.Errorf("%s: got %+v, want %d bytes beside the message", row.member, got, row.bytes)
 		}
@@ -99,7 +99,7 @@ func TestPromptLength_OfMedia(t *testing.T) {
 		{`{"type":"audio_url","audio_url":{"url":"data:audio/wav;base64,` + encoded(320_000) + `"}}`, 245, 255},
 		{`{"type":"text","text":"","image_url":null}`, 0, 0},
 	} {
-		got := mustParse(t, Chat, `{"messages":[{"role":"user","content":[`+row.part+`]}]}`).PromptLength()
+		got := mustParse(t, Chat, `{"messages":[{"role":"user","content":[`+row.part+`]}]}`).Prompt().Length()
 		if tokens := got.Whole.Tokens(4); tokens < row.from || tokens > row.to || got.Whole != got.Tail || got.Plain == (row.from > 0) {
 			t.Errorf("%.60s: got %+v, %d tokens, want %d to %d", row.part, got, tokens, row.from, row.to)
 		}
@@ -122,7 +122,7 @@ func TestLength_TokensAreRoundedDown(t *testing.T) {
 
 func TestPromptLength_AllocatesNothing(t *testing.T) {
 	r := mustParse(t, Chat, longChat())
-	if n := testing.AllocsPerRun(20, func() { r.PromptLength() }); n > 0 {
+	if n := testing.AllocsPerRun(20, func() { r.Prompt().Length() }); n > 0 {
 		t.Errorf("got %g allocations, want none", n)
 	}
 }
@@ -143,7 +143,7 @@ func BenchmarkPromptLength(b *testing.B) {
 	r := mustParse(b, Chat, body)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		r.PromptLength()
+		r.Prompt().Length()
 	}
 }
 
@@ -160,7 +160,7 @@ func FuzzPromptLength(f *testing.F) {
 		if err != nil {
 			return
 		}
-		l := r.PromptLength()
+		l := r.Prompt().Length()
 		if l.Whole.IDs > len(body) || l.Whole.Bytes < 0 || l.Whole.Bytes > len(body) || l.Whole.Media > len(body)*videoTokens {
 			t.Errorf("%q: got %+v", body, l)
 		}

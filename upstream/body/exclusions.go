@@ -2,6 +2,7 @@ package body
 
 import (
 	"bytes"
+	"iter"
 	"strings"
 
 	"carryover/sse/rawjson"
@@ -25,7 +26,12 @@ const (
 // Disaggregable reports whether the request can run as a prefill and a decode leg; why says why not.
 func (r *Request) Disaggregable() (why string, ok bool) {
 	if r.api.Rendered() {
-		return r.truncates()
+		// "auto" cuts to the model's length less the limit of the answer (build_tok_params), which differs between the
+		// legs: their prompts would too.
+		if raw := r.body.Get("truncation"); r.api == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
+			return WhyTruncate, false
+		}
+		return "", true
 	}
 	// vLLM returns params for one sequence only: the last finished child of n, the first of several prompts
 	// (vllm#19902, vllm#43509). The blocks of the others would stay pinned.
@@ -34,8 +40,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	}
 	if r.api == Text {
 		// Embeddings come beside the prompt, as a prompt of their own, and have no token ids (completion/protocol.py).
-		kind, _ := r.Prompt()
-		if kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
+		if kind := r.Prompt().kind(); kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyBatchPrompt, false
 		}
 	}
@@ -71,7 +76,7 @@ func (r *Request) Reusable() (why string, ok bool) {
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
 		return WhyTruncate, false
 	}
-	if r.remoteMedia() {
+	if remoteMedia(r.messages.Elements()) {
 		return WhyRemoteMedia, false
 	}
 	return "", true
@@ -85,8 +90,8 @@ func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false"
 // between two turns while the text stays equal, and a uuid makes the engine take media from its own cache. Only data:
 // URLs contain the bytes. It looks at every key of the messages, not only at content parts; that can only refuse too
 // much.
-func (r *Request) remoteMedia() bool {
-	for message := range r.messages.Elements() {
+func remoteMedia(messages iter.Seq[rawjson.Element]) bool {
+	for message := range messages {
 		if !message.IsObject() {
 			if holdsMedia(message.Raw) {
 				return true

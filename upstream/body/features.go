@@ -48,24 +48,10 @@ const maxFeatures = 1 << 10
 // vLLM 0.32 ignores members it does not know, but the next version may not, and
 // parity that was learnt without the member would not notice.
 func (r *Request) FeatureSet() (key string, comparable bool) {
-	f, why := r.features()
+	f, why := r.Prompt().features()
 	key, f.key = string(f.key), nil
 	r.shape = shape{f, why, true}
 	return key, why == ""
-}
-
-// PlainText reports whether the token ids of the prompt determine all of it. Images, audio, video and files are
-// placeholders among the ids: all images of one size have the same ones, and a text can spell them. Messages that
-// can't be read are not plain text either.
-func (r *Request) PlainText() bool {
-	switch r.api {
-	case Text:
-		return true // other prompts are not disaggregated
-	case Messages, Responses:
-		return r.plainHistory()
-	}
-	var f features
-	return rawjson.IsNull(r.body.Get("mm_payload")) && messageFeatures(&f, &r.messages) == ""
 }
 
 // features is what one pass over a request collects.
@@ -82,19 +68,19 @@ type shape struct {
 	known bool
 }
 
-func (r *Request) features() (f features, why string) {
+func (p Prompt) features() (f features, why string) {
 	f.key = append(make([]byte, 0, 256), "chat;"...)
-	if r.api == Text {
+	if p.api == Text {
 		f.key = append(f.key[:0], "text;"...)
 	}
-	if why = r.memberFeatures(&f); why != "" {
+	if why = f.addMembers(p.api, p.body); why != "" {
 		return f, why
 	}
-	if r.api == Text {
-		if kind, _ := r.Prompt(); kind != promptText {
+	if p.api == Text {
+		if p.kind() != promptText {
 			return f, WhyMessages
 		}
-	} else if why = messageFeatures(&f, &r.messages); why != "" {
+	} else if why = f.addMessages(p.history); why != "" {
 		return f, why
 	}
 	if len(f.key) > maxFeatures {
@@ -103,15 +89,15 @@ func (r *Request) features() (f features, why string) {
 	return f, ""
 }
 
-// memberFeatures adds the features of the top-level members except messages and prompt.
-func (r *Request) memberFeatures(f *features) (why string) {
+// addMembers adds the features of the top-level members except messages and prompt.
+func (f *features) addMembers(api API, body *rawjson.Object) (why string) {
 	var found []string
-	for raw, value := range r.body.Members() {
+	for raw, value := range body.Members() {
 		name := string(raw)
 		switch {
 		// pydantic takes null for absent, but in tool_choice null keeps vLLM from
 		// putting "auto" there (check_tool_usage, chat_completion/protocol.py).
-		case rawjson.IsNull(value) && name != "tool_choice" || name == r.api.subject():
+		case rawjson.IsNull(value) && name != "tool_choice" || name == api.subject():
 		case name == WhyTruncate:
 			return WhyTruncate
 		case name == WhyEcho && !off(value):

@@ -212,11 +212,11 @@ func TestPlainText_ContentThatIsNotTextIsSeen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.PlainText(); got != want {
+		if got := r.Prompt().Plain(); got != want {
 			t.Errorf("%s: got %v, want %v", body, got, want)
 		}
 	}
-	if r, err := ParseRequest(Text, []byte(`{"prompt":"a"}`)); err != nil || !r.PlainText() {
+	if r, err := ParseRequest(Text, []byte(`{"prompt":"a"}`)); err != nil || !r.Prompt().Plain() {
 		t.Error("a text completion is text")
 	}
 }

@@ -31,8 +31,8 @@ const (
 	hasName
 )
 
-// messageFeatures adds the features of the messages to a feature set.
-func messageFeatures(f *features, messages *rawjson.List) (why string) {
+// addMessages adds the features of the messages to a feature set.
+func (f *features) addMessages(messages *rawjson.List) (why string) {
 	if !messages.IsArray() {
 		return WhyMessages
 	}

@@ -19,41 +19,79 @@ const (
 	promptTokensBatch
 )
 
-// Prompt returns the raw prompt and its kind. A list is judged by its first element; vLLM refuses lists of mixed
-// kinds.
-func (r *Request) Prompt() (promptKind, []byte) {
-	raw := r.body.Get("prompt")
+// Prompt is what engines render of a request: the history or text to be continued, and what stands before it. It
+// aliases the request.
+type Prompt struct {
+	api     API
+	body    *rawjson.Object
+	history *rawjson.List // messages or input items
+}
+
+// Prompt returns the request's prompt.
+func (r *Request) Prompt() Prompt { return Prompt{r.api, &r.body, &r.messages} }
+
+// Text returns a text completion's prompt as the client wrote it, nil if there is none.
+func (p Prompt) Text() []byte { return p.body.Get("prompt") }
+
+// kind returns the kind of a text completion's prompt. A list is judged by its first element; vLLM refuses lists of
+// mixed kinds.
+func (p Prompt) kind() promptKind {
+	raw := p.Text()
 	if rawjson.IsNull(raw) {
-		return promptNone, raw
+		return promptNone
 	}
 	if raw[0] == '"' {
-		return promptText, raw
+		return promptText
 	}
 	if raw[0] != '[' {
-		return promptNone, raw
+		return promptNone
 	}
 	switch first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]; {
 	case first == '"':
-		return promptTextBatch, raw
+		return promptTextBatch
 	case first == '[':
-		return promptTokensBatch, raw
+		return promptTokensBatch
 	case first == '-' || '0' <= first && first <= '9':
-		return promptTokens, raw
+		return promptTokens
 	}
-	return promptNone, raw
+	return promptNone
 }
 
-// PromptScope returns the members, other than messages and prompt, that shape
+// IDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they neither
+// render nor add to them.
+func (p Prompt) IDs() (ids []uint32, ok bool) {
+	if p.api != Text || p.kind() != promptTokens {
+		return nil, false
+	}
+	ids, ok = rawjson.ParseIDs(p.Text())
+	return ids, ok && len(ids) > 0
+}
+
+// Scope returns the members, other than messages and prompt, that shape
 // the rendered prompt, in the body's order. The model and cache_salt are not
 // among them: they are part of a conversation's identity.
-func (r *Request) PromptScope() []Member {
+func (p Prompt) Scope() []Member {
 	var scope []Member
-	for name, value := range r.body.Members() {
-		if shapesPrompt(string(name)) || r.api.shapes(string(name)) {
+	for name, value := range p.body.Members() {
+		if shapesPrompt(string(name)) || p.api.shapes(string(name)) {
 			scope = append(scope, Member{Name: string(name), Value: value})
 		}
 	}
 	return scope
+}
+
+// Plain reports whether the token ids of the prompt determine all of it. Images, audio, video and files are
+// placeholders among the ids: all images of one size have the same ones, and a text can spell them. Messages that
+// can't be read are not plain text either.
+func (p Prompt) Plain() bool {
+	switch p.api {
+	case Text:
+		return true // other prompts are not disaggregated
+	case Messages, Responses:
+		return p.plainHistory()
+	}
+	var f features
+	return rawjson.IsNull(p.body.Get("mm_payload")) && f.addMessages(p.history) == ""
 }
 
 // shapesPrompt lists the members that vLLM passes to the renderer: build_chat_params and build_tok_params in

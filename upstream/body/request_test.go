@@ -113,7 +113,7 @@ func TestRequest_Prompt(t *testing.T) {
 		{"{\"prompt\":[\n\"a\",\"b\"]}", promptTextBatch},
 		{`{"prompt":[[1],[2]]}`, promptTokensBatch},
 	} {
-		if got, _ := mustParse(t, Text, row.body).Prompt(); got != row.want {
+		if got := mustParse(t, Text, row.body).Prompt().kind(); got != row.want {
 			t.Errorf("%s: got kind %d, want %d", row.body, got, row.want)
 		}
 	}
@@ -203,19 +203,19 @@ func TestRequest_HidesReasoning(t *testing.T) {
 
 func TestRequest_PromptScope(t *testing.T) {
 	r := mustParse(t, Chat, `{"model":"m","messages":[],"t\u006fols":[{"b":1,"a":2}],"temperature":0,"guided_json":{},"response_format":null,"cache_salt":"s","include_reasoning":true,"max_tokens":1}`)
-	if got, want := fmt.Sprintf("%s", r.PromptScope()), `[{tools [{"b":1,"a":2}]} {guided_json {}} {response_format null}]`; got != want {
+	if got, want := fmt.Sprintf("%s", r.Prompt().Scope()), `[{tools [{"b":1,"a":2}]} {guided_json {}} {response_format null}]`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	all := []string{"tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort",
 		"add_generation_prompt", "continue_final_message", "add_special_tokens", "mm_processor_kwargs", "media_io_kwargs",
 		"truncation_side", "truncate_prompt_tokens", "structured_outputs", "guided_regex", "functions", "function_call", "suffix"}
 	body := `{"` + strings.Join(all, `":0,"`) + `":0}`
-	if got := len(mustParse(t, Chat, body).PromptScope()); got != len(all) {
+	if got := len(mustParse(t, Chat, body).Prompt().Scope()); got != len(all) {
 		t.Errorf("got %d members in scope, want %d", got, len(all))
 	}
 	// A second look must not see what was removed.
 	r.Remove("tools")
-	if got := len(r.PromptScope()); got != 2 {
+	if got := len(r.Prompt().Scope()); got != 2 {
 		t.Errorf("after Remove: got %d members in scope, want 2", got)
 	}
 }

@@ -30,79 +30,112 @@ type DecodeEdit struct {
 // PrefillBody returns the body of the prefill leg: one token, not streamed, because only whole answers have
 // kv_transfer_params, and without members that shape only the discarded answer. All that shapes the prompt stays
 // identical to the decode leg: vLLM transfers by position and asserts equal block counts inside the engine step
-// (nixl/pull_worker.py).
+// (nixl/pull_worker.py). With the ids of a rendered prompt the leg is a text completion, so that one path and one id
+// echo serve Messages and Responses. The render endpoint has by then refused what the request's own endpoint would
+// refuse.
 func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
+	changes := legEdits{make(rawjson.Edits, 0, 18), r.api}
+	if r.api.Rendered() && e.PromptIDs != nil {
+		return e.completion(&r.body, changes)
+	}
+	changes.oneToken()
 	if r.api.Rendered() {
-		return r.agentPrefillBody(e)
-	}
-	changes := make(rawjson.Edits, 0, 18)
-	oneToken(&changes)
-	// vLLM answers with the params of one child only, but pins the blocks of each (vllm#43509).
-	changes.ReplaceWord("n", "1")
-	// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). logprob_token_ids must go
-	// with logprobs, without which it is a 400 (check_logprobs). With echo, top_logprobs become prompt_logprobs
-	// (to_sampling_params), which stop the engine from reading its prefix cache.
-	changes.Remove("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs", "echo", "return_prompt_text")
-	if e.ReturnTokenIDs {
-		changes.SetWord("return_token_ids", "true")
+		// A thinking budget stays: it shapes the prompt, and vLLM does not compare it with the limit of a prefill leg.
+		changes.Remove("stop", "stop_sequences", "stop_token_ids")
 	} else {
-		changes.Remove("return_token_ids")
+		// vLLM answers with the params of one child only, but pins the blocks of each (vllm#43509).
+		changes.ReplaceWord("n", "1")
+		// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). logprob_token_ids must go
+		// with logprobs, without which it is a 400 (check_logprobs). With echo, top_logprobs become prompt_logprobs
+		// (to_sampling_params), which stop the engine from reading its prefix cache.
+		changes.Remove("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs", "echo", "return_prompt_text", "return_token_ids")
 	}
-	owned(&changes, e.Members, e.CacheSalt)
-	r.replacePrompt(&changes, e.PromptIDs)
-	return r.body.Splice(changes)
+	changes.answer(e.AnswerID, e.ReturnTokenIDs)
+	changes.own(e.Members, e.CacheSalt)
+	changes.replacePrompt(e.PromptIDs)
+	return r.body.Splice(changes.Edits)
+}
+
+// completion returns a text completion of one token with the ids of a prompt. It takes only the model, the salt and
+// the priority, which Messages ignores, from the client's body.
+func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjson.Pieces {
+	completion, err := rawjson.ParseObject([]byte(`{"max_tokens":1,"stream":false}`))
+	if err != nil { // never
+		return nil
+	}
+	for _, name := range [...]string{"model", "priority", "cache_salt"} {
+		if raw := client.Get(name); !rawjson.IsNull(raw) && (name != "priority" || changes.api == Responses) {
+			changes.Set(name, raw)
+		}
+	}
+	changes.api = Text
+	changes.replacePrompt(e.PromptIDs)
+	changes.answer("", e.ReturnTokenIDs)
+	changes.own(e.Members, e.CacheSalt)
+	return completion.Splice(changes.Edits)
 }
 
 // DecodeBody returns the body of the decode leg: the client's, byte for byte, except the members that Carryover owns.
+// The ids of a rendered prompt are among e.Members.
 func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
-	if r.api.Rendered() {
-		return r.agentDecodeBody(e)
-	}
-	changes := make(rawjson.Edits, 0, 8)
+	changes := legEdits{make(rawjson.Edits, 0, 8), r.api}
 	members := e.Members
 	switch {
 	case e.OneToken:
-		oneToken(&changes)
+		changes.oneToken()
 		members = slices.DeleteFunc(slices.Clone(members), boundsAnswer)
 	case e.Whole:
-		whole(&changes)
-	case e.Usage:
+		changes.whole()
+	case e.Usage && !r.api.Rendered():
 		// continuous_usage_stats, if the client sent it, would take effect too.
 		changes.SetWord("stream_options", `{"include_usage":true}`)
 	}
-	if e.ReturnTokenIDs {
-		changes.SetWord("return_token_ids", "true")
-	}
-	owned(&changes, members, e.CacheSalt)
-	r.replacePrompt(&changes, e.PromptIDs)
-	return r.body.Splice(changes)
+	changes.answer(e.AnswerID, e.ReturnTokenIDs)
+	changes.own(members, e.CacheSalt)
+	changes.replacePrompt(e.PromptIDs)
+	return r.body.Splice(changes.Edits)
 }
 
-// replacePrompt makes a text completion's leg compute exactly these ids; engines add no special tokens to ids. Chat
-// legs carry their ids in kv_transfer_params.
-func (r *Request) replacePrompt(changes *rawjson.Edits, ids []byte) {
-	if r.api == Text && ids != nil {
-		changes.Set("prompt", ids)
+// RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint
+// takes.
+func (r *Request) RenderBody() []byte {
+	changes := legEdits{api: r.api}
+	changes.Remove("stream", "stream_options")
+	if r.api == Responses {
+		changes.SetWord("store", "false")
 	}
+	return r.body.Rewrite(changes.Edits)
+}
+
+// legEdits are the edits of one leg's body. Each of its methods knows how the members are called in the API of the leg.
+type legEdits struct {
+	rawjson.Edits
+	api API
 }
 
 // whole makes a leg answer in one piece.
-func whole(e *rawjson.Edits) {
+func (e *legEdits) whole() {
 	e.SetWord("stream", "false")
 	// A 400 without stream: validate_stream_options, chat_completion/protocol.py.
 	e.Remove("stream_options")
 }
 
 // oneToken makes a leg generate one token and answer in one piece.
-func oneToken(e *rawjson.Edits) {
-	whole(e)
-	// Chat reads max_completion_tokens first and would generate the whole answer if only max_tokens were set; null
-	// there falls back to max_tokens.
+func (e *legEdits) oneToken() {
+	e.whole()
+	// A minimum above max_tokens is a 400 (sampling_params.py).
+	e.Remove("min_tokens")
+	if e.api == Responses {
+		e.SetWord("max_output_tokens", "1")
+		return
+	}
 	e.SetWord("max_tokens", "1")
-	e.ReplaceWord("max_completion_tokens", "1")
-	// A minimum above max_tokens is a 400 (sampling_params.py). vLLM's toy_proxy_server.py removes the second spelling
-	// too.
-	e.Remove("min_tokens", "min_completion_tokens")
+	if !e.api.Rendered() {
+		// Chat reads max_completion_tokens first and would generate the whole answer if only max_tokens were set; null
+		// there falls back to max_tokens.
+		e.ReplaceWord("max_completion_tokens", "1")
+		e.Remove("min_completion_tokens") // as vLLM's toy_proxy_server.py does
+	}
 }
 
 // boundsAnswer reports whether oneToken sets this member, so that no connector can undo it.
@@ -114,9 +147,35 @@ func boundsAnswer(m Member) bool {
 	return false
 }
 
-// owned sets the members that do not belong to the client: the connector's, and the salt unless the connector has one.
+// answer asks for the ids of prompt and output, where an API can be asked. It sets the members of a Responses leg that
+// are ours whatever the client asked for: the id, which identifies the answer, and store, so that the engine stores
+// nothing.
+func (e *legEdits) answer(id string, ids bool) {
+	switch {
+	case e.api == Responses:
+		if id != "" {
+			e.Set("request_id", rawjson.Quote(id))
+		}
+		e.SetWord("store", "false")
+		if ids {
+			e.SetWord(responseMessages, "true")
+		}
+	case ids && !e.api.Rendered():
+		e.SetWord("return_token_ids", "true")
+	}
+}
+
+// replacePrompt makes a text completion's leg compute exactly these ids; engines add no special tokens to ids. Chat
+// legs carry their ids in kv_transfer_params.
+func (e *legEdits) replacePrompt(ids []byte) {
+	if e.api == Text && ids != nil {
+		e.Set("prompt", ids)
+	}
+}
+
+// own sets the members that do not belong to the client: the connector's, and the salt unless the connector has one.
 // ParseRequest has removed the client's kv_transfer_params and ec_transfer_params.
-func owned(e *rawjson.Edits, members []Member, salt string) {
+func (e *legEdits) own(members []Member, salt string) {
 	for _, m := range members {
 		if m.Name == "cache_salt" {
 			salt = ""

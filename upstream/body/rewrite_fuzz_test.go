@@ -54,7 +54,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		r.Disaggregable()
 		r.Reusable()
-		r.PromptScope()
+		r.Prompt().Scope()
 		params := rawjsontest.Member{Name: "kv_transfer_params", Raw: []byte(`{"p":1}`)}
 		one := []rawjsontest.Member{{Name: "stream", Raw: []byte("false")}, {Name: "max_tokens", Raw: []byte("1")}}
 		const short = "stream_options min_tokens min_completion_tokens"

@@ -6,17 +6,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// PromptIDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they
-// neither render nor add to them.
-func (r *Request) PromptIDs() (ids []uint32, ok bool) {
-	kind, raw := r.Prompt()
-	if r.api != Text || kind != promptTokens {
-		return nil, false
-	}
-	ids, ok = rawjson.ParseIDs(raw)
-	return ids, ok && len(ids) > 0
-}
-
 // TokenizeBody returns a body with which /tokenize renders what the completion endpoint would, as far as a body can
 // express that: TokenizeChatRequest and TokenizeCompletionRequest (serve/tokenize/protocol.py) have only some of the
 // members, and take three others under another name. Values keep their bytes. If the request is not comparable, ok is
@@ -25,12 +14,12 @@ func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool) {
 	f := r.shape
 	if !f.known {
-		f.features, f.why = r.features()
+		f.features, f.why = r.Prompt().features()
 	}
 	if f.why != "" {
 		return nil, f.why, false
 	}
-	kwargs, ok := r.templateKwargs()
+	kwargs, ok := templateKwargs(r.body.Get("chat_template_kwargs"), r.body.Get("documents"), r.body.Get("reasoning_effort"))
 	if !ok {
 		return nil, WhyMemberValue, false
 	}
@@ -76,9 +65,7 @@ func (a API) tokenizes(name string) bool {
 // templateKwargs returns the template arguments that the chat endpoint makes of chat_template_kwargs, documents and
 // reasoning_effort (build_chat_params, chat_completion/protocol.py): the latter two replace arguments of the same
 // name, and an effort turns thinking on unless the arguments set it. nil means none.
-func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
-	kwargs = r.body.Get("chat_template_kwargs")
-	documents, effort := r.body.Get("documents"), r.body.Get("reasoning_effort")
+func templateKwargs(kwargs, documents, effort []byte) (merged []byte, ok bool) {
 	if rawjson.IsNull(kwargs) {
 		kwargs = nil
 	}
@@ -103,15 +90,4 @@ func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
 		}
 	}
 	return o.Rewrite(changes), true
-}
-
-// RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint
-// takes.
-func (r *Request) RenderBody() []byte {
-	var changes rawjson.Edits
-	changes.Remove("stream", "stream_options")
-	if r.api == Responses {
-		changes.SetWord("store", "false")
-	}
-	return r.body.Rewrite(changes)
 }

@@ -103,7 +103,7 @@ func TestRequest_PromptIDs(t *testing.T) {
 		{`{"prompt":"x"}`, Text, nil, false},
 		{`{"prompt":[1]}`, Chat, nil, false},
 	} {
-		got, ok := mustParse(t, row.api, row.body).PromptIDs()
+		got, ok := mustParse(t, row.api, row.body).Prompt().IDs()
 		if ok != row.ok || ok && !slices.Equal(got, row.want) {
 			t.Errorf("%s: got %v, %t, want %v, %t", row.body, got, ok, row.want, row.ok)
 		}

@@ -94,7 +94,7 @@ func TestPrompt_OfIDsHasNoMemoryToGiveBack(t *testing.T) {
 	if another := mustPrompt(t, s, 9, 9); !isPrompt(&another, 9, 9) {
 		t.Errorf("got %v", another.IDs)
 	}
-	if _, raw := request.Prompt(); string(raw) != "[5,6,7]" {
+	if raw := request.Prompt().Text(); string(raw) != "[5,6,7]" {
 		t.Errorf("the request's own list is %s", raw)
 	}
 }

@@ -50,8 +50,8 @@ func (p *Prompts) Tokenize(ctx context.Context, req *body.Request, authorization
 // without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. If the engine
 // refuses the request, the *upstream.LegError has its refusal.
 func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if ids, ok := req.PromptIDs(); ok {
-		_, list := req.Prompt()
+	if ids, ok := req.Prompt().IDs(); ok {
+		list := req.Prompt().Text()
 		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model())}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)

@@ -14,7 +14,7 @@ const (
 )
 
 // Index says which prefill incarnations have computed which pieces of prompts, by the pieces' hashes
-// (body.Request.PromptChain), so that a prompt goes where its beginning is in the prefix cache. It is a hint:
+// (body.Prompt.Chain), so that a prompt goes where its beginning is in the prefix cache. It is a hint:
 // engines evict what they like. Pieces refer to incarnations by numbers, and an incarnation that ends loses its
 // number, so that nothing of it is found or kept alive.
 //
