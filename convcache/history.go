@@ -99,7 +99,7 @@ func (c *canonical) giveBack() {
 // Chat: the covered messages end with an assistant message, at least one message follows, and the digests agree. The
 // template's special tokens are the border that no token crosses. Text: see extendsText.
 func (h History) Extends(b Branch) bool {
-	if !b.HistoryOK || b.Covers < 1 {
+	if !b.History.OK || b.History.Covers < 1 {
 		return false
 	}
 	switch h.route {
@@ -112,18 +112,17 @@ func (h History) Extends(b Branch) bool {
 }
 
 func (h History) extendsChat(b Branch) bool {
-	if b.Covers >= h.messages {
+	if b.History.Covers >= h.messages {
 		return false
 	}
-	at, ok := slices.BinarySearchFunc(h.replies, b.Covers, func(p prefix, covers int) int {
+	at, ok := slices.BinarySearchFunc(h.replies, b.History.Covers, func(p prefix, covers int) int {
 		return cmp.Compare(p.covers, covers)
 	})
-	return ok && h.replies[at].digest == b.History
+	return ok && h.replies[at].digest == b.History.Digest
 }
 
 // After returns the digest of this request followed by the reply, and what it covers: the number of
-// messages, or the bytes of prompt and completion. It is the History and Covers of the turn's
-// ticket. The zero History has the zero Digest.
+// messages, or the bytes of prompt and completion. The turn's ticket has both as its history. The zero History has the zero Digest.
 func (h History) After(reply Reply) (Digest, int) {
 	switch h.route {
 	case routeChat:

@@ -145,11 +145,11 @@ func TestExtends_TextBorder(t *testing.T) {
 
 func TestExtends_TextOnlyByEqualBytes(t *testing.T) {
 	b := branch(mustText(t, nil, "once"), convcache.Reply{Text: " upon"})
-	if b.Covers != len("once upon") {
-		t.Errorf("covers: got %d, want %d", b.Covers, len("once upon"))
+	if b.History.Covers != len("once upon") {
+		t.Errorf("covers: got %d, want %d", b.History.Covers, len("once upon"))
 	}
 	moved := branch(mustText(t, nil, "once u"), convcache.Reply{Text: "pon"})
-	if moved.History != b.History {
+	if moved.History.Digest != b.History.Digest {
 		t.Error("the border between prompt and reply counts, and must not: the next prompt does not show it")
 	}
 	for _, prompt := range []string{"", "once", "once upo", "Once upon a", "twice upon a", "once upom a", "nce upon a"} {
@@ -158,8 +158,8 @@ func TestExtends_TextOnlyByEqualBytes(t *testing.T) {
 		}
 	}
 	weak, long := b, b
-	weak.HistoryOK = false
-	long.Covers = 1 << 40
+	weak.History.OK = false
+	long.History.Covers = 1 << 40
 	none := branch(mustText(t, nil, ""), convcache.Reply{})
 	for name, b := range map[string]convcache.Branch{"weak": weak, "long": long, "empty": none} {
 		if mustText(t, nil, "once upon").Extends(b) {
@@ -173,11 +173,11 @@ func TestExtends_RoutesDoNotMeet(t *testing.T) {
 	chat := branch(mustChat(t, nil, `[`+user+`]`), convcache.Reply{Content: "x"})
 	echo := mustChat(t, nil, `[`+user+`,{"role":"assistant","content":"x"},`+user+`]`)
 	chatAsText := chat
-	chatAsText.Covers = 3
+	chatAsText.History.Covers = 3
 	if mustText(t, nil, "abc").Extends(chatAsText) || echo.Extends(text) {
 		t.Error("chat and text extend each other")
 	}
-	if digest(t, nil, `[]`) == branch(mustText(t, nil, ""), convcache.Reply{}).History {
+	if digest(t, nil, `[]`) == branch(mustText(t, nil, ""), convcache.Reply{}).History.Digest {
 		t.Error("chat and text share a digest")
 	}
 }

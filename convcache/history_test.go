@@ -66,7 +66,7 @@ func digest(tb testing.TB, scope []convcache.Member, messages string) convcache.
 // branch returns the branch that a turn leaves behind.
 func branch(h convcache.History, r convcache.Reply) convcache.Branch {
 	d, covers := h.After(r)
-	return convcache.Branch{History: d, Covers: covers, HistoryOK: true}
+	return convcache.Branch{History: convcache.Covered{Digest: d, Covers: covers, OK: true}}
 }
 
 const user = `{"role":"user","content":"hi"}`
@@ -98,8 +98,8 @@ func TestExtends_FaithfulEcho(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tools := scope("tools", `[{"type":"function"}]`)
 			b := branch(mustChat(t, tools, `[`+user+`]`), tc.reply)
-			if b.Covers != 2 {
-				t.Errorf("covers: got %d, want 2", b.Covers)
+			if b.History.Covers != 2 {
+				t.Errorf("covers: got %d, want 2", b.History.Covers)
 			}
 			if next := mustChat(t, tools, `[`+user+`,`+tc.echo+`,`+user+`]`); !next.Extends(b) {
 				t.Errorf("extends: got false for the echo %s", tc.echo)
@@ -175,9 +175,9 @@ func TestExtends_OnlyContinuations(t *testing.T) {
 	}
 	next := mustChat(t, nil, `[`+user+`,`+echo+`,`+user+`]`)
 	weak, moved, none := b, b, b
-	weak.HistoryOK = false
-	moved.Covers = 1
-	none.Covers = 0
+	weak.History.OK = false
+	moved.History.Covers = 1
+	none.History.Covers = 0
 	for name, b := range map[string]convcache.Branch{
 		"history rules did not hold": weak, "covers the question only": moved, "covers nothing": none, "zero": {},
 	} {

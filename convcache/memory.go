@@ -73,7 +73,7 @@ const readingOverhead = 448
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
-	names := len(t.Decode) + len(t.Incarnation) + len(t.EngineID) + len(t.Prefill) + len(t.PrefillIncarnation)
+	names := len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
 	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+24*(len(t.Lineage.Ancestors)+len(t.Prefilled))+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead
@@ -118,7 +118,7 @@ func (m *Memory) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 	branches := make([]Branch, 0, len(c.branches))
 	for _, s := range c.branches {
 		if s.usable(now) {
-			branches = append(branches, s.ticket.Branch())
+			branches = append(branches, s.ticket.Branch)
 		}
 	}
 	if len(branches) == 0 {
@@ -204,9 +204,9 @@ func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket
 		switch {
 		case old.ticket.ID == t.ID || !old.usable(now):
 			leaving = append(leaving, old)
-		case t.HandedBack() && t.OutdatedBy(&old.ticket):
+		case t.HandedBack() && t.OutdatedBy(&old.ticket.Branch):
 			return nil, false
-		case t.displaces(&old.ticket):
+		case t.displaces(&old.ticket.Branch):
 			leaving = append(leaving, old)
 		default:
 			staying = append(staying, old)

@@ -11,25 +11,25 @@ import (
 
 // noteFor returns the note of a ticket, as of prefill with so long names.
 func noteFor(tk convcache.Ticket, c *clock) convcache.Ticket {
-	return tk.Note("prefill", "start", c.now())
+	return tk.Note(convcache.Holder{Instance: "prefill", Incarnation: "start"}, c.now())
 }
 
 func TestNote_NamesNothingOfDecode(t *testing.T) {
 	c := &clock{}
 	tk := holdingTicket(7, convcache.Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 40})
-	tk.Decode, tk.Incarnation, tk.EngineID, tk.Params, tk.Reading = "decode", "1.7e+09", "engine", []byte("{}"), t
-	tk.Covers, tk.HistoryOK, tk.SharedPrefixTokens = 4, true, 5
-	note := tk.Note("http://prefill", "1.8e+09", c.now())
+	tk.Decode, tk.EngineID, tk.Params, tk.Reading = convcache.Holder{Instance: "decode", Incarnation: "1.7e+09"}, "engine", []byte("{}"), t
+	tk.History.Covers, tk.History.OK, tk.SharedPrefixTokens = 4, true, 5
+	note := tk.Note(convcache.Holder{Instance: "http://prefill", Incarnation: "1.8e+09"}, c.now())
 	if !note.HandedBack() || tk.HandedBack() {
 		t.Errorf("handed back: got %v of the note and %v of the ticket, want true and false", note.HandedBack(), tk.HandedBack())
 	}
-	if note.Decode+note.Incarnation+note.EngineID != "" || note.Params != nil || note.Reading != nil {
-		t.Errorf("note: got decode %q, start %q, engine %q, params %q, reading %v, want none", note.Decode, note.Incarnation, note.EngineID, note.Params, note.Reading)
+	if note.Decode != (convcache.Holder{}) || note.EngineID != "" || note.Params != nil || note.Reading != nil {
+		t.Errorf("note: got decode %v, engine %q, params %q, reading %v, want none", note.Decode, note.EngineID, note.Params, note.Reading)
 	}
 	if got, want := note.Deadline, c.now().Add(convcache.NoteTTL); !got.Equal(want) {
 		t.Errorf("deadline: got %v, want %v", got, want)
 	}
-	if note.ID != tk.ID || note.History != tk.History || note.Covers != tk.Covers || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
+	if note.ID != tk.ID || note.History != tk.History || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
 		!slices.Equal(note.Chain.Blocks, tk.Chain.Blocks) {
 		t.Errorf("note: got %+v, want what the ticket %+v says of the conversation", note, tk)
 	}
@@ -46,7 +46,7 @@ func TestNote_IsOutdatedBy(t *testing.T) {
 	whole := longer
 	whole.Groups = 2
 	unsaid, other := note, said
-	unsaid.History, other.History = convcache.Digest{}, convcache.Digest{}
+	unsaid.History.Digest, other.History.Digest = convcache.Digest{}, convcache.Digest{}
 	for _, tc := range []struct {
 		name          string
 		note, there   convcache.Ticket
@@ -60,10 +60,10 @@ func TestNote_IsOutdatedBy(t *testing.T) {
 		{"no text at all", unsaid, other, false, false},
 	} {
 		noted := noteFor(tc.there, c)
-		if got := tc.note.OutdatedBy(&tc.there); got != tc.byTicket {
+		if got := tc.note.OutdatedBy(&tc.there.Branch); got != tc.byTicket {
 			t.Errorf("%s: by a ticket: got %v, want %v", tc.name, got, tc.byTicket)
 		}
-		if got := tc.note.OutdatedBy(&noted); got != tc.own {
+		if got := tc.note.OutdatedBy(&noted.Branch); got != tc.own {
 			t.Errorf("%s: by a note: got %v, want %v", tc.name, got, tc.own)
 		}
 	}
@@ -71,7 +71,7 @@ func TestNote_IsOutdatedBy(t *testing.T) {
 
 func TestMemory_CountsNamesOfNotes(t *testing.T) {
 	tk := holdingTicket(1, convcache.Chain{})
-	tk.Decode, tk.Params = "a name that is not the note's", []byte("nor these")
+	tk.Decode.Instance, tk.Params = "a name that is not the note's", []byte("nor these")
 	const size int64 = overhead + int64(len("prefill")+len("start"))
 	m, c := newMemory(0, size)
 	note := noteFor(tk, c)

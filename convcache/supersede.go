@@ -44,26 +44,26 @@ func (c Chain) equal(other Chain) bool {
 	return c.Tokens > 0 && c.Tokens == other.Tokens && c.BlockSize == other.BlockSize && c.Whole == other.Whole
 }
 
-// supersedes reports whether t can do all that an older ticket can. A ticket that can only be used whole serves no
+// supersedes reports whether b can do all that an older ticket can. A ticket that can only be used whole serves no
 // prompt that ends or differs before the ticket's end, so it supersedes only tickets of that kind.
-func (t *Ticket) supersedes(older *Ticket) bool {
-	if t.Groups != 1 {
-		return older.Groups != 1 && older.Chain.equal(t.Chain)
+func (b *Branch) supersedes(older *Branch) bool {
+	if b.Groups != 1 {
+		return older.Groups != 1 && older.Chain.equal(b.Chain)
 	}
-	return older.Chain.Relation(t.Chain) == Contained
+	return older.Chain.Relation(b.Chain) == Contained
 }
 
 // sameHistory reports whether two tickets cover the same text. It is false for tickets without a history, whose digest
 // is zero.
-func (t *Ticket) sameHistory(other *Ticket) bool {
-	return t.History == other.History && t.History != Digest{}
+func (b *Branch) sameHistory(other *Branch) bool {
+	return b.History.Digest == other.History.Digest && b.History.Digest != Digest{}
 }
 
-// displaces reports whether t makes an older branch superfluous. A note never makes a ticket superfluous: decode
+// displaces reports whether b makes an older branch superfluous. A note never makes a ticket superfluous: decode
 // certainly has the ticket's KV, and prefill may have evicted the note's.
-func (t *Ticket) displaces(older *Ticket) bool {
-	if t.HandedBack() && !older.HandedBack() {
+func (b *Branch) displaces(older *Branch) bool {
+	if b.HandedBack() && !older.HandedBack() {
 		return false
 	}
-	return t.sameHistory(older) || t.supersedes(older)
+	return b.sameHistory(older) || b.supersedes(older)
 }

@@ -94,7 +94,7 @@ func TestMemory_SupersedesWhatALaterChainContains(t *testing.T) {
 func TestMemory_CountsBlocksAndNames(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	tk := holdingTicket(1, mustChain(t, k, make([]uint32, 16*100), 0, 16))
-	tk.Decode, tk.Incarnation, tk.EngineID = "12345", "1234567", "12345678901"
+	tk.Decode, tk.EngineID = convcache.Holder{Instance: "12345", Incarnation: "1234567"}, "12345678901"
 	const size = overhead + 8*100 + 5 + 7 + 11
 	m, _ := newMemory(0, size)
 	mustPut(t, m, key(1), tk, time.Hour)

@@ -26,14 +26,14 @@ func (k HistoryKey) TextHistory(scope []Member, prompt string) (History, error) 
 // or digit. The pre-tokenisers of GPT-2, Llama 3 and Qwen have no pattern in which white space follows \p{L} or \p{N},
 // and SentencePiece begins a piece at each space.
 func (h History) extendsText(b Branch) bool {
-	if b.Covers > len(h.prompt) || h.last.next([]byte(h.prompt[:b.Covers])) != b.History {
+	if b.History.Covers > len(h.prompt) || h.last.next([]byte(h.prompt[:b.History.Covers])) != b.History.Digest {
 		return false
 	}
-	appended := h.prompt[b.Covers:]
+	appended := h.prompt[b.History.Covers:]
 	if appended == "" {
 		return true
 	}
-	before, _ := utf8.DecodeLastRuneInString(h.prompt[:b.Covers])
+	before, _ := utf8.DecodeLastRuneInString(h.prompt[:b.History.Covers])
 	after, _ := utf8.DecodeRuneInString(appended)
 	return (unicode.IsLetter(before) || unicode.IsDigit(before)) && unicode.IsSpace(after)
 }

@@ -19,25 +19,27 @@ func NewTicketID() TicketID {
 // String returns the id as 32 hex characters.
 func (id TicketID) String() string { return hex.EncodeToString(id[:]) }
 
-// Ticket is the right to read, once, the KV blocks that a decode instance holds at the end of a turn.
+// Ticket is the right to read, once, the KV blocks that a decode instance holds at the end of a turn: a branch of the conversation, and what
+// an engine is sent for its blocks.
 type Ticket struct {
-	// ID is made with NewTicketID, and stays when the ticket is put back.
-	ID TicketID
-	// History digests what the blocks cover: scope, prompt and reply. The zero Digest means that the request's history
-	// could not be read; it equals no other.
-	History Digest
-	// Covers is the number of messages that History covers, the reply included, or for a text
-	// completion the bytes of prompt and completion.
-	Covers int
-	// HistoryOK says that the history rules held when the ticket was made. Look-ups by history ignore other tickets.
-	HistoryOK bool
-	// Decode names the instance that holds the blocks.
-	Decode string
+	Branch
 	// Params is decode's kv_transfer_params, raw JSON. Stores copy it on the way in.
 	Params []byte
 	// Reading is what the connector parsed of Params when the ticket was made, nil if that is not known. It is never
 	// changed, and does not refer to Params. Only a store in this process keeps it.
 	Reading any
+	// EngineID is remote_engine_id, by which decode recognises its own tickets.
+	EngineID string
+}
+
+// Branch is one line of a conversation's history, and where its KV is: what a look-up returns of a ticket without taking it.
+type Branch struct {
+	// ID is made with NewTicketID, and stays when the ticket is put back.
+	ID TicketID
+	// History is what the blocks cover.
+	History Covered
+	// Decode holds the blocks. After a restart they are gone.
+	Decode Holder
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
 	Tokens int
 	// Chain identifies those tokens. The zero Chain means that nothing proves them: look-ups by tokens offer nothing
@@ -46,14 +48,8 @@ type Ticket struct {
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
-	// Incarnation is the process_start_time_seconds of the decode engine as it printed it. After a restart the blocks
-	// are gone.
-	Incarnation string
-	// EngineID is remote_engine_id, by which decode recognises its own tickets.
-	EngineID string
-	// Prefill and PrefillIncarnation name the instance that the KV was handed back to, and its incarnation. A ticket
-	// that has them is a note: it names no blocks, and is never sent to an engine.
-	Prefill, PrefillIncarnation string
+	// Prefill is what the KV was handed back to. A ticket that has it is a note: it names no blocks, and is never sent to an engine.
+	Prefill Holder
 	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far
 	// as that is known: the beginning that it shares with other prompts.
 	SharedPrefixTokens int
@@ -70,42 +66,15 @@ type Ticket struct {
 	Deadline time.Time
 }
 
-// Branch is what a look-up returns of a ticket without taking it.
-type Branch struct {
-	ID          TicketID
-	History     Digest
-	Covers      int
-	HistoryOK   bool
-	Tokens      int
-	Chain       Chain
-	Groups      int
-	Decode      string
-	Incarnation string
-	FreshAsOf   time.Time
-	Deadline    time.Time
-
-	Prefill, PrefillIncarnation string // of a note
-	SharedPrefixTokens          int
-	Lineage                     Lineage
-	Prefilled                   []Prefilled
+// Covered is the history that a ticket's blocks cover.
+type Covered struct {
+	// Digest is of scope, prompt and reply. The zero Digest means that the request's history could not be read; it equals no other.
+	Digest Digest
+	// Covers is the number of messages, the reply included, or for a text completion the bytes of prompt and completion.
+	Covers int
+	// OK says that the history rules held when the ticket was made. Look-ups by history ignore other tickets.
+	OK bool
 }
 
-// Branch returns what a look-up may return of the ticket.
-func (t Ticket) Branch() Branch {
-	return Branch{
-		ID:          t.ID,
-		History:     t.History,
-		Covers:      t.Covers,
-		HistoryOK:   t.HistoryOK,
-		Tokens:      t.Tokens,
-		Chain:       t.Chain,
-		Groups:      t.Groups,
-		Decode:      t.Decode,
-		Incarnation: t.Incarnation,
-		FreshAsOf:   t.FreshAsOf,
-		Deadline:    t.Deadline,
-
-		Prefill: t.Prefill, PrefillIncarnation: t.PrefillIncarnation,
-		SharedPrefixTokens: t.SharedPrefixTokens, Lineage: t.Lineage, Prefilled: t.Prefilled,
-	}
-}
+// Holder is an engine that holds KV: an instance, and the process_start_time_seconds of its incarnation as the engine printed it.
+type Holder struct{ Instance, Incarnation string }

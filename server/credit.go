@@ -89,7 +89,7 @@ func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 // handedBackTo returns how many tokens of the conversation were handed back to an incarnation of prefill.
 func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 	for i := range t.notes {
-		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillIncarnation == prefill.ID() {
+		if n := &t.notes[i]; n.Prefill.Instance == prefill.Engine().Name && n.Prefill.Incarnation == prefill.ID() {
 			tokens = max(tokens, n.Tokens)
 		}
 	}

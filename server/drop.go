@@ -15,7 +15,7 @@ import (
 func (f *finder) dropCleared(ctx context.Context, t *turn) {
 	t.dropped = ""
 	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
-		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
+		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance)
 		if engine == nil || !engine.Last().Pins.Void(b.FreshAsOf) {
 			return false
 		}

@@ -24,10 +24,10 @@ func (f *finder) listNotes(t *turn) (notes []NoteAhead) {
 	now := time.Now()
 	for i := range t.notes {
 		n := &t.notes[i]
-		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.FreshAsOf, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill}
-		if engine := f.deps.Fleet.Engine(upstream.RolePrefill, n.Prefill); engine != nil {
+		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.FreshAsOf, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill.Instance}
+		if engine := f.deps.Fleet.Engine(upstream.RolePrefill, n.Prefill.Instance); engine != nil {
 			last := engine.Last()
-			ahead.Current = last.Known() && last.ID() == n.PrefillIncarnation
+			ahead.Current = last.Known() && last.ID() == n.Prefill.Incarnation
 		}
 		notes = append(notes, ahead)
 	}

@@ -84,16 +84,16 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pick.Pair, compare
 		now := time.Now()
 		ticket := TicketAhead{
 			Age: max(0, upstream.Elapsed(b.FreshAsOf, now).Seconds()), Deadline: max(0, b.Deadline.Sub(now).Seconds()),
-			Tokens: b.Tokens, Decode: b.Decode, State: "gone",
+			Tokens: b.Tokens, Decode: b.Decode.Instance, State: "gone",
 		}
 		c := choice{branch: b, offer: convcache.Offer{Tokens: b.Tokens, Whole: true}}
 		if compared {
 			c.offer = t.proof.Offer(b)
 			ticket.Offered = &c.offer.Tokens
 		}
-		if engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine != nil {
+		if engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine != nil {
 			last := engine.Last()
-			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Incarnation
+			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Decode.Incarnation
 			if p != nil && p.Prefill != nil {
 				ticket.Pair = pairStatus(p.Prefill.StatusWith(last))
 			}

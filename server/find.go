@@ -221,7 +221,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
-	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
+	if got := ticket.Branch; t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode {
 		f.pins.Releases.Unuse(ticket, t.Model) // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
@@ -250,15 +250,15 @@ func denies(status pairs.Status) record.Reason {
 func (f *finder) holder(ctx context.Context, p *pick.Pair, b convcache.Branch) *fleet.Incarnation {
 	incarnation := p.Decode
 	engine := incarnation.Engine()
-	if engine.Name != b.Decode {
-		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
+	if engine.Name != b.Decode.Instance {
+		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine == nil {
 			return nil
 		}
 		if incarnation = engine.Last(); !f.dryRun {
 			incarnation = engine.Current(ctx)
 		}
 	}
-	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Incarnation || !f.dryRun && !incarnation.Alive(ctx) {
+	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Decode.Incarnation || !f.dryRun && !incarnation.Alive(ctx) {
 		return nil
 	}
 	return incarnation

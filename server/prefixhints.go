@@ -37,7 +37,7 @@ func (t *turn) allHandedBack() bool {
 func (t *turn) prefixHints() (notes []fleet.PrefixHint) {
 	for i := range t.notes {
 		n := &t.notes[i]
-		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill, Incarnation: n.PrefillIncarnation, Tokens: n.Tokens})
+		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
 	}
 	return notes
 }
@@ -66,7 +66,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	defer func() { t.record.Reuses(r) }()
 	newest, here := &t.notes[0], false
 	for i := range t.notes {
-		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillIncarnation == prefill.ID()
+		here = here || same && t.notes[i].Prefill.Instance == prefill.Engine().Name && t.notes[i].Prefill.Incarnation == prefill.ID()
 	}
 	if beyond := r.Cached - t.sharedPrefixTokens(); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf

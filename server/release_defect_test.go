@@ -55,7 +55,7 @@ func TestRelease_SurvivesADefect(t *testing.T) {
 			Fleet: fleet.New(fleet.Config{}), Store: store, Connector: nixl.Connector{}, Background: work.run,
 		})
 		chains := diverging(t, 3)
-		p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{{Chain: chains[0]}, {ID: convcache.TicketID{1}, Chain: chains[1]}}, &convcache.Ticket{Chain: chains[2]})
+		p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{{Chain: chains[0]}, {ID: convcache.TicketID{1}, Chain: chains[1]}}, &convcache.Ticket{Branch: convcache.Branch{Chain: chains[2]}})
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, task := range p.Tasks() {
 			if task.Name == "release" {

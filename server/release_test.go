@@ -157,8 +157,8 @@ func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 		engine.Legs, d.Legs = d.Legs, engine
 		decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 		d.Store = displacing{d.Store, engine, convcache.Ticket{
-			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")), Decode: "decode-0",
-			Incarnation: decode.ID(), Tokens: 200, Deadline: time.Now().Add(time.Hour),
+			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")),
+			Branch: convcache.Branch{Decode: convcache.Holder{Instance: "decode-0", Incarnation: decode.ID()}, Tokens: 200, Deadline: time.Now().Add(time.Hour)},
 		}}
 	}})
 	r.wantOK(r.turn("c", 1, true), "miss;")

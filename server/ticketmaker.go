@@ -52,9 +52,9 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, d *decoding, a answer.R
 		}
 		return
 	}
-	if !k.pins.Fresh(ticket.Decode, parsed) {
+	if !k.pins.Fresh(ticket.Decode.Instance, parsed) {
 		t.record.Stored("duplicate")
-		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.ID(), "decode", ticket.Decode)
+		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.ID(), "decode", ticket.Decode.Instance)
 		return
 	}
 	if t.ids.Learning() {
@@ -146,10 +146,12 @@ func (k *ticketMaker) ticketOf(t *turn, d *decoding, a *answer.Result) (_ convca
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.leg.Incarnation.ID(), EngineID: parsed.EngineID,
-		Params: parsed.Params, Reading: pins.ReadingOf(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.FreshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
-		Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires), Lineage: k.lineages.Leave(d.lineage, d.found),
-		Prefilled: d.prefilled,
+		Branch: convcache.Branch{
+			ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: decode.Name, Incarnation: d.leg.Incarnation.ID()},
+			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: t.sharedPrefixTokens(), Lineage: k.lineages.Leave(d.lineage, d.found), Prefilled: d.prefilled,
+			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
+		},
+		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
 	}
 	if k.lineages.InDoubt(ticket.Lineage) {
 		return ticket, parsed, proof.Unproven(lacksQuarantined)

@@ -157,7 +157,7 @@ func (t *turn) holds() []fleet.Holding {
 	holds := make([]fleet.Holding, 0, len(t.branches))
 	for i := range t.branches {
 		b := &t.branches[i]
-		holds = append(holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
+		holds = append(holds, fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens})
 	}
 	return holds
 }

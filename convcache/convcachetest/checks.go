@@ -208,7 +208,7 @@ func checkSameHistory(ctx context.Context, h Harness) error {
 func checkNoHistory(ctx context.Context, h Harness) error {
 	c := newClient(h)
 	a, b := ticket(1), ticket(2)
-	a.History, b.History = convcache.Digest{}, convcache.Digest{}
+	a.History.Digest, b.History.Digest = convcache.Digest{}, convcache.Digest{}
 	c.put(ctx, a, ttl)
 	c.put(ctx, b, ttl)
 	c.peek(ctx, convcache.Found, b, a)

@@ -85,7 +85,7 @@ func (m *mutant) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branc
 	var branches []convcache.Branch
 	for _, t := range m.tickets[m.key(key)] {
 		if m.usable(t) || m.peeksExpired {
-			branches = append(branches, t.Branch())
+			branches = append(branches, t.Branch)
 		}
 	}
 	if m.oldestFirst {
@@ -153,13 +153,13 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 		t.Chain = convcache.Chain{}
 	}
 	if m.losesEngine {
-		t.Incarnation, t.EngineID = "", ""
+		t.Decode.Incarnation, t.EngineID = "", ""
 	}
 	if m.losesGroups {
 		t.Groups = 0
 	}
 	if m.losesPrefill && t.HandedBack() {
-		t.Prefill, t.PrefillIncarnation = "prefill", ""
+		t.Prefill.Instance, t.Prefill.Incarnation = "prefill", ""
 	}
 	if m.losesCommon {
 		t.SharedPrefixTokens = 0
@@ -184,7 +184,7 @@ func (m *mutant) refuses(key convcache.Key, note convcache.Ticket) bool {
 		if !m.usable(old) || old.ID == note.ID {
 			continue
 		}
-		text, tokens := old.History == note.History && !m.refusesByTokens, m.supersedes(old, note) && !m.refusesByText
+		text, tokens := old.History.Digest == note.History.Digest && !m.refusesByTokens, m.supersedes(old, note) && !m.refusesByText
 		if old.HandedBack() && !m.firstNoteStays {
 			text, tokens = false, tokens && !m.supersedes(note, old)
 		}
@@ -203,7 +203,7 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 	kept := []convcache.Ticket{t}
 	var displaced []convcache.Ticket
 	for _, old := range m.tickets[key] {
-		same := old.History == t.History && (m.allSameHistory || old.History != convcache.Digest{})
+		same := old.History.Digest == t.History.Digest && (m.allSameHistory || old.History.Digest != convcache.Digest{})
 		spared := t.HandedBack() && !old.HandedBack() && !m.notesDisplace
 		switch {
 		case !m.usable(old), old.ID == t.ID && !m.handsBackItself:

@@ -17,7 +17,7 @@ func (c *client) handBack(ctx context.Context, t convcache.Ticket) convcache.Tic
 
 // noteOf returns the note of a ticket.
 func noteOf(t convcache.Ticket, now time.Time) convcache.Ticket {
-	return t.Note("prefill of "+t.Decode, "2"+t.Incarnation, now)
+	return t.Note(convcache.Holder{Instance: "prefill of " + t.Decode.Instance, Incarnation: "2" + t.Decode.Incarnation}, now)
 }
 
 // putNote puts a note and compares what it displaced.
@@ -38,8 +38,8 @@ func checkNoteRoundTrip(ctx context.Context, h Harness) error {
 	note := c.handBack(ctx, holding(1, chain(70, 1, 2)))
 	c.putNote(ctx, note)
 	for _, b := range c.peek(ctx, convcache.Found, note) {
-		if !b.HandedBack() || b.Prefill != note.Prefill || b.PrefillIncarnation != note.PrefillIncarnation || b.SharedPrefixTokens != 3 {
-			c.wrong("peek: got a branch of %q, start %q, common %d, want the note's", b.Prefill, b.PrefillIncarnation, b.SharedPrefixTokens)
+		if !b.HandedBack() || b.Prefill != note.Prefill || b.SharedPrefixTokens != 3 {
+			c.wrong("peek: got a branch of %q, start %q, common %d, want the note's", b.Prefill.Instance, b.Prefill.Incarnation, b.SharedPrefixTokens)
 		}
 	}
 	c.take(ctx, note, convcache.Taken)

@@ -149,7 +149,7 @@ func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...co
 		return nil
 	}
 	for i, b := range got {
-		if err := sameBranch(b, tickets[i].Branch()); err != nil {
+		if err := sameBranch(b, tickets[i].Branch); err != nil {
 			c.wrong("peek: branch %d: %w", i, err)
 		}
 	}
@@ -173,7 +173,7 @@ func sameBranch(got, want convcache.Branch) error {
 
 // sameTicket compares all that a store must keep.
 func sameTicket(got, want convcache.Ticket) error {
-	if err := sameBranch(got.Branch(), want.Branch()); err != nil {
+	if err := sameBranch(got.Branch, want.Branch); err != nil {
 		return err
 	}
 	switch {
@@ -190,19 +190,18 @@ func sameTicket(got, want convcache.Ticket) error {
 // ticket returns a ticket whose history and tokens have nothing in common with those of other numbers.
 func ticket(n int) convcache.Ticket {
 	return convcache.Ticket{
-		ID:                 convcache.NewTicketID(),
-		History:            convcache.Digest{byte(n), 0xff},
-		Covers:             2 * n,
-		HistoryOK:          n%2 == 0,
-		Decode:             fmt.Sprintf("decode-%d", n),
-		SharedPrefixTokens: 3 * n,
-		Params:             fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
-		Tokens:             100 + n,
-		Chain:              chain(100+n, uint64(n)<<32+1, 1<<63, uint64(n)),
-		Groups:             1 + n%2,
-		Incarnation:        fmt.Sprintf("1.%de+09", n),
-		EngineID:           fmt.Sprintf("e%d", n),
-		FreshAsOf:          time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
+		Branch: convcache.Branch{
+			ID:                 convcache.NewTicketID(),
+			History:            convcache.Covered{Digest: convcache.Digest{byte(n), 0xff}, Covers: 2 * n, OK: n%2 == 0},
+			Decode:             convcache.Holder{Instance: fmt.Sprintf("decode-%d", n), Incarnation: fmt.Sprintf("1.%de+09", n)},
+			SharedPrefixTokens: 3 * n,
+			Tokens:             100 + n,
+			Chain:              chain(100+n, uint64(n)<<32+1, 1<<63, uint64(n)),
+			Groups:             1 + n%2,
+			FreshAsOf:          time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
+		},
+		Params:   fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
+		EngineID: fmt.Sprintf("e%d", n),
 	}
 }
 

@@ -40,7 +40,7 @@ func (s *Store) test(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	id := convcache.NewTicketID()
-	t := convcache.Ticket{ID: id, Params: []byte("{}"), Deadline: s.cfg.Now().Add(time.Minute)}
+	t := convcache.Ticket{Branch: convcache.Branch{ID: id, Deadline: s.cfg.Now().Add(time.Minute)}, Params: []byte("{}")}
 	key := convcache.Key(append(id[:], id[:]...))
 	server, err := s.servers.of(ctx, s.key(key))
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Store) test(ctx context.Context) error {
 // to them, and one that were tested with more patience would be given up by the next turns again.
 func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
 	name, id := s.key(key), t.ID[:]
-	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(t, convcache.Digest{})))
+	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, convcache.Digest{})))
 	params := string(s.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
 	index := s.envelope.kinOf(key, t).appendIndex(t.ID[:])
 	var seen, taken []any

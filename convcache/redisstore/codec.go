@@ -23,55 +23,55 @@ var errCodec = errors.New("read ticket: malformed")
 
 // encodeBranch returns the payload of fieldBranch: what a look-up may tell, and when the reader was last
 // caught up with decode, by which every look-up judges whether clocks agree.
-func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
-	to := make([]byte, 0, branchOverhead+8*len(t.Chain.Blocks))
+func encodeBranch(b *convcache.Branch, history convcache.Digest) []byte {
+	to := make([]byte, 0, branchOverhead+8*len(b.Chain.Blocks))
 	to = append(to, codecVersion)
-	to = appendTime(to, t.Deadline)
-	to = appendTime(to, t.FreshAsOf)
+	to = appendTime(to, b.Deadline)
+	to = appendTime(to, b.FreshAsOf)
 	to = append(to, history[:]...)
 	ok := byte(0)
-	if t.HistoryOK {
+	if b.History.OK {
 		ok = 1
 	}
 	to = append(to, ok)
-	numbers := [...]int{t.Covers, t.Tokens, t.Groups, t.SharedPrefixTokens, t.Chain.BlockSize, t.Chain.Tokens, len(t.Chain.Blocks)}
+	numbers := [...]int{b.History.Covers, b.Tokens, b.Groups, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks)}
 	for _, n := range numbers {
 		to = binary.AppendUvarint(to, uint64(n))
 	}
-	for _, name := range [...]string{t.Decode, t.Incarnation, t.Prefill, t.PrefillIncarnation} {
+	for _, name := range [...]string{b.Decode.Instance, b.Decode.Incarnation, b.Prefill.Instance, b.Prefill.Incarnation} {
 		to = appendText(to, name)
 	}
-	to = binary.BigEndian.AppendUint64(to, t.Chain.Whole)
-	for _, hash := range t.Chain.Blocks {
+	to = binary.BigEndian.AppendUint64(to, b.Chain.Whole)
+	for _, hash := range b.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
 	}
-	return appendPrefilled(appendLineage(to, &t.Lineage), t.Prefilled)
+	return appendPrefilled(appendLineage(to, &b.Lineage), b.Prefilled)
 }
 
-// readBranch fills a ticket from the payload of fieldBranch. Its History is as it was written.
-func readBranch(payload []byte) (convcache.Ticket, error) {
+// readBranch reads the payload of fieldBranch. The digest of its history is as it was written.
+func readBranch(payload []byte) (convcache.Branch, error) {
 	r := reader{in: payload}
 	if r.byte() != codecVersion {
-		return convcache.Ticket{}, errCodec
+		return convcache.Branch{}, errCodec
 	}
-	t := convcache.Ticket{Deadline: r.time(), FreshAsOf: r.time()}
-	copy(t.History[:], r.bytes(len(t.History)))
-	t.HistoryOK = r.byte() == 1
-	t.Covers, t.Tokens, t.Groups, t.SharedPrefixTokens = r.number(), r.number(), r.number(), r.number()
-	t.Chain.BlockSize, t.Chain.Tokens = r.number(), r.number()
+	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time()}
+	copy(b.History.Digest[:], r.bytes(len(b.History.Digest)))
+	b.History.OK = r.byte() == 1
+	b.History.Covers, b.Tokens, b.Groups, b.SharedPrefixTokens = r.number(), r.number(), r.number(), r.number()
+	b.Chain.BlockSize, b.Chain.Tokens = r.number(), r.number()
 	blocks := r.number()
-	t.Decode, t.Incarnation, t.Prefill, t.PrefillIncarnation = r.text(), r.text(), r.text(), r.text()
-	t.Chain.Whole = r.uint64()
+	b.Decode, b.Prefill = convcache.Holder{Instance: r.text(), Incarnation: r.text()}, convcache.Holder{Instance: r.text(), Incarnation: r.text()}
+	b.Chain.Whole = r.uint64()
 	if chain := r.bytes(8 * blocks); !r.failed && blocks > 0 {
-		t.Chain.Blocks = make([]uint64, blocks)
-		for i := range t.Chain.Blocks {
-			t.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
+		b.Chain.Blocks = make([]uint64, blocks)
+		for i := range b.Chain.Blocks {
+			b.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
 		}
 	}
-	if t.Lineage, t.Prefilled = r.lineage(), r.prefilled(); r.failed || len(r.in) != 0 {
-		return convcache.Ticket{}, errCodec
+	if b.Lineage, b.Prefilled = r.lineage(), r.prefilled(); r.failed || len(r.in) != 0 {
+		return convcache.Branch{}, errCodec
 	}
-	return t, nil
+	return b, nil
 }
 
 // encodeParams returns the payload of fieldParams: what only the taker needs, and of a note nothing.

@@ -13,32 +13,38 @@ import (
 
 func wireTicket() convcache.Ticket {
 	return convcache.Ticket{
-		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Incarnation: "1.7e+09", EngineID: "e-1",
-		Params: []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
-		Tokens: 70, Groups: 1, SharedPrefixTokens: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
-		Lineage:   convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
-		Prefilled: []convcache.Prefilled{{Incarnation: 1, Space: 1 << 63, Tokens: 64}, {Incarnation: 2}},
-		FreshAsOf: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
+		Branch: convcache.Branch{
+			ID: convcache.NewTicketID(), History: convcache.Covered{Digest: convcache.Digest{1, 2, 3}, Covers: 7, OK: true}, Decode: convcache.Holder{Instance: "decode-1", Incarnation: "1.7e+09"},
+			Tokens: 70, Groups: 1, SharedPrefixTokens: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
+			Lineage:   convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
+			Prefilled: []convcache.Prefilled{{Incarnation: 1, Space: 1 << 63, Tokens: 64}, {Incarnation: 2}},
+			FreshAsOf: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
+		},
+		EngineID: "e-1",
+		Params:   []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
 	}
 }
 
 func TestCodec_RoundTrip(t *testing.T) {
 	for name, change := range map[string]func(*convcache.Ticket){
 		"whole":        func(*convcache.Ticket) {},
-		"no chain":     func(t *convcache.Ticket) { t.Chain, t.Groups, t.HistoryOK = convcache.Chain{}, 0, false },
+		"no chain":     func(t *convcache.Ticket) { t.Chain, t.Groups, t.History.OK = convcache.Chain{}, 0, false },
 		"no times":     func(t *convcache.Ticket) { t.FreshAsOf, t.Deadline = time.Time{}, time.Time{} },
 		"no lineage":   func(t *convcache.Ticket) { t.Lineage = convcache.Lineage{} },
 		"no prefilled": func(t *convcache.Ticket) { t.Prefilled = nil },
-		"no names":     func(t *convcache.Ticket) { t.Decode, t.Incarnation, t.EngineID = "", "", "" },
-		"long names":   func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
-		"note":         func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.FreshAsOf.Add(time.Minute)) },
+		"no names":     func(t *convcache.Ticket) { t.Decode.Instance, t.Decode.Incarnation, t.EngineID = "", "", "" },
+		"long names":   func(t *convcache.Ticket) { t.Decode.Instance = strings.Repeat("d", 300) },
+		"note": func(t *convcache.Ticket) {
+			*t = t.Note(convcache.Holder{Instance: "prefill-1", Incarnation: "1.8e+09"}, t.FreshAsOf.Add(time.Minute))
+		},
 		"long note": func(t *convcache.Ticket) {
-			*t = t.Note(strings.Repeat("p", 300), strings.Repeat("8", 300), t.FreshAsOf.Add(time.Minute))
+			*t = t.Note(convcache.Holder{Instance: strings.Repeat("p", 300), Incarnation: strings.Repeat("8", 300)}, t.FreshAsOf.Add(time.Minute))
 		},
 	} {
 		want := wireTicket()
 		change(&want)
-		got, err := readBranch(encodeBranch(&want, want.History))
+		branch, err := readBranch(encodeBranch(&want.Branch, want.History.Digest))
+		got := convcache.Ticket{Branch: branch}
 		if err == nil {
 			err = readParams(encodeParams(&want), &got)
 		}
@@ -52,7 +58,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 func TestCodec_RefusesWhatItWouldNotWrite(t *testing.T) {
 	whole := wireTicket()
 	for name, write := range map[string]func() []byte{
-		"branch": func() []byte { return encodeBranch(&whole, whole.History) },
+		"branch": func() []byte { return encodeBranch(&whole.Branch, whole.History.Digest) },
 		"params": func() []byte { return encodeParams(&whole) },
 	} {
 		read := func(payload []byte) error {
@@ -119,14 +125,14 @@ func FuzzReadQuarantine(f *testing.F) {
 
 func FuzzReadTicket(f *testing.F) {
 	whole := wireTicket()
-	f.Add(encodeBranch(&whole, whole.History))
+	f.Add(encodeBranch(&whole.Branch, whole.History.Digest))
 	f.Add(encodeParams(&whole))
-	note := whole.Note("prefill-1", "1.8e+09", whole.FreshAsOf)
-	f.Add(encodeBranch(&note, note.History))
+	note := whole.Note(convcache.Holder{Instance: "prefill-1", Incarnation: "1.8e+09"}, whole.FreshAsOf)
+	f.Add(encodeBranch(&note.Branch, note.History.Digest))
 	f.Add(encodeParams(&note))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if got, err := readBranch(payload); err == nil {
-			again, err := readBranch(encodeBranch(&got, got.History))
+			again, err := readBranch(encodeBranch(&got, got.History.Digest))
 			if err != nil || !reflect.DeepEqual(again, got) {
 				t.Errorf("branch: got %+v, then %+v, %v", got, again, err)
 			}

@@ -156,7 +156,7 @@ func (w *twins) next() convcache.Ticket {
 		tk := w.held[at]
 		w.held = slices.Delete(w.held, at, at+1)
 		if w.rng.IntN(2) == 0 {
-			tk = tk.Note(fmt.Sprint("prefill-", len(w.put)), "1.8e+09", w.clock.now())
+			tk = tk.Note(convcache.Holder{Instance: fmt.Sprint("prefill-", len(w.put)), Incarnation: "1.8e+09"}, w.clock.now())
 			w.notes++
 		}
 		return tk
@@ -170,16 +170,16 @@ func (w *twins) next() convcache.Ticket {
 	if w.mixes && w.rng.IntN(3) == 0 {
 		tk = ticket(0, 2*largestOfMixed)
 	}
-	tk.History = convcache.Digest{}
+	tk.History.Digest = convcache.Digest{}
 	if w.rng.IntN(3) > 0 {
-		tk.History[0] = byte(1 + w.rng.IntN(6))
+		tk.History.Digest[0] = byte(1 + w.rng.IntN(6))
 	}
 	tk.Groups = w.rng.IntN(8)
 	if tk.Groups > 2 {
 		tk.Groups = 1
 	}
 	tk.FreshAsOf, tk.SharedPrefixTokens = w.clock.now(), w.rng.IntN(3)
-	tk.Decode = fmt.Sprint("decode-", len(w.put))
+	tk.Decode.Instance = fmt.Sprint("decode-", len(w.put))
 	tk.Chain = w.chain()
 	tk.Tokens = tk.Chain.Tokens
 	return tk
@@ -210,10 +210,10 @@ func describe[T any](all []T, text func(T) string) []string {
 }
 
 func branchText(b convcache.Branch) string {
-	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v %v %v %v", b.ID, b.History[:2], b.Covers, b.HistoryOK, b.Tokens, b.Chain, b.Groups,
-		b.Decode, b.Incarnation, b.Prefill, b.PrefillIncarnation, b.SharedPrefixTokens, b.Deadline.Format(time.RFC3339Nano))
+	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v %v", b.ID, b.History.Digest[:2], b.History.Covers, b.History.OK, b.Tokens, b.Chain, b.Groups,
+		b.Decode, b.Prefill, b.SharedPrefixTokens, b.Deadline.Format(time.RFC3339Nano))
 }
 
 func ticketText(t convcache.Ticket) string {
-	return fmt.Sprintf("%s %q %q %v", branchText(t.Branch()), t.Params, t.EngineID, t.FreshAsOf.UnixNano())
+	return fmt.Sprintf("%s %q %q %v", branchText(t.Branch), t.Params, t.EngineID, t.FreshAsOf.UnixNano())
 }

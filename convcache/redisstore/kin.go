@@ -28,8 +28,8 @@ func (e envelope) kinOf(key convcache.Key, t *convcache.Ticket) kin {
 	k := kin{
 		single: t.Groups == 1, note: t.HandedBack(), size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
 	}
-	if t.History != (convcache.Digest{}) {
-		copy(k.history[:], e.derive(place(key, convcache.TicketID{}, useText), t.History[:]))
+	if t.History.Digest != (convcache.Digest{}) {
+		copy(k.history[:], e.derive(place(key, convcache.TicketID{}, useText), t.History.Digest[:]))
 	}
 	k.tagKey = convcache.NewTagKey(e.derive(place(key, convcache.TicketID{}, useTags)))
 	if k.blocks > 0 {

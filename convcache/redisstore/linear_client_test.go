@@ -12,14 +12,14 @@ import (
 // someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
 // histories, few chains that contain each other.
 func someTicket(rng *rand.Rand) convcache.Ticket {
-	t := convcache.Ticket{ID: convcache.NewTicketID(), Groups: 1}
+	t := convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Groups: 1}}
 	t.Params = []byte(t.ID.String())
 	if rng == nil {
-		t.History = convcache.Digest(append(t.ID[:], t.ID[:]...))
+		t.History.Digest = convcache.Digest(append(t.ID[:], t.ID[:]...))
 		return t
 	}
 	if n := rng.IntN(8); n > 0 {
-		t.History = convcache.Digest{byte(n)}
+		t.History.Digest = convcache.Digest{byte(n)}
 	}
 	t.Groups = 1 + rng.IntN(8)/7
 	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)
@@ -36,7 +36,7 @@ func someTicket(rng *rand.Rand) convcache.Ticket {
 
 // someNote returns the note of a ticket, or again of a note, which carries its name too.
 func someNote(t convcache.Ticket) convcache.Ticket {
-	return t.Note("prefill", t.ID.String(), time.Now())
+	return t.Note(convcache.Holder{Instance: "prefill", Incarnation: t.ID.String()}, time.Now())
 }
 
 // randomClient does random operations through one store.

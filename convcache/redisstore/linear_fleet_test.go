@@ -178,7 +178,7 @@ func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcac
 	c.returned = f.journal.at()
 	taken := c.ticket
 	if c.outcome != convcache.Taken {
-		c.ticket = convcache.Ticket{ID: id}
+		c.ticket = convcache.Ticket{Branch: convcache.Branch{ID: id}}
 	}
 	f.journal.add(c)
 	return taken, c.outcome

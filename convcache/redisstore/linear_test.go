@@ -81,7 +81,7 @@ func (j *journal) add(c call) {
 
 // examine compares what a ticket carries with its name. The caller holds mu.
 func (j *journal) examine(t convcache.Ticket) {
-	if name := string(t.Params) + t.PrefillIncarnation; name != t.ID.String() || t.HandedBack() != (t.PrefillIncarnation != "") {
+	if name := string(t.Params) + t.Prefill.Incarnation; name != t.ID.String() || t.HandedBack() != (t.Prefill.Incarnation != "") {
 		j.strange = append(j.strange, fmt.Sprintf("ticket %v carries %q", t.ID, name))
 	}
 }
@@ -239,7 +239,7 @@ func (j *journal) wantUsedOnce(t *testing.T) {
 // TestUseOnce_TellsHistoriesApart shows that the specification accepts and refuses what it says.
 func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	id := convcache.NewTicketID()
-	whole := convcache.Ticket{ID: id, Params: []byte(id.String())}
+	whole := convcache.Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
 	put := func(began, returned int64, outcome convcache.Outcome) call {
 		return call{op: opPut, ticket: whole, outcome: outcome, began: began, returned: returned, until: 1e9}
 	}
@@ -248,7 +248,7 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	}
 	displace := func(began, returned int64) call {
 		other := convcache.NewTicketID()
-		return call{op: opPut, ticket: convcache.Ticket{ID: other}, displaced: []convcache.Ticket{whole}, outcome: convcache.Stored, began: began, returned: returned, until: 1e9}
+		return call{op: opPut, ticket: convcache.Ticket{Branch: convcache.Branch{ID: other}}, displaced: []convcache.Ticket{whole}, outcome: convcache.Stored, began: began, returned: returned, until: 1e9}
 	}
 	noted := func(began, returned int64, outcome convcache.Outcome) call {
 		c := put(began, returned, outcome)
@@ -257,7 +257,7 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	}
 	displaceByNote := func(began, returned int64) call {
 		c := displace(began, returned)
-		c.ticket.Prefill = "prefill"
+		c.ticket.Prefill.Instance = "prefill"
 		return c
 	}
 	for _, tc := range []struct {

@@ -22,7 +22,7 @@ func chained(n, tokens int, blocks ...uint64) convcache.Ticket {
 
 // noteOf returns the note of a ticket.
 func noteOf(tk convcache.Ticket) convcache.Ticket {
-	return tk.Note("prefill-one", "1.8e+09", (&clock{}).now())
+	return tk.Note(convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
 // putNote puts a note for its whole life and compares the outcome.
@@ -47,7 +47,7 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	forward.Target(heir.Addr())
 	mustCheck(t, r)
 	branches := wantLook(t, r, key(1), convcache.Found)
-	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].PrefillIncarnation != note.PrefillIncarnation || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
+	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
 		t.Errorf("branches: got %+v, want the note %+v", branches, note)
 	}
 	wantTake(t, r, key(1), note.ID, convcache.Fenced)

@@ -22,7 +22,7 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	if life <= 0 {
 		return nil, convcache.Expired, nil
 	}
-	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t, s.envelope.mask(key, t.ID, t.History)))
+	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, s.envelope.mask(key, t.ID, t.History.Digest)))
 	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
 	if size := len(branch) + len(params); size > s.cfg.MaxValue {
 		s.tellLarge(size)

@@ -118,9 +118,8 @@ func key(n int) convcache.Key { return convcache.Key{byte(n), byte(n >> 8), byte
 // ticket returns a ticket with params of the given size and a history of its own.
 func ticket(n, size int) convcache.Ticket {
 	return convcache.Ticket{
-		ID:      convcache.NewTicketID(),
-		History: convcache.Digest{byte(n), byte(n >> 8), 1},
-		Params:  bytes.Repeat([]byte("x"), size),
+		Branch: convcache.Branch{ID: convcache.NewTicketID(), History: convcache.Covered{Digest: convcache.Digest{byte(n), byte(n >> 8), 1}}},
+		Params: bytes.Repeat([]byte("x"), size),
 	}
 }
 

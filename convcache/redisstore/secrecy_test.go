@@ -121,22 +121,25 @@ func TestRedis_TellsNothing(t *testing.T) {
 	digest, covers := history.After(convcache.Reply{Text: "canary-reply"})
 	k := secret.Conversation(identity)
 	tk := convcache.Ticket{
-		ID: convcache.NewTicketID(), History: digest, Covers: covers, HistoryOK: true, Tokens: len(ids), Groups: 1,
-		Decode: "canary-decode", Incarnation: "canary-incarnation", EngineID: "canary-engine",
-		Params:    []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
-		FreshAsOf: (&clock{}).now(),
+		Branch: convcache.Branch{
+			ID: convcache.NewTicketID(), History: convcache.Covered{Digest: digest, Covers: covers, OK: true}, Tokens: len(ids), Groups: 1,
+			Decode:    convcache.Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
+			FreshAsOf: (&clock{}).now(),
+		},
+		EngineID: "canary-engine",
+		Params:   []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
 	}
 	tk.Chain = mustChain(t, secret.ChainKey(), ids, 16)
 	other := tk
 	other.ID, other.Params, other.Chain = convcache.NewTicketID(), nil, mustChain(t, secret.ChainKey(), ids[50:], 16)
-	other.History[0]++
+	other.History.Digest[0]++
 	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
 	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
 
 	// What no value may tell, and what no sealed one may.
 	never := map[string][][]byte{
 		"identity or text":        {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
-		"history digest":          append(append(encodings(digest[:]), digest[:8]), other.History[:8]),
+		"history digest":          append(append(encodings(digest[:]), digest[:8]), other.History.Digest[:8]),
 		"secret":                  {[]byte("the secret of all replicas")},
 		"whole key":               append(encodings(k[:]), k[16:]),
 		"quarantined incarnation": append(encodings([]byte(incarnation)), []byte("quarantined-canary"), []byte("canary:8100"), []byte("1.7923456789")),
@@ -164,7 +167,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantPut(t, r, k, first, convcache.Stored)
 				wantPut(t, r, k, tk, convcache.Stored) // displaces
 				wantLook(t, r, k, convcache.Found)
-				note := other.Note("canary-prefill", "canary-prefill-incarnation", tk.FreshAsOf)
+				note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
 				mustQuarantineIncarnation(t, r, incarnation)
 				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {

@@ -142,7 +142,7 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 		s.warnForged()
 		return convcache.Ticket{}, convcache.Consumed, nil
 	}
-	if !usableAt(t, s.cfg.Now()) {
+	if !usableAt(t.Branch, s.cfg.Now()) {
 		return convcache.Ticket{}, convcache.Expired, nil
 	}
 	return t, convcache.Taken, nil

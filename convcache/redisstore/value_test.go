@@ -20,8 +20,8 @@ func fullTicket(n int) convcache.Ticket {
 	tk := ticket(n, 0)
 	tk.Params = []byte(`{"remote_engine_id":"engine-one","remote_block_ids":[[11,12,13,14,15,16,17,18,19]],"remote_host":"10.1.2.3"}`)
 	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
-	tk.Covers, tk.HistoryOK, tk.Tokens, tk.Groups = 4, true, 50, 1
-	tk.Decode, tk.Incarnation, tk.EngineID, tk.SharedPrefixTokens = "decode-one", "1.7e+09", "engine-one", 32
+	tk.History.Covers, tk.History.OK, tk.Tokens, tk.Groups = 4, true, 50, 1
+	tk.Decode, tk.EngineID, tk.SharedPrefixTokens = convcache.Holder{Instance: "decode-one", Incarnation: "1.7e+09"}, "engine-one", 32
 	tk.FreshAsOf = (&clock{}).now()
 	tk.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1<<63 + 1, Space: uint64(n), Until: 1_790_000_000e9}, {Incarnation: 1<<63 + 2, Until: 7}}, Others: 5}
 	tk.Prefilled = []convcache.Prefilled{{Incarnation: 1<<63 + 1, Space: uint64(n), Tokens: 48}, {Incarnation: 1<<63 + 2, Tokens: 16}}
@@ -30,7 +30,7 @@ func fullTicket(n int) convcache.Ticket {
 
 // fullNote returns the note of such a ticket.
 func fullNote(n int) convcache.Ticket {
-	return fullTicket(n).Note("prefill-one", "1.8e+09", (&clock{}).now())
+	return fullTicket(n).Note(convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
 // readHash returns all fields of a conversation.
@@ -60,7 +60,7 @@ func writeHash(t *testing.T, r *replica, k convcache.Key, fields map[string]stri
 func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
 	t.Helper()
 	tk := fullTicket(99)
-	tk.History, tk.Chain = convcache.Digest{9, 9}, convcache.Chain{}
+	tk.History.Digest, tk.Chain = convcache.Digest{9, 9}, convcache.Chain{}
 	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != convcache.Stored {
 		t.Fatalf("%s: put: got %v, want %v", what, got, convcache.Stored)
 	}
@@ -77,9 +77,9 @@ func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
 
 // sameAs says whether a ticket is what was put, but for the deadline.
 func sameAs(got, put convcache.Ticket) bool {
-	return bytes.Equal(got.Params, put.Params) && got.History == put.History && got.Decode == put.Decode &&
-		got.EngineID == put.EngineID && got.Incarnation == put.Incarnation && got.Tokens == put.Tokens && got.Covers == put.Covers &&
-		got.Prefill == put.Prefill && got.PrefillIncarnation == put.PrefillIncarnation && got.SharedPrefixTokens == put.SharedPrefixTokens &&
+	return bytes.Equal(got.Params, put.Params) && got.History.Digest == put.History.Digest && got.Decode == put.Decode &&
+		got.EngineID == put.EngineID && got.Tokens == put.Tokens && got.History.Covers == put.History.Covers &&
+		got.Prefill == put.Prefill && got.SharedPrefixTokens == put.SharedPrefixTokens &&
 		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.FreshAsOf.Equal(put.FreshAsOf)
 }
 

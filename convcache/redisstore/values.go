@@ -33,14 +33,14 @@ func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, c
 		if len(index) != indexSize {
 			continue
 		}
-		t, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
+		b, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
 		switch {
 		case err != nil:
 			s.warnForged()
-		case !usableAt(t, now):
+		case !usableAt(b, now):
 			outcome = convcache.Expired
 		default:
-			entries = append(entries, entry{index[indexOrder:indexID], t.Branch()})
+			entries = append(entries, entry{index[indexOrder:indexID], b})
 		}
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(b.order, a.order) })
@@ -51,10 +51,10 @@ func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, c
 	return branches, outcome
 }
 
-// usableAt says whether a ticket may still be handed out by this process' clock. One that was made in the
+// usableAt reports whether a ticket may still be handed out by this process' clock. One that was made in the
 // future shows that clocks disagree, and then its deadline means nothing. What was read has a wall reading only.
-func usableAt(t convcache.Ticket, now time.Time) bool {
-	return t.Deadline.After(now) && !t.FreshAsOf.After(now.Add(maxSkew))
+func usableAt(b convcache.Branch, now time.Time) bool {
+	return b.Deadline.After(now) && !b.FreshAsOf.After(now.Add(maxSkew))
 }
 
 // displaced reads the tickets that a put took out, three values each. Whatever can't be used any more is
@@ -71,7 +71,7 @@ func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
 			s.warnForged()
 			continue
 		}
-		if usableAt(t, s.cfg.Now()) {
+		if usableAt(t.Branch, s.cfg.Now()) {
 			tickets = append(tickets, t)
 		}
 	}
@@ -79,23 +79,22 @@ func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
 }
 
 // openBranch reads what a look-up may see of a ticket.
-func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Ticket, error) {
+func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Branch, error) {
 	payload, err := e.open(key, id, fieldBranch, value)
 	if err != nil {
-		return convcache.Ticket{}, err
+		return convcache.Branch{}, err
 	}
-	t, err := readBranch(payload)
+	b, err := readBranch(payload)
 	if err != nil {
-		return convcache.Ticket{}, err
+		return convcache.Branch{}, err
 	}
-	t.ID = id
-	t.History = e.mask(key, id, t.History)
-	return t, nil
+	b.ID, b.History.Digest = id, e.mask(key, id, b.History.Digest)
+	return b, nil
 }
 
 // openTicket reads a whole ticket.
 func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (convcache.Ticket, error) {
-	t, err := e.openBranch(key, id, []byte(branch))
+	b, err := e.openBranch(key, id, []byte(branch))
 	if err != nil {
 		return convcache.Ticket{}, err
 	}
@@ -103,6 +102,7 @@ func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, p
 	if err != nil {
 		return convcache.Ticket{}, err
 	}
+	t := convcache.Ticket{Branch: b}
 	if err := readParams(payload, &t); err != nil {
 		return convcache.Ticket{}, err
 	}

@@ -47,7 +47,7 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 		return c
 	}
 	shared := ids(32, 0)
-	ticket := convcache.Ticket{Chain: chain(append(shared[:32:32], ids(32, 500)...))}
+	ticket := convcache.Ticket{Branch: convcache.Branch{Chain: chain(append(shared[:32:32], ids(32, 500)...))}}
 	p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{
 		{ID: convcache.TicketID{1}, Chain: chain(append(shared[:32:32], ids(32, 900)...))},
 		{ID: convcache.TicketID{2}, Chain: chain(shared)},

@@ -216,7 +216,7 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 // note stores a note in place of the ticket, unless the KV is in doubt by now.
 func (h *HandBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
 	if k.homed && !h.deps.Lineages.InDoubt(kv) {
-		note := k.ticket.Note(k.queue.prefill.Engine().Name, k.queue.prefill.ID(), time.Now())
+		note := k.ticket.Note(convcache.Holder{Instance: k.queue.prefill.Engine().Name, Incarnation: k.queue.prefill.ID()}, time.Now())
 		note.Lineage = kv
 		h.store(ctx, k, note)
 	}

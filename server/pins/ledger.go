@@ -43,9 +43,9 @@ func newLedger(f *fleet.Fleet, share float64, states *states) *Ledger {
 func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	name := uint64(0)
 	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
-		name = l.states.name(t.Decode, parsed)
+		name = l.states.name(t.Decode.Instance, parsed)
 	}
-	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
+	incarnation := l.fleet.Holder(t.Decode.Instance, t.Decode.Incarnation)
 	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
 		l.states.unstore(name, Void) // its blocks are gone
 		return

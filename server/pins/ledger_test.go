@@ -51,7 +51,7 @@ func newCached(t *testing.T, share float64) *cached {
 // ticket is one of the engine's first start that ends after so many minutes.
 func (c *cached) ticket(n byte, tokens, minutes int) *convcache.Ticket {
 	return &convcache.Ticket{
-		ID: convcache.TicketID{n}, Decode: "d", Incarnation: "1", Tokens: tokens, Deadline: time.Now().Add(time.Duration(minutes) * time.Minute),
+		Branch: convcache.Branch{ID: convcache.TicketID{n}, Decode: convcache.Holder{Instance: "d", Incarnation: "1"}, Tokens: tokens, Deadline: time.Now().Add(time.Duration(minutes) * time.Minute)},
 	}
 }
 
@@ -74,9 +74,9 @@ func TestLedger_CountsTicketsInWholeBlocks(t *testing.T) {
 	c.gone(convcache.TicketID{9}, convcache.Taken)
 	c.want(20)
 	foreign := c.ticket(3, 20, 1)
-	foreign.Incarnation = "2"
+	foreign.Decode.Incarnation = "2"
 	c.put(convcache.Key{1}, foreign, "m")
-	foreign.Decode = "another"
+	foreign.Decode.Instance = "another"
 	c.put(convcache.Key{1}, foreign, "m")
 	c.want(20)
 }
@@ -98,7 +98,7 @@ func TestLedger_ForgetsWhatIsOver(t *testing.T) {
 	c.incarnation.Store(3)
 	c.engine.Refresh(t.Context())
 	fresh := c.ticket(1, 10, 1)
-	fresh.Incarnation = "3"
+	fresh.Decode.Incarnation = "3"
 	c.put(convcache.Key{1}, fresh, "m")
 	c.fleet.Set(nil)
 	if all := c.all(time.Now()); len(all) != 1 || len(c.pins) != 1 {

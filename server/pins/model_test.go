@@ -181,8 +181,11 @@ func (m *model) answer() (convcache.Ticket, upstream.TicketParams) {
 	tokens := 10 * (1 + m.random.IntN(5))
 	m.answers[m.states.name("d", &parsed)] = tokens
 	return convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: "d", Incarnation: m.decode.ID(), Params: parsed.Params, Reading: ReadingOf(parsed), Tokens: tokens,
-		FreshAsOf: m.now(), Deadline: m.now().Add(modelTTL - time.Minute),
+		Branch: convcache.Branch{
+			ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: "d", Incarnation: m.decode.ID()}, Tokens: tokens,
+			FreshAsOf: m.now(), Deadline: m.now().Add(modelTTL - time.Minute),
+		},
+		Params: parsed.Params, Reading: ReadingOf(parsed),
 	}, parsed
 }
 

@@ -18,7 +18,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	var log strings.Builder
 	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	pairState := reader.PairWith(holder)
-	ticket := &convcache.Ticket{FreshAsOf: time.Now().Add(-3 * time.Hour)}
+	ticket := &convcache.Ticket{Branch: convcache.Branch{FreshAsOf: time.Now().Add(-3 * time.Hour)}}
 	r.tell(pairState, pairs.Answered, ticket, reader, holder, "a")
 	if log.Len() > 0 {
 		t.Errorf("an answered ticket is logged: %s", log.String())

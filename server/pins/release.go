@@ -52,7 +52,7 @@ func (r *Releases) read(ticket *convcache.Ticket) (*upstream.TicketParams, error
 // Outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
 func (r *Releases) Outdated(ticket *convcache.Ticket) bool {
 	parsed, err := r.read(ticket)
-	return err == nil && r.generations.outdated(ticket.Decode, parsed)
+	return err == nil && r.generations.outdated(ticket.Decode.Instance, parsed)
 }
 
 // ReadingOf returns the part of a reading that a ticket keeps.
@@ -64,7 +64,7 @@ func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
 // become changes the state of a ticket's blocks, if the ticket can be read.
 func (r *Releases) become(ticket *convcache.Ticket, next State) {
 	if parsed, err := r.read(ticket); err == nil {
-		r.states.move(r.states.name(ticket.Decode, parsed), next)
+		r.states.move(r.states.name(ticket.Decode.Instance, parsed), next)
 	}
 }
 
@@ -75,8 +75,8 @@ func (r *Releases) take(ctx context.Context, key convcache.Key, id convcache.Tic
 		return ticket, outcome
 	}
 	parsed, err := r.read(&ticket)
-	if err == nil && !r.states.try(r.states.name(ticket.Decode, parsed), Claimed) {
-		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", ticket.Decode)
+	if err == nil && !r.states.try(r.states.name(ticket.Decode.Instance, parsed), Claimed) {
+		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", ticket.Decode.Instance)
 		return convcache.Ticket{}, convcache.Consumed
 	}
 	return ticket, outcome
@@ -94,14 +94,14 @@ func (r *Releases) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	if err != nil {
 		return // an older or a foreign version has made it, and no engine would understand it either
 	}
-	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // nil after a restart, which has freed the blocks
+	holder := r.deps.Fleet.Holder(ticket.Decode.Instance, ticket.Decode.Incarnation) // nil after a restart, which has freed the blocks
 	u := unused.Ticket{
 		Params: ticket.Params, Reading: parsed.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}
 	if reader != nil {
 		u.Reader = reader
 	}
-	r.giveUp(ticket.Decode, holder, *parsed, u)
+	r.giveUp(ticket.Decode.Instance, holder, *parsed, u)
 }
 
 // unanswered gives up a ticket that was sent to an incarnation of prefill, which has not answered. Decode may have freed the blocks, or prefill

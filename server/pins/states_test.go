@@ -85,7 +85,7 @@ func TestStates_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 	const raw = `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1,"remote_num_tokens":1}`
 	for _, known := range []bool{false, true} {
 		r := newReleases(&Config{}, &Deps{Connector: nixl.Connector{}}, newStates(time.Hour, nil), &counts{})
-		ticket := convcache.Ticket{Decode: "d", Params: []byte(raw)}
+		ticket := convcache.Ticket{Branch: convcache.Branch{Decode: convcache.Holder{Instance: "d"}}, Params: []byte(raw)}
 		if known {
 			ticket.Reading = &upstream.TicketParams{EngineID: "e", RequestID: "r"}
 		}

@@ -104,8 +104,8 @@ func (t *historyTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	if why, ok := convcache.Eligible(reply, facts); !ok {
 		return ineligible(why)
 	}
-	ticket.HistoryOK = true
-	ticket.History, ticket.Covers = t.history.After(reply)
+	ticket.History.OK = true
+	ticket.History.Digest, ticket.History.Covers = t.history.After(reply)
 	return ""
 }
 

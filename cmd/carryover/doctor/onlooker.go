@@ -142,7 +142,7 @@ type watchedStore struct {
 // Put implements server.Store.
 func (s watchedStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	s.onlooker.mu.Lock()
-	s.onlooker.stored = append(s.onlooker.stored, storedTicket{key, ticket.ID, ticket.Decode, ticket.Incarnation})
+	s.onlooker.stored = append(s.onlooker.stored, storedTicket{key, ticket.ID, ticket.Decode.Instance, ticket.Decode.Incarnation})
 	s.onlooker.mu.Unlock()
 	return s.Store.Put(ctx, key, ticket, ttl)
 }

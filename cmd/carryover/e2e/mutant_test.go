@@ -77,7 +77,7 @@ type blindStore struct {
 func (s *blindStore) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
 	branches, outcome := s.Store.Peek(ctx, key)
 	for i := range branches {
-		branches[i].History, branches[i].Covers = s.history, s.covers
+		branches[i].History.Digest, branches[i].History.Covers = s.history, s.covers
 	}
 	return branches, outcome
 }
@@ -85,7 +85,7 @@ func (s *blindStore) Peek(ctx context.Context, key convcache.Key) ([]convcache.B
 // Take implements server.Store.
 func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
-	ticket.History, ticket.Covers = s.history, s.covers
+	ticket.History.Digest, ticket.History.Covers = s.history, s.covers
 	return ticket, outcome
 }
 

@@ -372,7 +372,7 @@ func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache
 	defer s.mu.Unlock()
 	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
 	if outcome == convcache.Stored && !ticket.HandedBack() { // a note names no blocks
-		s.tickets[ticket.ID] = holding{start{ticket.Decode, ticket.Incarnation}, ticket.FreshAsOf}
+		s.tickets[ticket.ID] = holding{start{ticket.Decode.Instance, ticket.Decode.Incarnation}, ticket.FreshAsOf}
 	}
 	for _, old := range displaced {
 		delete(s.tickets, old.ID)
