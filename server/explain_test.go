@@ -55,7 +55,7 @@ func (r *rig) everything() string {
 			continue
 		}
 		live := engine.Live()
-		state[e.name] = []any{e.requests.Load(), live.InFlight, live.Queued, live.Pinned, live.State, r.server.Pinned(engine)}
+		state[e.name] = []any{e.requests.Load(), live.InFlight, live.Queued, live.Pins.Waiting, live.State, r.server.Pinned(engine)}
 	}
 	inflight, clients := r.server.Inflight()
 	toBegin, forInstance := r.server.Waiting()

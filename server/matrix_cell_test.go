@@ -308,7 +308,7 @@ func (c *cell) checkLeft(w want) {
 	pinned, open := 0, 0
 	for _, incarnation := range c.deps.Fleet.Waiting() {
 		live := incarnation.Engine().Live()
-		pinned, open = pinned+live.Pinned, open+live.Open
+		pinned, open = pinned+live.Pins.Waiting, open+live.Pins.Open
 	}
 	if got := pinned > open; got != w.unused {
 		c.t.Errorf("blocks wait for their release: %v, want %v", got, w.unused)

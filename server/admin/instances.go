@@ -71,7 +71,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 		i.Rank = &engine.Rank
 	}
 	if !live.Read.IsZero() {
-		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.KVUsage
+		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.Usage
 	}
 	if since, exposed := a.Exposed(engine); exposed {
 		i.ExposedSince = &since

@@ -61,14 +61,14 @@ func (b *budget) enforce(ctx context.Context) {
 		if most == 0 || !b.cfg.Release {
 			continue
 		}
-		if live.Pinned > 0 {
+		if live.Pins.Waiting > 0 {
 			of.rounds.changed = time.Now()
 		}
 		keep, waited := b.ledger.keep(of, live, most)
 		if b.releasable(of.incarnation) {
 			b.giveUp(ctx, of, keep, waited)
 		}
-		if b.ledger.tokens(of.incarnation)+of.incarnation.Engine().Live().Pinned > keep {
+		if b.ledger.tokens(of.incarnation)+of.incarnation.Engine().Live().Pins.Waiting > keep {
 			of.incarnation.Pins.Hurry()
 			hurry = true
 		}
@@ -88,7 +88,7 @@ func (l *Ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited
 		return min(most, own/2), own/2 < most
 	}
 	idle := live.InFlight == 0 && live.Running == 0 && live.Waiting == 0 && live.Read.After(r.changed)
-	inUse := int(live.KVUsage * float64(live.KVTokens))
+	inUse := int(live.Usage * float64(live.KVTokens))
 	if !idle || inUse <= max(most, own) || now.Sub(r.compared) < compareEvery {
 		return most, false
 	}
@@ -101,7 +101,7 @@ func (l *Ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited
 // their blocks, nothing runs that would free any, and only the blocks that tickets pin can be freed (v1/core/sched/scheduler.py).
 func (r *rounds) stands(live fleet.Live) bool {
 	switch {
-	case live.Running > 0 || live.Short == 0:
+	case live.Running > 0 || live.Wanting() == 0:
 		r.stood = time.Time{}
 	case r.stood.IsZero():
 		r.stood = live.Read

@@ -219,7 +219,7 @@ func (l *Ledger) tokens(incarnation *fleet.Incarnation) int {
 // are not counted.
 func (l *Ledger) Pinned(decode *fleet.Engine) int {
 	live := decode.Live()
-	return l.tokens(decode.Last()) + live.Pinned + live.Besides
+	return l.tokens(decode.Last()) + live.Pins.Waiting + live.Pins.Besides
 }
 
 // descendants lists the tickets in the store whose lineage is in doubt.

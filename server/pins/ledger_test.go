@@ -12,6 +12,7 @@ import (
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // cached is a ledger of one decode engine, whose start may be replaced, with a cache of 1,000 tokens in blocks of 10.
@@ -168,7 +169,7 @@ func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 // Of an idle engine all that is in use is pinned: each replica keeps its part of the budget.
 func TestLedger_ReplicasKeepTheirPart(t *testing.T) {
 	now := time.Now()
-	idle := fleet.Live{KVTokens: 1000, KVUsage: 0.8, Read: now}
+	idle := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: 0.8}, Read: now}}
 	with := func(change func(*fleet.Live)) fleet.Live {
 		l := idle
 		change(&l)
@@ -183,12 +184,12 @@ func TestLedger_ReplicasKeepTheirPart(t *testing.T) {
 		"it runs something":         {with(func(l *fleet.Live) { l.Running = 1 }), rounds{}, 500},
 		"something waits":           {with(func(l *fleet.Live) { l.Waiting = 1 }), rounds{}, 500},
 		"a turn of ours runs":       {with(func(l *fleet.Live) { l.InFlight = 1 }), rounds{}, 500},
-		"it is within the budget":   {with(func(l *fleet.Live) { l.KVUsage = 0.5 }), rounds{}, 500},
+		"it is within the budget":   {with(func(l *fleet.Live) { l.Usage = 0.5 }), rounds{}, 500},
 		"it was never read":         {with(func(l *fleet.Live) { l.Read = time.Time{} }), rounds{}, 500},
 		"it was read before":        {idle, rounds{changed: now.Add(time.Millisecond)}, 500},
 		"it was compared just now":  {idle, rounds{compared: now.Add(-time.Second)}, 500},
 		"it was compared long ago":  {idle, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
-		"what is in use is our own": {with(func(l *fleet.Live) { l.KVUsage = 0.4 }), rounds{}, 500},
+		"what is in use is our own": {with(func(l *fleet.Live) { l.Usage = 0.4 }), rounds{}, 500},
 	} {
 		c := newCached(t, 0.5)
 		c.put(convcache.Key{1}, c.ticket(1, 400, 1), "m")

@@ -344,14 +344,14 @@ func (m *model) check() {
 			expired += tokens
 		}
 	}
-	stored, queued := m.Ledger.tokens(m.decode), live.Pinned
+	stored, queued := m.Ledger.tokens(m.decode), live.Pins.Waiting
 	onLegs := want[Claimed] + want[Reading] + want[HandBackQueued] + want[HandingBack] + want[Releasing]
 	if stored != want[Stored] || queued != want[ReleaseQueued] {
 		m.t.Errorf("the ledger has %d stored and %d queued, the states %v", stored, queued, want)
 	}
 	// What nobody would free is counted until decode's TTL, in steps of it, even if a ticket whose take had no answer is found again.
-	if live.Besides < onLegs || live.Besides > onLegs+expired {
-		m.t.Errorf("%d tokens are counted besides, want %d on legs and %d at most for decode's TTL", live.Besides, onLegs, expired)
+	if live.Pins.Besides < onLegs || live.Pins.Besides > onLegs+expired {
+		m.t.Errorf("%d tokens are counted besides, want %d on legs and %d at most for decode's TTL", live.Pins.Besides, onLegs, expired)
 	}
 	if want[Named]+want[Unseen] > 0 {
 		m.t.Errorf("nobody owns the blocks of %v", want)

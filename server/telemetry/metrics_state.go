@@ -103,7 +103,7 @@ func (m *Metrics) watchFleet(state State) error {
 			to.ObserveInt64(inFlight, int64(live.InFlight), both)
 			if !live.Read.IsZero() {
 				to.ObserveInt64(waiting, int64(live.Waiting), both)
-				to.ObserveFloat64(usage, live.KVUsage, both)
+				to.ObserveFloat64(usage, live.Usage, both)
 			}
 			if live.KVTokens > 0 {
 				to.ObserveInt64(cache, int64(live.KVTokens), both)

@@ -120,8 +120,8 @@ func TestCleared_CountsAsOfItsOwnTime(t *testing.T) {
 	if decode.Pins.Void(held) || decode.Pins.Free(held) || !decode.Pins.Void(cleared) || !decode.Pins.Free(cleared) {
 		t.Error("want blocks from before the event gone, and those of after it there")
 	}
-	if live := decode.Engine().Live(); live.Pinned != 16 || live.Besides != 32 {
-		t.Errorf("%d tokens wait and %d last, want 16 and 32 of after the event", live.Pinned, live.Besides)
+	if live := decode.Engine().Live(); live.Pins.Waiting != 16 || live.Pins.Besides != 32 {
+		t.Errorf("%d tokens wait and %d last, want 16 and 32 of after the event", live.Pins.Waiting, live.Pins.Besides)
 	}
 	decode.Engine().BlocksCleared(cleared.Add(-5 * time.Minute)) // another, from before
 	if !decode.Pins.Void(cleared) {

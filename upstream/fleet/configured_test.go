@@ -50,8 +50,8 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			if *e.Instance() != want {
 				t.Errorf("it is configured as %+v, want %+v", *e.Instance(), want)
 			}
-			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pinned != 16 || live.Besides != 32 {
-				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pinned, live.Besides)
+			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pins.Waiting != 16 || live.Pins.Besides != 32 {
+				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pins.Waiting, live.Pins.Besides)
 			}
 			if got := p.PairWith(d).Begin(); got != pairs.Proven {
 				t.Errorf("the link is at %v, want Proven", got)

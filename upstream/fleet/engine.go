@@ -44,7 +44,7 @@ type Engine struct {
 	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
 	mu       sync.Mutex
 	attempts attempts
-	load     load
+	load     Load
 
 	known *Incarnation // the incarnation that was read last, nil before the first
 	readings
@@ -106,7 +106,7 @@ func (e *Engine) forget() {
 }
 
 // unread needs e.mu.
-func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, load{} }
+func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, Load{} }
 
 func (e *Engine) refused() {
 	e.forget()

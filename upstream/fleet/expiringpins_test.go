@@ -8,7 +8,7 @@ import (
 )
 
 // besides returns what is pinned besides of the one decode engine, as operators are told.
-func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().Besides }
+func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().Pins.Besides }
 
 // expiringRig returns two incarnations that have exchanged KV; decode frees blocks after so long.
 func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
@@ -56,8 +56,8 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	u.Tokens, u.FreshAsOf = 50, r.now()
 	want := func(what string, waits, besides int) {
 		t.Helper()
-		if live := d.Engine().Live(); live.Pinned != waits || live.Besides != besides {
-			t.Errorf("%s: %d wait and %d besides, want %d and %d", what, live.Pinned, live.Besides, waits, besides)
+		if live := d.Engine().Live(); live.Pins.Waiting != waits || live.Pins.Besides != besides {
+			t.Errorf("%s: %d wait and %d besides, want %d and %d", what, live.Pins.Waiting, live.Pins.Besides, waits, besides)
 		}
 	}
 	take := func() unused.Ticket {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/unused"
 )
 
@@ -34,7 +35,7 @@ process_start_time_seconds 5
 	e.Refresh(t.Context())
 	got := e.Live()
 	got.Read = time.Time{}
-	want := Live{State: "up", Incarnation: "5", InFlight: 3, Others: 4, Running: 5, Waiting: 2, KVUsage: 0.5, KVTokens: 1600}
+	want := Live{State: "up", Incarnation: "5", InFlight: 3, Load: Load{Others: 4, Use: facts.Use{Running: 5, Waiting: 2, Usage: 0.5, KVTokens: 1600}}}
 	if got.Models = nil; !equalLive(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -61,11 +62,11 @@ process_start_time_seconds 5
 	}
 	e.Last().Pins.Leave(unused.Ticket{Tokens: 70, Deadline: r.now().Add(time.Hour)})
 	e.Last().Pins.Leave(unused.Ticket{Tokens: 30, Deadline: r.now().Add(time.Minute)})
-	if got := e.Live().Pinned; got != 100 {
+	if got := e.Live().Pins.Waiting; got != 100 {
 		t.Errorf("%d tokens pinned, want 100", got)
 	}
 	r.pass(time.Minute)
-	if got := e.Live().Pinned; got != 70 {
+	if got := e.Live().Pins.Waiting; got != 70 {
 		t.Errorf("%d tokens pinned after one has ended, want 70", got)
 	}
 	e.Refused()
@@ -78,7 +79,7 @@ func equalLive(a, b Live) bool {
 	models := slices.Equal(a.Models, b.Models)
 	a.Models, b.Models = nil, nil
 	return models && a.State == b.State && a.Incarnation == b.Incarnation && a.InFlight == b.InFlight && a.Others == b.Others &&
-		a.Running == b.Running && a.Waiting == b.Waiting && a.KVUsage == b.KVUsage && a.KVTokens == b.KVTokens && a.Pinned == b.Pinned
+		a.Running == b.Running && a.Waiting == b.Waiting && a.Usage == b.Usage && a.KVTokens == b.KVTokens && a.Pins == b.Pins
 }
 
 func TestPick_ALimitPerInstance(t *testing.T) {

@@ -26,7 +26,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.engines[role][i]
 			e.seen.models.Store(f.shared(newModelSet([]facts.Model{{ID: "model"}, {ID: "other"}})))
-			e.load = load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, others: 2, read: f.now()}
+			e.load = Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.now()}
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {
 				e.Last().Engine().Speed.LearnLeg(1000, 1_000_000)

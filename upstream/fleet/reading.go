@@ -210,7 +210,7 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	e.under = nil // unless a failure of this very reading has reset it already
 	defer e.show()
 	if err == nil {
-		e.load = load{Use: told.Use, others: max(0, told.Use.Running+told.Use.Waiting-ours), read: began}
+		e.load = Load{Use: told.Use, Others: max(0, told.Use.Running+told.Use.Waiting-ours), Read: began}
 	}
 	switch {
 	case err == nil && told.Incarnation != "":

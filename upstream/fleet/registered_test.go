@@ -44,7 +44,7 @@ func TestRegistered_NothingIsLeftToRelease(t *testing.T) {
 	if n := decode.Pins.Unused(); n != 0 {
 		t.Errorf("%d tickets wait after the sleep", n)
 	}
-	if n, _ := decode.Pins.Waiting(); n != 0 {
+	if n := decode.Pins.Pinned().Waiting; n != 0 {
 		t.Errorf("%d tokens are pinned after the sleep", n)
 	}
 }

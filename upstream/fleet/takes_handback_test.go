@@ -9,7 +9,7 @@ import (
 )
 
 // reads has the engine's last reading tell of this load.
-func (e *Engine) reads(l load) {
+func (e *Engine) reads(l Load) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.load = l
@@ -18,7 +18,7 @@ func (e *Engine) reads(l load) {
 
 func TestTakesHandBack(t *testing.T) {
 	read := func(u facts.Use, others int) func(*weighing, *Engine) {
-		return func(w *weighing, e *Engine) { e.reads(load{Use: u, others: others, read: w.now()}) }
+		return func(w *weighing, e *Engine) { e.reads(Load{Use: u, Others: others, Read: w.now()}) }
 	}
 	busy := func(n int) func(*weighing, *Engine) {
 		return func(w *weighing, e *Engine) {
@@ -66,7 +66,7 @@ func TestTakesHandBack(t *testing.T) {
 		{"a cache with room", []func(*weighing, *Engine){read(facts.Use{Usage: 0.89}, 0)}, true},
 		{"read lately", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor - 1) }}, true},
 		{"not read for long", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor) }}, false},
-		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(load{}) }}, false},
+		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(Load{}) }}, false},
 		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(facts.Use{}, 0)(w, e) }}, false},
 		{"quarantined", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
 		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Health.SetDrain(true) }}, false},
@@ -130,7 +130,7 @@ func TestBeginHandBack_IsNoTurnAndIntroducesNothing(t *testing.T) {
 func TestTakesHandBack_AllocatesNothing(t *testing.T) {
 	w := newWeighing(t)
 	e := w.p[0].Engine()
-	e.reads(load{read: w.now()})
+	e.reads(Load{Read: w.now()})
 	if n := testing.AllocsPerRun(100, func() { e.TakesHandBack() }); n != 0 {
 		t.Errorf("it allocates %v times", n)
 	}

@@ -22,13 +22,6 @@ type view struct {
 	models          atomic.Pointer[modelSet] // nil if the engine may serve any model
 }
 
-// load is an engine's load at a reading.
-type load struct {
-	facts.Use
-	others int       // requests besides those that were ours when the reading began
-	read   time.Time // when it began, zero if there was none
-}
-
 // loadFor is how long a load counts: three readings in a row may fail.
 const loadFor = 15 * time.Second
 
@@ -40,13 +33,13 @@ func (e *Engine) show() {
 	} else {
 		v.last.Store(e.known)
 	}
-	if l := &e.load; l.read.IsZero() {
+	if l := &e.load; l.Read.IsZero() {
 		v.stale.Store(0)
 	} else {
-		v.others.Store(int32(min(l.others, facts.MaxTold)))
+		v.others.Store(int32(min(l.Others, facts.MaxTold)))
 		v.waiting.Store(int32(l.Waiting))
 		v.usage.Store(math.Float64bits(l.Usage))
-		v.stale.Store(int64(l.read.Sub(born) + loadFor))
+		v.stale.Store(int64(l.Read.Sub(born) + loadFor))
 	}
 }
 

@@ -94,17 +94,32 @@ func (s *Ledger) EndTransfer(tokens int, held time.Time, freed bool) {
 	}
 }
 
-// Besides returns how many pinned tokens are neither in the store nor among the unused tickets.
-func (s *Ledger) Besides() int {
+// Pinned is how many tokens a ledger counts as pinned: by the tickets that wait for their release, and besides these by
+// tickets on a leg and by blocks that only decode's TTL frees.
+type Pinned struct {
+	Waiting, Besides int
+	Open             int // of Waiting, what may be free already: a leg that named it had no answer
+}
+
+// Pinned returns what the incarnation pins, tickets in the store left out.
+func (s *Ledger) Pinned() (p Pinned) {
 	if !s.cfg.Known {
-		return 0
+		return p
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropExpired()
-	tokens := s.expiring.inTransfer
-	for _, n := range s.expiring.tokens {
-		tokens += n
+	s.live()
+	for i := range s.unused {
+		u := &s.unused[i]
+		p.Waiting += u.Tokens
+		if u.Reader != nil || u.Tried {
+			p.Open += u.Tokens
+		}
 	}
-	return tokens
+	s.dropExpired()
+	p.Besides = s.expiring.inTransfer
+	for _, n := range s.expiring.tokens {
+		p.Besides += n
+	}
+	return p
 }

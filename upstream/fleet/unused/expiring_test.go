@@ -20,7 +20,7 @@ func TestExpiringPins_AreBounded(t *testing.T) {
 	if n := len(l.expiring.tokens); n > ExpirySteps+2 {
 		t.Errorf("%d steps are kept, want %d", n, ExpirySteps+2)
 	}
-	if got, all := l.Besides(), int(ttl/(10*time.Millisecond)); got < all || got > all+all/ExpirySteps*2 {
+	if got, all := l.Pinned().Besides, int(ttl/(10*time.Millisecond)); got < all || got > all+all/ExpirySteps*2 {
 		t.Errorf("got %d tokens, want %d and two steps at most", got, all)
 	}
 }

@@ -128,22 +128,6 @@ func (s *Ledger) live() int {
 	return len(kept)
 }
 
-// Waiting returns how many tokens the unused tickets pin, and how many of these may be free already because a leg that
-// named them had no answer.
-func (s *Ledger) Waiting() (tokens, open int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live()
-	for i := range s.unused {
-		u := &s.unused[i]
-		tokens += u.Tokens
-		if u.Reader != nil || u.Tried {
-			open += u.Tokens
-		}
-	}
-	return tokens, open
-}
-
 // Waits reports whether any ticket waits for its release.
 func (s *Ledger) Waits() bool {
 	s.mu.Lock()
