@@ -67,14 +67,6 @@ func atFault(leg *upstream.LegError) bool {
 	return false
 }
 
-// told is how a decode leg has ended whose answer has: err, or the error that the engine has told within it.
-func (d *decoding) told(fault int, err error) error {
-	if err != nil || fault == 0 {
-		return err
-	}
-	return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
-}
-
 // failed returns the failure of the leg, which was sent, with the rest of what is known of it.
 func (d *decoding) failed(leg upstream.LegError) error {
 	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.leg.Incarnation.Engine().Name, true

@@ -35,7 +35,6 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 // buffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an ordinary
 // error with a status.
 func (r *reading) buffered() error {
-	t := r.turn
 	r.decoding.Spare()
 	body, err := upstream.ReadAll(r.decoding, maxAnswer)
 	if err != nil {
@@ -46,10 +45,9 @@ func (r *reading) buffered() error {
 	if result.Foreign {
 		return r.broken(upstream.ErrForeign)
 	}
-	b := answer.EventBuffer{API: t.API}
-	options, _ := t.body.Member("stream_options")
-	b.Options(options)
-	if r.turns.cfg.ExposeParams && rawjson.Valid(result.Params) {
+	b := answer.EventBuffer{API: r.out.api}
+	b.Options(r.options)
+	if r.exposed && rawjson.Valid(result.Params) {
 		b.Params = gjson.GetBytes(result.Params, "@ugly").Raw
 	}
 	if err = b.Write(rest); err != nil {
@@ -63,7 +61,7 @@ func (r *reading) buffered() error {
 	stream, events := b.Stream()
 	told := r.Record(sse.Stats{Events: events, Bytes: int64(len(stream))})
 	told.Buffered = true
-	t.record.Answered(told)
+	r.out.record.Answered(told)
 	if _, err := r.out.Write(stream); err != nil {
 		return record.ErrClientGone
 	}

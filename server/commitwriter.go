@@ -1,27 +1,35 @@
 package server
 
 import (
-	"carryover/server/record"
 	"io"
 	"net/http"
 	"strconv"
 	"time"
+
+	"carryover/server/record"
+	"carryover/upstream/body"
 )
 
 // commitWriter writes an answer to the client. The first write commits the turn: status and headers are sent.
 type commitWriter struct {
-	turn    *turn
 	w       http.ResponseWriter
 	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
 	limit   time.Duration                   // of one write
 	bounded time.Time                       // when the limit was last set
 	errors  func(err error) *apiError       // turns an error into the one that clients see
 	early   bool                            // decode has not been asked yet, so that the turn still needs its request
+
+	api       body.API
+	record    *record.Builder
+	forget    func() // frees the request, which no attempt needs any more
+	committed bool   // status and headers have reached the client
 }
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
-func newCommitWriter(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *commitWriter {
-	o := &commitWriter{turn: t, w: w, limit: limit, bounded: t.record.Times().Began, errors: errors}
+func newCommitWriter(
+	w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError, api body.API, record *record.Builder, forget func(),
+) *commitWriter {
+	o := &commitWriter{w: w, limit: limit, bounded: record.Times().Began, errors: errors, api: api, record: record, forget: forget}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
 		o.flusher = flusher
 	} else {
@@ -66,19 +74,18 @@ func (o *commitWriter) announceStream(contentType string) {
 
 // commit sends status and headers. From now on the turn can't be tried again.
 func (o *commitWriter) commit() {
-	t := o.turn
-	t.committed = true
+	o.committed = true
 	if !o.early {
-		t.dropBody()
+		o.forget()
 	}
-	t.record.Committed(o.w.Header())
+	o.record.Committed(o.w.Header())
 	o.w.WriteHeader(http.StatusOK)
 }
 
 // Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The stream as a whole
 // has none: it may last for hours.
 func (o *commitWriter) Write(p []byte) (int, error) {
-	if !o.turn.committed {
+	if !o.committed {
 		o.commit()
 	}
 	if err := o.bound(); err != nil {
@@ -111,8 +118,8 @@ func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 // connection is aborted, so that no client takes the answer for a complete one.
 func (o *commitWriter) lastWords(err error, events int64) {
 	known := o.errors(err)
-	o.turn.record.Broke(known.Code)
-	if _, err := o.Write(known.event(o.turn.API, events)); err == nil {
+	o.record.Broke(known.Code)
+	if _, err := o.Write(known.event(o.api, events)); err == nil {
 		_ = o.Flush()
 	}
 }

@@ -37,7 +37,8 @@ func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
-		o := newCommitWriter(&turn{committed: true}, c, limit, nil)
+		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{}, nil)
+		o.committed = true
 		writes := 0
 		for _, pause := range []time.Duration{0, time.Second, 8 * time.Second, 999 * time.Millisecond, time.Millisecond, time.Hour, 9 * time.Second, 2 * time.Second} {
 			<-time.After(pause)
@@ -60,8 +61,9 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
-		c := &clock{deadline: began.Add(writeLimit(limit))}
-		o := newCommitWriter(&turn{committed: true, record: record.NewBuilder("", body.Chat, record.Trace{})}, c, limit, nil)
+		c, turn := &clock{deadline: began.Add(writeLimit(limit))}, record.NewBuilder("", body.Chat, record.Trace{})
+		o := newCommitWriter(c, limit, nil, body.Chat, &turn, nil)
+		o.committed = true
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
 				t.Fatal(err)
@@ -132,7 +134,7 @@ func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 // serveWireless has net/http's server run handle for a client with an outlet.
 func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		handle(newCommitWriter(&turn{}, rw, time.Minute, nil))
+		handle(newCommitWriter(rw, time.Minute, nil, body.Chat, &record.Builder{}, func() {}))
 		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection

@@ -62,23 +62,6 @@ func (d *decoding) leavesUnread() {
 	}
 }
 
-// begun tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading the KV, and one step of
-// the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
-func (d *decoding) begun() {
-	d.sent.Began()
-	if d.handed {
-		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.began))
-	}
-}
-
-// context returns the context under which the answer is read.
-func (d *decoding) context(ctx context.Context) context.Context {
-	if d.both != nil {
-		return d.both
-	}
-	return ctx
-}
-
 // decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.

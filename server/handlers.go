@@ -39,7 +39,7 @@ func (s *Server) newTurn(api body.API, header http.Header) *turn {
 
 // ended sends the error of a turn that failed before it was committed, and accounts for every turn.
 func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
-	if err != nil && !t.committed {
+	if err != nil && !t.committed() {
 		s.refuse(w, t, s.toAPIError(err))
 	}
 	if r := s.account(t, err); r.Aborted() || r.Status == record.StatusClientGone {
@@ -61,7 +61,8 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	}
 	// The context ends when the client leaves, and when the server abandons its turns (Server.base).
 	ctx := r.Context()
-	return s.turns.run(ctx, newCommitWriter(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
+	t.out = newCommitWriter(w, s.cfg.ClientWriteTimeout, s.toAPIError, t.API, &t.record, t.dropBody)
+	return s.turns.run(ctx, t)
 }
 
 // recovered turns a panic into an error. It must be deferred.
@@ -72,7 +73,7 @@ func (s *Server) recovered(t *turn, err *error) {
 	}
 	s.cfg.Logger.Error("panic in a turn", "turn", t.record.ID(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	*err = fmt.Errorf("panic: %v", p)
-	if t.committed {
+	if t.committed() {
 		*err = &record.AbortError{Err: *err}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // legs runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
 // the claimed ticket.
-func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pick.Pair, h *claim) (*decoding, error) {
+func (s *turns) legs(ctx context.Context, t *turn, p *pick.Pair, h *claim) (*decoding, error) {
 	defer s.settle(ctx, t, h)
 	if p.Prefill == nil {
 		return s.decode(ctx, t, p, handed{})
@@ -49,7 +49,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pick.Pa
 		left = mayArrive(err) && s.takeLate(ctx, t, p, plan, handed)
 		return nil, err
 	}
-	whole, err := s.between(ctx, out, t, p, plan, handed)
+	whole, err := s.between(ctx, t, p, plan, handed)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, record.ErrClientGone):
 		left = s.drainHandover(ctx, t, p, plan, handed)
@@ -190,11 +190,11 @@ func noHandover(p *pick.Pair, sent bool, err error) *upstream.LegError {
 
 // between runs before decode is asked. It sends the client what the hand-over already has of the answer, and waits for the KV where decode
 // can't wait itself. whole says that the client has its whole answer.
-func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pick.Pair, plan upstream.Plan, h handed) (whole bool, err error) {
+func (s *turns) between(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h handed) (whole bool, err error) {
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
 	}
-	step := t.record.Step(record.StepHandover)
+	out, step := t.out, t.record.Step(record.StepHandover)
 	defer func() { step.Ended(err == nil) }()
 	switch {
 	case h.Whole != nil && !t.Stream:
@@ -212,7 +212,7 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pick
 	if plan.Order != upstream.AfterReady {
 		return false, nil
 	}
-	if err = s.ready(ctx, p, plan, h, t.record.ID()); err != nil && t.committed && t.Stream && ctx.Err() == nil {
+	if err = s.ready(ctx, p, plan, h, t.record.ID()); err != nil && out.committed && t.Stream && ctx.Err() == nil {
 		out.lastWords(err, 0)
 	}
 	return false, err

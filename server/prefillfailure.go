@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -25,7 +26,7 @@ func (r *retries) afterPrefill(t *retryState, of *retrying, leg *upstream.LegErr
 		t.picks.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 		r.exclude(t, leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
-	case !r.patient(of.began):
+	case time.Since(of.began) >= r.patience:
 		return giveUp
 	}
 	t.picks.PrefillFailed = true

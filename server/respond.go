@@ -18,22 +18,34 @@ const maxAnswer = 64 << 20
 // reading is decode's answer while it is read and sent to the client.
 type reading struct {
 	answer.Reader
-	ctx       context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
-	turns     *turns
-	turn      *turn
-	decoding  *decoding
-	out       *commitWriter
-	relay     *sse.Relay // nil for a whole answer
-	concluded bool       // the answer's ticket has been stored or given up
+	ctx        context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
+	decoding   *decoding
+	out        *commitWriter
+	exposed    bool   // the client sees kv_transfer_params
+	options    []byte // the request's stream_options, for a stream that is made of a whole answer
+	memory     *sse.Memory
+	legs       interface{ Close() } // closes the connections to engines that no leg uses
+	store      func(answer.Result)  // stores the ticket that the answer leaves, if it leaves one
+	mayRestart func() bool          // reports whether the turn can be tried again if decode fails at once
+	relay      *sse.Relay           // nil for a whole answer
+	concluded  bool                 // the answer's ticket has been stored or given up
 }
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
+func (s *turns) respond(ctx context.Context, t *turn, d *decoding) error {
 	if d.Stream == nil { // the client has its whole answer already
 		return nil
 	}
-	r, err := s.reading(d.context(ctx), out, t, d), error(nil)
+	if d.both != nil {
+		ctx = d.both
+	}
+	return s.reading(ctx, t, d).relayed()
+}
+
+// relayed reads the answer to its end, and tells the fleet how decode's leg has ended.
+func (r *reading) relayed() (err error) {
+	d := r.decoding
 	switch {
 	case d.MediaType() == "text/event-stream":
 		err = r.stream()
@@ -42,15 +54,17 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 	default:
 		err = r.whole()
 	}
-	fault, _ := r.Fault()
-	told := d.told(fault, err)
+	told := err
+	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
+		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
+	}
 	blame(d.leg.Incarnation.Engine(), told, false)
 	d.sent.Over(told)
 	return err
 }
 
 // reading begins to read an answer.
-func (s *turns) reading(ctx context.Context, out *commitWriter, t *turn, d *decoding) *reading {
+func (s *turns) reading(ctx context.Context, t *turn, d *decoding) *reading {
 	if t.proof != nil {
 		d.leg.Reply = t.proof.Reply()
 	}
@@ -59,13 +73,26 @@ func (s *turns) reading(ctx context.Context, out *commitWriter, t *turn, d *deco
 	}
 	t.ids.Grow(d.blockSize)
 	d.leg.IDs = t.ids
-	r := &reading{ctx: ctx, turns: s, turn: t, decoding: d, out: out}
+	r := &reading{
+		ctx: ctx, decoding: d, out: t.out, exposed: s.cfg.ExposeParams, memory: &s.streamed, legs: s.deps.Legs,
+		store:      func(result answer.Result) { s.tickets.keep(ctx, t, d, result) },
+		mayRestart: func() bool { return s.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began) },
+	}
+	if d.leg.Asks.Whole {
+		r.options, _ = t.body.Member("stream_options")
+	}
 	r.Reset(&d.leg, r)
 	return r
 }
 
-// Begun implements answer.Turn.
-func (r *reading) Begun() { r.decoding.begun() }
+// Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
+// the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
+func (r *reading) Begun() {
+	d := r.decoding
+	if d.sent.Began(); d.handed {
+		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.began))
+	}
+}
 
 // FreshAsOf implements answer.Turn.
 func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
@@ -74,8 +101,8 @@ func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
 // might have failed, and left the KV unread.
 func (r *reading) Passed() {
 	r.decoding.unread = nil
-	if r.turn.committed {
-		r.turn.dropBody()
+	if r.out.committed {
+		r.out.forget()
 	}
 }
 
@@ -87,7 +114,7 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.turn.committed && r.turns.retries.mayRestart(&r.turn.retry, upstream.RoleDecode, r.turn.record.Times().Began)
+	return !r.out.committed && r.mayRestart()
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
@@ -99,7 +126,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
 		result.Ineligible = "oversize"
 	}
-	r.turns.tickets.keep(r.ctx, r.turn, r.decoding, result)
+	r.store(result)
 }
 
 // whole relays a JSON answer as it is, without kv_transfer_params.
@@ -110,7 +137,7 @@ func (r *reading) whole() error {
 		return r.broken(err)
 	}
 	rest := r.Whole(body)
-	r.turn.record.Answered(r.Record(sse.Stats{}))
+	r.out.record.Answered(r.Record(sse.Stats{}))
 	result := r.Result(false)
 	r.keep(result)
 	switch {
@@ -119,7 +146,7 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(answer.ErrNotJSON)
 	}
-	if r.turns.cfg.ExposeParams && !r.turn.API.Rendered() {
+	if r.exposed && !r.out.api.Rendered() {
 		rest = body
 	}
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
@@ -146,14 +173,14 @@ func (r *reading) start() {
 	r.out.announceStream(r.decoding.ContentType())
 	cfg := r.Relay()
 	// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
-	cfg.EventFirst, cfg.Memory = !r.turn.committed, &r.turns.streamed
+	cfg.EventFirst, cfg.Memory = !r.out.committed, r.memory
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *reading) ended(err error) error {
-	t, d := r.turn, r.decoding
-	t.record.Answered(r.Record(r.relay.Stats()))
+	d := r.decoding
+	r.out.record.Answered(r.Record(r.relay.Stats()))
 	if !r.Seen() {
 		d.leavesUnread()
 	}
@@ -165,11 +192,11 @@ func (r *reading) ended(err error) error {
 	}
 	switch {
 	case err == nil:
-		if !t.committed { // an empty stream
+		if !r.out.committed { // an empty stream
 			r.out.commit()
 		}
 		return nil
-	case r.Foreign() && !t.committed:
+	case r.Foreign() && !r.out.committed:
 		return r.broken(upstream.ErrForeign)
 	case fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
@@ -185,7 +212,7 @@ func (r *reading) ended(err error) error {
 		err = errUnwritable
 	}
 	broken := r.broken(err)
-	if t.committed && !r.relay.Stats().MidEvent {
+	if r.out.committed && !r.relay.Stats().MidEvent {
 		r.out.lastWords(broken, r.relay.Stats().Events)
 	}
 	return broken
@@ -206,7 +233,7 @@ func (r *reading) broken(err error) error {
 	leg := upstream.LegError{Kind: upstream.Broken, Err: err}
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		r.turns.deps.Legs.Close() // the connection that is out of step is among them
+		r.legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, answer.ErrNotJSON), errors.Is(err, errUnwritable):

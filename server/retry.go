@@ -16,7 +16,7 @@ import (
 type retries struct {
 	fleet    *fleet.Fleet
 	budget   *retryBudget
-	patience time.Duration // for how long a client may have waited when a leg that was sent is followed by another
+	patience time.Duration // how long a client may have waited when a leg that was sent is followed by another
 }
 
 // retrying is what these decisions need to know of a turn.
@@ -48,7 +48,12 @@ const (
 //   - the client has gone: nothing.
 func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err error) decision {
 	var leg *upstream.LegError
-	if ctx.Err() != nil || !errors.As(err, &leg) || !leg.Retryable() && !t.last.caused(leg) && !unreadable(leg) {
+	if ctx.Err() != nil || !errors.As(err, &leg) {
+		return giveUp
+	}
+	// If both legs were sent together, decode can't go on without prefill's answer.
+	unreadable := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
+	if !leg.Retryable() && !t.last.caused(leg) && !unreadable {
 		return giveUp
 	}
 	if leg == t.picks.Failed { // pick returned it again: no instance is left, or no slot for decode alone
@@ -109,14 +114,5 @@ func (r *retries) decodesElsewhere(t *retryState, leg *upstream.LegError, model 
 // mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
 // not waited for long.
 func (r *retries) mayRestart(t *retryState, role upstream.Role, began time.Time) bool {
-	return !slices.Contains(t.again, role) && r.patient(began)
-}
-
-// patient reports whether the client has waited for less than half of the time limit for the first byte.
-func (r *retries) patient(began time.Time) bool { return time.Since(began) < r.patience }
-
-// unreadable reports whether prefill's answer could not be read. If both legs were sent together, decode can't go on without it, and the
-// turn begins anew.
-func unreadable(leg *upstream.LegError) bool {
-	return leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
+	return !slices.Contains(t.again, role) && time.Since(began) < r.patience
 }

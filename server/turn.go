@@ -23,16 +23,19 @@ type turn struct {
 	routing *RoutingConfig // as it was when the turn began
 	legID   string         // X-Request-Id of the legs; a retry gets a new one
 	proving
-	branches  []convcache.Branch // the conversation's tickets, as the last look at the store saw them
-	notes     []convcache.Branch // the parts of the conversation that were handed back to prefill
-	dropped   record.Reason      // why the last look gave tickets up, "" where it gave up none
-	chain     []uint64           // hashes of the prompt's beginning, for the choice of prefill
-	retry     retryState
-	share     request.Reservation // the turn's part of the bytes in flight
-	placed    bool                // the turn has one of the server's slots
-	committed bool                // status and headers have reached the client
-	record    record.Builder
+	branches []convcache.Branch // the conversation's tickets, as the last look at the store saw them
+	notes    []convcache.Branch // the parts of the conversation that were handed back to prefill
+	dropped  record.Reason      // why the last look gave tickets up, "" where it gave up none
+	chain    []uint64           // hashes of the prompt's beginning, for the choice of prefill
+	retry    retryState
+	share    request.Reservation // the turn's part of the bytes in flight
+	placed   bool                // the turn has one of the server's slots
+	out      *commitWriter       // writes the answer, nil until the legs begin
+	record   record.Builder
 }
+
+// committed reports whether status and headers have reached the client, so that the turn can't be tried again.
+func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
 // turns runs turns. One value serves all of them.
 type turns struct {
@@ -56,11 +59,11 @@ type turns struct {
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
-func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
+func (s *turns) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
 	for {
-		err := s.attempt(ctx, out, t)
-		if err != nil && t.committed {
+		err := s.attempt(ctx, t)
+		if err != nil && t.committed() {
 			return &record.AbortError{Err: err}
 		}
 		if err == nil {
@@ -72,7 +75,9 @@ func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 		case restart:
 			t.legID = upstream.NewID()
 		}
-		s.retry(ctx, t, err)
+		t.record.Retried()
+		s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
+		s.reread(ctx, t, err)
 	}
 }
 
@@ -84,28 +89,21 @@ func (t *turn) retrying() *retrying {
 	}
 }
 
-// retry prepares a turn for its next attempt.
-func (s *turns) retry(ctx context.Context, t *turn, err error) {
-	t.record.Retried()
-	s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-	s.reread(ctx, t, err)
-}
-
 // attempt runs the legs of a turn once: it asks the engines for an answer, and relays that.
-func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
-	pair, answer, err := s.ask(ctx, out, t)
+func (s *turns) attempt(ctx context.Context, t *turn) error {
+	pair, answer, err := s.ask(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer pair.Done()
 	defer answer.Close()
 
-	return s.respond(ctx, out, t, answer) // commit, relay, store the ticket, end
+	return s.respond(ctx, t, answer) // commit, relay, store the ticket, end
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
 // have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
-func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
+func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}
 	looked := s.finder.look(ctx, t) // which tickets the conversation has, and on which engines
@@ -124,7 +122,7 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pick.Pa
 	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
-	d, err := s.legs(ctx, out, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
+	d, err := s.legs(ctx, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
 		return nil, nil, err
 	}
