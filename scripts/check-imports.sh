@@ -64,7 +64,11 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/request|server\/storetime|server\/pins|server\/pick|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/apierror|server\/admission|server\/background|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/request|server\/storetime|server\/pins|server\/pick|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, errors, admission, background work, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
+			} else if (package == "carryover/server/apierror") {
+				if (name !~ /^carryover\/(sse|upstream(\/body)?|server\/(background|pick|queue|record|request))$/) bad("errors are shaped without engines and turns")
+			} else if (package == "carryover/server/admission") {
+				if (name != "carryover/server/queue") bad("admission knows names of clients and its queues only")
 			} else if (package == "carryover/server/answer") {
 				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|record|outline))$/) bad("readers of answers import proofs, the record, outlines, convcache, sse, upstream and its fleet only")
 			} else if (package == "carryover/server/request") {
@@ -87,8 +91,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/[a-z]+)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest|storetime)$/) {
-				bad("the queue, suggestions, and the bounds of connections and store operations import nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|storetime)$/) {
+				bad("the queue, background work, suggestions, and the bounds of connections and store operations import nothing of ours")
 			} else if (package == "carryover/server/lineage") {
 				if (name != "carryover/convcache") bad("lineages are made of tickets only")
 			} else if (name == "carryover/upstream/connector") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/server/background"
 	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -39,14 +40,14 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	_, incarnation := newPair(t)
 	var log strings.Builder
-	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, background: &background{}}
+	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, background: &background.Group{}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
 			k.sentNothing(&turn{Request: request.Request{API: body.Messages, Stream: stream}}, incarnation)
 			k.sentNothing(&turn{Request: request.Request{API: body.Responses, Stream: stream}}, incarnation)
 		}
 	}
-	k.background.wait()
+	k.background.Wait()
 	if incarnation.Silence.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silence.Silent(), log.String())
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/request"
 )
@@ -85,14 +86,7 @@ type LimitConfig struct {
 	MaxPerAddress    int            // connections of one client address at once, 0 is no limit
 	TrustedProxies   []netip.Prefix // addresses to which MaxPerAddress does not apply
 	MaxHeaderBytes   int
-	QueueConfig
-}
-
-// QueueConfig bounds the turns that wait for a slot. It can be changed while the server runs.
-type QueueConfig struct {
-	MaxQueue     int           // turns that wait to begin, and as many that wait for an instance; 0 refuses a turn that has no slot at once
-	QueueTimeout time.Duration // how long one may wait, all its waits together
-	MaxPerTenant int           // turns of one tenant at once, waiting ones too; 0 is no limit
+	admission.QueueConfig
 }
 
 // TimeConfig bounds every wait.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/admission"
+	"carryover/server/apierror"
 	"carryover/server/pick"
 	"carryover/server/request"
 	"carryover/upstream"
@@ -42,15 +44,10 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 	}
 	share := s.intake.requests.Reserve(r, tenant)
 	defer share.GiveBack()
-	seated := false
-	defer func() {
-		if seated {
-			s.unseat(share.Client)
-		}
-	}()
-	raw, err := s.intake.requests.Receive(w, r, &share, func() error {
-		_, err := s.seat(r.Context(), share.Client)
-		seated = err == nil
+	var lease admission.Lease
+	defer lease.GiveBack()
+	raw, err := s.intake.requests.Receive(w, r, &share, func() (err error) {
+		lease, _, err = s.slots.Take(r.Context(), share.Client)
 		return err
 	})
 	if err != nil {
@@ -77,9 +74,9 @@ func (s *Server) countOn(ctx context.Context, req *body.Request, authorization s
 		case err != nil && last != nil:
 			return 0, last
 		case errors.Is(err, upstream.ErrNoModel):
-			return 0, noModel(req.Model())
+			return 0, apierror.NoModel(req.Model())
 		case err != nil:
-			return 0, unavailable("prefill_unavailable", "No prefill engine is available.")
+			return 0, apierror.Unavailable("prefill_unavailable", "No prefill engine is available.")
 		}
 		asked = append(asked, engine)
 		n, err := engine.Last().Prompts.Count(ctx, req, authorization)
@@ -88,7 +85,7 @@ func (s *Server) countOn(ctx context.Context, req *body.Request, authorization s
 		case err == nil:
 			return n, nil
 		case errors.Is(err, facts.ErrNotComparable):
-			last = refused(http.StatusNotFound, "not_found", "The engines do not count tokens.")
+			last = apierror.Refused(http.StatusNotFound, "not_found", "The engines do not count tokens.")
 		case ctx.Err() != nil, errors.As(err, &leg) && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 			return 0, err // another instance would answer the same
 		default:

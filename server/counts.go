@@ -9,12 +9,15 @@ import (
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
 	c, pinned := &s.counts, s.pins.Counts()
-	return record.Counts{
+	counted := record.Counts{
 		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp,
 		Stranded:    record.Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
 		Quarantines: s.turns.lineages.Count(), RetriesDenied: c.retriesDenied.Load(),
-		Connections: s.connections(),
 	}
+	if clients := s.clients.Load(); clients != nil {
+		counted.Connections = record.Connections(clients.Counts())
+	}
+	return counted
 }
 
 // counts holds the counters of Counts.

@@ -8,6 +8,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/answer"
+	"carryover/server/background"
 	"carryover/server/lineage"
 	"carryover/server/pick"
 	"carryover/server/pins"
@@ -148,7 +149,7 @@ func asksIDs(api body.API, plugIn facts.Finding) bool {
 
 // gone returns how long decode may take to begin its answer after the turn has ended for this cause.
 func gone(cause error) time.Duration {
-	if errors.Is(cause, errShuttingDown) {
+	if errors.Is(cause, background.ErrShuttingDown) {
 		return abandonDelay / 2 // the client is still there, and must get its error event in time
 	}
 	return detachedLimit
@@ -199,8 +200,8 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pick.Pair, plan u
 	}
 	id, model := t.record.ID(), t.Model
 	ctx = context.WithoutCancel(ctx)
-	end, leave := s.detach(t), p.DetachDecode()
-	s.background.run("turn", id, func() {
+	end, leave := t.detach(), p.DetachDecode()
+	s.background.Run("turn", id, func() {
 		defer end()
 		defer leave()
 		defer closePlan(plan)

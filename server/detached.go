@@ -3,20 +3,19 @@ package server
 import (
 	"sync"
 
+	"carryover/server/admission"
 	"carryover/server/request"
 	"carryover/upstream"
 )
 
 // detach lets a turn's slot and its reserved bytes outlive the turn, until end is called. Legs that go on after their client has left keep
 // both, counted for the client's tenant. Otherwise a client that asks and leaves at once could get more than its share.
-func (s *turns) detach(t *turn) (end func()) {
-	placed, share := t.placed, t.share
-	t.placed, t.share = false, request.Reservation{Client: share.Client}
+func (t *turn) detach() (end func()) {
+	lease, share := t.lease, t.share
+	t.lease, t.share = admission.Lease{}, request.Reservation{Client: share.Client}
 	return func() {
 		share.GiveBack()
-		if placed {
-			s.unseat(share.Client)
-		}
+		lease.GiveBack()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/background"
 	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -101,19 +102,19 @@ func (s *Server) explain(ctx context.Context, requests *request.Reader, r *http.
 	t.record = record.NewBuilder("", api, record.Trace{})
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forInstance := s.Waiting()
-	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForInstance: forInstance}
+	x.Queue = QueueNow{Draining: s.slots.Closed(), Full: s.slots.Full(), ToBegin: toBegin, ForInstance: forInstance}
 	err := s.predict(ctx, requests, r, t, body, x)
 	x.Model, x.Stream, x.Proof.Name = t.Model, t.Stream, t.record.Reuse().Proof
 	x.Conversation = identified(t)
 	x.Proof.Ineligible = t.ineligible
 	switch {
 	case err == nil && x.Queue.Draining:
-		err = errShuttingDown
+		err = background.ErrShuttingDown
 	case errors.Is(err, upstream.ErrBusy):
 		x.Queue.Busy, x.Verdict, err = true, VerdictEngines, nil
 	}
 	if err != nil {
-		e := s.toAPIError(err)
+		e := s.errors.Map(err)
 		x.Verdict, x.Error = VerdictRefused, &Refusal{Status: e.Status, Code: e.Code, Message: e.Message, Param: e.Param}
 	}
 	if p := t.record.Path(); p.Way != "" {

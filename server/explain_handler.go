@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 
+	"carryover/server/apierror"
 	"carryover/server/request"
 	"carryover/upstream/body"
 )
@@ -44,12 +45,12 @@ func (s *Server) ExplainHandler() http.Handler {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
 		default:
-			writeError(w, unavailable("busy", "Other requests are being explained."))
+			apierror.Unavailable("busy", "Other requests are being explained.").Write(w, body.Chat)
 			return
 		}
 		explanation, err := s.explainRequest(requests, w, r)
 		if err != nil {
-			writeError(w, s.toAPIError(err))
+			s.errors.Map(err).Write(w, body.Chat)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -97,11 +98,11 @@ func (s *Server) explainRequest(requests *request.Reader, w http.ResponseWriter,
 		if errors.As(err, &large) {
 			return nil, request.TooLarge(large.Limit)
 		}
-		return nil, badRequest("", "bad_request", `The body must be {"path":"…","headers":{…},"body":{…}}.`)
+		return nil, apierror.BadRequest("", "bad_request", `The body must be {"path":"…","headers":{…},"body":{…}}.`)
 	}
 	api, ok := apiOf(asked.Path)
 	if !ok {
-		return nil, badRequest("path", "invalid_path", "path must be /v1/chat/completions, /v1/completions, /v1/messages or /v1/responses.")
+		return nil, apierror.BadRequest("path", "invalid_path", "path must be /v1/chat/completions, /v1/completions, /v1/messages or /v1/responses.")
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
 	for name, values := range asked.Headers {
@@ -111,7 +112,7 @@ func (s *Server) explainRequest(requests *request.Reader, w http.ResponseWriter,
 	if len(body) > 0 && body[0] == '"' {
 		var text string
 		if json.Unmarshal(body, &text) != nil {
-			return nil, badRequest("body", "bad_request", "body can't be read.")
+			return nil, apierror.BadRequest("body", "bad_request", "body can't be read.")
 		}
 		body = []byte(text)
 	}

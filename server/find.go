@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"carryover/convcache"
+	"carryover/server/background"
 	"carryover/server/outline"
 	"carryover/server/pick"
 	"carryover/server/pins"
@@ -23,7 +24,7 @@ type finder struct {
 	cfg        *Config
 	deps       *Deps
 	pins       *pins.Pins
-	background *background
+	background *background.Group
 	outlines   *outline.Memory
 	lineages   *quarantine.Lineages
 	dryRun     bool // only predict: ask no engine, take no ticket, begin nothing
@@ -67,7 +68,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pick.Pair, looked convcac
 }
 
 // begin starts the attempt's proof, after it has discarded that of the attempt before.
-func (t *turn) begin(ctx context.Context, p *pick.Pair, work *background) {
+func (t *turn) begin(ctx context.Context, p *pick.Pair, work *background.Group) {
 	t.ids.Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	t.discard()
 	t.ids, t.lacks = nil, ""
@@ -78,7 +79,7 @@ func (t *turn) begin(ctx context.Context, p *pick.Pair, work *background) {
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
 			TurnID: t.record.ID(), Prefill: p.Prefill, Decode: p.Decode, Authorization: t.Authorization,
-			Background: func(f func()) { work.run("parity", t.record.ID(), f) },
+			Background: func(f func()) { work.Run("parity", t.record.ID(), f) },
 		})
 		t.ids = t.proof.IDs()
 	}

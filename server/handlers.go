@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/apierror"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream"
@@ -40,7 +41,7 @@ func (s *Server) newTurn(api body.API, header http.Header) *turn {
 // ended sends the error of a turn that failed before it was committed, and accounts for every turn.
 func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 	if err != nil && !t.committed() {
-		s.refuse(w, t, s.toAPIError(err))
+		s.refuse(w, t, s.errors.Map(err))
 	}
 	if r := s.account(t, err); r.Aborted() || r.Status == record.StatusClientGone {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
@@ -53,15 +54,15 @@ func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 // turn's ticket is settled as after any other failure.
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer s.recovered(t, &err)
-	defer s.leave(t)
+	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
 	defer t.discard()
 	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}
-	// The context ends when the client leaves, and when the server abandons its turns (Server.base).
+	// The context ends when the client leaves, and when the server abandons its turns (Server.Run).
 	ctx := r.Context()
-	t.out = newCommitWriter(w, s.cfg.ClientWriteTimeout, s.toAPIError, t.API, &t.record, t.dropBody)
+	t.out = newCommitWriter(w, s.cfg.ClientWriteTimeout, s.errors.Map, t.API, &t.record, t.dropBody)
 	return s.turns.run(ctx, t)
 }
 
@@ -79,37 +80,23 @@ func (s *Server) recovered(t *turn, err *error) {
 }
 
 // refuse answers a turn with an error. Nothing may have been sent to the client before.
-func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
+func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) {
 	t.record.Refused(w.Header(), e.Status, e.Code)
 	if e.Status == record.StatusClientGone {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
-	writeErrorFor(w, t.API, e)
+	e.Write(w, t.API)
 }
 
 // answerFailed answers a failed request that is not a turn. If the client has left, the connection is aborted, because a client that has
 // only closed its sending side would otherwise get an empty 200.
 func (s *Server) answerFailed(w http.ResponseWriter, api body.API, err error) {
-	known := s.toAPIError(err)
+	known := s.errors.Map(err)
 	if known.Status == record.StatusClientGone {
 		panic(http.ErrAbortHandler)
 	}
-	writeErrorFor(w, api, known)
-}
-
-// writeError answers with an error in OpenAI's shape.
-func writeError(w http.ResponseWriter, e *apiError) { writeErrorFor(w, body.Chat, e) }
-
-// writeErrorFor answers with an error in the shape of an API.
-func writeErrorFor(w http.ResponseWriter, api body.API, e *apiError) {
-	w.Header().Del("Content-Length")
-	w.Header().Set("Content-Type", "application/json")
-	if e.RetryAfter != "" {
-		w.Header().Set("Retry-After", e.RetryAfter)
-	}
-	w.WriteHeader(e.Status)
-	_, _ = w.Write(e.bodyFor(api)) // a failure means that the client has left
+	known.Write(w, api)
 }
 
 // handleHealth answers /health with the fields of vLLM's multi-turn example. As in the example, each call evicts stale conversations.
@@ -118,16 +105,6 @@ func (s *Server) handleHealth(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{
 		"status": "ok", "cached_conversations": s.deps.Store.Len(), "evicted_stale": evicted,
 	})
-}
-
-// alive answers that the process serves.
-func alive(c echo.Context) error {
-	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})
-}
-
-// handleVersion answers with the program's version.
-func (s *Server) handleVersion(c echo.Context) error {
-	return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version})
 }
 
 // onError answers errors that echo itself reports. Handlers write their own errors.
@@ -140,5 +117,5 @@ func (s *Server) onError(err error, c echo.Context) {
 	if errors.As(err, &he) {
 		status = he.Code
 	}
-	writeError(c.Response(), refused(status, "internal", http.StatusText(status)))
+	apierror.Refused(status, "internal", http.StatusText(status)).Write(c.Response(), body.Chat)
 }

@@ -1,21 +1,22 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
+	"time"
 
+	"carryover/server/admission"
 	"carryover/server/request"
 )
 
 // intake reads the requests of turns, gets the turns their slots, and begins their proofs. It needs neither an engine nor the store.
 type intake struct {
-	requests  *request.Reader
-	prover    *prover
-	names     clientNames
-	logger    *slog.Logger
-	awaitSlot func(context.Context, *turn) error // gets a turn its slot, and may wait for it
+	requests *request.Reader
+	prover   *prover
+	names    clientNames
+	logger   *slog.Logger
+	slots    *admission.Slots
 }
 
 // take reads a request into its turn, and gets the turn a slot.
@@ -28,7 +29,12 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	}
 	t.record.From(client, i.names.tenant(tenant))
 	t.share = i.requests.Reserve(r, tenant)
-	raw, err := i.requests.Receive(w, r, &t.share, func() error { return i.awaitSlot(r.Context(), t) })
+	raw, err := i.requests.Receive(w, r, &t.share, func() (err error) {
+		var waited time.Duration
+		t.lease, waited, err = i.slots.Take(r.Context(), t.share.Client)
+		t.record.Waited(waited, err == nil)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/admission"
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/server/request"
@@ -45,7 +45,7 @@ func BenchmarkIntake(b *testing.B) {
 					cfg: cfg, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
 					history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(),
 				},
-				names: clientNames{secret: secret}, awaitSlot: func(context.Context, *turn) error { return nil },
+				names: clientNames{secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{
@@ -60,6 +60,7 @@ func BenchmarkIntake(b *testing.B) {
 						b.Fatal(err)
 					}
 					t.share.GiveBack()
+					t.lease.GiveBack()
 				}
 			})
 		}

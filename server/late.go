@@ -44,7 +44,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 	if wait == nil {
 		wait = plan.Ready
 	}
-	ending := s.background.ctx.Err() != nil
+	ending := s.background.Context().Err() != nil
 	if left := time.Until(h.until); left > 0 || ending {
 		if ending || left < detachedLimit {
 			left = detachedLimit
@@ -59,7 +59,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 		return upstream.ErrNotReady
 	}
 	defer s.late.end()
-	bounded, cancel := context.WithTimeoutCause(s.background.ctx, lateKV, upstream.ErrNotReady)
+	bounded, cancel := context.WithTimeoutCause(s.background.Context(), lateKV, upstream.ErrNotReady)
 	defer cancel()
 	return wait(bounded)
 }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/apierror"
 	"carryover/server/pick"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -47,10 +47,11 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	client := s.intake.requests.Reserve(r, tenant).Client
-	if _, err := s.seat(r.Context(), client); err != nil {
+	lease, _, err := s.slots.Take(r.Context(), client)
+	if err != nil {
 		return nil, err
 	}
-	defer s.unseat(client)
+	defer lease.GiveBack()
 	body, err := s.fetchModels(r.Context(), authorization)
 	if err == nil && len(models) > 0 {
 		body = modelList(models)
@@ -72,7 +73,7 @@ func modelList(models []facts.Model) []byte {
 
 // fetchModels asks a few instances, decode before prefill, and returns the list of the first one that answers.
 func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
-	var last error = unavailable("decode_unavailable", "No engine is available.")
+	var last error = apierror.Unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		engines := slices.Clone(s.deps.Fleet.Engines(role))
 		slices.SortStableFunc(engines, func(a, b *fleet.Engine) int {
@@ -121,16 +122,4 @@ func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization
 		return nil, leg
 	}
 	return body, nil
-}
-
-// maxModelName bounds how many bytes of a client's model name an error repeats.
-const maxModelName = 256
-
-// noModel returns the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
-func noModel(model string) *apiError {
-	model = strings.ToValidUTF8(model[:min(len(model), maxModelName)], "")
-	return &apiError{
-		Status: http.StatusNotFound, Message: "The model `" + model + "` does not exist.", Type: "NotFoundError",
-		Param: "model", Code: "model_not_found",
-	}
 }

@@ -21,7 +21,7 @@ const (
 func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), t.record.ID(), t.API
 	stream := t.Stream && (!k.cfg.BufferStreams || api.Rendered())
-	k.background.run("version", turn, func() {
+	k.background.Run("version", turn, func() {
 		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
 		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
 			"api", api.Path(), "stream", stream, "why", why, "fix", fix, "decode", engine.Name, "turn", turn)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/admission"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -53,7 +54,7 @@ func (b *breaking) Pick([]upstream.Candidate, string) int {
 
 // What a turn has picked is given back if the rest of its pick panics.
 func TestPanic_InAPickGivesBackWhatWasPicked(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.QueueConfig = server.QueueConfig{} }, fleet: func(c *fleet.Config) { c.Prefill, c.MaxInFlight = &breaking{}, 1 }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.QueueConfig = admission.QueueConfig{} }, fleet: func(c *fleet.Config) { c.Prefill, c.MaxInFlight = &breaking{}, 1 }})
 	r.wantError(r.turn("c", 1, true), http.StatusInternalServerError, "internal")
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }

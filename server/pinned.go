@@ -7,14 +7,6 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// pins returns the part of the configuration that concerns pinned blocks.
-func (c *Config) pins() pins.Config {
-	return pins.Config{
-		ReleaseConfig: c.ReleaseConfig, HandBackConfig: c.HandBackConfig, TTL: c.TTL, TrialTimeout: c.ReuseTrialTimeout, StoreTimeout: c.StoreTimeout,
-		Logger: c.Logger,
-	}
-}
-
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Ledger.Pinned.
 func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Ledger.Pinned(decode) }
 

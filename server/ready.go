@@ -8,30 +8,24 @@ import (
 	"carryover/upstream"
 )
 
-// The words of /readyz.
-const (
-	wordReady      = "ready"
-	wordDecodeOnly = "decode_only"
-)
-
 // handleReady answers whether turns can be served: the server is not draining, and at least one instance of each role has answered, or only
 // decode if it may serve alone. Quarantined prefill instances are reported, but do not make the server unready, because decode serves
 // without them. Turns are also served without Redis, so that a replica without it is unready only if the operator asks for that.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
-	status, word := http.StatusOK, wordReady
+	status, word := http.StatusOK, "ready"
 	why := s.decodesAlone()
 	needsPrefill := prefill == 0 && why == ""
 	switch {
-	case s.draining.Load():
+	case s.slots.Closed():
 		status, word = http.StatusServiceUnavailable, "draining"
 	case decode == 0 && s.deps.Fleet.Started(upstream.RoleDecode), needsPrefill && s.deps.Fleet.Started(upstream.RolePrefill):
 		status, word = http.StatusServiceUnavailable, "no_instance"
 	case decode == 0, needsPrefill:
 		status, word = http.StatusServiceUnavailable, "starting"
 	case prefill == 0:
-		word, answer["why"] = wordDecodeOnly, why
+		word, answer["why"] = "decode_only", why
 	}
 	quarantined := 0
 	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/background"
 	"carryover/server/pins"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
@@ -50,22 +51,21 @@ func diverging(t *testing.T, n int) (all []convcache.Chain) {
 // A defect must end neither the process nor the retiring of the branches behind it.
 func TestRelease_SurvivesADefect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBackground(slog.New(slog.DiscardHandler))
+		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, background.New(slog.New(slog.DiscardHandler))
 		p := pins.New(pins.Config{ReleaseConfig: pins.ReleaseConfig{Release: true}, StoreTimeout: time.Second}, pins.Deps{
-			Fleet: fleet.New(fleet.Config{}), Store: store, Connector: nixl.Connector{}, Background: work.run,
+			Fleet: fleet.New(fleet.Config{}), Store: store, Connector: nixl.Connector{}, Background: work.Run,
 		})
 		chains := diverging(t, 3)
 		p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{{Chain: chains[0]}, {ID: convcache.TicketID{1}, Chain: chains[1]}}, &convcache.Ticket{Branch: convcache.Branch{Chain: chains[2]}})
-		ctx, cancel := context.WithCancel(t.Context())
 		for _, task := range p.Tasks() {
 			if task.Name == "release" {
-				work.run("task", task.Name, func() { work.every(ctx, task.Every, task.Early, "task", task.Name, task.Round) })
+				work.Repeat(task.Name, task.Every, task.Early, task.Round)
 			}
 		}
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}
-		cancel()
-		work.wait()
+		work.Abandon()
+		work.Wait()
 	})
 }

@@ -1,32 +1,26 @@
 package server
 
 import (
-	"carryover/server/record"
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"carryover/server/record"
 )
 
 // segments are the words in paths that clients of OpenAI's, Anthropic's, vLLM's and Ollama's APIs request. Any other segment may be
 // private: an id, or a credential in the wrong place.
 //
 //nolint:gochecknoglobals // immutable
-var segments = wordSet(`api assistants audio batches chat classify complete completions conversations count_tokens detokenize edits embed
+var segments = strings.Fields(`api assistants audio batches chat classify complete completions conversations count_tokens detokenize edits embed
 	embeddings engines favicon.ico files fine_tuning generate generations health healthz images input_tokens inference invocations is_sleeping
 	load messages metrics models moderations openai ping pooling props ps rerank reset_prefix_cache responses robots.txt score server_info
 	show sleep speech tags tokenize transcriptions translations uploads v1 v1beta v2 vector_stores version wake_up readyz ready livez`)
-
-func wordSet(text string) map[string]bool {
-	set := map[string]bool{}
-	for _, word := range strings.Fields(text) {
-		set[word] = true
-	}
-	return set
-}
 
 // maxSegments bounds how many segments of a path a line shows.
 const maxSegments = 8
@@ -39,7 +33,7 @@ func shownPath(path string) string {
 		var segment string
 		segment, rest, more = strings.Cut(rest, "/")
 		b.WriteByte('/')
-		if n == maxSegments || segment != "" && !segments[segment] {
+		if n == maxSegments || segment != "" && !slices.Contains(segments, segment) {
 			segment = "…"
 		}
 		b.WriteString(segment)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/server/answer"
+	"carryover/server/background"
 	"carryover/server/record"
 	"carryover/sse"
 	"carryover/upstream"
@@ -245,11 +246,11 @@ func (r *reading) broken(err error) error {
 // clientLeft reports whether the reading of a stream ended with err because the client has gone.
 func clientLeft(ctx context.Context, err error) bool {
 	var write *sse.WriteError
-	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
+	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown) && legErrorOf(ctx) == nil
 }
 
 // leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the
 // program is shutting down.
 func leftEarly(ctx context.Context, err error) bool {
-	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), errShuttingDown))
+	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), background.ErrShuttingDown))
 }

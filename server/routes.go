@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/apierror"
 	"carryover/upstream/body"
 )
 
@@ -35,7 +36,7 @@ func (s *Server) routes() http.Handler {
 	for _, path := range slices.Sorted(maps.Keys(health)) {
 		add(http.MethodGet, path, health[path])
 	}
-	add(http.MethodGet, "/version", s.handleVersion)
+	add(http.MethodGet, "/version", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version}) })
 	welcome := s.welcome(served)
 	add(http.MethodGet, "/", welcome)
 	add(http.MethodHead, "/", welcome) // Claude Code sends it to see whether a server answers
@@ -50,6 +51,7 @@ func (s *Server) routes() http.Handler {
 
 // health returns the handlers that report the server's health, by path.
 func (s *Server) health() map[string]echo.HandlerFunc {
+	alive := func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) }
 	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": alive, "/readyz": s.handleReady}
 }
 
@@ -87,19 +89,19 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 		w.Header().Set("X-Request-Id", requestID(r))
 	}
 	api := apiAt(r.URL.EscapedPath())
-	var e *apiError
+	var e *apierror.Error
 	switch {
 	case !known && api == body.Responses:
-		api, e = body.Chat, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+".")
+		api, e = body.Chat, apierror.BadRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+".")
 	case !known:
 		e = served.unknown(r.URL.EscapedPath())
 	case !allowed:
 		w.Header().Set("Allow", strings.Join(methods, ", "))
-		e = refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed.")
+		e = apierror.Refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed.")
 	default:
 		return 0
 	}
-	writeErrorFor(w, api, e)
+	e.Write(w, api)
 	return e.Status
 }
 

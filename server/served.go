@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/apierror"
 	"carryover/server/suggest"
 )
 
@@ -76,7 +77,7 @@ func wantsText(accept []string) bool {
 }
 
 // unknown returns the error for a path that is not served. It lists the served endpoints, and the one that the client may have meant.
-func (e *endpoints) unknown(path string) *apiError {
+func (e *endpoints) unknown(path string) *apierror.Error {
 	message := "Unknown endpoint."
 	if meant := e.meant(path); meant != "" {
 		message += " Did you mean " + meant + "?"
@@ -85,7 +86,7 @@ func (e *endpoints) unknown(path string) *apiError {
 	if path == "/metrics" || path == "/admin" || strings.HasPrefix(path, "/admin/") {
 		message += " " + forOperators
 	}
-	return refused(http.StatusNotFound, "not_found", message)
+	return apierror.Refused(http.StatusNotFound, "not_found", message)
 }
 
 // meant returns the endpoint that a wrong path may stand for. The path has the endpoint's end, for example because a base URL lacks its /v1

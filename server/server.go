@@ -8,18 +8,23 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/admission"
+	"carryover/server/apierror"
+	"carryover/server/background"
 	"carryover/server/connlimit"
 	"carryover/server/outline"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
-	"carryover/server/queue"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -36,24 +41,27 @@ type Server struct {
 	exposures   *quarantine.ExposureWatch
 	observers   []record.Observer
 	counts      counts
+	errors      apierror.Mapper
 
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
-	streams     chan struct{} // has one element for each turn that has a slot
-	turnSlots   *queue.Queue  // turns that wait for a slot of the server
 	engineSlots *pick.EngineSlots
-	background  *background
-	draining    atomic.Bool
+	slots       *admission.Slots
+	background  *background.Group
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
-	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
-	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), pick.NewSlots(deps.Fleet, cfg.engineSlots())
+	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
+	s.errors = apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
+	s.engineSlots = pick.NewSlots(deps.Fleet, s.slots.Instances())
 	ratios, outlines, lineages := request.NewRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
-	s.pins = pins.New(cfg.pins(), pins.Deps{
-		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.run,
+	s.pins = pins.New(pins.Config{
+		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
+		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
+	}, pins.Deps{
+		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.Run,
 		Blame: func(engine *fleet.Engine, err error) { blame(engine, err, true) },
 	})
 	s.intake = &intake{
@@ -62,7 +70,7 @@ func New(cfg Config, deps Deps) *Server {
 			cfg: &s.cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
 			arena: s.pins.HandBacks.Arena(), outlines: outline.NewKey(),
 		},
-		names: clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, awaitSlot: s.awaitSlot,
+		names: clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, slots: s.slots,
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,
@@ -74,15 +82,23 @@ func New(cfg Config, deps Deps) *Server {
 		}),
 		retries: &retries{fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), patience: cfg.FirstByteTimeout / 2},
 		ratios:  ratios, counts: &s.counts,
-		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
 	s.quarantines = quarantine.NewWatch(watched, deps.SharedQuarantines)
-	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.run)
+	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.Run)
 	s.observers = append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
 	return s
+}
+
+// addresses returns the hosts of a fleet's engines, in every form in which an engine may name itself.
+func addresses(engines *fleet.Fleet) (all []string) {
+	for _, engine := range slices.Concat(engines.Engines(upstream.RolePrefill), engines.Engines(upstream.RoleDecode), engines.Draining()) {
+		_, authority, _ := strings.Cut(engine.BaseURL, "://")
+		all = append(all, engine.BaseURL, authority, engine.Instance().Host())
+	}
+	return all
 }
 
 // SetRouting changes the routing of turns that begin from now on.
@@ -100,13 +116,22 @@ const drainDelay = 5 * time.Second
 // abandonDelay is how long a turn that outlasts the grace period gets to send its error event.
 const abandonDelay = 5 * time.Second
 
+// idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
+// served ask again within seconds, or not for a long time.
+const idleWhenCrowded = 10 * time.Second
+
 // Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
 // on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	clients := s.limited(listener)
+	clients := connlimit.Listen(listener, connlimit.Config{
+		Most: s.cfg.MaxConnections, PerAddress: s.cfg.MaxPerAddress, Trusted: s.cfg.TrustedProxies, IdleWhenCrowded: idleWhenCrowded, Logger: s.cfg.Logger,
+	})
+	s.clients.Store(clients)
 	srv := &http.Server{
-		Handler:           s.handler,
-		BaseContext:       s.base,
+		Handler: s.handler,
+		// A turn ends with the cause background.ErrShuttingDown when the server abandons its turns. Giving each turn a second context would
+		// cost nine allocations and a lock that all turns share.
+		BaseContext:       func(net.Listener) context.Context { return s.background.Context() },
 		ConnState:         clients.ConnState,
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,
@@ -118,45 +143,39 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1) // one result, read once
 	for _, task := range s.pins.Tasks() {
-		s.background.repeat(task.Name, task.Every, task.Early, task.Round)
+		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
 	}
-	s.background.repeat("quarantines", quarantine.Every, nil, s.quarantines.Compare)
-	s.background.repeat("exposures", quarantine.Every, s.exposures.Changed(), s.exposures.Compare)
+	s.background.Repeat("quarantines", quarantine.Every, nil, s.quarantines.Compare)
+	s.background.Repeat("exposures", quarantine.Every, s.exposures.Changed(), s.exposures.Compare)
 	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:
-		s.background.abandon(errShuttingDown)
+		s.background.Abandon()
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
 	return s.drain(srv, served)
 }
 
-// base returns the parent of all requests' contexts. A turn therefore ends with the cause errShuttingDown when the server abandons its
-// turns. Giving each turn a second context would cost nine allocations and a lock that all turns share.
-func (s *Server) base(net.Listener) context.Context { return s.background.ctx }
-
 func (s *Server) drain(srv *http.Server, served <-chan error) error {
-	s.draining.Store(true)
-	toBegin, forInstance := s.Waiting()
-	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", len(s.streams), "waiting", toBegin+forInstance)
-	s.turnSlots.Close() // a turn that waits is better off with a server that stays
-	s.engineSlots.Close()
+	toBegin, forInstance := s.slots.Waiting()
+	s.slots.Close()
+	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", s.slots.Open(), "waiting", toBegin+forInstance)
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", len(s.streams))
-		s.background.abandon(errShuttingDown)
+		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", s.slots.Open())
+		s.background.Abandon()
 		last, cancel := context.WithTimeout(context.Background(), abandonDelay)
 		defer cancel()
 		if err = srv.Shutdown(last); err != nil {
 			err = srv.Close()
 		}
 	}
-	s.background.abandon(errShuttingDown)
-	s.background.wait()
+	s.background.Abandon()
+	s.background.Wait()
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
 	}
@@ -169,7 +188,7 @@ func (s *Server) awaitIdle(ctx context.Context, delay time.Duration) {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for len(s.streams) > 0 {
+	for s.slots.Open() > 0 {
 		select {
 		case <-ctx.Done():
 			return

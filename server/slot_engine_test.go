@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/admission"
 	"carryover/upstream"
 )
 
 // roomy lets turns wait for an instance.
 func roomy(c *server.Config) {
-	c.QueueConfig = server.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
+	c.QueueConfig = admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
 }
 
 // fill has a turn take the only room of the only decode instance.

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/admission"
 )
 
 // queued lets one turn run and others wait.
 func queued(c *server.Config) {
-	c.MaxStreams, c.QueueConfig = 1, server.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
+	c.MaxStreams, c.QueueConfig = 1, admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
 }
 
 // occupied is a rig whose only place is taken by a turn that ends when the gate is closed.
@@ -88,7 +89,7 @@ func TestQueue_WaitIsBounded(t *testing.T) {
 	p := o.turn("", 1, true)
 	o.wantError(p, 503, "queue_full")
 	wantRetryAfter(t, p, "1")
-	o.server.SetQueue(server.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
+	o.server.SetQueue(admission.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
 	third := o.comes(2)
 	o.free()
 	o.wantOK(<-second, "miss;")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/apierror"
 	"carryover/server/proof"
 )
 
@@ -114,7 +115,7 @@ func errorCode(n ast.Node) string {
 		case *ast.SelectorExpr:
 			name = f.Sel.Name
 		}
-		at, made := map[string]int{"badRequest": 1, "refused": 1, "unavailable": 0, "crowded": 0}[name]
+		at, made := map[string]int{"badrequest": 1, "refused": 1, "unavailable": 0, "crowded": 0}[strings.ToLower(name)]
 		if made && at < len(n.Args) {
 			return literal(n.Args[at])
 		}
@@ -132,10 +133,10 @@ func errorCode(n ast.Node) string {
 
 func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	var written, made []string
-	for _, c := range server.ErrorCodes() {
-		written = append(written, c.Code)
+	for _, c := range apierror.Codes() {
+		written = append(written, c.Name)
 	}
-	for _, file := range parsed(t, ".", "request", "../upstream", "../upstream/body") {
+	for _, file := range parsed(t, ".", "apierror", "request", "../upstream", "../upstream/body") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
 				made = append(made, code)
@@ -143,7 +144,7 @@ func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 			return true
 		})
 	}
-	// These are made of the role of the leg that failed (Server.fromLeg).
+	// These are made of the role of the leg that failed (Mapper.fromLeg in package apierror).
 	for _, role := range []string{"prefill", "decode"} {
 		made = append(made, role+"_failed", "bad_"+role+"_answer", role+"_timeout")
 	}

@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/answer"
+	"carryover/server/background"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
@@ -25,7 +26,7 @@ type ticketMaker struct {
 	cfg        *Config
 	deps       *Deps
 	pins       *pins.Pins
-	background *background
+	background *background.Group
 	outlines   *outline.Memory
 	lineages   *quarantine.Lineages
 	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/server/background"
 	"carryover/server/pick"
 	"carryover/upstream"
 )
@@ -36,11 +37,11 @@ func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstre
 	var detached detachable
 	h.legSent = true
 	began := time.Now()
-	s.background.run("turn", t.record.ID(), func() {
+	s.background.Run("turn", t.record.ID(), func() {
 		defer detached.end()
 		defer closePlan(plan)
 		defer end(nil)
-		defer context.AfterFunc(s.background.ctx, func() { end(errShuttingDown) })()
+		defer context.AfterFunc(s.background.Context(), func() { end(background.ErrShuttingDown) })()
 		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
 		answer, err := s.deps.Legs.Prefill(limited, sending(&leg))
@@ -69,7 +70,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstre
 				learnSpeed(p.Prefill, prefill.answer, cached, &t.Length, h, prefill.took)
 			}
 		default:
-			detached.keeps(s.detach(t), p.DetachPrefill())
+			detached.keeps(t.detach(), p.DetachPrefill())
 			sent.Answered(time.Since(began), errUnanswered)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/admission"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -217,7 +218,7 @@ func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
 	for name, busy := range map[string]setup{
 		"place": {cfg: queued},
 		"room": {
-			cfg:   func(c *server.Config) { c.QueueConfig = server.QueueConfig{MaxQueue: 100, QueueTimeout: patience} },
+			cfg:   func(c *server.Config) { c.QueueConfig = admission.QueueConfig{MaxQueue: 100, QueueTimeout: patience} },
 			fleet: func(c *fleet.Config) { c.MaxInFlight = 1 },
 		},
 	} {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/admission"
+	"carryover/server/background"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
@@ -29,7 +31,7 @@ type turn struct {
 	chain    []uint64           // hashes of the prompt's beginning, for the choice of prefill
 	retry    retryState
 	share    request.Reservation // the turn's part of the bytes in flight
-	placed   bool                // the turn has one of the server's slots
+	lease    admission.Lease     // the turn's slot of the server
 	out      *commitWriter       // writes the answer, nil until the legs begin
 	record   record.Builder
 }
@@ -47,14 +49,12 @@ type turns struct {
 
 	pins       *pins.Pins
 	lineages   *quarantine.Lineages
-	background *background
+	background *background.Group
 	retries    *retries
 	ratios     *request.Ratios
 	counts     *counts
 	streamed   sse.Memory // the memory of relays
 	late       lateWaits
-
-	unseat func(client string) // gives a client's slot of the server back
 }
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the

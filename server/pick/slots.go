@@ -37,9 +37,9 @@ type EngineSlots struct {
 	decodeOnly decodeOnlySlots
 }
 
-// NewSlots returns the slots of turns, and has the fleet tell the queue of free instances.
-func NewSlots(of *fleet.Fleet, waiting queue.Config) *EngineSlots {
-	s := &EngineSlots{Queue: queue.New(waiting), fleet: of}
+// NewSlots returns the slots of turns that wait in a queue, and has the fleet tell the queue of free instances.
+func NewSlots(of *fleet.Fleet, waiting *queue.Queue) *EngineSlots {
+	s := &EngineSlots{Queue: waiting, fleet: of}
 	of.OnFreed(s.Freed)
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/server"
+	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/request"
 )
@@ -87,6 +88,6 @@ func newRouting(cfg config.Config) server.RoutingConfig {
 }
 
 // newQueue bounds what waits, which a reload changes.
-func newQueue(cfg config.Config) server.QueueConfig {
-	return server.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
+func newQueue(cfg config.Config) admission.QueueConfig {
+	return admission.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
 }

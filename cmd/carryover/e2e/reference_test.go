@@ -21,6 +21,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/server/admin"
+	"carryover/server/apierror"
 	"carryover/server/journal"
 	"carryover/upstream/vllmsim"
 )
@@ -80,12 +81,12 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, `result` of `carryover_tickets_total`. Reasons of a miss that hold for the answer, too, stand there.\n\n")
 	terms(b, "result", server.StoredResults())
 	b.WriteString("## Error codes\n\n`error.code` of an answer, and `code` in the line of the turn. Messages have Anthropic's shape on `/v1/messages`, which has no code.\n\n| code | status | means |\n|---|---|---|\n")
-	for _, c := range server.ErrorCodes() {
+	for _, c := range apierror.Codes() {
 		status := "the engine's"
 		if c.Status != 0 {
 			status = strconv.Itoa(c.Status)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.Code, status, c.Means)
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", c.Name, status, c.Means)
 	}
 	b.WriteString("\n")
 	referenceMetrics(t, b)

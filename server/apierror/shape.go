@@ -1,51 +1,43 @@
-package server
+package apierror
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"carryover/sse"
 	"carryover/upstream/body"
 )
 
-// bodyFor returns the JSON of an error in the form that clients of an API know: OpenAI's error object, or on Messages Anthropic's
+// Body returns the JSON of an error in the form that clients of an API know: OpenAI's error object, or on Messages Anthropic's
 // {"type":"error","error":{"type","message"}}, whose types are a small closed set (docs.anthropic.com, errors).
-func (e *apiError) bodyFor(api body.API) []byte {
+func (e *Error) Body(api body.API) []byte {
 	if api != body.Messages {
-		return e.body()
+		return marshal(map[string]*Error{"error": e})
 	}
 	type detail struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	b, err := json.Marshal(struct {
+	return marshal(struct {
 		Type  string `json:"type"`
 		Error detail `json:"error"`
 	}{"error", detail{anthropicType(e.Status), e.Message}})
-	if err != nil { // only strings in there
-		return []byte(`{"type":"error","error":{"type":"api_error","message":"internal error"}}`)
-	}
-	return b
 }
 
-// event returns an error as the last event of an API's stream. before is the number of events sent before it.
-func (e *apiError) event(api body.API, before int64) []byte {
+// Event returns an error as the last event of an API's stream. before is the number of events sent before it.
+func (e *Error) Event(api body.API, before int64) []byte {
 	switch api {
 	case body.Messages:
-		return sse.AppendError([]byte("event: error\n"), e.bodyFor(api))
+		return sse.AppendError([]byte("event: error\n"), e.Body(api))
 	case body.Responses: // ResponseErrorEvent of OpenAI's API
-		b, err := json.Marshal(struct {
+		return sse.AppendError([]byte("event: error\n"), marshal(struct {
 			Type     string `json:"type"`
 			Code     string `json:"code"`
 			Message  string `json:"message"`
 			Param    any    `json:"param"`
 			Sequence int64  `json:"sequence_number"`
-		}{"error", e.Code, e.Message, e.Param, before})
-		if err == nil {
-			return sse.AppendError([]byte("event: error\n"), b)
-		}
+		}{"error", e.Code, e.Message, e.Param, before}))
 	}
-	return sse.AppendError(nil, e.body())
+	return sse.AppendError(nil, e.Body(api))
 }
 
 // anthropicType returns Anthropic's error type for a status.

@@ -1,22 +1,23 @@
-package server
+package apierror
 
 import (
-	"carryover/server/record"
 	"net/http"
+
+	"carryover/server/record"
 )
 
-// ErrorCode is the member code of an error that clients get.
-type ErrorCode struct {
-	Code   string
+// Code is the member code of an error that clients get.
+type Code struct {
+	Name   string
 	Status int // of its answer; an engine's own status where it is 0
 	Means  string
 }
 
-// ErrorCodes returns all of them.
-func ErrorCodes() []ErrorCode { return errorCodes }
+// Codes returns all codes, in the order of their status.
+func Codes() []Code { return codes }
 
 //nolint:gochecknoglobals // immutable table
-var errorCodes = []ErrorCode{
+var codes = []Code{
 	{"bad_request", http.StatusBadRequest, "the body is no JSON object, or a member that Carryover reads is wrong"},
 	{"invalid_type", http.StatusBadRequest, "a member has another type than it must have"},
 	{"invalid_conversation_id", http.StatusBadRequest, "a conversation's name is neither a string of at most 512 bytes nor a whole number"},
