@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,16 +27,28 @@ const (
 	mostResubscribe  = 2 * time.Second
 )
 
+// Channel is where replicas publish to each other. All methods are safe for concurrent use.
+type Channel struct {
+	name       string
+	servers    *servers
+	envelope   envelope
+	lines      *lines
+	subscribed atomic.Bool // Subscribe is heard
+}
+
+// Channel returns the channel of the replicas that share the store.
+func (s *Store) Channel() *Channel { return s.channel }
+
 // Publish sends a short message to all replicas that subscribe, this one included, once: it arrives at most once at each, and
 // after an error it may have arrived. Those that don't listen just then never get it.
-func (s *Store) Publish(ctx context.Context, message string) error {
-	value := s.envelope.close(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(message))
-	server, err := s.servers.of(ctx, s.channel())
+func (c *Channel) Publish(ctx context.Context, message string) error {
+	value := c.envelope.close(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(message))
+	server, err := c.servers.of(ctx, c.name)
 	if err == nil {
-		err = server.Publish(ctx, s.channel(), value).Err()
+		err = server.Publish(ctx, c.name, value).Err()
 	}
 	if err != nil {
-		s.servers.reload()
+		c.servers.reload()
 		return fmt.Errorf("publish in redis: %w", quiet{err})
 	}
 	return nil
@@ -45,18 +57,18 @@ func (s *Store) Publish(ctx context.Context, message string) error {
 // Subscribe hands the messages of replicas to handle, one at a time, until ctx ends, and returns the cause then. When the
 // connection or the server is lost, it subscribes again, for ever; messages that are published meanwhile are lost. It notices
 // within 6 s if a server is silent, as behind a broken network.
-func (s *Store) Subscribe(ctx context.Context, handle func(message string)) error {
+func (c *Channel) Subscribe(ctx context.Context, handle func(message string)) error {
 	var lines limited
 	pause := firstResubscribe
 	for {
-		err := s.listen(ctx, func() { pause = firstResubscribe }, handle)
+		err := c.listen(ctx, func() { pause = firstResubscribe }, handle)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if lines.due(time.Now()) {
-			s.cfg.Logger.Warn("what other replicas publish in redis is not heard; this is tried again", "error", loggable(err))
+			c.lines.logger.Warn("what other replicas publish in redis is not heard; this is tried again", "error", loggable(err))
 		}
-		s.servers.reload()
+		c.servers.reload()
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -67,36 +79,28 @@ func (s *Store) Subscribe(ctx context.Context, handle func(message string)) erro
 	}
 }
 
-// testChannel publishes to a channel without subscribers, and subscribes there unless Subscribe is heard already.
-func (s *Store) testChannel(ctx context.Context, server redis.UniversalClient) error {
-	if !s.cfg.Messages {
-		return nil
+// test publishes to a channel without subscribers, and subscribes there unless Subscribe is heard already.
+func (c *Channel) test(ctx context.Context, server redis.UniversalClient) error {
+	name := c.name + ":test"
+	if err := server.Publish(ctx, name, "").Err(); err != nil || c.subscribed.Load() {
+		return err
 	}
-	channel := s.channel() + ":test"
-	if err := server.Publish(ctx, channel, "").Err(); err != nil {
-		return s.explain(err)
-	}
-	if s.subscribed.Load() {
-		return nil
-	}
-	subscription := s.servers.client.Subscribe(ctx, channel)
+	subscription := c.servers.client.Subscribe(ctx, name)
 	defer func() { _ = subscription.Close() }()
-	if _, err := subscription.Receive(ctx); err != nil {
-		return s.explain(err)
-	}
-	return nil
+	_, err := subscription.Receive(ctx)
+	return err
 }
 
 // listen is one subscription, until it fails or ctx ends.
-func (s *Store) listen(ctx context.Context, up func(), handle func(message string)) error {
-	subscription := s.servers.client.Subscribe(ctx, s.channel())
+func (c *Channel) listen(ctx context.Context, up func(), handle func(message string)) error {
+	subscription := c.servers.client.Subscribe(ctx, c.name)
 	done := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // it ends the read
 	defer func() {
 		if done() {
 			_ = subscription.Close()
 		}
 	}()
-	defer s.subscribed.Store(false)
+	defer c.subscribed.Store(false)
 	asked := false
 	for {
 		received, err := subscription.ReceiveTimeout(ctx, quietTime)
@@ -108,32 +112,27 @@ func (s *Store) listen(ctx context.Context, up func(), handle func(message strin
 			return err
 		default:
 			// The server answers a subscription to what is subscribed to, and needs no other permission for it than this.
-			if err := subscription.Subscribe(ctx, s.channel()); err != nil {
+			if err := subscription.Subscribe(ctx, c.name); err != nil {
 				return err
 			}
 			asked = true
 		}
 		switch received := received.(type) {
 		case *redis.Subscription:
-			s.subscribed.Store(true)
+			c.subscribed.Store(true)
 			up()
 		case *redis.Message:
-			s.hear(received.Payload, handle)
+			c.hear(received.Payload, handle)
 		}
 	}
 }
 
 // hear hands a message over if it is authentic.
-func (s *Store) hear(value string, handle func(message string)) {
-	message, err := s.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(value))
+func (c *Channel) hear(value string, handle func(message string)) {
+	message, err := c.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(value))
 	if err != nil {
-		s.warnForged()
+		c.lines.warnForged()
 		return
 	}
 	handle(string(message))
-}
-
-// channel is the name of the channel. Redis has the same channels in all databases.
-func (s *Store) channel() string {
-	return s.cfg.Prefix + ":" + version + ":channel:" + strconv.Itoa(s.cfg.DB)
 }

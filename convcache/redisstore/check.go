@@ -30,7 +30,7 @@ func (s *Store) Test(ctx context.Context) error {
 	err := s.test(ctx)
 	if err != nil {
 		s.servers.reload()
-		return quiet{err}
+		return quiet{s.cfg.explain(err)}
 	}
 	return nil
 }
@@ -42,9 +42,9 @@ func (s *Store) test(ctx context.Context) error {
 	id := convcache.NewTicketID()
 	t := convcache.Ticket{Branch: convcache.Branch{ID: id, Deadline: s.cfg.Now().Add(time.Minute)}, Params: []byte("{}")}
 	key := convcache.Key(append(id[:], id[:]...))
-	server, err := s.servers.of(ctx, s.key(key))
+	server, err := s.servers.of(ctx, s.names.of(key))
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
 	if err := s.testFence(ctx, server); err != nil {
 		return err
@@ -55,19 +55,18 @@ func (s *Store) test(ctx context.Context) error {
 	if err := s.testTicket(ctx, server, key, &t); err != nil {
 		return err
 	}
-	if err := s.testChannel(ctx, server); err != nil {
-		return err
+	if s.cfg.Messages {
+		if err := s.channel.test(ctx, server); err != nil {
+			return err
+		}
 	}
-	if _, _, err := server.Scan(ctx, 0, s.cfg.Prefix+":*", 1).Result(); err != nil {
-		return s.explain(err)
-	}
-	return nil
+	return server.Scan(ctx, 0, s.cfg.Prefix+":*", 1).Err()
 }
 
 // testTicket puts, sees and takes a ticket in the time that turns grant: a server that needs longer is of no use
 // to them, and one that were tested with more patience would be given up by the next turns again.
 func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
-	name, id := s.key(key), t.ID[:]
+	name, id := s.names.of(key), t.ID[:]
 	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, convcache.Digest{})))
 	params := string(s.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
 	index := s.envelope.kinOf(key, t).appendIndex(t.ID[:])
@@ -90,11 +89,11 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 		err := step(granted)
 		cancel()
 		if err != nil {
-			return s.explain(err)
+			return err
 		}
 	}
 	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
-		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
+		return fmt.Errorf("what was put did not come back (%q)", text(taken, 0))
 	}
 	return nil
 }
@@ -109,7 +108,7 @@ func (s *Store) testFence(ctx context.Context, server redis.UniversalClient) err
 		return nil // that may be why there is no fence
 	}
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
 	replication, persistence := info["Replication"], info["Persistence"]
 	if replication["role"] != "master" || replication["connected_slaves"] != "0" || persistence["aof_enabled"] != "0" {
@@ -123,7 +122,7 @@ func (s *Store) testFence(ctx context.Context, server redis.UniversalClient) err
 func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) error {
 	there, err := server.Time(ctx).Result()
 	if err != nil {
-		return s.explain(err)
+		return err
 	}
 	apart := there.Sub(s.cfg.Now())
 	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
@@ -133,40 +132,42 @@ func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) err
 }
 
 // explain says what an error of a test means for the operator. It never repeats what may name a credential.
-func (s *Store) explain(err error) error {
+func (c *Config) explain(err error) error {
 	switch {
+	case errors.Is(err, convcache.ErrRemoteForbids):
+		return err
 	case errors.Is(err, errNoFence):
 		return fmt.Errorf("%w: %s", convcache.ErrRemoteForbids, adviceNo)
 	case forbidden(err):
-		return fmt.Errorf("%w: %s (%s)", convcache.ErrRemoteForbids, s.adviceACL(), loggable(err))
+		return fmt.Errorf("%w: %s (%s)", convcache.ErrRemoteForbids, c.adviceACL(), loggable(err))
 	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
 		who := "it refuses"
-		if s.cfg.Topology == Sentinel {
+		if c.Topology == Sentinel {
 			who = "it or a Sentinel refuses"
 		}
 		return fmt.Errorf("%w: %s the user name and password", convcache.ErrRemoteForbids, who)
 	case isReply(err, "ERR unknown command"):
 		return fmt.Errorf("%w: it lacks a command (%s)", convcache.ErrRemoteForbids, loggable(err))
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("check redis: no answer in time; a turn grants %v: %w", s.cfg.Timeout, err)
+		return fmt.Errorf("check redis: no answer in time; a turn grants %v: %w", c.Timeout, err)
 	case errors.Is(err, redis.Nil):
-		return fmt.Errorf("check redis: no Sentinel knows a master %q", s.cfg.Master)
+		return fmt.Errorf("check redis: no Sentinel knows a master %q", c.Master)
 	}
 	return fmt.Errorf("check redis: %w", err)
 }
 
 // adviceACL is what the user needs for this topology, database and prefix, and for messages where there are any.
-func (s *Store) adviceACL() string {
+func (c *Config) adviceACL() string {
 	advice := adviceACL
-	if s.cfg.DB != 0 {
+	if c.DB != 0 {
 		advice += " +select"
 	}
-	if s.cfg.Topology == Cluster {
+	if c.Topology == Cluster {
 		advice += " +cluster|slots"
 	}
-	keys := " on the keys ~" + s.cfg.Prefix + ":*"
-	if s.cfg.Messages {
-		return advice + adviceChannel + keys + " and the channels &" + s.cfg.Prefix + ":*"
+	keys := " on the keys ~" + c.Prefix + ":*"
+	if c.Messages {
+		return advice + adviceChannel + keys + " and the channels &" + c.Prefix + ":*"
 	}
 	return advice + keys
 }

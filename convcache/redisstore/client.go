@@ -42,7 +42,7 @@ func clientOptions(cfg Config) *redis.UniversalOptions {
 }
 
 // silentLogger drops what go-redis logs: addresses, and once per failed dial. What matters is in the
-// outcomes and in the log lines of note.go and of convcache.Shared.
+// outcomes and in the log lines of lines.go and of convcache.Shared.
 type silentLogger struct{}
 
 // Printf does nothing.

@@ -71,7 +71,7 @@ type Config struct {
 	// Unfenced gives up the fence by master_replid. Then a ticket is used at most once only as long as
 	// there is a single server that never restarts from a file.
 	Unfenced bool
-	// Messages says that replicas publish to each other (Store.Publish, Store.Subscribe), so that Test finds out whether they may.
+	// Messages says that replicas publish to each other (Channel), so that Test finds out whether they may.
 	Messages bool
 	// Timeout is how long one operation may take. 0 means 5 ms.
 	Timeout time.Duration

@@ -35,10 +35,9 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 
 // scan counts the conversations of one server: the keys with a hash tag, which the hashes of quarantines do not have.
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
-	prefix := s.cfg.Prefix + ":" + version + ":{"
 	n, cursor := 0, uint64(0)
 	for {
-		keys, next, err := server.Scan(ctx, cursor, globEscape(prefix)+"*", countBatch).Result()
+		keys, next, err := server.Scan(ctx, cursor, globEscape(s.names.conversations)+"*", countBatch).Result()
 		if err != nil {
 			return 0, fmt.Errorf("count keys: %w", err)
 		}

@@ -12,26 +12,26 @@ import (
 func (s *Store) Client() redis.UniversalClient { return s.servers.client }
 
 // KeyName returns the name of a conversation's hash.
-func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
+func (s *Store) KeyName(key convcache.Key) string { return s.names.of(key) }
 
 // IncarnationsName returns the name of the hash of all quarantines.
-func (s *Store) IncarnationsName() string { return s.incarnationsKey() }
+func (s *Store) IncarnationsName() string { return s.names.incarnations }
 
 // QuarantinesName returns the name of the hash of all quarantines.
-func (s *Store) QuarantinesName() string { return s.quarantinesKey() }
+func (s *Store) QuarantinesName() string { return s.names.quarantines }
 
 // MaxQuarantines is how many are kept.
 const MaxQuarantines = maxQuarantines
 
 // ChannelName returns the name of the channel.
-func (s *Store) ChannelName() string { return s.channel() }
+func (s *Store) ChannelName() string { return s.names.channel }
 
 // Mutant returns a store that shares everything with s but the text of its scripts, in which it replaces
 // one text by another, and whether that changed anything.
 func (s *Store) Mutant(text, by string) (*Store, bool) {
 	replace := func(script string) string { return strings.ReplaceAll(script, text, by) }
 	m := &Store{
-		cfg: s.cfg, servers: s.servers, envelope: s.envelope,
+		cfg: s.cfg, servers: s.servers, names: s.names, envelope: s.envelope, lines: s.lines, channel: s.channel,
 		scripts: newScripts(replace(sharedLua), replace(takeLua), replace(putLua)),
 	}
 	return m, strings.Contains(sharedLua+takeLua+putLua, text)

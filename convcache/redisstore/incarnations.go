@@ -26,7 +26,7 @@ const quarantineLife = 24 * time.Hour
 func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	id := s.envelope.incarnationOf(incarnation)
 	value := s.envelope.close(convcache.Key{}, id, fieldIncarnation, nil)
-	_, err := s.servers.run(ctx, s.scripts.incarnation, s.incarnationsKey(), id[:], value, quarantineLife.Milliseconds())
+	_, err := s.servers.run(ctx, s.scripts.incarnation, s.names.incarnations, id[:], value, quarantineLife.Milliseconds())
 	return err
 }
 
@@ -39,32 +39,33 @@ func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []stri
 		id := s.envelope.incarnationOf(incarnation)
 		fields[i] = string(id[:])
 	}
-	values, err := s.servers.hmget(ctx, s.incarnationsKey(), fields...)
+	quarantined := make([]bool, len(incarnations))
+	err := s.authentic(ctx, s.names.incarnations, fieldIncarnation, fields, func(i int, _ []byte) bool {
+		quarantined[i] = true
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}
-	if len(values) != len(incarnations) {
-		return nil, odd("%d values for %d incarnations", len(values), len(incarnations))
-	}
-	quarantined := make([]bool, len(incarnations))
+	return quarantined, nil
+}
+
+// authentic reads fields of a hash of no conversation. It calls read for each value that is there and authentic, with
+// the index of its field. A payload that read does not know, and returns false for, is reported like a forged value.
+func (s *Store) authentic(ctx context.Context, hash string, f field, fields []string, read func(i int, payload []byte) bool) error {
+	values, err := s.servers.hmget(ctx, hash, fields...)
 	for i, value := range values {
 		value, there := value.(string)
 		if !there {
 			continue
 		}
-		if _, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), fieldIncarnation, []byte(value)); err != nil {
-			s.warnForged()
-			continue
+		payload, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), f, []byte(value))
+		if err != nil || !read(i, payload) {
+			s.lines.warnForged()
 		}
-		quarantined[i] = true
 	}
-	return quarantined, nil
+	return err
 }
-
-// incarnationsKey returns the name of the hash of quarantined incarnations. Keys of conversations have a hash tag, and
-// this one has none. Its last part stays "bars": under another name replicas of two releases would miss each other's
-// quarantines while a deployment is upgraded.
-func (s *Store) incarnationsKey() string { return s.cfg.Prefix + ":" + version + ":bars" }
 
 // incarnationOf returns the field of a quarantined incarnation. It is derived like a ticket's id, but for no
 // conversation.

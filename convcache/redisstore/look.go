@@ -24,7 +24,7 @@ type Sight struct {
 func (s *Store) Look(ctx context.Context) (Sight, error) {
 	seen, err := s.look(ctx)
 	if err != nil {
-		return Sight{}, quiet{s.explain(err)}
+		return Sight{}, quiet{s.cfg.explain(err)}
 	}
 	return seen, nil
 }
@@ -32,7 +32,7 @@ func (s *Store) Look(ctx context.Context) (Sight, error) {
 func (s *Store) look(ctx context.Context) (seen Sight, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	server, err := s.servers.of(ctx, s.key(convcache.Key{}))
+	server, err := s.servers.of(ctx, s.names.of(convcache.Key{}))
 	if err != nil {
 		return Sight{}, err
 	}

@@ -25,14 +25,14 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, s.envelope.mask(key, t.ID, t.History.Digest)))
 	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
 	if size := len(branch) + len(params); size > s.cfg.MaxValue {
-		s.tellLarge(size)
+		s.lines.tellLarge(size, s.cfg.MaxValue)
 		return nil, convcache.Refused, tooLarge(size)
 	}
 	kin := s.envelope.kinOf(key, &t)
 	index := kin.appendIndex(t.ID[:])
 	var tags, harmless []byte
 	for range mostQuestions {
-		reply, err := s.servers.run(ctx, s.scripts.put, s.key(key), index, branch, params, life, s.fence(), tags, harmless)
+		reply, err := s.servers.run(ctx, s.scripts.put, s.names.of(key), index, branch, params, life, s.fence(), tags, harmless)
 		if err != nil {
 			return nil, convcache.Unavailable, err
 		}
@@ -68,7 +68,7 @@ func (s *Store) others(key convcache.Key, note *convcache.Ticket, values []any) 
 		there, err := s.envelope.openBranch(key, id, []byte(text(values, 1)))
 		switch {
 		case err != nil:
-			s.warnForged()
+			s.lines.warnForged()
 		case usableAt(there, s.cfg.Now()) && note.OutdatedBy(&there):
 			return nil, true
 		}

@@ -30,19 +30,16 @@ func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
 	payload := encodeQuarantine(q)
 	id := s.envelope.quarantineOf(payload)
 	value := s.envelope.close(convcache.Key{}, id, fieldQuarantine, payload)
-	_, err := s.servers.run(ctx, s.scripts.quarantine, s.quarantinesKey(), id[:], value, quarantineLife.Milliseconds(), maxQuarantines)
+	_, err := s.servers.run(ctx, s.scripts.quarantine, s.names.quarantines, id[:], value, quarantineLife.Milliseconds(), maxQuarantines)
 	return err
 }
 
 // Quarantines returns all quarantines that replicas with the same secret have published. An error means that nothing
 // is known.
 func (s *Store) Quarantines(ctx context.Context) ([]convcache.Quarantine, error) {
-	listed, err := s.servers.hmget(ctx, s.quarantinesKey(), "all")
+	listed, err := s.servers.hmget(ctx, s.names.quarantines, "all")
 	if err != nil {
 		return nil, err
-	}
-	if len(listed) != 1 {
-		return nil, odd("%d lists of quarantines", len(listed))
 	}
 	list, _ := listed[0].(string)
 	const size = len(convcache.TicketID{})
@@ -53,26 +50,16 @@ func (s *Store) Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
 	if len(fields) == 0 {
 		return nil, nil
 	}
-	values, err := s.servers.hmget(ctx, s.quarantinesKey(), fields...)
+	var all []convcache.Quarantine
+	err = s.authentic(ctx, s.names.quarantines, fieldQuarantine, fields, func(_ int, payload []byte) bool {
+		q, ok := readQuarantine(payload)
+		if ok {
+			all = append(all, q)
+		}
+		return ok
+	})
 	if err != nil {
 		return nil, err
-	}
-	if len(values) != len(fields) {
-		return nil, odd("%d values for %d quarantines", len(values), len(fields))
-	}
-	var all []convcache.Quarantine
-	for i, value := range values {
-		value, there := value.(string)
-		if !there {
-			continue
-		}
-		payload, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), fieldQuarantine, []byte(value))
-		q, ok := readQuarantine(payload)
-		if err != nil || !ok {
-			s.warnForged()
-			continue
-		}
-		all = append(all, q)
 	}
 	return all, nil
 }
@@ -99,9 +86,6 @@ func readQuarantine(payload []byte) (q convcache.Quarantine, ok bool) {
 		Since:       int64(binary.BigEndian.Uint64(payload[17:])),
 	}, true
 }
-
-// quarantinesKey returns the name of the hash of all quarantines of KV.
-func (s *Store) quarantinesKey() string { return s.cfg.Prefix + ":" + version + ":quarantines" }
 
 // quarantineOf returns the id of a quarantine, derived from its payload without the moment.
 func (e envelope) quarantineOf(payload []byte) convcache.TicketID {

@@ -16,22 +16,19 @@ import (
 // Store keeps tickets, and quarantines (incarnations.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
 // and all methods are safe for concurrent use.
 type Store struct {
-	cfg        Config
-	servers    *servers
-	envelope   envelope
-	scripts    scripts
-	skewed     atomic.Bool // the last test found that clocks differ
-	subscribed atomic.Bool // Subscribe is heard
-	forged     limited     // lines about values that are not authentic
-	fenced     limited     // lines about tickets of another master
-	large      limited     // lines about tickets that are not shared for their size
+	cfg      Config
+	servers  *servers
+	names    names
+	envelope envelope
+	scripts  scripts
+	lines    *lines
+	channel  *Channel
+	skewed   atomic.Bool // the last test found that clocks differ
 }
 
 var _ convcache.Remote = (*Store)(nil)
 
 const (
-	// version is in every key. A change of the fields takes another version.
-	version = "1"
 	// noFence stands for master_replid where that is not to be read.
 	noFence = "unfenced--unfenced--unfenced--unfenced--"
 	// slots is how many tickets a conversation has room for, as Memory does.
@@ -76,9 +73,12 @@ func New(cfg Config) (*Store, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	redis.SetLogger(silentLogger{})
-	return &Store{
-		cfg: cfg, servers: newServers(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
-	}, nil
+	s := &Store{
+		cfg: cfg, servers: newServers(cfg), names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
+		lines: &lines{logger: cfg.Logger, now: cfg.Now},
+	}
+	s.channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
+	return s, nil
 }
 
 // Close drops all connections.
@@ -87,11 +87,6 @@ func (s *Store) Close() error {
 		return fmt.Errorf("close redis: %w", err)
 	}
 	return nil
-}
-
-// key is the name of a conversation's hash. All of it that differs is the hash tag of Redis Cluster.
-func (s *Store) key(key convcache.Key) string {
-	return s.cfg.Prefix + ":" + version + ":{" + key.String() + "}"
 }
 
 // fence is what scripts compare with, empty to have them read it.
@@ -106,12 +101,9 @@ func (s *Store) fence() string {
 // passed its deadline; Empty when nothing is there. It reads neither params nor the fence: what it shows may turn
 // out Fenced.
 func (s *Store) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
-	values, err := s.servers.hmget(ctx, s.key(key), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
+	values, err := s.servers.hmget(ctx, s.names.of(key), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
 	if err != nil {
 		return nil, convcache.Unavailable, err
-	}
-	if len(values) != 2*slots {
-		return nil, convcache.Unavailable, odd("%d values of %d fields", len(values), 2*slots)
 	}
 	branches, outcome := s.branches(key, values)
 	return branches, outcome, nil
@@ -121,7 +113,7 @@ func (s *Store) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
 // given it away; it is gone then. After an error it may be gone as well, and is lost then.
 func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
-	reply, err := s.servers.run(ctx, s.scripts.take, s.key(key), id[:], s.fence())
+	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:], s.fence())
 	if err != nil {
 		return convcache.Ticket{}, convcache.Unavailable, err
 	}
@@ -130,7 +122,7 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 	case "expired":
 		return convcache.Ticket{}, convcache.Expired, nil
 	case "fenced":
-		s.tellFenced()
+		s.lines.tellFenced()
 		return convcache.Ticket{}, convcache.Fenced, nil
 	case "consumed":
 		return convcache.Ticket{}, convcache.Consumed, nil
@@ -139,7 +131,7 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 	}
 	t, err := s.envelope.openTicket(key, id, text(reply, 1), text(reply, 2))
 	if err != nil {
-		s.warnForged()
+		s.lines.warnForged()
 		return convcache.Ticket{}, convcache.Consumed, nil
 	}
 	if !usableAt(t.Branch, s.cfg.Now()) {

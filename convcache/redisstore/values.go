@@ -36,7 +36,7 @@ func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, c
 		b, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
 		switch {
 		case err != nil:
-			s.warnForged()
+			s.lines.warnForged()
 		case !usableAt(b, now):
 			outcome = convcache.Expired
 		default:
@@ -68,7 +68,7 @@ func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
 		}
 		t, err := s.envelope.openTicket(key, convcache.TicketID([]byte(index[indexID:indexID+16])), text(values, 1), text(values, 2))
 		if err != nil {
-			s.warnForged()
+			s.lines.warnForged()
 			continue
 		}
 		if usableAt(t.Branch, s.cfg.Now()) {

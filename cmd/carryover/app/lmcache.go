@@ -21,12 +21,12 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 	}
 	heard := kvready.Config{Logger: logger}
 	if p.Redis != nil {
-		heard.Relay = p.Redis // a worker may be connected to another replica than that of the turn
+		heard.Relay = p.Redis.Channel() // a worker may be connected to another replica than that of the turn
 	}
 	waits := kvready.New(heard)
 	if p.Redis != nil {
 		p.Alongside = append(p.Alongside, toTheEnd(waits.Run), toTheEnd(func(ctx context.Context) error {
-			return p.Redis.Subscribe(ctx, waits.Relayed)
+			return p.Redis.Channel().Subscribe(ctx, waits.Relayed)
 		}))
 	}
 	p.Alongside = append(p.Alongside, toTheEnd(func(ctx context.Context) error {

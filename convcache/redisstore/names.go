@@ -1,0 +1,33 @@
+package redisstore
+
+import (
+	"strconv"
+
+	"carryover/convcache"
+)
+
+// version is in every name. A change of the fields takes another version.
+const version = "1"
+
+// names are what a store's data is called in Redis.
+type names struct {
+	conversations string // begins the hash of each conversation
+	incarnations  string // the hash of quarantined incarnations
+	quarantines   string // the hash of all quarantines of KV
+	channel       string
+}
+
+// newNames returns the names under the prefix of a config. The hash of quarantined incarnations stays "bars": under
+// another name replicas of two releases would miss each other's quarantines while a deployment is upgraded. Redis has
+// the same channels in all databases.
+func newNames(cfg Config) names {
+	begin := cfg.Prefix + ":" + version + ":"
+	return names{
+		conversations: begin + "{", incarnations: begin + "bars", quarantines: begin + "quarantines",
+		channel: begin + "channel:" + strconv.Itoa(cfg.DB),
+	}
+}
+
+// of is the name of a conversation's hash. All of it that differs is the hash tag of Redis Cluster. Other hashes have
+// no tag.
+func (n names) of(key convcache.Key) string { return n.conversations + key.String() + "}" }
