@@ -8,11 +8,19 @@ import (
 	"weak"
 
 	"carryover/convcache"
-	"carryover/server/pick"
+	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/request"
+	"carryover/server/reuse"
+	"carryover/upstream"
 	"carryover/upstream/body"
 )
+
+// reuses is a connector that leaves KV for a next turn.
+type reuses struct{ Connector }
+
+// Traits implements Connector.
+func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
 
 // turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
 func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) {
@@ -22,10 +30,13 @@ func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn := &turn{Request: request.Request{API: body.Chat}, body: req}
-	var why string
-	if turn.proof, why = way.Admit(req); turn.proof == nil {
-		t.Fatal(why)
+	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, body: req}
+	prover := reuse.New(
+		reuse.Config{ByHistory: func(string) bool { return false }},
+		reuse.Deps{Tokens: way, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Connector: reuses{}})},
+	).Prover
+	if turn.proving = prover.Begin(&turn.Request, req, &turn.record); !turn.proving.TakesPart() {
+		t.Fatal(turn.proving.Ineligible)
 	}
 	return turn, weak.Make(&raw[0])
 }
@@ -39,18 +50,18 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	prefill, decode := newPair(t)
 	for name, row := range map[string]struct {
 		way  proof.Proof
-		pair *pick.Pair
+		pair reuse.Pair
 	}{
-		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Prefill: prefill, Decode: decode}},
-		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Decode: decode}},
-		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pick.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
-		"history":                      {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Prefill: prefill, Decode: decode}},
-		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Decode: decode}},
-		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, &pick.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
+		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Prefill: prefill, Decode: decode}},
+		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Decode: decode}},
+		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
+		"history":                      {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Prefill: prefill, Decode: decode}},
+		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Decode: decode}},
+		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, held := turnOfLargeBody(t, row.way)
-			turn.begin(t.Context(), row.pair, nil)
+			turn.proving.Begin(t.Context(), row.pair, nil)
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

@@ -24,12 +24,12 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 		return false
 	case t.API.Rendered(): // its events tell params, or the plug-in does
 		return false
-	case t.ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
+	case t.proving.Ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
 	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn.Found() != facts.Yes: // to know what is to be released
 		return true
 	}
-	return t.proof != nil && t.Conversation.Known && t.lacks == "" && t.ids.Lacks() == ""
+	return t.proving.LeavesTicket()
 }
 
 // buffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an ordinary

@@ -8,6 +8,7 @@ import (
 	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/request"
+	"carryover/server/reuse"
 )
 
 // ProofMode names the proof that a model's turns use; see package proof.
@@ -107,4 +108,12 @@ func (c *Config) proofFor(model string) ProofMode {
 		return p
 	}
 	return c.Proof
+}
+
+// reuse returns the configuration of package reuse.
+func (c *Config) reuse() reuse.Config {
+	return reuse.Config{
+		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, Hybrid: c.ReuseHybrid, TTL: c.TTL, StoreTimeout: c.StoreTimeout, BufferStreams: c.BufferStreams,
+		ByHistory: func(model string) bool { return c.proofFor(model) == ProofHistory }, Logger: c.Logger,
+	}
 }

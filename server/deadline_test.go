@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/pins"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -30,13 +31,13 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 				s, prefill := &turns{cfg: cfg}, lone(upstream.RolePrefill).Last()
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another
-					ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}})
+					ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}})
 					defer cancel()
 					if end, _ := ctx.Deadline(); end.Sub(began) != tc.want {
 						t.Errorf("ends after %v, want %v", end.Sub(began), tc.want)
 					}
 				}
-				ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: began.Add(tc.life)}}}})
+				ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: began.Add(tc.life)}}}})
 				defer cancel()
 				<-ctx.Done()
 				if got := context.Cause(ctx); time.Since(began) != tc.want || !errors.Is(got, tc.cause) {

@@ -6,19 +6,18 @@ import (
 	"errors"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/answer"
 	"carryover/server/background"
 	"carryover/server/lineage"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/record"
+	"carryover/server/reuse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/fleet/pairs"
 )
 
 // detachedLimit is the time limit of work that goes on after its client has left.
@@ -28,18 +27,10 @@ const detachedLimit = 10 * time.Second
 // is nil if the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	leg         answer.Leg
-	sent        record.SentLeg
-	blockSize   int                   // decode's block size when the leg began
-	began       time.Time             // when the leg was sent
-	handed      bool                  // decode got a hand-over
-	from        *fleet.Incarnation    // the incarnation of prefill that gave the hand-over
-	quarantined bool                  // the hand-over comes from a quarantined prefill instance
-	lineage     convcache.Lineage     // the lineage of the handed-over KV
-	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
-	found       lineage.Space         // decode's cache as the leg found it
-	pairState   *pairs.State          // of the two incarnations that exchange the KV, nil if one of them is not known
-	unread      func()                // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
+	leg    answer.Leg
+	sent   record.SentLeg
+	origin reuse.Origin // of the answer's KV
+	unread func()       // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
 
 	both   context.Context //nolint:containedctx // of both legs if they run at once: the failure of one ends the other
 	finish func()          // ends the other leg if it still runs
@@ -101,19 +92,19 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pick.Pair, incarnation
 		return nil, err
 	}
 	d := &decoding{
-		leg: answer.Leg{API: t.API, Incarnation: incarnation}, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.Quarantined, lineage: h.lineage, found: found,
-		prefilled: h.prefilled,
+		leg:    answer.Leg{API: t.API, Incarnation: incarnation},
+		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Lineage: h.lineage, Found: found, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks
-	asks.Whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
-	asks.IDs = t.ids.Wanted() && asksIDs(t.API, incarnation.PlugIn.Found())
+	asks.Whole = s.buffers(t, incarnation, h.Handover != nil) && (h.Handover == nil || h.Rewrite == nil)
+	asks.IDs = t.proving.IDs.Wanted() && asksIDs(t.API, incarnation.PlugIn.Found())
 	asks.Hidden = asks.IDs && !t.body.WantsTokenIDs()
-	asks.Usage = t.ids.Wanted() && t.Stream && !asks.Whole && !t.body.WantsUsage() && !s.cfg.ExposeParams
+	asks.Usage = t.proving.IDs.Wanted() && t.Stream && !asks.Whole && !t.body.WantsUsage() && !s.cfg.ExposeParams
 	asks.UsageDue = !t.Stream || asks.Whole || asks.Usage || t.body.WantsUsage()
 	asks.Exposed, asks.Stops = s.cfg.ExposeParams, t.body.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
-	if d.handed {
-		d.from, d.pairState, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+	if h.Handover != nil {
+		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
 	leg := t.leg(incarnation, plan, t.body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID
@@ -130,7 +121,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pick.Pair, incarnation
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes
-	d.Stream, d.began = stream, began
+	d.Stream, d.origin.Began = stream, began
 	d.leg.Arrived = stream.FreshAsOf()
 	return d, nil
 }
@@ -168,7 +159,7 @@ func (s *turns) decodeEdit(t *turn, p *pick.Pair, incarnation *fleet.Incarnation
 			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
-	ids := t.ids.ForDecode(incarnation)
+	ids := t.proving.IDs.ForDecode(incarnation)
 	plan := upstream.LegPlan{API: t.API}
 	if h.Handover != nil {
 		plan = h.Leg(ids)

@@ -1,14 +1,14 @@
 // Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages, and runs each turn from its
 // request to the ticket that it leaves. Read turn.go first; a turn has nine steps:
 //
-//  1. wait for a slot, parse the body once, find the conversation          handlers.go, intake.go, proving.go, packages admission, request
-//  2. look up what the conversation holds, pick engines and the path       find.go (look), package pick
-//  3. prove how much of a ticket may be used, and take it                  find.go, drop.go, claim.go, miss.go, package proof
+//  1. wait for a slot, parse the body once, find the conversation          handlers.go, intake.go, packages admission and request
+//  2. look up what the conversation holds, pick engines and the path       packages reuse and pick
+//  3. prove how much of a ticket may be used, and take it                  packages reuse and proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
 //  5. run the decode leg up to its headers                                 decode.go
 //  6. commit: send status and headers to the client                        commitwriter.go
 //  7. relay events and observe them, or make events of a whole answer      respond.go, buffered.go, package answer
-//  8. store the new ticket before the client sees the end of the stream    ticketmaker.go, package pins
+//  8. store the new ticket before the client sees the end of the stream    packages reuse and pins
 //  9. account for the turn                                                 account.go, counts.go, package record
 //
 // The package promises four things. It excludes a wrong hand-over wherever it can: a ticket is used at most once, and only by a request
@@ -17,9 +17,9 @@
 // parsed and written anew; and a request can name its prefill instance only where the operator has listed the instances that it may name
 // (package request).
 //
-// Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, ticketmaker.go).
+// Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, package reuse).
 // After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it is
-// given up (claim.go, settle). Work that outlives the client runs on a detached context with its own time limit (package background;
+// given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
 // decode.go, drainHandover; package storetime).
 //
 // Three files decide alone: retry.go decides what may be tried again, with retrystate.go and prefillfailure.go for the operator's choice;
@@ -74,7 +74,7 @@
 //
 // What would become of a request is answered by the code of the turn, so that it can't differ from what turns do: the request is read, a
 // dry run of the finder and the picker goes up to the legs, and the proof says what it can without asking an engine (explain.go,
-// explain_tickets.go, explain_words.go, explain_handler.go). Outlines tell where a history was rewritten (find.go, package outline); they
+// explain_tickets.go, explain_words.go, explain_handler.go). Outlines tell where a history was rewritten (package outline); they
 // hold no text and prove nothing.
 //
 // # Memory

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/background"
-	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/pairs"
@@ -106,7 +105,7 @@ func (s *Server) explain(ctx context.Context, requests *request.Reader, r *http.
 	err := s.predict(ctx, requests, r, t, body, x)
 	x.Model, x.Stream, x.Proof.Name = t.Model, t.Stream, t.record.Reuse().Proof
 	x.Conversation = identified(t)
-	x.Proof.Ineligible = t.ineligible
+	x.Proof.Ineligible = t.proving.Ineligible
 	switch {
 	case err == nil && x.Queue.Draining:
 		err = background.ErrShuttingDown
@@ -120,11 +119,11 @@ func (s *Server) explain(ctx context.Context, requests *request.Reader, r *http.
 	if p := t.record.Path(); p.Way != "" {
 		x.Path = &PathAhead{p.Way, p.Reason, p.Tokens, p.Header()}
 	}
-	reuse := t.record.Reuse()
+	outcome := t.record.Reuse()
 	if x.Verdict == "" {
-		x.Verdict = reuse.Header(time.Now())
+		x.Verdict = outcome.Header(time.Now())
 	}
-	x.Sentence = x.sentence(&reuse)
+	x.Sentence = x.sentence(&outcome)
 	return x
 }
 
@@ -153,18 +152,17 @@ func (s *Server) predict(ctx context.Context, requests *request.Reader, r *http.
 	if t.Request, t.body, err = requests.Understand(r, t.API, tenant, body, &share); err != nil {
 		return err
 	}
-	t.admit(s.intake.prover)
+	t.proving = s.intake.prover.Begin(&t.Request, t.body, &t.record)
 
-	finder, picker := *s.turns.finder, s.turns.picker.Predictor(lastRead{}, unoccupied{s.deps.Fleet, s.engineSlots})
-	finder.dryRun = true
-	looked := finder.look(ctx, t)
-	if t.proof != nil && t.Conversation.Known {
-		x.Store = looked.String()
+	finder, picker := s.turns.finder.Predict(&t.proving), s.turns.picker.Predictor(lastRead{}, unoccupied{s.deps.Fleet, s.engineSlots})
+	t.lookup = finder.Look(ctx)
+	if t.proving.TakesPart() && t.Conversation.Known {
+		x.Store = t.lookup.Outcome.String()
 	}
 	t.chain = picker.PromptChain(t.body)
 	p, _, err := picker.Pick(ctx, t.picks())
 	if err != nil {
-		finder.listTickets(ctx, t, nil, false, x)
+		x.Tickets = listTickets(ctx, s.deps.Fleet, finder, t.lookup.Branches, nil, false)
 		return err
 	}
 	x.Decode = engineAhead(p.Decode)
@@ -172,70 +170,23 @@ func (s *Server) predict(ctx context.Context, requests *request.Reader, r *http.
 		x.Prefill = engineAhead(p.Prefill)
 		x.Pair = pairStatus(p.Prefill.StatusWith(p.Decode))
 	}
-	foresight := t.predict(p)
-	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
-	x.Proof.Parity, x.Proof.Template = finding(foresight.Parity), finding(foresight.Template)
-	if t.allHandedBack() && x.Proof.Asks == proof.AsksTokens {
-		x.Proof.Asks, foresight.Asks = asksCache, ""
+	known := finder.Begin(reuse.Pair{Prefill: p.Prefill, Decode: p.Decode, Quarantined: p.Quarantined})
+	x.Proof.Lacks, x.Proof.Asks = known.Lacks, known.Asks
+	x.Proof.Parity, x.Proof.Template = finding(known.Parity), finding(known.Template)
+	if t.lookup.AllHandedBack() && x.Proof.Asks == proof.AsksTokens {
+		x.Proof.Asks, known.Asks = reuse.AsksCache, ""
 	}
-	x.Verdict = finder.predict(ctx, t, p, looked, foresight)
-	x.HandedBack = finder.listNotes(t)
-	compared := t.proof != nil && p.Prefill != nil && t.excludes(p) == "" && foresight.Miss == "" && foresight.Asks == ""
-	finder.listTickets(ctx, t, p, compared, x)
+	switch finder.Find(ctx, known) {
+	case "":
+	case proof.AsksTokens:
+		x.Verdict = VerdictTokens
+	default:
+		x.Verdict = VerdictEngines
+	}
+	x.HandedBack = listNotes(s.deps.Fleet, t.lookup.Notes)
+	compared := t.proving.TakesPart() && p.Prefill != nil && finder.Excludes() == "" && known.Miss == "" && known.Asks == ""
+	x.Tickets = listTickets(ctx, s.deps.Fleet, finder, t.lookup.Branches, p.Prefill, compared)
 	return nil
-}
-
-// predict stands for begin, and for the part of the proof's look that asks no engine.
-func (t *turn) predict(p *pick.Pair) (f proof.Prediction) {
-	switch {
-	case t.proof == nil || p.Prefill == nil && !p.Quarantined:
-	case p.Quarantined:
-		t.lacks = lacksQuarantined
-	default:
-		f = t.proof.Predict(proof.Attempt{Prefill: p.Prefill, Decode: p.Decode})
-		t.lacks = f.Lacks
-	}
-	return f
-}
-
-// predict stands for find, but takes no ticket. The verdict is "" if the record's Reuse contains it.
-func (f *finder) predict(ctx context.Context, t *turn, p *pick.Pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
-	if foresight.Asks == proof.AsksIncarnation || foresight.Asks == proof.AsksProbe { // begin would ask it
-		return VerdictEngines
-	}
-	reuse := t.record.Reuse()
-	reuse.Reason = t.excludes(p)
-	switch {
-	case reuse.Reason != "":
-	case looked != convcache.Found:
-		reuse.Reason = f.nothing(t, p, looked)
-	case t.allHandedBack():
-		return VerdictEngines
-	case foresight.Miss != "":
-		reuse.Reason = record.Reason(foresight.Miss)
-	case foresight.Asks == proof.AsksTokens:
-		return VerdictTokens
-	case foresight.Asks != "":
-		return VerdictEngines
-	default:
-		f.predictTake(ctx, t, p, &reuse)
-	}
-	t.record.Reuses(reuse)
-	return ""
-}
-
-// predictTake predicts take, and tells reuse. It assumes that no other turn takes the ticket first.
-func (f *finder) predictTake(ctx context.Context, t *turn, p *pick.Pair, reuse *record.Reuse) {
-	choices, reason := t.choices()
-	for _, c := range choices {
-		if _, reason = f.usable(ctx, p, c); reason == "" {
-			reuse.Hit, reuse.Offered, reuse.FreshAsOf = true, c.offer.Tokens, c.branch.FreshAsOf
-			return
-		}
-	}
-	if reuse.Reason = reason; reason.Rewritten() {
-		reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
-	}
 }
 
 // pairStatus returns the word that operators see for the status of a pair.

@@ -3,11 +3,10 @@ package server
 import (
 	"time"
 
+	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
-
-// asksCache means that prefill has to show what its cache still holds of a conversation that was handed back.
-const asksCache = "cache"
 
 // NoteAhead is one hand-back of the conversation.
 type NoteAhead struct {
@@ -19,13 +18,13 @@ type NoteAhead struct {
 	Current bool   `json:"prefill_start_current"`
 }
 
-// listNotes describes the hand-backs of the conversation, the newest first.
-func (f *finder) listNotes(t *turn) (notes []NoteAhead) {
+// listNotes describes the hand-backs of a conversation, the newest first.
+func listNotes(engines *fleet.Fleet, of []convcache.Branch) (notes []NoteAhead) {
 	now := time.Now()
-	for i := range t.notes {
-		n := &t.notes[i]
+	for i := range of {
+		n := &of[i]
 		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.FreshAsOf, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill.Instance}
-		if engine := f.deps.Fleet.Engine(upstream.RolePrefill, n.Prefill.Instance); engine != nil {
+		if engine := engines.Engine(upstream.RolePrefill, n.Prefill.Instance); engine != nil {
 			last := engine.Last()
 			ahead.Current = last.Known() && last.ID() == n.Prefill.Incarnation
 		}

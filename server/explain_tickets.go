@@ -5,8 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/pick"
-	"carryover/server/record"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -77,49 +76,38 @@ func finding(f facts.Finding) string {
 	return found(f)
 }
 
-// listTickets describes the tickets of the conversation, for a pair or, if p is nil, without one. compared says that it is known how much
-// of each ticket the request may use.
-func (f *finder) listTickets(ctx context.Context, t *turn, p *pick.Pair, compared bool, x *Explanation) {
-	for _, b := range t.branches {
+// listTickets describes the tickets of a turn's conversation, for the prefill instance that would read them, nil for none. compared says that
+// it is known how much of each ticket the request may use.
+func listTickets(
+	ctx context.Context, engines *fleet.Fleet, of *reuse.Predictor, branches []convcache.Branch, prefill *fleet.Incarnation, compared bool,
+) []TicketAhead {
+	tickets := make([]TicketAhead, 0, len(branches))
+	for _, b := range branches {
 		now := time.Now()
 		ticket := TicketAhead{
 			Age: max(0, upstream.Elapsed(b.FreshAsOf, now).Seconds()), Deadline: max(0, b.Deadline.Sub(now).Seconds()),
 			Tokens: b.Tokens, Decode: b.Decode.Instance, State: "gone",
 		}
-		c := choice{branch: b, offer: convcache.Offer{Tokens: b.Tokens, Whole: true}}
+		offer := convcache.Offer{Tokens: b.Tokens, Whole: true}
 		if compared {
-			c.offer = t.proof.Offer(b)
-			ticket.Offered = &c.offer.Tokens
+			offer = of.Offer(b)
+			ticket.Offered = &offer.Tokens
 		}
-		if engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine != nil {
+		if engine := engines.Engine(upstream.RoleDecode, b.Decode.Instance); engine != nil {
 			last := engine.Last()
 			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Decode.Incarnation
-			if p != nil && p.Prefill != nil {
-				ticket.Pair = pairStatus(p.Prefill.StatusWith(last))
+			if prefill != nil {
+				ticket.Pair = pairStatus(prefill.StatusWith(last))
 			}
 		}
-		ticket.Why = string(f.barrier(ctx, t, p, c))
+		ticket.Why = string(of.Barrier(ctx, b, offer))
 		ticket.Usable = ticket.Why == ""
-		if !compared || !c.offer.Whole {
-			if d := f.outlines.Compare(t.Conversation.Key, b.ID, t.outline); compared || !d.Assumed {
+		if !compared || !offer.Whole {
+			if d := of.Differs(b); compared || !d.Assumed {
 				ticket.Differs, ticket.How = d.Position, d.How
 			}
 		}
-		x.Tickets = append(x.Tickets, ticket)
+		tickets = append(tickets, ticket)
 	}
-}
-
-// barrier returns why a turn on this pair could not use a ticket, "" if it could.
-func (f *finder) barrier(ctx context.Context, t *turn, p *pick.Pair, c choice) record.Reason {
-	if p == nil {
-		return record.ReasonBypass
-	}
-	if why := t.excludes(p); why != "" {
-		return why
-	}
-	if c.offer.Tokens == 0 {
-		return record.ReasonRewritten
-	}
-	_, why := f.usable(ctx, p, c)
-	return why
+	return tickets
 }

@@ -1,13 +1,15 @@
 package server
 
 import (
-	"carryover/server/record"
 	"fmt"
 	"strings"
+
+	"carryover/server/record"
+	"carryover/server/reuse"
 )
 
 // sentence explains the verdict to a person.
-func (x *Explanation) sentence(reuse *record.Reuse) string {
+func (x *Explanation) sentence(outcome *record.Reuse) string {
 	switch {
 	case x.Error != nil:
 		return fmt.Sprintf("The client would get status %d, %s: %s", x.Error.Status, x.Error.Code, x.Error.Message)
@@ -17,12 +19,12 @@ func (x *Explanation) sentence(reuse *record.Reuse) string {
 		return fmt.Sprintf("Prefill would be asked for the ids of the prompt, and %s used as far as they agree.%s", usableTickets(x.Tickets), x.differing())
 	case x.Verdict == VerdictEngines:
 		return "An engine has to be asked first: " + unasked[x.Proof.Asks] + "."
-	case reuse.Hit:
-		return fmt.Sprintf("%d tokens would be read from decode instead of computed, by the %s proof.", reuse.Offered, reuse.Proof)
-	case reuse.Off:
+	case outcome.Hit:
+		return fmt.Sprintf("%d tokens would be read from decode instead of computed, by the %s proof.", outcome.Offered, outcome.Proof)
+	case outcome.Off:
 		return "The client wants no reuse: nothing is looked up and nothing stored."
 	}
-	_, reason := reuse.Outcome()
+	_, reason := outcome.Outcome()
 	sentence := "Nothing would be reused: " + meaning(reason) + "."
 	if reason == string(record.ReasonRewritten) || reason == string(record.ReasonBelowThreshold) {
 		sentence += x.differing()
@@ -63,10 +65,10 @@ func (x *Explanation) differing() string {
 //
 //nolint:gochecknoglobals // immutable table
 var unasked = map[string]string{
-	"incarnation": "which incarnation of it is running is not known yet",
-	"probe":       "whether it uses the ids that it is sent is not known yet",
-	"template":    "whether its chat template is append-only is not known yet",
-	asksCache:     "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
+	"incarnation":   "which incarnation of it is running is not known yet",
+	"probe":         "whether it uses the ids that it is sent is not known yet",
+	"template":      "whether its chat template is append-only is not known yet",
+	reuse.AsksCache: "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
 }
 
 // meaning returns the explanation of a reason that docs/reference.md gives.

@@ -56,7 +56,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	defer s.recovered(t, &err)
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
-	defer t.discard()
+	defer t.proving.Discard()
 	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}

@@ -8,12 +8,13 @@ import (
 
 	"carryover/server/admission"
 	"carryover/server/request"
+	"carryover/server/reuse"
 )
 
 // intake reads the requests of turns, gets the turns their slots, and begins their proofs. It needs neither an engine nor the store.
 type intake struct {
 	requests *request.Reader
-	prover   *prover
+	prover   *reuse.Prover
 	names    clientNames
 	logger   *slog.Logger
 	slots    *admission.Slots
@@ -46,7 +47,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 		}
 		return err
 	}
-	t.admit(i.prover)
+	t.proving = i.prover.Begin(&t.Request, t.body, &t.record)
 	return nil
 }
 
@@ -54,18 +55,6 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 // is called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
 func (t *turn) dropBody() {
 	t.body, t.chain = nil, nil
-	if t.proof != nil {
-		t.proof.Drop()
-	}
-	t.share.ShrinkTo(t.rest())
-}
-
-// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of its tokens, its outline, and hashes of
-// the branches that the look-up saw.
-func (t *turn) rest() int64 {
-	n := t.ids.Bytes() + t.outline.Bytes()
-	for i := range t.branches {
-		n += 8 * int64(len(t.branches[i].Chain.Blocks))
-	}
-	return n
+	t.proving.Drop()
+	t.share.ShrinkTo(t.proving.Bytes() + t.lookup.Bytes())
 }

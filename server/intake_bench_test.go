@@ -12,9 +12,10 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/admission"
-	"carryover/server/outline"
+	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream/body"
 )
 
@@ -41,10 +42,10 @@ func BenchmarkIntake(b *testing.B) {
 			cfg.Proof = mode
 			i := &intake{
 				requests: request.NewReader(cfg.Config, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
-				prover: &prover{
-					cfg: cfg, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
-					history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(),
-				},
+				prover: reuse.New(cfg.reuse(), reuse.Deps{
+					Tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), History: proof.History{Key: secret.HistoryKey()},
+					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Connector: reuses{}}),
+				}).Prover,
 				names: clientNames{secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 
 	"carryover/server/pick"
 	"carryover/server/record"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
@@ -15,8 +16,8 @@ import (
 
 // legs runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
 // the claimed ticket.
-func (s *turns) legs(ctx context.Context, t *turn, p *pick.Pair, h *claim) (*decoding, error) {
-	defer s.settle(ctx, t, h)
+func (s *turns) legs(ctx context.Context, t *turn, p *pick.Pair, h *reuse.Claim) (*decoding, error) {
+	defer h.Settle(ctx)
 	if p.Prefill == nil {
 		return s.decode(ctx, t, p, handed{})
 	}
@@ -44,7 +45,7 @@ func (s *turns) legs(ctx context.Context, t *turn, p *pick.Pair, h *claim) (*dec
 	}
 	handed, err := s.prefill(ctx, t, p, plan, h)
 	p.Prefilled()
-	s.settle(ctx, t, h) // decode may take minutes
+	h.Settle(ctx) // decode may take minutes
 	if err != nil {
 		left = mayArrive(err) && s.takeLate(ctx, t, p, plan, handed)
 		return nil, err
@@ -85,7 +86,7 @@ func (s *turns) legs(ctx context.Context, t *turn, p *pick.Pair, h *claim) (*dec
 
 // plan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
 // may add an unused ticket, whose blocks the leg then releases.
-func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *claim) (upstream.Plan, error) {
+func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *reuse.Claim) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
 	case errors.Is(err, facts.ErrNotComparable) && s.picker.NeedsPrefill():
@@ -95,12 +96,12 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *claim) (upst
 	case err != nil:
 		return upstream.Plan{}, err
 	}
-	transfer.Offer = h.ticketOffer(t.ids)
+	transfer.Offer = h.TicketOffer()
 	if engine := p.Prefill.Engine(); !p.Quarantined && (engine.Quarantined() || s.lineages.Quarantined(p.Prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
 	if h.Ticket != nil && s.lineages.InDoubt(h.Ticket.Lineage) { // after it had been taken
-		s.abandon(t, h, record.ReasonQuarantined)
+		h.Abandon(record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
 	if h.Ticket != nil {
@@ -114,18 +115,18 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *claim) (upst
 		}
 		// An older or a foreign version has made the ticket. It is given up.
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.ID(), "error", err)
-		s.abandon(t, h, record.ReasonRewritten)
+		h.Abandon(record.ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
-		h.piggyback = s.pins.Releases.Piggyback(p.Prefill)
+		h.Piggyback = s.pins.Releases.Piggyback(p.Prefill)
 	}
-	if h.piggyback != nil {
-		transfer.Offer = h.piggyback.Offer()
+	if h.Piggyback != nil {
+		transfer.Offer = h.Piggyback.Offer()
 		if plan, err := s.deps.Connector.Plan(transfer); err == nil {
 			return plan, nil
 		}
-		h.piggyback.Malformed()
-		h.piggyback = nil
+		h.Piggyback.Malformed()
+		h.Piggyback = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}
 	plan, err := s.deps.Connector.Plan(transfer)
@@ -142,7 +143,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pick.Pair, h *claim) (upst
 func (s *turns) transfer(ctx context.Context, t *turn, p *pick.Pair) (transfer upstream.Transfer, err error) {
 	transfer = upstream.Transfer{
 		Request: t.body, RequestID: t.legID, Prefill: p.Prefill.Engine().Instance(), Decode: p.Decode.Engine().Instance(),
-		AsText: t.API.Rendered() && t.ids.ForPrefill() != nil,
+		AsText: t.API.Rendered() && t.proving.IDs.ForPrefill() != nil,
 	}
 	traits := s.deps.Connector.Traits()
 	if traits.Introduce != nil {

@@ -12,6 +12,7 @@ import (
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -33,11 +34,11 @@ type handed struct {
 
 // prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
-func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *claim) (handed, error) {
+func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *reuse.Claim) (handed, error) {
 	engine := p.Prefill.Engine()
 	found, ok := s.finds(p, h)
 	if !ok {
-		s.abandon(t, h, record.ReasonQuarantined)
+		h.Abandon(record.ReasonQuarantined)
 		return handed{}, idEchoFailed(engine, true)
 	}
 	leg := s.prefillLeg(t, p, plan, found)
@@ -45,10 +46,10 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstrea
 	limited, cancel := s.prefillLimit(ctx, p.Prefill, size, h)
 	defer cancel()
 
-	t.retry.last.ticket, t.retry.last.release, h.legSent = h.Ticket != nil, h.piggyback != nil, true
+	t.retry.last.ticket, t.retry.last.release, h.LegSent = h.Ticket != nil, h.Piggyback != nil, true
 	h.Sent()
 	sent := t.record.Sent(&leg, p.Prefill.ID())
-	t.ids.Learn(ctx)
+	t.proving.IDs.Learn(ctx)
 	began := time.Now()
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
@@ -57,12 +58,12 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstrea
 	if foreign {
 		answer.PromptIDs = nil // they belong to another prompt
 	}
-	t.ids.Rendered(answer.PromptIDs)
+	t.proving.IDs.Rendered(answer.PromptIDs)
 	if err != nil {
 		if err = s.prefillFailed(t, engine, h, err, began); err != nil {
 			return handed{}, err
 		}
-		t.ids.Lost()
+		t.proving.IDs.Lost()
 		t.record.Alone(record.WhyFailed)
 		return handed{}, nil
 	}
@@ -78,10 +79,10 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstrea
 	if h.Ticket == nil {
 		p.Prefill.Engine().Speed.LearnBody(size, took)
 	}
-	if err := s.checkIDEcho(t.ids, p.Prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
+	if err := s.checkIDEcho(t.proving.IDs, p.Prefill, found, answer.PromptIDs, t.record.ID()); err != nil {
 		return handed{}, err
 	}
-	s.indexPrompt(t, p, t.ids.Prompt())
+	s.indexPrompt(t, p, t.proving.IDs.Prompt())
 	handover, err := plan.Handover(answer)
 	switch {
 	case err != nil && t.routing.PrefillFailure == PrefillError:
@@ -95,11 +96,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pick.Pair, plan upstrea
 		t.record.Alone(record.WhyConnector)
 		return handed{}, nil
 	}
-	s.worth(t, p.Prefill, found, h, handover)
+	cached := h.Answered(p.Prefill, found, handover, answer.PromptTokens)
 	learnSpeed(p.Prefill, answer, handover.Cached, &t.Length, h, took)
 	return handed{
 		Handover: handover, from: p.Prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: s.lineages.Of(found), prefilled: t.leaves(p.Prefill, found, h, answer.PromptTokens),
+		lineage: s.lineages.Of(found), prefilled: cached,
 	}, nil
 }
 
@@ -118,7 +119,7 @@ func (s *turns) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found li
 
 // learnSpeed tells the fleet how fast prefill computed. The number of computed tokens is certain only if prefill reports how many it took
 // from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough. length is that of the prompt.
-func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *claim, took time.Duration) {
+func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *reuse.Claim, took time.Duration) {
 	tokens := answer.PromptTokens
 	if h.Ticket == nil && cached >= 0 {
 		prefill.Engine().Health.Took(tokens-cached, took)
@@ -127,7 +128,7 @@ func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cache
 		tokens = length.Whole.Tokens(request.UsualRatio)
 	}
 	if cached < 0 {
-		cached = h.offer.Tokens
+		cached = h.Offer.Tokens
 	}
 	prefill.Engine().Speed.LearnLeg(tokens-cached, took)
 }
@@ -139,7 +140,7 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 
 // finds returns the state of prefill's cache that the leg will find, and records that the ticket brings KV into it. ok is false if the
 // ticket's KV is in doubt by now. A leg with a salt of its own finds an empty cache.
-func (s *turns) finds(p *pick.Pair, h *claim) (found lineage.Space, ok bool) {
+func (s *turns) finds(p *pick.Pair, h *reuse.Claim) (found lineage.Space, ok bool) {
 	switch {
 	case p.Salt != "":
 		return found, true
@@ -152,7 +153,7 @@ func (s *turns) finds(p *pick.Pair, h *claim) (found lineage.Space, ok bool) {
 // prefillLeg makes the prefill leg.
 func (s *turns) prefillLeg(t *turn, p *pick.Pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
 	return t.leg(p.Prefill, plan.Prefill, t.body.PrefillBody(body.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
+		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.proving.IDs.Wanted(), PromptIDs: t.proving.IDs.ForPrefill(),
 		AnswerID: t.answerID(plan.Prefill),
 	}))
 }
@@ -170,9 +171,9 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 
 // prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
-func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
+func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *reuse.Claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
-	if h.Ticket != nil || h.piggyback != nil {
+	if h.Ticket != nil || h.Piggyback != nil {
 		if trial := s.cfg.ReuseTrialTimeout + prefill.Engine().Speed.Expect(size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
@@ -187,7 +188,7 @@ func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, si
 
 // prefillFailed records what a failure says about the ticket and the engine. It returns nil if prefill answered with a good status and an
 // unreadable body: the turn then goes on with decode alone.
-func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error, began time.Time) error {
+func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *reuse.Claim, err error, began time.Time) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		return err
@@ -197,11 +198,11 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
-	h.legSent = leg.Sent
+	h.LegSent = leg.Sent
 	h.Failed(leg)
-	if h.piggyback != nil {
-		h.piggyback.Failed(leg)
-		h.piggyback = nil
+	if h.Piggyback != nil {
+		h.Piggyback.Failed(leg)
+		h.Piggyback = nil
 	}
 	return err
 }

@@ -66,17 +66,10 @@ func (r *reading) relayed() (err error) {
 
 // reading begins to read an answer.
 func (s *turns) reading(ctx context.Context, t *turn, d *decoding) *reading {
-	if t.proof != nil {
-		d.leg.Reply = t.proof.Reply()
-	}
-	if d.pairState != nil {
-		t.ids.Retain(t.arena)
-	}
-	t.ids.Grow(d.blockSize)
-	d.leg.IDs = t.ids
+	d.leg.Reply, d.leg.IDs = t.proving.Listen(&d.origin)
 	r := &reading{
 		ctx: ctx, decoding: d, out: t.out, exposed: s.cfg.ExposeParams, memory: &s.streamed, legs: s.deps.Legs,
-		store:      func(result answer.Result) { s.tickets.keep(ctx, t, d, result) },
+		store:      func(result answer.Result) { s.tickets.Keep(ctx, &t.proving, &t.lookup, &d.origin, result) },
 		mayRestart: func() bool { return s.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began) },
 	}
 	if d.leg.Asks.Whole {
@@ -90,8 +83,8 @@ func (s *turns) reading(ctx context.Context, t *turn, d *decoding) *reading {
 // the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (r *reading) Begun() {
 	d := r.decoding
-	if d.sent.Began(); d.handed {
-		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.began))
+	if d.sent.Began(); d.origin.HandedOver() {
+		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.origin.Began))
 	}
 }
 

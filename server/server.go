@@ -18,12 +18,12 @@ import (
 	"carryover/server/apierror"
 	"carryover/server/background"
 	"carryover/server/connlimit"
-	"carryover/server/outline"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -56,7 +56,7 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	s.errors = apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
 	s.engineSlots = pick.NewSlots(deps.Fleet, s.slots.Instances())
-	ratios, outlines, lineages := request.NewRatios(), outline.NewMemory(0), quarantine.NewLineages(deps.Secret, cfg.Logger)
+	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger)
 	s.pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
@@ -64,18 +64,18 @@ func New(cfg Config, deps Deps) *Server {
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.Run,
 		Blame: func(engine *fleet.Engine, err error) { blame(engine, err, true) },
 	})
+	tickets := reuse.New(cfg.reuse(), reuse.Deps{
+		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages,
+		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
+	})
 	s.intake = &intake{
 		requests: request.NewReader(s.cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers),
-		prover: &prover{
-			cfg: &s.cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-			arena: s.pins.HandBacks.Arena(), outlines: outline.NewKey(),
-		},
-		names: clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, slots: s.slots,
+		prover:   tickets.Prover,
+		names:    clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, slots: s.slots,
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,
-		tickets: &ticketMaker{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
-		finder:  &finder{cfg: &s.cfg, deps: &s.deps, pins: s.pins, background: s.background, outlines: outlines, lineages: lineages},
+		tickets: tickets.Maker, finder: tickets.Finder,
 		picker: pick.New(pick.Deps{
 			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
 			Asker: pick.Engines{Dialer: deps.Legs}, Slots: s.engineSlots,

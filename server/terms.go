@@ -5,6 +5,7 @@ import (
 	"carryover/server/answer"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/reuse"
 	"carryover/upstream/body"
 )
 
@@ -50,7 +51,7 @@ var missReasons = []Term{
 	{proof.Unproven(proof.LacksIncarnation), "an engine does not tell its start time (process_start_time_seconds), or was not asked in time", "one API server per engine"},
 	{proof.Unproven(proof.LacksProbe), "an engine has not shown that it uses the ids that it is sent", "vLLM 0.28 or newer, and a key that it takes"},
 	{proof.Unproven(proof.LacksIDs), "an engine does not tell token ids", "`carryover doctor`"},
-	{proof.Unproven(lacksQuarantined), "prefill computed other ids than it was sent and is under quarantine, or the KV may come from such a prefill", "restart it"},
+	{proof.Unproven(reuse.LacksQuarantined), "prefill computed other ids than it was sent and is under quarantine, or the KV may come from such a prefill", "restart it"},
 	{proof.Unproven(proof.LacksRender), "no render endpoint tells the ids of a prompt of /v1/messages or /v1/responses", "`--enable-scale-out` on prefill, or `--render`"},
 	{proof.Unproven(proof.LacksRendered), "the render endpoint did not answer", "look at it"},
 	{proof.Unproven(proof.LacksShape), "this shape of request is new to the prefill instance, or /tokenize renders it otherwise than prefill does", "the next one is proven, or a warning in the log says more"},
@@ -111,7 +112,7 @@ func StoredResults() []Term { return storedResults }
 //nolint:gochecknoglobals // immutable table
 var storedResults = []Term{
 	{"yes", "a ticket was kept", ""},
-	{storedOutside, "the request names no conversation, and its answer is handed back", ""},
+	{reuse.StoredOutside, "the request names no conversation, and its answer is handed back", ""},
 	{"incomplete", "the answer did not come to its end", ""},
 	{"uncounted", "the usage that was to count its tokens did not come", ""},
 	{"no_handover", "decode served the turn alone", ""},

@@ -8,6 +8,7 @@ import (
 
 	"carryover/server/background"
 	"carryover/server/pick"
+	"carryover/server/reuse"
 	"carryover/upstream"
 )
 
@@ -22,7 +23,7 @@ type prefilled struct {
 // for KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is read when the turn ends. A
 // client that leaves ends decode's leg but not prefill's, because decode keeps the blocks until prefill has written them (Mooncake: both
 // are free within 2 s of prefill's answer, measured, and without an answer after 480 s). The plan is closed when the prefill leg has ended.
-func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *claim) (*decoding, error) {
+func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *reuse.Claim) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
 		closePlan(plan)
@@ -30,12 +31,12 @@ func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstre
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
-	found, _ := s.finds(p, &claim{})                                // legs that are sent together carry no ticket
+	found, _ := s.finds(p, &reuse.Claim{})                          // legs that are sent together carry no ticket
 	leg := s.prefillLeg(t, p, plan, found)
 	sent := t.record.Sent(&leg, p.Prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	var detached detachable
-	h.legSent = true
+	h.LegSent = true
 	began := time.Now()
 	s.background.Run("turn", t.record.ID(), func() {
 		defer detached.end()

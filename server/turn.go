@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/admission"
 	"carryover/server/background"
 	"carryover/server/pick"
@@ -12,10 +11,10 @@ import (
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
@@ -24,16 +23,14 @@ type turn struct {
 	body    *body.Request  // nil once the answer has begun
 	routing *RoutingConfig // as it was when the turn began
 	legID   string         // X-Request-Id of the legs; a retry gets a new one
-	proving
-	branches []convcache.Branch // the conversation's tickets, as the last look at the store saw them
-	notes    []convcache.Branch // the parts of the conversation that were handed back to prefill
-	dropped  record.Reason      // why the last look gave tickets up, "" where it gave up none
-	chain    []uint64           // hashes of the prompt's beginning, for the choice of prefill
-	retry    retryState
-	share    request.Reservation // the turn's part of the bytes in flight
-	lease    admission.Lease     // the turn's slot of the server
-	out      *commitWriter       // writes the answer, nil until the legs begin
-	record   record.Builder
+	proving reuse.Proving
+	lookup  reuse.Lookup // what the store has of the conversation
+	chain   []uint64     // hashes of the prompt's beginning, for the choice of prefill
+	retry   retryState
+	share   request.Reservation // the turn's part of the bytes in flight
+	lease   admission.Lease     // the turn's slot of the server
+	out     *commitWriter       // writes the answer, nil until the legs begin
+	record  record.Builder
 }
 
 // committed reports whether status and headers have reached the client, so that the turn can't be tried again.
@@ -43,9 +40,9 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 type turns struct {
 	cfg     *Config
 	deps    *Deps
-	finder  *finder
+	finder  *reuse.Finder
 	picker  *pick.Picker
-	tickets *ticketMaker
+	tickets *reuse.Maker
 
 	pins       *pins.Pins
 	lineages   *quarantine.Lineages
@@ -106,8 +103,9 @@ func (s *turns) attempt(ctx context.Context, t *turn) error {
 func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}
-	looked := s.finder.look(ctx, t) // which tickets the conversation has, and on which engines
-	pair, err := s.pick(ctx, t)     // which incarnations of which engines serve, and by which path
+	t.proving.Without = t.retry.withoutTicket
+	t.lookup = s.finder.Look(ctx, &t.proving, t.lookup) // which tickets the conversation has, and on which engines
+	pair, err := s.pick(ctx, t)                         // which incarnations of which engines serve, and by which path
 	if err != nil {
 		lookup.Ended(false)
 		return nil, nil, err
@@ -119,7 +117,8 @@ func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodin
 	}()
 	t.retry.last.prefill = pair.Prefill
 
-	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
+	t.proving.Begin(ctx, reuse.Pair{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background.Run)
+	claimed := s.finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
 	d, err := s.legs(ctx, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
@@ -141,21 +140,8 @@ func (s *turns) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) 
 // picks is what the picker needs to know of the turn.
 func (t *turn) picks() pick.Attempt {
 	return pick.Attempt{
-		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.holds(), PrefixHints: t.prefixHints(),
-		Tickets: t.proof != nil, Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
+		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), PrefixHints: t.lookup.PrefixHints(),
+		Tickets: t.proving.TakesPart(), Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
 		Record: &t.record, Earlier: t.retry.picks,
 	}
-}
-
-// holds tells the routing policies which incarnations of decode hold the conversation's tickets.
-func (t *turn) holds() []fleet.Holding {
-	if len(t.branches) == 0 {
-		return nil
-	}
-	holds := make([]fleet.Holding, 0, len(t.branches))
-	for i := range t.branches {
-		b := &t.branches[i]
-		holds = append(holds, fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens})
-	}
-	return holds
 }

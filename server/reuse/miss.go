@@ -1,46 +1,45 @@
-package server
+package reuse
 
 import (
 	"carryover/convcache"
-	"carryover/server/pick"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream/body"
 )
 
-// lacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or if KV of the answer may come from an
+// LacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or if KV of the answer may come from an
 // incarnation of prefill that did.
-const lacksQuarantined = "quarantined"
+const LacksQuarantined = "quarantined"
 
 // excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.
-func (t *turn) excludes(p *pick.Pair) record.Reason {
+func (p *Proving) excludes() record.Reason {
 	switch {
-	case t.Conversation.Off:
+	case p.request.Conversation.Off:
 		return record.ReasonBypass
-	case !t.Conversation.Known:
+	case !p.request.Conversation.Known:
 		return record.ReasonNoConversation
-	case t.ineligible != "":
-		return record.Reason("ineligible_" + t.ineligible)
-	case p.Prefill == nil && !p.Quarantined:
+	case p.Ineligible != "":
+		return record.Reason("ineligible_" + p.Ineligible)
+	case p.pair.Prefill == nil && !p.pair.Quarantined:
 		return record.ReasonBypass
-	case t.retry.withoutTicket != "":
-		return t.retry.withoutTicket
-	case t.lacks != "":
-		return record.Reason(proof.Unproven(t.lacks))
-	case t.proof.Opens():
+	case p.Without != "":
+		return p.Without
+	case p.lacks != "":
+		return record.Reason(proof.Unproven(p.lacks))
+	case p.proof.Opens():
 		return record.ReasonFirstTurn
 	}
 	return ""
 }
 
 // missed translates the outcome of a store into the reason of a miss.
-func (t *turn) missed(p *pick.Pair, outcome convcache.Outcome) record.Reason {
+func (p *Proving) missed(outcome convcache.Outcome) record.Reason {
 	switch outcome {
 	case convcache.Empty:
-		if p.Decode.Silence.Silent() {
+		if p.pair.Decode.Silence.Silent() {
 			return record.ReasonNoParams
 		}
-		if t.opens() {
+		if p.opens() {
 			return record.ReasonFirstTurn
 		}
 		return record.ReasonNothingStored
@@ -59,6 +58,6 @@ func (t *turn) missed(p *pick.Pair, outcome convcache.Outcome) record.Reason {
 
 // opens reports whether the request looks like the first of its conversation. A text prompt does not show that, so it always counts as the
 // first.
-func (t *turn) opens() bool {
-	return t.API == body.Text || !t.Length.Answered
+func (p *Proving) opens() bool {
+	return p.request.API == body.Text || !p.request.Length.Answered
 }

@@ -1,4 +1,4 @@
-package server
+package reuse
 
 import (
 	"context"
@@ -16,12 +16,12 @@ const (
 	maxVersionBody = 512
 )
 
-// warnNoParams warns that answers like that of t bring no params, and says what helps. That depends on decode's version, for which it asks in
+// warnNoParams warns that answers like that of this turn bring no params, and says what helps. That depends on the version of decode, for which it asks in
 // the background.
-func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
-	engine, turn, api := decode.Engine(), t.record.ID(), t.API
-	stream := t.Stream && (!k.cfg.BufferStreams || api.Rendered())
-	k.background.Run("version", turn, func() {
+func (k *Maker) warnNoParams(p *Proving, decode *fleet.Incarnation) {
+	engine, turn, api := decode.Engine(), p.record.ID(), p.request.API
+	stream := p.request.Stream && (!k.cfg.BufferStreams || api.Rendered())
+	k.deps.Background("version", turn, func() {
 		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
 		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
 			"api", api.Path(), "stream", stream, "why", why, "fix", fix, "decode", engine.Name, "turn", turn)
@@ -29,7 +29,7 @@ func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
 }
 
 // version returns the version that an engine reports, "" if it reports none in time.
-func (k *ticketMaker) version(engine *fleet.Engine) string {
+func (k *Maker) version(engine *fleet.Engine) string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 	defer cancel()
 	status, body, err := k.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)

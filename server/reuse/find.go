@@ -1,0 +1,252 @@
+package reuse
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"carryover/convcache"
+	"carryover/server/outline"
+	"carryover/server/pins"
+	"carryover/server/record"
+	"carryover/server/storetime"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+)
+
+// Finder finds the tickets of a conversation, and claims the one that an attempt may use. It is safe for concurrent use.
+type Finder struct {
+	cfg      *Config
+	deps     *Deps
+	outlines *outline.Memory
+	effects
+}
+
+// effects are what a finder does to others besides taking a ticket: it gives up tickets that nobody can use, asks engines which incarnations
+// they are, and begins the trial of a pair. A prediction has others, which change nothing and ask nobody (predict.go).
+type effects struct {
+	await   func(ctx context.Context, conversation convcache.Key) // waits for the conversation's hand-backs that run now
+	giveUp  func(ctx context.Context, conversation convcache.Key, id convcache.TicketID, model string)
+	current func(engine *fleet.Engine, ctx context.Context) *fleet.Incarnation
+	alive   func(incarnation *fleet.Incarnation, ctx context.Context) bool
+	try     func(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status)
+}
+
+// try has the state of a pair, and begins its trial if it needs one.
+func try(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status) {
+	pair := prefill.PairWith(decode)
+	return pair, pair.Begin()
+}
+
+// Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
+// A turn that can use no ticket does not ask, and keeps what its last look has seen.
+func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
+	if p.proof == nil || !p.request.Conversation.Known || p.Without != "" || p.proof.Opens() {
+		last.Outcome = convcache.Empty
+		return last
+	}
+	key := p.request.Conversation.Key
+	f.await(ctx, key)
+	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
+	defer cancel()
+	looked := sorted(f.deps.Store.Peek(bounded, key))
+	f.dropCleared(bounded, p.request, &looked)
+	f.dropInDoubt(bounded, p.request, &looked)
+	return looked
+}
+
+// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
+// possible, after Proving.Begin, so that every earlier failure leaves the ticket in the store. A miss is a claim without a ticket; the record
+// has the reason.
+func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
+	h, reason := f.prove(ctx, p, looked)
+	h.of, h.looked, h.finder = p, looked, f
+	r := p.record.Reuse()
+	r.Proof = p.way
+	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.Offer.Tokens, -1, 0, 0
+	if !reason.Rewritten() {
+		r.Differs = ""
+	}
+	if h.Ticket != nil {
+		r.FreshAsOf = h.Ticket.FreshAsOf
+	}
+	p.record.Reuses(r)
+	p.IDs.Forward(h.Ticket != nil)
+	return h
+}
+
+// prove compares the conversation's tickets with the request, and claims the one of most use. The reason is "" for a hit.
+func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim, record.Reason) {
+	if reason := p.excludes(); reason != "" {
+		return &Claim{}, reason
+	}
+	if looked.Outcome != convcache.Found {
+		return &Claim{}, f.nothing(p, looked.Outcome)
+	}
+	if looked.AllHandedBack() {
+		return &Claim{had: p.had(looked, false)}, record.ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
+	}
+	if miss := p.proof.Look(ctx); miss != "" {
+		return &Claim{}, record.Reason(miss)
+	}
+	h, reason := f.take(ctx, p, looked)
+	h.had = p.had(looked, true)
+	return h, reason
+}
+
+// nothing returns the reason why the look-up found nothing.
+func (f *Finder) nothing(p *Proving, looked convcache.Outcome) record.Reason {
+	reason := p.missed(looked)
+	if reason != record.ReasonNothingStored {
+		return reason
+	}
+	return cmp.Or(f.deps.Pins.WhyGone(p.request.Conversation.Key), reason)
+}
+
+// choice is a branch, and how much of it the request may use.
+type choice struct {
+	branch convcache.Branch
+	offer  convcache.Offer
+}
+
+// take takes the branch of which the request may use the most tokens. If another request was faster, or Redis has failed over since the
+// ticket was put, it tries the next-best branch of the same look, once.
+func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, record.Reason) {
+	choices, reason := p.choices(looked)
+	takes := 0
+	for _, c := range choices {
+		usable, why := f.usable(ctx, p.pair, c)
+		if why != "" {
+			if reason.Rewritten() { // else a better branch has said it
+				reason = why
+			}
+			continue
+		}
+		h, outcome, why := f.takeBranch(ctx, p, c, usable)
+		if h != nil {
+			return h, ""
+		}
+		if reason = why; reason == "" {
+			reason = p.missed(outcome)
+		}
+		if reason == record.ReasonConsumed && f.deps.Pins.HandBacks.UnderWay(p.request.Conversation.Key) {
+			reason = record.ReasonHandingBack
+		}
+		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
+			break
+		}
+	}
+	if reason.Rewritten() {
+		r := p.record.Reuse()
+		r.Differs = f.differs(p, looked).Position
+		p.record.Reuses(r)
+	}
+	return &Claim{}, reason
+}
+
+// choices lists the branches that the request may use, the one with most usable tokens first. reason says why nothing is reused if the
+// list is empty.
+func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reason) {
+	for _, b := range looked.Branches {
+		if o := p.proof.Offer(b); o.Tokens > 0 {
+			choices = append(choices, choice{b, o})
+		}
+	}
+	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
+	if looked.dropped != "" && len(looked.Branches) == 0 {
+		return choices, looked.dropped
+	}
+	return choices, record.ReasonRewritten
+}
+
+// differs returns the first position at which the turn's history differs from the histories of its conversation's branches; of several
+// branches, it takes the one that agrees for longest. It returns the zero Difference if the turn may use all of each branch, or if the
+// outline is not known: another replica made the ticket, or the outline was displaced.
+func (f *Finder) differs(p *Proving, looked *Lookup) (latest outline.Difference) {
+	for _, b := range looked.Branches {
+		if p.proof.Offer(b).Whole {
+			continue
+		}
+		if d := f.outlines.Compare(p.request.Conversation.Key, b.ID, p.outline); d.Position != "" && d.Later(latest) {
+			latest = d
+		}
+	}
+	return latest
+}
+
+// usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
+// this pair can't use the branch now.
+func (f *Finder) usable(ctx context.Context, pair Pair, c choice) (_ Claim, why record.Reason) {
+	if c.offer.Tokens < f.cfg.MinTokens || float64(c.offer.Tokens) < f.cfg.MinShare*float64(c.branch.Tokens) {
+		return Claim{}, record.ReasonBelowThreshold
+	}
+	holder := f.holder(ctx, pair.Decode, c.branch)
+	if holder == nil {
+		return Claim{}, record.ReasonInstanceGone
+	}
+	if holder.Pins.Void(c.branch.FreshAsOf) { // since the look
+		return Claim{}, record.ReasonInstanceCleared
+	}
+	if f.deps.Lineages.InDoubt(c.branch.Lineage) { // since the look
+		return Claim{}, record.ReasonQuarantined
+	}
+	state, status := f.try(pair.Prefill, holder)
+	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state}, Offer: c.offer}, denies(status)
+}
+
+// takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
+// no ticket, outcome or why gives the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial
+// never ends would never reuse anything again.
+func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) (_ *Claim, outcome convcache.Outcome, why record.Reason) {
+	defer func() {
+		if h.Ticket == nil {
+			h.PairState.End(pairs.Inconclusive)
+		}
+	}()
+	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
+	defer cancel()
+	tickets, model := f.deps.Pins, p.request.Model
+	ticket, outcome := tickets.Take(bounded, p.request.Conversation.Key, c.branch.ID)
+	if outcome != convcache.Taken {
+		return nil, outcome, ""
+	}
+	if got := ticket.Branch; p.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode {
+		tickets.Releases.Unuse(ticket, model) // the ticket is another than the look showed
+		return nil, outcome, ""
+	}
+	if tickets.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
+		tickets.Releases.Unuse(ticket, model)
+		return nil, outcome, record.ReasonInstanceCleared
+	}
+	h.Claim = tickets.Hold(&ticket, h.Claim, model, p.record.ID())
+	return &h, outcome, ""
+}
+
+// denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
+func denies(status pairs.Status) record.Reason {
+	switch status {
+	case pairs.NoReuse:
+		return record.ReasonNotBidirectional
+	case pairs.Busy:
+		return record.ReasonPairOnTrial
+	}
+	return ""
+}
+
+// holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
+// the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
+// seen alive again.
+func (f *Finder) holder(ctx context.Context, decode *fleet.Incarnation, b convcache.Branch) *fleet.Incarnation {
+	engine := decode.Engine()
+	if engine.Name != b.Decode.Instance {
+		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine == nil {
+			return nil
+		}
+		decode = f.current(engine, ctx)
+	}
+	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !f.alive(decode, ctx) {
+		return nil
+	}
+	return decode
+}

@@ -1,0 +1,69 @@
+package reuse
+
+import (
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/upstream/fleet"
+)
+
+// Lookup is what the store has of a conversation, as a turn last saw it.
+type Lookup struct {
+	Branches []convcache.Branch // the tickets, newest first
+	Notes    []convcache.Branch // the parts of the conversation that were handed back to prefill
+	Outcome  convcache.Outcome  // of the last look; Empty if the turn did not ask
+
+	dropped record.Reason // why the last look gave tickets up, "" if it gave up none
+}
+
+// sorted divides what the store has of a conversation into tickets and notes.
+func sorted(all []convcache.Branch, outcome convcache.Outcome) Lookup {
+	looked := Lookup{Branches: all, Outcome: outcome}
+	for i := range all {
+		if all[i].HandedBack() {
+			looked.Branches = make([]convcache.Branch, 0, len(all))
+			for _, b := range all {
+				if b.HandedBack() {
+					looked.Notes = append(looked.Notes, b)
+				} else {
+					looked.Branches = append(looked.Branches, b)
+				}
+			}
+			break
+		}
+	}
+	return looked
+}
+
+// AllHandedBack reports whether everything that the store has of the conversation was handed back to prefill.
+func (l *Lookup) AllHandedBack() bool {
+	return len(l.Notes) > 0 && len(l.Branches) == 0 && l.dropped == ""
+}
+
+// Holdings tells the routing policies how many tokens of the conversation each incarnation of decode holds.
+func (l *Lookup) Holdings() (holds []fleet.Holding) {
+	if len(l.Branches) > 0 {
+		holds = make([]fleet.Holding, len(l.Branches))
+	}
+	for i := range l.Branches {
+		b := &l.Branches[i]
+		holds[i] = fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
+	}
+	return holds
+}
+
+// PrefixHints tells the routing policies to which prefix caches the conversation was handed back.
+func (l *Lookup) PrefixHints() (notes []fleet.PrefixHint) {
+	for i := range l.Notes {
+		n := &l.Notes[i]
+		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
+	}
+	return notes
+}
+
+// Bytes returns the memory that hashes of the branches occupy.
+func (l *Lookup) Bytes() (n int64) {
+	for i := range l.Branches {
+		n += 8 * int64(len(l.Branches[i].Chain.Blocks))
+	}
+	return n
+}

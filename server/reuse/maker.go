@@ -1,0 +1,228 @@
+package reuse
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/answer"
+	"carryover/server/lineage"
+	"carryover/server/outline"
+	"carryover/server/pins"
+	"carryover/server/proof"
+	"carryover/server/record"
+	"carryover/server/storetime"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+)
+
+// Maker makes the tickets of answers, and stores them. It is safe for concurrent use.
+type Maker struct {
+	cfg        *Config
+	deps       *Deps
+	outlines   *outline.Memory
+	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
+}
+
+// Origin says where the KV of an answer comes from, and which leg has brought it.
+type Origin struct {
+	Prefill, Decode *fleet.Incarnation    // Prefill gave the hand-over, nil if there was none
+	Pair            *pairs.State          // of the two, nil if one of them is not known
+	Began           time.Time             // when the leg to decode was sent
+	BlockSize       int                   // decode's block size by then
+	Lineage         convcache.Lineage     // of the handed-over KV
+	Found           lineage.Space         // decode's cache as the leg found it
+	Prefilled       []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
+}
+
+// HandedOver reports whether decode got a hand-over.
+func (o *Origin) HandedOver() bool { return o.Prefill != nil }
+
+// Keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
+// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
+// an answer that did not get that far.
+func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin, a answer.Result) {
+	if a.Completeness != answer.Incomplete {
+		of.Pair.ExchangedKV()
+	}
+	ticket, parsed, why := k.ticketOf(p, looked, of, &a)
+	if why != "" {
+		p.record.Stored(why)
+		left := pins.Leftover{Decode: of.Decode, Model: p.request.Model, Began: of.Began, FreshAsOf: a.FreshAsOf}
+		if parsed.Params != nil {
+			k.deps.Pins.Releases.UnuseParsed(parsed, left)
+		} else {
+			k.deps.Pins.Releases.UnuseParams(a.Params, left)
+		}
+		if p.request.Conversation.Final && a.Completeness != answer.Incomplete {
+			k.giveUpBranches(ctx, p.request.Conversation.Key, looked.Branches, p.request.Model)
+		}
+		return
+	}
+	if !k.deps.Pins.Fresh(ticket.Decode.Instance, parsed) {
+		p.record.Stored("duplicate")
+		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", p.record.ID(), "decode", ticket.Decode.Instance)
+		return
+	}
+	if p.IDs.Learning() {
+		learning, learnt := storetime.Limit(ctx, k.cfg.StoreTimeout)
+		p.IDs.Learnt(learning)
+		learnt()
+	}
+	if !p.request.Conversation.Known {
+		k.keepOutside(p, of, &a, ticket)
+		return
+	}
+	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
+	defer cancel()
+	if outcome := p.put(bounded, k.deps.Pins, ticket); outcome != convcache.Stored {
+		p.record.Stored(outcome.String())
+		return
+	}
+	if k.deps.Lineages.InDoubt(ticket.Lineage) { // after the ticket had been made
+		p.record.Stored(proof.Unproven(LacksQuarantined))
+		k.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
+		return
+	}
+	p.record.Stored("yes")
+	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket)
+	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
+	k.deps.Pins.WatchBranches(p.request.Conversation.Key, p.request.Model, looked.Branches, &ticket)
+}
+
+// keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
+func (k *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
+	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
+	p.record.Stored(StoredOutside)
+	if !k.deps.Pins.HandBacks.Outside(answered(p, of, a), &ticket) {
+		p.record.Stored(string(record.ReasonNoConversation))
+		k.deps.Pins.Releases.Unuse(ticket, p.request.Model)
+	}
+}
+
+// answered is what a hand-back needs to know of the turn and its answer.
+func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
+	return pins.Answer{
+		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt), Conversation: p.record.Asked().Conversation,
+		Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity, PromptTokens: a.Usage.Prompt,
+	}
+}
+
+// giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
+// sent again and may use them.
+func (k *Maker) giveUpBranches(ctx context.Context, key convcache.Key, branches []convcache.Branch, model string) {
+	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
+	defer cancel()
+	for _, b := range branches {
+		k.deps.Pins.GiveUp(bounded, key, b.ID, model)
+	}
+}
+
+// StoredOutside is recorded for an answer that is handed back without being stored, because its request names no conversation.
+const StoredOutside = "hand_back"
+
+// ticketOf makes the ticket of an answer, or returns the reason why there is none.
+func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Result) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
+	if why = k.noTicket(p, of, a); why != "" {
+		return convcache.Ticket{}, parsed, why
+	}
+	decode := of.Decode.Engine()
+	parsed, err := k.deps.Connector.ParseTicket(a.Params, of.BlockSize)
+	misplaced := errors.Is(err, upstream.ErrMisplaced)
+	if err != nil && !misplaced {
+		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", p.record.ID(), "decode", decode.Name, "error", err)
+		return convcache.Ticket{}, parsed, "ineligible_bad_params"
+	}
+	if !p.request.API.Rendered() { // of the others nothing is counted, see sentNothing
+		of.Decode.Silence.SentParams()
+	}
+	k.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed, of.Began)
+	switch {
+	case misplaced:
+		return convcache.Ticket{}, parsed, "ineligible_block_count"
+	case parsed.Groups != 1 && !k.cfg.Hybrid:
+		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
+		return convcache.Ticket{}, parsed, "ineligible_block_groups"
+	}
+	ticket := convcache.Ticket{
+		Branch: convcache.Branch{
+			ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: decode.Name, Incarnation: of.Decode.ID()},
+			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: p.sharedPrefixTokens(looked),
+			Lineage: k.deps.Lineages.Leave(of.Lineage, of.Found), Prefilled: of.Prefilled,
+			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
+		},
+		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
+	}
+	if k.deps.Lineages.InDoubt(ticket.Lineage) {
+		return ticket, parsed, proof.Unproven(LacksQuarantined)
+	}
+	why = p.proof.Seal(proof.Ending{
+		Decode: of.Decode, Params: parsed, Finish: a.Finish, StopReason: a.StopReason,
+		PromptTokens: a.Usage.Prompt, CompletionTokens: a.Usage.Completion,
+	}, &ticket)
+	return ticket, parsed, why
+}
+
+// noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
+func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) {
+	switch {
+	case !p.request.Conversation.Known && p.proof == nil:
+		return string(record.ReasonNoConversation)
+	case p.request.Conversation.Final:
+		return "final"
+	case p.Ineligible != "":
+		return "ineligible_" + p.Ineligible
+	case !of.HandedOver():
+		return "no_handover"
+	case p.pair.Quarantined: // the hand-over comes from such a prefill instance
+		return proof.Unproven(LacksQuarantined)
+	case of.Pair == nil:
+		return proof.Unproven(proof.LacksIncarnation)
+	case p.IDs.Lacks() != "":
+		return proof.Unproven(p.IDs.Lacks())
+	case a.Completeness == answer.Incomplete:
+		return a.Completeness.Lacks()
+	case a.Ineligible != "":
+		return "ineligible_" + a.Ineligible
+	case !a.Identified: // nothing shows that the answer belongs to this request
+		return "ineligible_response_id"
+	case a.Finish != "stop" && a.Finish != "length" && a.Finish != "tool_calls":
+		return "ineligible_" + convcache.WhyFinish
+	case a.Params == nil && a.StopReason:
+		return "ineligible_" + convcache.WhyStopString
+	case a.Params == nil:
+		k.sentNothing(p, of.Decode)
+		return string(record.ReasonNoParams)
+	}
+	return a.Completeness.Lacks()
+}
+
+// sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer
+// (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, and a
+// response has none behind a stop string.
+func (k *Maker) sentNothing(p *Proving, decode *fleet.Incarnation) {
+	if p.request.API.Rendered() {
+		if p.request.API == body.Messages && p.request.Stream {
+			k.lacksPlugIn(p, decode)
+		}
+		return
+	}
+	if decode.Silence.SentNothing() {
+		k.warnNoParams(p, decode)
+	}
+}
+
+// lacksPlugIn warns, once for each incarnation, that its streams of Messages bring no params.
+func (k *Maker) lacksPlugIn(p *Proving, decode *fleet.Incarnation) {
+	name, incarnation := decode.Engine().Name, decode.ID()
+	if last, _ := k.plugInless.Swap(name, incarnation); last == incarnation {
+		return
+	}
+	k.warnNoParams(p, decode)
+}

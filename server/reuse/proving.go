@@ -1,0 +1,165 @@
+package reuse
+
+import (
+	"context"
+
+	"carryover/convcache"
+	"carryover/server/outline"
+	"carryover/server/pins"
+	"carryover/server/proof"
+	"carryover/server/record"
+	"carryover/server/request"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// Proving is the part that one turn takes in reuse: it decides how much of a ticket the turn may use, and whether the turn may leave one.
+// Only the turn's own goroutine uses it. The zero value takes no part.
+type Proving struct {
+	Ineligible string        // why the request itself rules reuse out, "" if it does not
+	Without    record.Reason // why the attempt must not use a ticket, "" if it may
+	IDs        *proof.IDs    // the attempt's token ids, nil if the proof compares none
+
+	request    *request.Request
+	record     *record.Builder
+	proof      proof.Turn       // nil if nothing may be reused or kept
+	way        string           // the proof's name
+	outline    *outline.Outline // the history without its content, nil if no ticket is used or left
+	arena      *proof.Arena     // keeps the answer's ids for a hand-back; nil if nothing is handed back
+	clientSalt string           // the client's cache_salt, kept if the answer may be handed back
+	pair       Pair             // of the attempt
+	lacks      string           // what the attempt lacks for a proof, "" if it lacks nothing
+}
+
+// Pair is the two incarnations of an attempt.
+type Pair struct {
+	Prefill, Decode *fleet.Incarnation // Prefill is nil if decode prefills by itself
+	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
+}
+
+// Prover begins the proofs of turns.
+type Prover struct {
+	cfg             *Config
+	tokens, history proof.Proof
+	reuses          bool         // the connector leaves KV that a next turn can use
+	arena           *proof.Arena // keeps token ids for hand-backs, nil if nothing is handed back
+	outlines        outline.Key
+}
+
+// Begin begins the proof of a turn. It records how the turn is proven, and to which conversation it belongs.
+func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.Builder) Proving {
+	p := v.admit(req, parsed)
+	p.request, p.record = req, turn
+	reuse, conversation := turn.Reuse(), ""
+	reuse.Off, reuse.Proof = req.Conversation.Off, p.way
+	turn.Reuses(reuse)
+	if req.Conversation.Known {
+		conversation = req.Conversation.Key.Short()
+	}
+	turn.Asks(req.Model, conversation, req.Conversation.Source)
+	return p
+}
+
+// admit begins the proof of a request, or says why the request takes no part in reuse.
+func (v *Prover) admit(req *request.Request, parsed *body.Request) (p Proving) {
+	way, byHistory := v.tokens, v.cfg.ByHistory(req.Model)
+	if byHistory {
+		way = v.history
+	}
+	p.way = way.Name()
+	if why, ok := parsed.Disaggregable(); !ok {
+		p.Ineligible = why
+		return p
+	}
+	if why, ok := parsed.Reusable(); !ok {
+		p.Ineligible = why
+		return p
+	}
+	switch {
+	case byHistory && req.API.Rendered():
+		p.Ineligible = record.WhyAPI
+	case !req.Conversation.Known && !v.outside(req):
+	case !v.reuses:
+		p.Ineligible = record.WhyConnector
+	default:
+		p.proof, p.Ineligible = way.Admit(parsed)
+	}
+	if p.proof == nil {
+		return p
+	}
+	if req.Conversation.Known {
+		p.outline = v.outlines.Of(parsed)
+	}
+	if !req.Conversation.Final {
+		p.arena = v.arena
+		p.clientSalt, _ = parsed.String("cache_salt")
+	}
+	return p
+}
+
+// outside reports whether the answer of a turn without a conversation is handed back. The history proof can't serve such a turn, because
+// only token ids prove what decode holds for it.
+func (v *Prover) outside(req *request.Request) bool {
+	return v.arena != nil && !req.Conversation.Off && !v.cfg.ByHistory(req.Model)
+}
+
+// TakesPart reports whether the turn can use or leave a ticket.
+func (p *Proving) TakesPart() bool { return p.proof != nil }
+
+// LeavesTicket reports whether the attempt's answer can leave a ticket, as far as that is known before decode is asked.
+func (p *Proving) LeavesTicket() bool {
+	return p.proof != nil && p.request.Conversation.Known && p.lacks == "" && p.IDs.Lacks() == ""
+}
+
+// Begin begins the proof of an attempt on a pair, after it has discarded that of the attempt before. Work that the legs do not wait for runs
+// in the background.
+func (p *Proving) Begin(ctx context.Context, pair Pair, background func(what, id string, work func())) {
+	p.IDs.Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
+	p.IDs.Discard()
+	p.IDs, p.lacks, p.pair = nil, "", pair
+	switch {
+	case p.proof == nil || pair.Prefill == nil && !pair.Quarantined:
+	case pair.Quarantined:
+		p.lacks = LacksQuarantined
+	default:
+		turn := p.record.ID()
+		p.lacks = p.proof.Begin(ctx, proof.Attempt{
+			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: p.request.Authorization,
+			Background: func(f func()) { background("parity", turn, f) },
+		})
+		p.IDs = p.proof.IDs()
+	}
+}
+
+// Listen begins to collect what a ticket needs of the answer: of its content, which is nil if the proof does not need it, and its ids.
+func (p *Proving) Listen(to *Origin) (reply *proof.Reply, ids *proof.IDs) {
+	if p.proof != nil {
+		reply = p.proof.Reply()
+	}
+	if to.Pair != nil {
+		p.IDs.Retain(p.arena)
+	}
+	p.IDs.Grow(to.BlockSize)
+	return reply, p.IDs
+}
+
+// Drop releases the request's body and its ids, except what the end of the answer needs.
+func (p *Proving) Drop() {
+	if p.proof != nil {
+		p.proof.Drop()
+	}
+}
+
+// Bytes returns the memory that the end of the answer needs of the prompt: hashes of its tokens, and its outline.
+func (p *Proving) Bytes() int64 { return p.IDs.Bytes() + p.outline.Bytes() }
+
+// Discard frees the ids that the attempt has kept for a hand-back that will not happen.
+func (p *Proving) Discard() { p.IDs.Discard() }
+
+// put stores a ticket of the turn's conversation.
+func (p *Proving) put(ctx context.Context, tickets *pins.Pins, ticket convcache.Ticket) convcache.Outcome {
+	step := p.record.Step(record.StepPut)
+	outcome := tickets.Put(ctx, p.request.Conversation.Key, ticket, p.request.Model)
+	step.Ended(outcome == convcache.Stored)
+	return outcome
+}

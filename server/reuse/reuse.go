@@ -1,0 +1,83 @@
+package reuse
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/outline"
+	"carryover/server/pins"
+	"carryover/server/proof"
+	"carryover/server/quarantine"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Config says which tickets are worth using, and how they are made.
+type Config struct {
+	MinTokens     int                     // a ticket is not used for fewer tokens
+	MinShare      float64                 // nor for a smaller share of its tokens, 0 to 1
+	Hybrid        bool                    // use tickets of several block groups too, whole
+	TTL           time.Duration           // longest life of a ticket
+	StoreTimeout  time.Duration           // bounds each operation of the store
+	BufferStreams bool                    // decode is asked for whole answers where that leaves a ticket
+	ByHistory     func(model string) bool // reports whether the turns of a model use the history proof
+	Logger        *slog.Logger
+}
+
+// Deps is what tickets are found and made with. All fields are required.
+type Deps struct {
+	Pins      *pins.Pins
+	Store     Store
+	Fleet     *fleet.Fleet
+	Legs      Fetcher
+	Connector Connector
+	Lineages  *quarantine.Lineages
+	// Tokens and History prove the turns of the two modes.
+	Tokens, History proof.Proof
+	Background      func(what, id string, work func()) // runs work that no client waits for
+}
+
+// Store keeps tickets between turns.
+type Store interface {
+	// Peek lists the conversation's tickets and notes, newest first, and removes nothing.
+	Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome)
+}
+
+// Fetcher asks engines.
+type Fetcher interface {
+	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body of at most so many bytes.
+	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
+}
+
+// Connector knows one KV connector of vLLM.
+type Connector interface {
+	Traits() upstream.Traits
+	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
+	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
+	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
+}
+
+// Tickets serves the turns of a server: it begins their proofs, finds their tickets, and makes those that they leave.
+type Tickets struct {
+	Prover *Prover
+	Finder *Finder
+	Maker  *Maker
+}
+
+// New returns what the turns of a server find and make tickets with.
+func New(cfg Config, deps Deps) Tickets {
+	outlines := outline.NewMemory(0)
+	return Tickets{
+		Prover: &Prover{
+			cfg: &cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
+			arena: deps.Pins.HandBacks.Arena(), outlines: outline.NewKey(),
+		},
+		Finder: &Finder{cfg: &cfg, deps: &deps, outlines: outlines, effects: effects{
+			await: deps.Pins.HandBacks.Await, giveUp: deps.Pins.GiveUp,
+			current: (*fleet.Engine).Current, alive: (*fleet.Incarnation).Alive, try: try,
+		}},
+		Maker: &Maker{cfg: &cfg, deps: &deps, outlines: outlines},
+	}
+}
