@@ -15,9 +15,7 @@ const maxCleared = 1024
 // engine and not to an incarnation, because the event may be the first sign of a new one.
 func (e *Engine) BlocksCleared(at time.Time) {
 	e.clearing.Record(at)
-	e.mu.Lock()
-	known := e.known
-	e.mu.Unlock()
+	known := e.lastKnown()
 	e.Cache.Started()
 	if known != nil {
 		known.Pins.Drop(at)

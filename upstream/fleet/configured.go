@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -17,26 +18,33 @@ type identity struct {
 	Ranked  bool
 }
 
+// configured is an engine's instance: what never changes of it, and how it is configured now.
+type configured struct {
+	identity
+	settings atomic.Pointer[upstream.Instance]
+}
+
 func identityOf(i *upstream.Instance) identity {
 	return identity{i.Name, i.Role, i.BaseURL, i.Rank, i.Ranked}
 }
 
 // newEngine returns the engine of an instance that is new to the fleet.
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
-	e := &Engine{identity: identityOf(&instance), fleet: f}
-	place := &e.place
+	e := &Engine{configured: configured{identity: identityOf(&instance)}, fleet: f}
+	place := &e.seen.place
 	if e.Role == upstream.RoleDecode {
 		place = nil
 	}
-	e.Cache = f.Prefixes.NewCache(place, e.gone.Load)
-	e.Speed = facts.NewSpeed(&e.speed, f.clock)
+	e.Cache = f.Prefixes.NewCache(place, e.member.gone.Load)
+	e.Speed = facts.NewSpeed(&e.seen.speed, f.clock)
 	e.Health, e.models.engine = newHealth(e), e
-	e.configured.Store(&instance)
+	e.readings = readings{engine: e}
+	e.settings.Store(&instance)
 	return e
 }
 
 // Instance returns the engine's instance as it is configured now. It is not to be changed.
-func (e *Engine) Instance() *upstream.Instance { return e.configured.Load() }
+func (c *configured) Instance() *upstream.Instance { return c.settings.Load() }
 
 // configure gives the engine other settings. Its process is still the same, so the fleet keeps what it knows, except
 // what the old settings may have spoiled: the connector's facts, which may come from a wrong port, and stopped pairs,
@@ -45,7 +53,7 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	if *e.Instance() == instance {
 		return
 	}
-	e.configured.Store(&instance)
+	e.settings.Store(&instance)
 	if known := e.lastKnown(); known != nil {
 		known.Introduction.Again()
 	}
@@ -57,4 +65,4 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 }
 
 // kvTTL returns after which time decode frees blocks by itself, 0 if that is not known.
-func (e *Engine) kvTTL() time.Duration { return e.Instance().KVTTL }
+func (c *configured) kvTTL() time.Duration { return c.Instance().KVTTL }

@@ -24,9 +24,7 @@ type departed struct {
 
 // depart remembers a removed engine if it may pin blocks of ours, and reports whether it does. It needs f.mu.
 func (f *Fleet) depart(e *Engine) bool {
-	e.mu.Lock()
-	known := e.known
-	e.mu.Unlock()
+	known := e.lastKnown()
 	if e.Role != upstream.RoleDecode || !known.Known() {
 		return false
 	}
@@ -49,7 +47,7 @@ func (f *Fleet) forgetDeparted() {
 	now := f.now()
 	var over []*Engine
 	f.departed = slices.DeleteFunc(f.departed, func(d departed) bool {
-		if d.engine.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
+		if d.engine.attempts.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
 			return false
 		}
 		over = append(over, d.engine)
@@ -75,7 +73,7 @@ func (f *Fleet) forget(engines []*Engine) {
 		return
 	}
 	for _, e := range engines {
-		e.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
+		e.member.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
 		if known := e.lastKnown(); known != nil {
 			known.leave()
 		}
@@ -131,7 +129,7 @@ func (f *Fleet) Holder(name, incarnation string) *Incarnation {
 }
 
 // Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
-func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.Drains() }
+func (e *Engine) Leaves() bool { return e.member.gone.Load() || e.Health.Drains() }
 
 // Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
 // engine.

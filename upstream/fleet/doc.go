@@ -29,7 +29,7 @@
 //     (cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, Engine, its Health, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does
+// Lock order: Fleet, the readings or attempts of an Engine, its Health, Incarnation, then its ledger or a pair. An Incarnation that an attempt holds does
 // not change identity when its engine is restarted or removed; what is learnt of it then goes
 // with it, except quarantines.
 //

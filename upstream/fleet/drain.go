@@ -39,7 +39,7 @@ func (f *Fleet) leaves(e *Engine) {
 func (f *Fleet) left(e *Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e.gone.Load() && e.inFlight.Load() == 0 {
+	if e.member.gone.Load() && e.attempts.inFlight.Load() == 0 {
 		f.draining = slices.DeleteFunc(f.draining, func(other *Engine) bool { return other == e })
 		f.stays(e)
 	}
@@ -55,8 +55,8 @@ func (f *Fleet) returning(id identity) *Engine {
 		f.draining = slices.Delete(f.draining, at, at+1)
 	}
 	if e != nil {
-		e.gone.Store(false)
-		e.forgotten.Store(false)
+		e.member.gone.Store(false)
+		e.member.forgotten.Store(false)
 	}
 	return e
 }

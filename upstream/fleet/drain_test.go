@@ -129,11 +129,11 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 		t.Error("one at another address is the same engine")
 	}
 	r.Set(r.instances)
-	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.inFlight.Load() != 1 || len(r.Draining()) != 0 || !incarnation.current() {
-		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.inFlight.Load(), len(r.Draining()))
+	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.attempts.inFlight.Load() != 1 || len(r.Draining()) != 0 || !incarnation.current() {
+		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.attempts.inFlight.Load(), len(r.Draining()))
 	}
 	done()
-	if a.inFlight.Load() != 0 || r.Engine(upstream.RoleDecode, "a") != a {
+	if a.attempts.inFlight.Load() != 0 || r.Engine(upstream.RoleDecode, "a") != a {
 		t.Error("the end of a turn removed an engine that is back")
 	}
 }

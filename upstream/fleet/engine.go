@@ -1,11 +1,8 @@
 package fleet
 
 import (
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
@@ -15,43 +12,27 @@ import (
 // Engine is one configured instance and everything known of it. Its identity (name, role, address, rank) does not
 // change; its other settings may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
-	// Picks read these fields of each engine. They stand first, within two cache lines.
-	seen      view
-	inFlight  atomic.Int64 // attempts that use the engine
-	queued    atomic.Int64 // prompt tokens of these attempts
-	speed     facts.SpeedNow
-	gone      atomic.Bool       // Set has removed it
-	forgotten atomic.Bool       // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
-	suspected atomic.Bool       // one of its incarnations was quarantined
-	place     prefixindex.Place // The Fleet's lock guards it.
+	// Picks read these fields of each engine, within two cache lines.
+	seen     view
+	member   membership
+	attempts attempts
 
-	identity
-	configured atomic.Pointer[upstream.Instance]
+	configured
+	facts.Machine
+	readings
+	Health *health.Health
+	models listing
 
 	fleet    *Fleet
 	Cache    *prefixindex.Cache // what its KV events tell; nothing of a decode engine
 	clearing unused.Clearing
-	// handBacks counts the hand-back legs that run to this prefill engine.
-	handBacks atomic.Int64
-	releases  atomic.Bool // a leg of our own is releasing blocks of this decode engine
-	// What an engine keeps over its restarts, because it belongs to its machine and to the gateway in front of it.
-	Speed     *facts.Speed
-	AnswerIDs facts.AnswerIDs
+	releases atomic.Bool // a leg of our own is releasing blocks of this decode engine
+}
 
-	Health *health.Health
-	models listing
-
-	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
-	mu       sync.Mutex
-	attempts attempts
-	load     Load
-
-	known *Incarnation // the incarnation that was read last, nil before the first
-	readings
-	blank *Incarnation // stands for any incarnation whose id is not known; nil until asked for
-
-	quarantinedID string   // id of the incarnation that was last quarantined, "" if none was
-	judged        judgment // the last judgment of an incarnation
+// membership is whether the fleet still has the engine.
+type membership struct {
+	gone      atomic.Bool // Set has removed it
+	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
 }
 
 // Refused records that the engine refused a connection. The engine is avoided for [health.DownFor], and its last reading counts
@@ -80,33 +61,14 @@ func (f *Fleet) broke(url string) {
 		e.doubt()
 	}
 	for _, e := range f.Holders() {
-		if e.BaseURL == url && e.gone.Load() {
+		if e.BaseURL == url && e.member.gone.Load() {
 			e.doubt()
 		}
 	}
 }
 
-// doubt makes the next caller that relies on the incarnation read it again. Picks use the old reading meanwhile,
-// because busy API servers close connections too.
-func (e *Engine) doubt() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.doubted, e.under = true, nil
-}
-
 // Broke records that a connection of the engine ended before its answer was complete.
 func (e *Engine) Broke() { e.fleet.broke(e.BaseURL) }
-
-// forget discards the last reading and any reading under way.
-func (e *Engine) forget() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unread()
-	e.show()
-}
-
-// unread needs e.mu.
-func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, Load{} }
 
 func (e *Engine) refused() {
 	e.forget()
@@ -114,4 +76,4 @@ func (e *Engine) refused() {
 }
 
 // Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.
-func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() }
+func (e *Engine) Reachable() bool { return !e.member.gone.Load() && e.answers() }

@@ -21,7 +21,7 @@ func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
 func setTTL(decode *Incarnation, ttl time.Duration) {
 	instance := *decode.engine.Instance()
 	instance.KVTTL = ttl
-	decode.engine.configured.Store(&instance)
+	decode.engine.settings.Store(&instance)
 }
 
 func TestExpiringPins_CountUntilDecodeFreesThem(t *testing.T) {

@@ -133,14 +133,14 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	f.picking = picking{round: f.picking.round} // the rounds go on, because engines and lists of models remember them
 	var forgotten []*Engine
 	for _, e := range gone {
-		e.gone.Store(true)
+		e.member.gone.Store(true)
 		f.keepQuarantine(e)
 		f.keepCleared(e)
 		if !f.depart(e) {
 			forgotten = append(forgotten, e)
 		}
 		e.Cache.Lost()
-		if e.inFlight.Load() > 0 {
+		if e.attempts.inFlight.Load() > 0 {
 			f.leaves(e)
 		}
 	}

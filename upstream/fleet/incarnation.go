@@ -30,7 +30,7 @@ type Incarnation struct {
 
 	stops atomic.Int64 // how many of its pairs were stopped and have not answered since
 
-	// mu guards the rest. Lock order: Engine, Incarnation, pairs.State.
+	// mu guards the rest. Lock order: readings, Incarnation, pairs.State.
 	mu          sync.Mutex
 	quarantined bool
 	pairs       map[*Engine]pair // of a prefill incarnation: its pairs, by decode engine
@@ -65,23 +65,9 @@ func (s *Incarnation) Alive(ctx context.Context) bool {
 	return s.Known() && s.engine.Current(ctx) == s
 }
 
-// judgment says why an incarnation takes no part in the token proof.
-type judgment struct {
-	made        bool
-	incarnation string
-	why         string
-}
-
 // Judge records why the incarnation takes no part in the token proof, "" if it takes part. It reports whether that
 // differs from the engine's last judgment, or concerns another incarnation.
-func (s *Incarnation) Judge(why string) (changed bool) {
-	is := judgment{true, s.id, why}
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	changed = s.engine.judged != is
-	s.engine.judged = is
-	return changed
-}
+func (s *Incarnation) Judge(why string) (changed bool) { return s.engine.Judge(s.id, why) }
 
 // end drops what is useless once the engine has another incarnation.
 func (s *Incarnation) end() {
@@ -100,7 +86,7 @@ func (s *Incarnation) end() {
 func (s *Incarnation) Ended() bool { return s.over.Load() }
 
 // current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
-func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }
+func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.member.forgotten.Load() }
 
 // latest reports whether the incarnation is the one that its engine was read as last, without a lock.
 func (s *Incarnation) latest() bool { return s.engine.seen.last.Load() == s }

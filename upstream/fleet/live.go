@@ -34,28 +34,23 @@ type Load struct {
 }
 
 // PerToken returns Live's PerToken without the cost of the rest.
-func (e *Engine) PerToken() time.Duration { return time.Duration(e.speed.PerToken(e.fleet.clock())) }
+func (e *Engine) PerToken() time.Duration {
+	return time.Duration(e.seen.speed.PerToken(e.fleet.clock()))
+}
 
 // KVTokens returns Live's KVTokens without the cost of the rest.
-func (e *Engine) KVTokens() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.load.KVTokens
-}
+func (r *readings) KVTokens() int { return r.latest().KVTokens }
 
 // Live returns the state of the engine now.
 func (e *Engine) Live() Live {
 	last := e.Last()
 	live := Live{
-		Incarnation: last.ID(), InFlight: int(e.inFlight.Load()), Queued: int(e.queued.Load()), PerToken: e.PerToken(),
-		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(),
+		Incarnation: last.ID(), InFlight: int(e.attempts.inFlight.Load()), Queued: int(e.attempts.queued.Load()), PerToken: e.PerToken(),
+		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Load: e.latest(),
 	}
 	live.State, live.Why = e.state()
 	for _, model := range e.Models() {
 		live.Models = append(live.Models, model.ID)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	live.Load = e.load
 	return live
 }

@@ -28,7 +28,7 @@ const (
 type listing struct {
 	engine *Engine
 
-	mu          sync.Mutex // guards the rest. Lock order: Engine, listing
+	mu          sync.Mutex // guards the rest. Lock order: readings, listing
 	known       bool       // the last reading gave a list; else the engine may serve any model
 	models      []facts.Model
 	incarnation string    // the engine's incarnation at that time, "" if it was not known

@@ -173,11 +173,11 @@ func (f *Fleet) hold(hint *Hint) {
 	for i := range hint.Holds {
 		holding := &hint.Holds[i]
 		e := named[holding.Decode]
-		if e == nil || e.place.Round != p.round {
+		if e == nil || e.seen.place.Round != p.round {
 			continue
 		}
 		if last := e.seen.last.Load(); last.Known() && last.id == holding.Incarnation {
-			c := &p.candidates[e.place.At]
+			c := &p.candidates[e.seen.place.At]
 			c.Holds = max(c.Holds, holding.Tokens)
 		}
 	}

@@ -18,10 +18,10 @@ func (f *Fleet) handedBack(hint *Hint) {
 	for i := range hint.PrefixHints {
 		note := &hint.PrefixHints[i]
 		e := f.named[upstream.RolePrefill][note.Prefill]
-		if e == nil || e.place.Round != p.round || !note.counts(e) || f.Prefixes.Lacks(e.Cache, prompt.within(hint.Chain, note.Tokens)) {
+		if e == nil || e.seen.place.Round != p.round || !note.counts(e) || f.Prefixes.Lacks(e.Cache, prompt.within(hint.Chain, note.Tokens)) {
 			continue
 		}
-		c := &p.candidates[e.place.At]
+		c := &p.candidates[e.seen.place.At]
 		c.Holds = max(c.Holds, note.Tokens)
 		pieces := prompt.pieces(note.Tokens)
 		if pieces <= c.Prefix { // the incarnation has computed all of it itself
@@ -53,7 +53,7 @@ func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
 		return hint.Tokens
 	}
 	prompt := measure(hint)
-	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.place.At].Holds))
+	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.seen.place.At].Holds))
 }
 
 // pieces returns how many pieces so many tokens fill. A piece that has only begun counts: what was handed back extends

@@ -69,7 +69,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	serves := true
 	for _, e := range engines {
 		v := &e.seen
-		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.avoidQuarantined && e.Quarantined() {
+		if !choosy.admits(v, ask.now) || e.member.gone.Load() || ask.avoidQuarantined && e.Quarantined() {
 			continue
 		}
 		if models := v.models.Load(); models != same { // the same list as the engine before, mostly
@@ -78,12 +78,12 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		if !serves {
 			continue
 		}
-		inFlight := int(e.inFlight.Load())
+		inFlight := int(e.attempts.inFlight.Load())
 		if ask.most > 0 && inFlight >= ask.most {
 			busy = true
 			continue
 		}
-		e.place = prefixindex.Place{At: int32(n), Round: p.round}
+		e.seen.place = prefixindex.Place{At: int32(n), Round: p.round}
 		p.engines = append(p.engines, e)
 		// The fields are set in place: to build a candidate and copy it takes four times as long.
 		c := &p.candidates[n]
@@ -123,11 +123,11 @@ type speeds struct {
 // turn's. A request of other clients counts like an ordinary leg of that engine. Where the speed is not known, delay
 // returns minus the number of tokens.
 func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64 {
-	tokens += float64(e.queued.Load())
+	tokens += float64(e.attempts.queued.Load())
 	if c.Others > 0 {
-		tokens += float64(c.Others) * max(e.speed.Typical(), 1)
+		tokens += float64(c.Others) * max(e.seen.speed.Typical(), 1)
 	}
-	speed := e.speed.PerToken(s.now)
+	speed := e.seen.speed.PerToken(s.now)
 	if speed == 0 {
 		s.unknown++
 		return -tokens
@@ -150,7 +150,7 @@ func (s *speeds) complete(candidates []upstream.Candidate) {
 
 // of returns the nanoseconds per token that were assumed for a candidate.
 func (s *speeds) of(e *Engine) float64 {
-	if speed := e.speed.PerToken(s.now); speed > 0 {
+	if speed := e.seen.speed.PerToken(s.now); speed > 0 {
 		return speed
 	}
 	return s.mean()

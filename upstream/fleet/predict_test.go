@@ -38,7 +38,7 @@ func TestPredict_IsThePickAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	if e, err = w.Predict(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
+	if e, err = w.Predict(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.attempts.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
 		t.Errorf("all busy: got %v, %v", e, err)
 	}
 }

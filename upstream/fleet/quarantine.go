@@ -36,19 +36,17 @@ func (s *Incarnation) Quarantine() {
 		return
 	}
 	e := s.engine
-	e.mu.Lock()
-	e.quarantinedID = s.id // two processes behind one address may answer by turns
-	e.mu.Unlock()
+	e.quarantines(s.id)
 	f := e.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e.gone.Load() { // it was removed after the leg that found this had begun
+	if e.member.gone.Load() { // it was removed after the leg that found this had begun
 		f.file(quarantine{locationOf(e), s.id})
 	}
 }
 
 func (s *Incarnation) setQuarantined() {
-	s.engine.suspected.Store(true)
+	s.engine.seen.suspected.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.quarantined = true
@@ -64,23 +62,33 @@ func (s *Incarnation) Quarantined() bool {
 // Quarantined reports whether no prefill leg may go to the engine. While the engine's incarnation is not known, any
 // incarnation that was ever quarantined counts, because two processes may answer behind one address.
 func (e *Engine) Quarantined() bool {
-	if !e.suspected.Load() { // the cheap test first: picks ask each candidate
+	if !e.seen.suspected.Load() { // the cheap test first: picks ask each candidate
 		return false
 	}
 	incarnation := e.Fresh()
 	if incarnation.Known() || incarnation.Quarantined() {
 		return incarnation.Quarantined()
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.quarantinedID != "" || e.known != nil && e.known.Quarantined()
+	return e.quarantinedBefore()
+}
+
+// quarantines records which incarnation was quarantined: two processes behind one address may answer by turns.
+func (r *readings) quarantines(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quarantinedID = id
+}
+
+// quarantinedBefore reports whether any incarnation was quarantined.
+func (r *readings) quarantinedBefore() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.quarantinedID != "" || r.known != nil && r.known.Quarantined()
 }
 
 // keepQuarantine remembers the quarantine of an engine that is being removed. It needs f.mu.
 func (f *Fleet) keepQuarantine(e *Engine) {
-	e.mu.Lock()
-	last := e.known
-	e.mu.Unlock()
+	last := e.lastKnown()
 	if last != nil && last.Quarantined() {
 		f.file(quarantine{locationOf(e), last.id})
 	}
@@ -114,15 +122,15 @@ func (f *Fleet) restoreQuarantine(e *Engine) {
 
 // restore quarantines the incarnation with the id start. Until a reading says otherwise, it counts as the engine's
 // incarnation.
-func (e *Engine) restore(incarnation string) {
-	e.suspected.Store(true)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.quarantinedID = incarnation
-	if e.known == nil {
-		e.known = newIncarnation(e, incarnation)
+func (r *readings) restore(incarnation string) {
+	r.engine.seen.suspected.Store(true)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.quarantinedID = incarnation
+	if r.known == nil {
+		r.known = newIncarnation(r.engine, incarnation)
 	}
-	if e.known.id == incarnation {
-		e.known.setQuarantined()
+	if r.known.id == incarnation {
+		r.known.setQuarantined()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,14 +26,23 @@ const readFor = 5 * time.Second
 // ranks) vLLM leaves this collector out (v1/metrics/prometheus.py), and the incarnation is not known.
 type reading struct{ done chan struct{} }
 
-// readings are what an engine's readings have brought. The engine's lock guards it.
+// readings are an engine's readings of /metrics and what they have shown of it: which incarnation it runs, and its load.
+// A reading that brings another incarnation ends the one before. It is safe for concurrent use.
 type readings struct {
+	engine *Engine
+
+	mu         sync.Mutex       // guards the rest. Lock order: Fleet, readings, Health, Incarnation
+	known      *Incarnation     // the incarnation that was read last, nil before the first
+	blank      *Incarnation     // stands for any incarnation whose id is not known; nil until asked for
 	read       time.Time        // when the reading that set the known incarnation began, zero if it counts no more
 	witness    upstream.Witness // shows that the process which answered that reading still runs
 	doubted    bool             // a connection was refused or has ended since then
 	missed     time.Time        // when the last reading that found no incarnation began
 	unanswered bool             // the last reading had no answer at all
 	under      *reading         // the reading under way, nil if none
+	load       Load
+	// quarantinedID is the id of the incarnation that was last quarantined, "" if none was.
+	quarantinedID string
 }
 
 // Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. A reading counts
@@ -44,17 +54,17 @@ type readings struct {
 //
 // Connections are kept for four seconds behind a request, and Run asks every four seconds, so a turn rarely waits. An
 // engine that closes the connection of each answer is read in each call.
-func (e *Engine) Current(ctx context.Context) *Incarnation {
-	return currentSince(ctx, e, e.fleet.now())
+func (r *readings) Current(ctx context.Context) *Incarnation {
+	return r.currentSince(ctx, r.engine.fleet.now())
 }
 
 // currentSince is Current for a caller that has asked at a time: a reading that began then or later needs no witness.
-func currentSince(ctx context.Context, e *Engine, asked time.Time) *Incarnation {
-	e.fleet.cfg.Client.Check(e.BaseURL)
-	s, counts, _ := seenSince(e, asked)
+func (r *readings) currentSince(ctx context.Context, asked time.Time) *Incarnation {
+	r.engine.fleet.cfg.Client.Check(r.engine.BaseURL)
+	s, counts, _ := r.seenSince(asked)
 	for n, again := 0, true; !counts && again && n < maxReadings; n++ {
-		e.Refresh(ctx)
-		s, counts, again = seenSince(e, asked)
+		r.Refresh(ctx)
+		s, counts, again = r.seenSince(asked)
 	}
 	return s
 }
@@ -69,110 +79,108 @@ const maxReadings = 3
 // because it is not [Incarnation.Alive]; but the attempt may go to another engine, whose answer leaves a ticket.
 func Pin(ctx context.Context, prefill, decode *Engine) (p, d *Incarnation) {
 	asked := decode.fleet.now()
-	if _, counts, _ := seenSince(decode, asked); !counts {
-		beginReading(ctx, decode)
+	if _, counts, _ := decode.seenSince(asked); !counts {
+		decode.begun(ctx)
 	}
-	return pinned(ctx, prefill, asked), pinned(ctx, decode, asked)
+	return prefill.pinned(ctx, asked), decode.pinned(ctx, asked)
 }
 
-func pinned(ctx context.Context, e *Engine, asked time.Time) *Incarnation {
-	if s := currentSince(ctx, e, asked); s.Known() {
+func (r *readings) pinned(ctx context.Context, asked time.Time) *Incarnation {
+	if s := r.currentSince(ctx, asked); s.Known() {
 		return s
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.unanswered && e.known != nil {
-		return e.known
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unanswered && r.known != nil {
+		return r.known
 	}
-	return e.unknown()
+	return r.unknown()
 }
 
 // Fresh returns the engine's incarnation by a reading of the last five seconds, whether or not a connection was open
 // since, and sends nothing. No ticket is used by it. Without such a reading it returns an incarnation that is not known.
 // It is never nil.
-func (e *Engine) Fresh() *Incarnation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s, _ := recently(e)
+func (r *readings) Fresh() *Incarnation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, _ := r.recently()
 	return s
 }
 
 // Last returns the incarnation that was read last, however long ago, and sends nothing. It is for uses that do no harm
 // if the engine has restarted since. It returns an incarnation that is not known if nothing was read since a
 // connection was refused, or if the last answer told none. It is never nil.
-func (e *Engine) Last() *Incarnation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.read.IsZero() {
-		return e.unknown()
+func (r *readings) Last() *Incarnation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read.IsZero() {
+		return r.unknown()
 	}
-	return e.known
+	return r.known
 }
 
 // Holder returns the incarnation that holds what an answer of the engine will name: Last while a connection from before
 // that reading is open, else Current. So the blocks of a turn that leaves no ticket are released at the process that
 // holds them, and such a turn rarely waits.
-func (e *Engine) Holder(ctx context.Context) *Incarnation {
-	e.mu.Lock()
-	read, witness := e.read, e.witness
-	e.mu.Unlock()
+func (r *readings) Holder(ctx context.Context) *Incarnation {
+	r.mu.Lock()
+	read, witness := r.read, r.witness
+	r.mu.Unlock()
 	if read.IsZero() || witness.Stands() {
-		return e.Last()
+		return r.Last()
 	}
-	return e.Current(ctx)
+	return r.Current(ctx)
 }
 
 // Incarnation returns the incarnation with that id if it was read last, even if that reading counts no more; nil if
 // the engine has another one.
-func (e *Engine) Incarnation(id string) *Incarnation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known.Known() && e.known.id == id {
-		return e.known
+func (r *readings) Incarnation(id string) *Incarnation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.known.Known() && r.known.id == id {
+		return r.known
 	}
 	return nil
 }
 
 // lastKnown returns the incarnation that was read last, even if that reading counts no more; nil before the first.
-func (e *Engine) lastKnown() *Incarnation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.known
+func (r *readings) lastKnown() *Incarnation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known
 }
 
 // Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns
 // the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
-func (e *Engine) Refresh(ctx context.Context) { wait(ctx, beginReading(ctx, e).done) }
+func (r *readings) Refresh(ctx context.Context) { wait(ctx, r.begun(ctx).done) }
 
-// beginReading begins a reading, or returns the one under way.
-func beginReading(ctx context.Context, e *Engine) *reading {
-	e.fleet.cfg.Client.Check(e.BaseURL) // finds connections that have ended, which would else discard this reading
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	r := e.under
-	if r == nil {
-		r = &reading{done: make(chan struct{})}
-		e.under = r
+// begun begins a reading, or returns the one under way.
+func (r *readings) begun(ctx context.Context) *reading {
+	r.engine.fleet.cfg.Client.Check(r.engine.BaseURL) // finds connections that have ended, which would else discard this reading
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.under == nil {
+		r.under = &reading{done: make(chan struct{})}
 		// It goes on without the first caller, because others may wait for it.
-		go e.run(context.WithoutCancel(ctx), r)
+		go r.run(context.WithoutCancel(ctx), r.under)
 	}
-	return r
+	return r.under
 }
 
 // seenSince returns the incarnation that the engine still runs by its last reading. counts says whether that reading
 // counts for a caller that has asked at a time. doubted says that a connection of the engine has ended since, or that
 // the reading began before that time.
-func seenSince(e *Engine, asked time.Time) (s *Incarnation, counts, doubted bool) {
-	e.mu.Lock()
-	s, counts = recently(e)
-	read, witness, doubted := e.read, e.witness, e.doubted || !e.read.IsZero() && e.read.Before(asked)
-	e.mu.Unlock()
+func (r *readings) seenSince(asked time.Time) (s *Incarnation, counts, doubted bool) {
+	r.mu.Lock()
+	s, counts = r.recently()
+	read, witness, doubted := r.read, r.witness, r.doubted || !r.read.IsZero() && r.read.Before(asked)
+	r.mu.Unlock()
 	if !s.Known() || !read.Before(asked) || witness.Stands() {
 		return s, counts, doubted
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.unknown(), !e.missed.IsZero() && upstream.Elapsed(e.missed, asked) < readFor, doubted
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unknown(), !r.missed.IsZero() && upstream.Elapsed(r.missed, asked) < readFor, doubted
 }
 
 // wait returns when a question is over or ctx ends.
@@ -183,98 +191,121 @@ func wait(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-// recently returns the incarnation of the last reading; counts says whether that reading still counts. It needs e.mu.
-func recently(e *Engine) (s *Incarnation, counts bool) {
-	switch now := e.fleet.now(); {
-	case !e.read.IsZero() && !e.doubted && upstream.Elapsed(e.read, now) < readFor:
-		return e.known, true
-	case !e.missed.IsZero() && upstream.Elapsed(e.missed, now) < readFor:
-		return e.unknown(), true
+// recently returns the incarnation of the last reading; counts says whether that reading still counts. It needs r.mu.
+func (r *readings) recently() (s *Incarnation, counts bool) {
+	switch now := r.engine.fleet.now(); {
+	case !r.read.IsZero() && !r.doubted && upstream.Elapsed(r.read, now) < readFor:
+		return r.known, true
+	case !r.missed.IsZero() && upstream.Elapsed(r.missed, now) < readFor:
+		return r.unknown(), true
 	}
-	return e.unknown(), false
+	return r.unknown(), false
 }
 
 // run runs a reading and stores its result, unless a connection was refused meanwhile.
-func (e *Engine) run(ctx context.Context, r *reading) {
-	began, ours := e.fleet.now(), int(e.inFlight.Load()+e.handBacks.Load())
-	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
+func (r *readings) run(ctx context.Context, this *reading) {
+	began, ours := r.engine.fleet.now(), r.engine.attempts.all()
+	ctx, cancel := context.WithTimeout(ctx, r.engine.fleet.cfg.ReadLimit)
 	defer cancel()
-	told, witness, err := e.readFacts(ctx)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	defer close(r.done)
-	if e.under != r && (e.under != nil || err == nil) {
+	told, witness, err := r.readFacts(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer close(this.done)
+	if r.under != this && (r.under != nil || err == nil) {
 		return
 	}
-	e.unanswered = errors.Is(err, errNoAnswer)
-	e.under = nil // unless a failure of this very reading has reset it already
-	defer e.show()
+	r.unanswered = errors.Is(err, errNoAnswer)
+	r.under = nil // unless a failure of this very reading has reset it already
+	defer r.show()
 	if err == nil {
-		e.load = Load{Use: told.Use, Others: max(0, told.Use.Running+told.Use.Waiting-ours), Read: began}
+		r.load = Load{Use: told.Use, Others: max(0, told.Use.Running+told.Use.Waiting-ours), Read: began}
 	}
 	switch {
 	case err == nil && told.Incarnation != "":
-		e.become(told)
-		e.read, e.witness, e.missed, e.doubted = began, witness, time.Time{}, false
+		r.become(told)
+		r.read, r.witness, r.missed, r.doubted = began, witness, time.Time{}, false
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
 		// Nothing answers there, or another process.
-		e.read, e.missed = time.Time{}, began
+		r.read, r.missed = time.Time{}, began
 	default:
 		// A late answer does not refute what was read a moment ago.
-		e.missed = began
+		r.missed = began
 	}
 }
 
 // errNoAnswer says that an engine has not begun to answer.
 var errNoAnswer = errors.New("no answer")
 
-func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness upstream.Witness, err error) {
+func (r *readings) readFacts(ctx context.Context) (told facts.Metrics, witness upstream.Witness, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a defect in reading an answer must not end the process
 			told, err = facts.Metrics{}, fmt.Errorf("read metrics: panic: %v", p)
 		}
 	}()
-	status, text, witness, err := e.fleet.cfg.Client.FetchWitnessed(ctx, e.Instance(), "/metrics", "", facts.MaxMetrics)
+	status, text, witness, err := r.engine.fleet.cfg.Client.FetchWitnessed(ctx, r.engine.Instance(), "/metrics", "", facts.MaxMetrics)
 	switch {
 	case err != nil && status == 0:
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: %w: %w", errNoAnswer, err)
 	case err != nil:
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: %w", err)
 	}
-	e.Health.Heard()
+	r.engine.Health.Heard()
 	if status != http.StatusOK {
 		return facts.Metrics{}, witness, fmt.Errorf("read metrics: status %d", status)
 	}
 	rank := ""
-	if e.Ranked {
-		rank = strconv.Itoa(e.Rank)
+	if r.engine.Ranked {
+		rank = strconv.Itoa(r.engine.Rank)
 	}
 	told, err = facts.ReadMetrics(bytes.NewReader(text), rank)
 	return told, witness, err
 }
 
 // become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
-// between. It needs e.mu.
-func (e *Engine) become(told facts.Metrics) {
-	e.blank = nil
-	old := e.known
+// between. It needs r.mu.
+func (r *readings) become(told facts.Metrics) {
+	r.blank = nil
+	old := r.known
 	if old == nil || old.id != told.Incarnation {
-		e.known = newIncarnation(e, told.Incarnation)
-		e.known.quarantined = told.Incarnation == e.quarantinedID
+		r.known = newIncarnation(r.engine, told.Incarnation)
+		r.known.quarantined = told.Incarnation == r.quarantinedID
 		if old != nil {
 			old.end()
-			e.Health.Restarted()
+			r.engine.Health.Restarted()
 		}
 	}
-	e.known.blockSize.Store(int64(told.BlockSize))
-	e.known.PrefixCache.Told(told.Caching)
+	r.known.blockSize.Store(int64(told.BlockSize))
+	r.known.PrefixCache.Told(told.Caching)
 }
 
 // unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It
-// needs e.mu.
-func (e *Engine) unknown() *Incarnation {
-	if e.blank == nil {
-		e.blank = newIncarnation(e, "")
+// needs r.mu.
+func (r *readings) unknown() *Incarnation {
+	if r.blank == nil {
+		r.blank = newIncarnation(r.engine, "")
 	}
-	return e.blank
+	return r.blank
+}
+
+// doubt makes the next caller that relies on the incarnation read it again. Picks use the old reading meanwhile,
+// because busy API servers close connections too.
+func (r *readings) doubt() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubted, r.under = true, nil
+}
+
+// forget discards the last reading and any reading under way.
+func (r *readings) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read, r.missed, r.under, r.load = time.Time{}, time.Time{}, nil, Load{}
+	r.show()
+}
+
+// latest returns the load at the last reading.
+func (r *readings) latest() Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.load
 }

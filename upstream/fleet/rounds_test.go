@@ -89,8 +89,8 @@ func TestPick_PolicyThatPanicsLeavesTheFleetUsable(t *testing.T) {
 	}
 	r.mu.Unlock()
 	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
-	if err != nil || one.inFlight.Load() != 1 {
-		t.Fatalf("got %v with %d attempts, want the engine with one", err, one.inFlight.Load())
+	if err != nil || one.attempts.inFlight.Load() != 1 {
+		t.Fatalf("got %v with %d attempts, want the engine with one", err, one.attempts.inFlight.Load())
 	}
 	done()
 }

@@ -26,7 +26,7 @@ func newHealth(e *Engine) *health.Health {
 // state returns the engine's state for operators, and a sentence that says why it is picked only when no other is
 // left; why is "" for an engine that is up.
 func (e *Engine) state() (state, why string) {
-	if e.gone.Load() {
+	if e.member.gone.Load() {
 		return "draining", "it was removed; what is in flight goes on to its end"
 	}
 	state, why = e.Health.State()

@@ -27,28 +27,26 @@ const (
 // The answer holds for this moment only. Nothing is sent to the engine.
 func (e *Engine) TakesHandBack() bool {
 	v, now := &e.seen, e.fleet.clock()
-	if e.gone.Load() || !v.health.Up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
+	if e.member.gone.Load() || !v.health.Up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
 		return false
 	}
-	has := int(v.others.Load()) + int(e.inFlight.Load()) + int(e.handBacks.Load())
+	has := int(v.others.Load()) + e.attempts.all()
 	if has >= mostBeside || math.Float64frombits(v.usage.Load()) >= fullAt {
 		return false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket.
-	return e.Health.Closed() && (e.load.Short == 0 || has == 0) // without requests, nothing waits any more
+	return e.Health.Closed() && (e.latest().Short == 0 || has == 0) // without requests, nothing waits any more
 }
 
 // BeginHandBack counts a hand-back to the engine until done is called; further calls do nothing. A hand-back is no
 // attempt: it does not count against MaxInFlight and does not influence picks. It must be counted, or the next reading
 // would take its request for one of other clients, which does influence picks.
 func (e *Engine) BeginHandBack() (done func()) {
-	e.handBacks.Add(1)
+	e.attempts.handBacks.Add(1)
 	var ended atomic.Bool
 	return func() {
 		if ended.CompareAndSwap(false, true) {
-			e.handBacks.Add(-1)
+			e.attempts.handBacks.Add(-1)
 		}
 	}
 }

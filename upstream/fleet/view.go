@@ -7,9 +7,10 @@ import (
 
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/health"
+	"carryover/upstream/fleet/prefixindex"
 )
 
-// view is what picks see of an engine besides its speed and its attempts. Picks read it without a lock: with a
+// view is what picks see of an engine besides its attempts. Picks read it without a lock: with a
 // thousand engines, locks alone took 16 µs per pick. Its fields may belong to different moments.
 type view struct {
 	health health.Shown
@@ -20,20 +21,23 @@ type view struct {
 	others, waiting atomic.Int32
 	usage           atomic.Uint64
 	models          atomic.Pointer[modelSet] // nil if the engine may serve any model
+	speed           facts.SpeedNow
+	suspected       atomic.Bool       // one of its incarnations was quarantined
+	place           prefixindex.Place // where the last pick that saw it has put it; the lock of picks guards it
 }
 
 // loadFor is how long a load counts: three readings in a row may fail.
 const loadFor = 15 * time.Second
 
-// show publishes what was read of the engine to its view. Each change of that calls it. It needs e.mu.
-func (e *Engine) show() {
-	v, born := &e.seen, e.fleet.born
-	if e.read.IsZero() {
+// show publishes what was read of the engine to its view. Each change of that calls it. It needs r.mu.
+func (r *readings) show() {
+	v, born := &r.engine.seen, r.engine.fleet.born
+	if r.read.IsZero() {
 		v.last.Store(nil)
 	} else {
-		v.last.Store(e.known)
+		v.last.Store(r.known)
 	}
-	if l := &e.load; l.Read.IsZero() {
+	if l := &r.load; l.Read.IsZero() {
 		v.stale.Store(0)
 	} else {
 		v.others.Store(int32(min(l.Others, facts.MaxTold)))

@@ -37,9 +37,7 @@ func (f *Fleet) Due(backlog int) (all []*Incarnation) {
 
 // due returns the engine's incarnation if its tickets are to be released now, else nil, and marks the engine.
 func (e *Engine) due(backlog int) *Incarnation {
-	e.mu.Lock()
-	s := e.known
-	e.mu.Unlock()
+	s := e.lastKnown()
 	if s == nil || e.releases.Load() || !s.Pins.Due(backlog) || !e.releases.CompareAndSwap(false, true) {
 		return nil
 	}
