@@ -11,7 +11,7 @@ import (
 func (s *Server) account(t *turn, err error) *record.Turn {
 	r := t.record.End(err)
 	if r.Path.Way == record.WayDecodeOnly && r.Status == http.StatusOK {
-		s.turns.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
+		s.turns.legs.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !s.deps.Fleet.Serves(r.Model)
 	r.Answer.Finish = clip(r.Answer.Finish)

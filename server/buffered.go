@@ -18,18 +18,18 @@ import (
 // only (vLLM #40186). Without them no ticket comes of an answer, and nothing of it can be released: decode keeps
 // the blocks of each answer to a hand-over for its whole TTL. The client waits for the last token then, so that
 // a stream that leaves no ticket stays one where decode is known to have the plug-in.
-func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
+func (a *attempt) buffers(decode *fleet.Incarnation, handed bool) bool {
 	switch {
-	case !s.cfg.BufferStreams, !t.Stream, !handed:
+	case !a.cfg.BufferStreams, !a.Request.Stream, !handed:
 		return false
-	case t.API.Rendered(): // its events tell params, or the plug-in does
+	case a.Request.API.Rendered(): // its events tell params, or the plug-in does
 		return false
-	case t.proving.Ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
+	case a.proving.Ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
-	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn.Found() != facts.Yes: // to know what is to be released
+	case a.cfg.Release && a.deps.Connector.Traits().Reuses && decode.PlugIn.Found() != facts.Yes: // to know what is to be released
 		return true
 	}
-	return t.proving.LeavesTicket()
+	return a.proving.LeavesTicket()
 }
 
 // buffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an ordinary

@@ -2,32 +2,31 @@ package server
 
 import (
 	"carryover/server/lineage"
-	"carryover/server/pick"
 )
 
 // ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
-func (t *turn) ownSalt() string {
-	if t.TenantSalt != "" {
-		return t.TenantSalt
+func (a *attempt) ownSalt() string {
+	if a.Request.TenantSalt != "" {
+		return a.Request.TenantSalt
 	}
-	salt, _ := t.body.String("cache_salt")
+	salt, _ := a.Body.String("cache_salt")
 	return salt
 }
 
 // cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
-func (t *turn) cacheSalt(p *pick.Pair, found lineage.Space) string {
+func (a *attempt) cacheSalt(found lineage.Space) string {
 	switch {
-	case p.Salt != "":
-		return p.Salt
+	case a.pair.Salt != "":
+		return a.pair.Salt
 	case found.Salt() == "":
-		return t.TenantSalt
+		return a.Request.TenantSalt
 	}
-	if t.TenantSalt == "" {
-		if raw, present := t.body.Member("cache_salt"); present && string(raw) != "null" {
-			if own, ok := t.body.String("cache_salt"); !ok || own == "" {
+	if a.Request.TenantSalt == "" {
+		if raw, present := a.Body.Member("cache_salt"); present && string(raw) != "null" {
+			if own, ok := a.Body.String("cache_salt"); !ok || own == "" {
 				return ""
 			}
 		}
 	}
-	return found.Salt() + t.ownSalt()
+	return found.Salt() + a.ownSalt()
 }

@@ -12,7 +12,7 @@ func (s *Server) Counts() record.Counts {
 	counted := record.Counts{
 		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp,
 		Stranded:    record.Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
-		Quarantines: s.turns.lineages.Count(), RetriesDenied: c.retriesDenied.Load(),
+		Quarantines: s.turns.legs.lineages.Count(), RetriesDenied: c.retriesDenied.Load(),
 	}
 	if clients := s.clients.Load(); clients != nil {
 		counted.Connections = record.Connections(clients.Counts())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/reuse"
 	"carryover/upstream"
@@ -28,16 +29,18 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := &Config{TimeConfig: TimeConfig{PrefillTimeout: 120 * time.Second}, ReuseConfig: ReuseConfig{ReuseTrialTimeout: tc.trial}}
-				s, prefill := &turns{cfg: cfg}, lone(upstream.RolePrefill).Last()
+				a := &attempt{legRunner: &legRunner{cfg: cfg}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another
-					ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}})
+					a.claim = &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}}
+					ctx, cancel := a.prefillLimit(t.Context(), 100)
 					defer cancel()
 					if end, _ := ctx.Deadline(); end.Sub(began) != tc.want {
 						t.Errorf("ends after %v, want %v", end.Sub(began), tc.want)
 					}
 				}
-				ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: began.Add(tc.life)}}}})
+				a.claim = &reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: began.Add(tc.life)}}}}
+				ctx, cancel := a.prefillLimit(t.Context(), 100)
 				defer cancel()
 				<-ctx.Done()
 				if got := context.Cause(ctx); time.Since(began) != tc.want || !errors.Is(got, tc.cause) {

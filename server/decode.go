@@ -57,27 +57,27 @@ func (d *decoding) leavesUnread() {
 // decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.
-func (s *turns) decode(ctx context.Context, t *turn, p *pick.Pair, h handed) (*decoding, error) {
-	if h.Handover == nil && s.picker.NeedsPrefill() {
-		return nil, noHandover(p, true, errNoHandover)
+func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
+	if h.Handover == nil && a.picker.NeedsPrefill() {
+		return nil, noHandover(a.pair.Prefill, true, errNoHandover)
 	}
-	incarnation := p.Decode
+	incarnation := a.pair.Decode
 	var refused []*fleet.Engine
 	for {
-		d, err := s.decodeOn(ctx, t, p, incarnation, h)
+		d, err := a.decodeOn(ctx, incarnation, h)
 		var leg *upstream.LegError
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
-		t.retry.last.anotherDecode, t.retry.last.pathTied = h.Handover != nil && h.Bound, p.Tied
-		if len(refused) == pick.MaxDials || t.retry.last.anotherDecode || p.Tied || h.Handover != nil && time.Now().After(h.until) {
+		a.tried.anotherDecode, a.tried.pathTied = h.Handover != nil && h.Bound, a.pair.Tied
+		if len(refused) == pick.MaxDials || a.tried.anotherDecode || a.pair.Tied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, noneErr := s.picker.AnotherDecode(t.picks(), p, refused)
+		next, noneErr := a.picker.AnotherDecode(a.Attempt, a.pair, refused)
 		if noneErr != nil {
 			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
-			t.retry.last.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
+			a.tried.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
 		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs
@@ -86,35 +86,35 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pick.Pair, h handed) (*d
 
 // decodeOn runs the decode leg on one engine. The leg does not end at once if the client leaves: when decode has got the hand-over, the leg
 // must reach its first event (upstream.Client.Decode).
-func (s *turns) decodeOn(ctx context.Context, t *turn, p *pick.Pair, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
-	edit, plan, found, err := s.decodeEdit(t, p, incarnation, h)
+func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
+	edit, plan, found, err := a.decodeEdit(incarnation, h)
 	if err != nil {
 		return nil, err
 	}
 	d := &decoding{
-		leg:    answer.Leg{API: t.API, Incarnation: incarnation},
+		leg:    answer.Leg{API: a.Request.API, Incarnation: incarnation},
 		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Lineage: h.lineage, Found: found, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks
-	asks.Whole = s.buffers(t, incarnation, h.Handover != nil) && (h.Handover == nil || h.Rewrite == nil)
-	asks.IDs = t.proving.IDs.Wanted() && asksIDs(t.API, incarnation.PlugIn.Found())
-	asks.Hidden = asks.IDs && !t.body.WantsTokenIDs()
-	asks.Usage = t.proving.IDs.Wanted() && t.Stream && !asks.Whole && !t.body.WantsUsage() && !s.cfg.ExposeParams
-	asks.UsageDue = !t.Stream || asks.Whole || asks.Usage || t.body.WantsUsage()
-	asks.Exposed, asks.Stops = s.cfg.ExposeParams, t.body.Has("stop")
+	asks.Whole = a.buffers(incarnation, h.Handover != nil) && (h.Handover == nil || h.Rewrite == nil)
+	asks.IDs = a.proving.IDs.Wanted() && asksIDs(a.Request.API, incarnation.PlugIn.Found())
+	asks.Hidden = asks.IDs && !a.Body.WantsTokenIDs()
+	asks.Usage = a.proving.IDs.Wanted() && a.Request.Stream && !asks.Whole && !a.Body.WantsUsage() && !a.cfg.ExposeParams
+	asks.UsageDue = !a.Request.Stream || asks.Whole || asks.Usage || a.Body.WantsUsage()
+	asks.Exposed, asks.Stops = a.cfg.ExposeParams, a.Body.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
 	if h.Handover != nil {
 		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
-	leg := t.leg(incarnation, plan, t.body.DecodeBody(edit))
+	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID
-	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
+	limits := upstream.Limits{FirstByte: a.cfg.FirstByteTimeout, Idle: a.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
-	d.sent = t.record.Sent(&leg, incarnation.ID())
+	d.sent = a.Record.Sent(&leg, incarnation.ID())
 	began := time.Now()
-	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
+	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
 		blame(incarnation.Engine(), err, false)
@@ -148,114 +148,114 @@ func gone(cause error) time.Duration {
 
 // decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's KV is in doubt by now.
-func (s *turns) decodeEdit(t *turn, p *pick.Pair, incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
+func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
 	switch {
-	case p.Salt != "":
+	case a.pair.Salt != "":
 	case h.Handover == nil:
-		found = s.lineages.At(incarnation)
+		found = a.lineages.At(incarnation)
 	default:
 		ok := false
-		if found, ok = s.lineages.Enter(incarnation, h.lineage); !ok {
+		if found, ok = a.lineages.Enter(incarnation, h.lineage); !ok {
 			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
-	ids := t.proving.IDs.ForDecode(incarnation)
-	plan := upstream.LegPlan{API: t.API}
+	ids := a.proving.IDs.ForDecode(incarnation)
+	plan := upstream.LegPlan{API: a.Request.API}
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
-	edit := body.DecodeEdit{CacheSalt: t.cacheSalt(p, found), PromptIDs: ids, Members: plan.Members}
-	edit.AnswerID = t.answerID(plan)
+	edit := body.DecodeEdit{CacheSalt: a.cacheSalt(found), PromptIDs: ids, Members: plan.Members}
+	edit.AnswerID = a.answerID(plan)
 	return edit, plan, found, nil
 }
 
 // answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
-func (t *turn) answerID(plan upstream.LegPlan) string {
-	if t.API != body.Responses {
+func (a *attempt) answerID(plan upstream.LegPlan) string {
+	if a.Request.API != body.Responses {
 		return ""
 	}
-	return answer.ResponseID(cmp.Or(plan.RequestID, t.legID))
+	return answer.ResponseID(cmp.Or(plan.RequestID, a.legID))
 }
 
 // drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
 // nobody sees and whose own blocks are then released. Otherwise they would be pinned until their lease ends. It works in the background,
 // so that the handler can end, and reports whether it will close the plan.
-func (s *turns) drainHandover(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h handed) bool {
+func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h handed) bool {
 	if h.Handover == nil && plan.Late == nil {
 		return false
 	}
-	leg, err := s.takingLeg(t, p, plan, h)
+	leg, err := a.takingLeg(plan, h)
 	if err != nil {
-		s.counts.stranded(false)
+		a.counts.stranded(false)
 		return false
 	}
-	id, model := t.record.ID(), t.Model
+	id, model, pair, r := a.Record.ID(), a.Request.Model, a.pair, a.legRunner // the work keeps nothing else of the attempt
 	ctx = context.WithoutCancel(ctx)
-	end, leave := t.detach(), p.DetachDecode()
-	s.background.Run("turn", id, func() {
+	end, leave := a.detach(), pair.DetachDecode()
+	r.background.Run("turn", id, func() {
 		defer end()
 		defer leave()
 		defer closePlan(plan)
-		err := s.arrived(ctx, plan, h)
+		err := r.arrived(ctx, plan, h)
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		began := time.Now()
 		var params []byte
 		if err == nil {
-			params, err = s.readWhole(ctx, sending(&leg))
-			blame(p.Decode.Engine(), err, false)
+			params, err = r.readWhole(ctx, sending(&leg))
+			blame(pair.Decode.Engine(), err, false)
 		}
 		if err != nil {
-			s.counts.stranded(false)
-			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
+			r.counts.stranded(false)
+			r.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		p.Prefill.PairWith(p.Decode).ExchangedKV()
-		s.pins.Releases.UnuseParams(params, pins.Leftover{Decode: p.Decode, Model: model, Began: began, FreshAsOf: began})
-		s.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
+		pair.Prefill.PairWith(pair.Decode).ExchangedKV()
+		r.pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, Began: began, FreshAsOf: began})
+		r.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true
 }
 
 // takingLeg makes a decode leg of one token, which has decode read the KV and serves nothing else.
-func (s *turns) takingLeg(t *turn, p *pick.Pair, plan upstream.Plan, h handed) (upstream.Leg, error) {
+func (a *attempt) takingLeg(plan upstream.Plan, h handed) (upstream.Leg, error) {
 	switch {
 	case plan.Late != nil:
 		h.Handover = &upstream.Handover{Leg: func([]byte) upstream.LegPlan { return plan.Late() }}
 	case h.Take != nil:
 		h.Handover = &upstream.Handover{Leg: h.Take}
 	}
-	edit, as, _, err := s.decodeEdit(t, p, p.Decode, h)
+	edit, as, _, err := a.decodeEdit(a.pair.Decode, h)
 	if err != nil {
 		return upstream.Leg{}, err
 	}
 	edit.OneToken = true
-	leg := t.leg(p.Decode, as, t.body.DecodeBody(edit))
-	t.record.Joins(&leg)
+	leg := a.leg(a.pair.Decode, as, a.Body.DecodeBody(edit))
+	a.Record.Joins(&leg)
 	return leg, nil
 }
 
 // take has decode read the KV that the client's leg would leave unread. If that fails, the KV stays, and the client's leg is sent all the
 // same.
-func (s *turns) take(ctx context.Context, t *turn, p *pick.Pair, h handed) {
+func (a *attempt) take(ctx context.Context, h handed) {
 	if h.Handover == nil || h.Take == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), detachedLimit, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	leg, err := s.takingLeg(t, p, upstream.Plan{}, h)
+	leg, err := a.takingLeg(upstream.Plan{}, h)
 	if err != nil {
 		return // the client's leg will fail for the same reason
 	}
-	if _, err := s.readWhole(ctx, leg); err != nil {
-		blame(p.Decode.Engine(), err, false)
-		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.ID(), "decode", p.Decode.Engine().Name, "error", err)
+	if _, err := a.readWhole(ctx, leg); err != nil {
+		blame(a.pair.Decode.Engine(), err, false)
+		a.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", a.Record.ID(), "decode", a.pair.Decode.Engine().Name, "error", err)
 	}
 }
 
 // readWhole runs a decode leg for which no client waits, and returns its kv_transfer_params.
-func (s *turns) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
-	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
+func (r *legRunner) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
+	stream, err := r.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
 	if err != nil {
 		return nil, err
 	}

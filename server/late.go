@@ -3,10 +3,8 @@ package server
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
-	"carryover/server/pick"
 	"carryover/upstream"
 )
 
@@ -20,23 +18,9 @@ const (
 	mostLate = 256
 )
 
-// lateWaits counts the waits that go on after the hand-over budget has ended.
-type lateWaits struct{ n atomic.Int32 }
-
-// begin counts a wait, and reports false if there are too many already. end ends a wait that has begun.
-func (l *lateWaits) begin() bool {
-	if l.n.Add(1) <= mostLate {
-		return true
-	}
-	l.end()
-	return false
-}
-
-func (l *lateWaits) end() { l.n.Add(-1) }
-
 // arrived waits for KV after the client has left, because decode must not look for it before it has arrived. It first waits for as long as
 // a client would wait, even if the program ends meanwhile. Then it waits for another minute, or until the program ends.
-func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error {
+func (r *legRunner) arrived(ctx context.Context, plan upstream.Plan, h handed) error {
 	if plan.Order != upstream.AfterReady {
 		return nil
 	}
@@ -44,7 +28,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 	if wait == nil {
 		wait = plan.Ready
 	}
-	ending := s.background.Context().Err() != nil
+	ending := r.background.Context().Err() != nil
 	if left := time.Until(h.until); left > 0 || ending {
 		if ending || left < detachedLimit {
 			left = detachedLimit
@@ -55,19 +39,21 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 			return err
 		}
 	}
-	if !s.late.begin() {
+	select {
+	case r.late <- struct{}{}:
+		defer func() { <-r.late }()
+	default:
 		return upstream.ErrNotReady
 	}
-	defer s.late.end()
-	bounded, cancel := context.WithTimeoutCause(s.background.Context(), lateKV, upstream.ErrNotReady)
+	bounded, cancel := context.WithTimeoutCause(r.background.Context(), lateKV, upstream.ErrNotReady)
 	defer cancel()
 	return wait(bounded)
 }
 
 // takeLate has decode read KV that the client's leg does not read: the KV had not arrived when the hand-over budget ended, prefill's leg was
 // abandoned while it was sent, or decode has failed the client's leg. It reports whether it will close the plan.
-func (s *turns) takeLate(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h handed) bool {
-	return plan.Late != nil && s.drainHandover(ctx, t, p, plan, h)
+func (a *attempt) takeLate(ctx context.Context, plan upstream.Plan, h handed) bool {
+	return plan.Late != nil && a.drainHandover(ctx, plan, h)
 }
 
 // unannounced reports whether the KV is still on its way, so that the client's leg will not find it.
@@ -84,10 +70,7 @@ func unannounced(plan upstream.Plan) bool {
 // not refused it.
 func mayArrive(err error) bool {
 	var leg *upstream.LegError
-	if !errors.As(err, &leg) {
-		return false
-	}
-	return leg.Sent && (leg.Kind == upstream.Gone || leg.Kind == upstream.Timeout || leg.Kind == upstream.Broken)
+	return errors.As(err, &leg) && leg.Sent && (leg.Kind == upstream.Gone || leg.Kind == upstream.Timeout || leg.Kind == upstream.Broken)
 }
 
 // failedSent reports whether a failed leg may have reached decode, whose receiver may then hold the KV that the leg would have read.

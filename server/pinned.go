@@ -29,5 +29,5 @@ func (s *Server) HandBackMemory() (used, most int64) { return s.pins.HandBacks.M
 
 // Exposed returns since when legs to an engine carry a quarantine's cache_salt, see quarantine.Lineages.Exposed.
 func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
-	return s.turns.lineages.Exposed(engine)
+	return s.turns.legs.lineages.Exposed(engine)
 }

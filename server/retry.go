@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 type retries struct {
 	fleet    *fleet.Fleet
 	budget   *retryBudget
+	rereads  bool          // the connector has to know the engines
 	patience time.Duration // how long a client may have waited when a leg that was sent is followed by another
 }
 
@@ -59,7 +61,7 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 	if leg == t.picks.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return giveUp
 	}
-	t.picks.Failed = leg
+	t.picks.Failed, t.picks.NotAnnounced = leg, t.picks.NotAnnounced || t.last.notAnnounced
 	if leg.Role == upstream.RolePrefill && !t.last.caused(leg) {
 		return r.afterPrefill(t, of, leg)
 	}
@@ -115,4 +117,18 @@ func (r *retries) decodesElsewhere(t *retryState, leg *upstream.LegError, model 
 // not waited for long.
 func (r *retries) mayRestart(t *retryState, role upstream.Role, began time.Time) bool {
 	return !slices.Contains(t.again, role) && time.Since(began) < r.patience
+}
+
+// reread asks the prefill engine for its current incarnation before the turn is tried again, where the connector has to know the engines.
+// The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
+func (r *retries) reread(ctx context.Context, t *retryState, err error) {
+	var leg *upstream.LegError
+	if !r.rereads || t.last.prefill == nil || !errors.As(err, &leg) {
+		return
+	}
+	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
+	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
+	if engine := t.last.prefill.Engine(); (decode || prefill) && !t.picks.Excludes(engine) {
+		engine.Refresh(ctx)
+	}
 }

@@ -25,6 +25,7 @@ type attempted struct {
 	prefill       *fleet.Incarnation // nil if it had none
 	ticket        bool               // the prefill leg carried a ticket
 	release       bool               // the prefill leg carried a piggybacked release
+	notAnnounced  bool               // prefill's KV is not announced for the decode instance
 	anotherDecode bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
 	pathTied      bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
 }

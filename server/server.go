@@ -73,15 +73,20 @@ func New(cfg Config, deps Deps) *Server {
 		prover:   tickets.Prover,
 		names:    clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, slots: s.slots,
 	}
+	picker := pick.New(pick.Deps{
+		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
+		Asker: pick.Engines{Dialer: deps.Legs}, Slots: s.engineSlots,
+	})
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, pins: s.pins, lineages: lineages, background: s.background,
-		tickets: tickets.Maker, finder: tickets.Finder,
-		picker: pick.New(pick.Deps{
-			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-			Asker: pick.Engines{Dialer: deps.Legs}, Slots: s.engineSlots,
-		}),
-		retries: &retries{fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), patience: cfg.FirstByteTimeout / 2},
-		ratios:  ratios, counts: &s.counts,
+		cfg: &s.cfg, deps: &s.deps, tickets: tickets.Maker, finder: tickets.Finder, picker: picker, background: s.background,
+		retries: &retries{
+			fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), rereads: deps.Connector.Traits().Introduce != nil,
+			patience: cfg.FirstByteTimeout / 2,
+		},
+		legs: &legRunner{
+			cfg: &s.cfg, deps: &s.deps, picker: picker, pins: s.pins, lineages: lineages, background: s.background, ratios: ratios,
+			counts: &s.counts, late: make(chan struct{}, mostLate),
+		},
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}

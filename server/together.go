@@ -3,12 +3,9 @@ package server
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"carryover/server/background"
-	"carryover/server/pick"
-	"carryover/server/reuse"
 	"carryover/upstream"
 )
 
@@ -23,7 +20,7 @@ type prefilled struct {
 // for KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is read when the turn ends. A
 // client that leaves ends decode's leg but not prefill's, because decode keeps the blocks until prefill has written them (Mooncake: both
 // are free within 2 s of prefill's answer, measured, and without an answer after 480 s). The plan is closed when the prefill leg has ended.
-func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstream.Plan, h *reuse.Claim) (*decoding, error) {
+func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
 		closePlan(plan)
@@ -31,25 +28,27 @@ func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstre
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
-	found, _ := s.finds(p, &reuse.Claim{})                          // legs that are sent together carry no ticket
-	leg := s.prefillLeg(t, p, plan, found)
-	sent := t.record.Sent(&leg, p.Prefill.ID())
+	found, _ := a.finds()                                           // legs that are sent together carry no ticket
+	leg := a.prefillLeg(plan, found)
+	sent := a.Record.Sent(&leg, a.pair.Prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
-	var detached detachable
-	h.LegSent = true
+	ended := make(chan struct{})        // closed when the leg has ended
+	a.claim.LegSent = true
 	began := time.Now()
-	s.background.Run("turn", t.record.ID(), func() {
-		defer detached.end()
+	// The work and finish keep nothing else of the attempt, because they may last as long as the stream.
+	r, turn, pair, claim, request, tried, detach := a.legRunner, a.Record.ID(), a.pair, a.claim, a.Request, a.tried, a.detach
+	r.background.Run("turn", turn, func() {
+		defer close(ended)
 		defer closePlan(plan)
 		defer end(nil)
-		defer context.AfterFunc(s.background.Context(), func() { end(background.ErrShuttingDown) })()
-		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
+		defer context.AfterFunc(r.background.Context(), func() { end(background.ErrShuttingDown) })()
+		limited, stop := context.WithTimeoutCause(own, r.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
-		answer, err := s.deps.Legs.Prefill(limited, sending(&leg))
+		answer, err := r.deps.Legs.Prefill(limited, sending(&leg))
 		if err == nil {
 			err = check(plan, answer, leg.Instance)
 		}
-		p.Prefilled()
+		pair.Prefilled()
 		answered <- prefilled{answer, time.Since(began), err}
 		if err != nil {
 			cancel(err)
@@ -65,18 +64,19 @@ func (s *turns) together(ctx context.Context, t *turn, p *pick.Pair, plan upstre
 		select {
 		case prefill := <-answered:
 			sent.Answered(prefill.took, prefill.err)
-			t.retry.last.blamePrefill(p.Prefill.Engine(), prefill.err, began)
+			tried.blamePrefill(pair.Prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
-				s.ratios.Learn(&t.Request, prefill.answer.PromptTokens)
-				learnSpeed(p.Prefill, prefill.answer, cached, &t.Length, h, prefill.took)
+				r.ratios.Learn(request, prefill.answer.PromptTokens)
+				learnSpeed(pair.Prefill, prefill.answer, cached, &request.Length, claim, prefill.took)
 			}
 		default:
-			detached.keeps(t.detach(), p.DetachPrefill())
+			free, leave := detach(), pair.DetachPrefill()
+			r.background.Run("turn", turn, func() { <-ended; free(); leave() }) // the leg goes on
 			sent.Answered(time.Since(began), errUnanswered)
 		}
 	}
-	d, err := s.decode(both, t, p, handed{
-		Handover: handover, from: p.Prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.Of(found),
+	d, err := a.decode(both, handed{
+		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), together: true, lineage: a.lineages.Of(found),
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {
@@ -99,20 +99,6 @@ func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream
 		return &upstream.LegError{Role: upstream.RolePrefill, Instance: instance.Name, Kind: upstream.KVLoad, Sent: true, Err: err}
 	}
 	return nil
-}
-
-// reread asks the prefill engine for its current incarnation before the turn is tried again, where the connector has to know the engines.
-// The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
-func (s *turns) reread(ctx context.Context, t *turn, err error) {
-	var leg *upstream.LegError
-	if s.deps.Connector.Traits().Introduce == nil || t.retry.last.prefill == nil || !errors.As(err, &leg) {
-		return
-	}
-	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
-	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.retry.last.prefill.Engine(); (decode || prefill) && !t.retry.picks.Excludes(engine) {
-		engine.Refresh(ctx)
-	}
 }
 
 // errTogether says that a connector has planned to send a ticket together with the decode leg.

@@ -7,8 +7,6 @@ import (
 	"carryover/server/admission"
 	"carryover/server/background"
 	"carryover/server/pick"
-	"carryover/server/pins"
-	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
@@ -38,20 +36,15 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
 // turns runs turns. One value serves all of them.
 type turns struct {
-	cfg     *Config
-	deps    *Deps
-	finder  *reuse.Finder
-	picker  *pick.Picker
-	tickets *reuse.Maker
-
-	pins       *pins.Pins
-	lineages   *quarantine.Lineages
-	background *background.Group
+	cfg        *Config
+	deps       *Deps
+	finder     *reuse.Finder
+	picker     *pick.Picker
+	tickets    *reuse.Maker
 	retries    *retries
-	ratios     *request.Ratios
-	counts     *counts
+	legs       *legRunner
+	background *background.Group
 	streamed   sse.Memory // the memory of relays
-	late       lateWaits
 }
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
@@ -59,7 +52,7 @@ type turns struct {
 func (s *turns) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
 	for {
-		err := s.attempt(ctx, t)
+		err := s.try(ctx, t)
 		if err != nil && t.committed() {
 			return &record.AbortError{Err: err}
 		}
@@ -74,7 +67,7 @@ func (s *turns) run(ctx context.Context, t *turn) error {
 		}
 		t.record.Retried()
 		s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-		s.reread(ctx, t, err)
+		s.retries.reread(ctx, &t.retry, err)
 	}
 }
 
@@ -86,8 +79,8 @@ func (t *turn) retrying() *retrying {
 	}
 }
 
-// attempt runs the legs of a turn once: it asks the engines for an answer, and relays that.
-func (s *turns) attempt(ctx context.Context, t *turn) error {
+// try makes one attempt: it asks the engines for an answer, and relays that.
+func (s *turns) try(ctx context.Context, t *turn) error {
 	pair, answer, err := s.ask(ctx, t)
 	if err != nil {
 		return err
@@ -105,7 +98,12 @@ func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodin
 	t.retry.last = attempted{}
 	t.proving.Without = t.retry.withoutTicket
 	t.lookup = s.finder.Look(ctx, &t.proving, t.lookup) // which tickets the conversation has, and on which engines
-	pair, err := s.pick(ctx, t)                         // which incarnations of which engines serve, and by which path
+	if t.chain == nil {
+		t.chain = s.picker.PromptChain(t.body)
+	}
+	asked := t.picks()
+	pair, picks, err := s.picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
+	t.retry.picks = picks
 	if err != nil {
 		lookup.Ended(false)
 		return nil, nil, err
@@ -121,20 +119,15 @@ func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodin
 	claimed := s.finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
-	d, err := s.legs(ctx, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
+	a := &attempt{
+		legRunner: s.legs, Attempt: asked, legID: t.legID, pair: pair, proving: &t.proving, claim: claimed, out: t.out, tried: &t.retry.last,
+		withoutRelease: t.retry.withoutRelease, detach: t.detach,
+	}
+	d, err := a.run(ctx) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
 		return nil, nil, err
 	}
 	return pair, d, nil
-}
-
-// pick picks the engines of an attempt, and remembers what further attempts have to know.
-func (s *turns) pick(ctx context.Context, t *turn) (pair *pick.Pair, err error) {
-	if t.chain == nil {
-		t.chain = s.picker.PromptChain(t.body)
-	}
-	pair, t.retry.picks, err = s.picker.Pick(ctx, t.picks())
-	return pair, err
 }
 
 // picks is what the picker needs to know of the turn.
