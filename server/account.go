@@ -13,7 +13,7 @@ func (s *Server) account(t *turn, err error) *record.Turn {
 	if r.Path.Way == record.WayDecodeOnly && r.Status == http.StatusOK {
 		s.turns.legs.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
-	r.Unserved = r.Model != "" && !s.deps.Fleet.Serves(r.Model)
+	r.Unserved = r.Model != "" && !s.deps.Fleet.Catalogue.Serves(r.Model)
 	r.Answer.Finish = clip(r.Answer.Finish)
 	for _, observe := range s.observers {
 		observe(r)

@@ -69,7 +69,7 @@ func (s *Server) countOn(ctx context.Context, req *body.Request, authorization s
 	var asked []*fleet.Engine
 	var last error
 	for range pick.MaxDials {
-		engine, err := s.deps.Fleet.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
+		engine, err := s.deps.Fleet.Picker.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:
 			return 0, last

@@ -62,8 +62,8 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 	})
 	t.Run("no room", func(t *testing.T) {
 		r := taught(t, setup{})
-		r.deps.Fleet.SetMaxInFlight(1)
-		_, done, err := r.deps.Fleet.Pick(upstream.RoleDecode, fleet.Hint{}, nil)
+		r.deps.Fleet.Picker.SetMaxInFlight(1)
+		_, done, err := r.deps.Fleet.Picker.Pick(upstream.RoleDecode, fleet.Hint{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 	})
 	t.Run("a model that no engine serves", func(t *testing.T) {
 		r := taught(t, setup{})
-		r.deps.Fleet.RefreshModels(t.Context())
+		r.deps.Fleet.Catalogue.Refresh(t.Context())
 		said := r.explain(chatPath, strings.Replace(ask("c", true, history(4)...), `"m"`, `"other"`, 1))
 		if said.Verdict != server.VerdictRefused || said.Error.Code != "model_not_found" || said.Error.Status != http.StatusNotFound {
 			t.Errorf("explained as %+v, %+v", said, said.Error)

@@ -293,7 +293,7 @@ func TestHandBack_StreamsWithoutAConversationAreBufferedToo(t *testing.T) {
 func TestHandBack_NotOfWhatFillsTheContext(t *testing.T) {
 	for tokens, want := range map[int]int{4094: 1, 4095: 0} { // of 4,096
 		r, _ := handBackRig(t, nil)
-		r.deps.Fleet.RefreshModels(t.Context())
+		r.deps.Fleet.Catalogue.Refresh(t.Context())
 		r.sendIDs("c", true, count(1, tokens-len(outputIDs())+1)...)
 		r.handBack(overdue, want)
 	}

@@ -129,7 +129,7 @@ func TestLine_NamesTheTraceOfATurnWhoseSpansAreKept(t *testing.T) {
 // A client that invents models has their names in no line.
 func TestLine_ShowsAModelOnlyIfItIsServed(t *testing.T) {
 	r := newRig(t, setup{})
-	r.deps.Fleet.RefreshModels(t.Context())
+	r.deps.Fleet.Catalogue.Refresh(t.Context())
 	r.turn("c", 1, false)
 	r.until(func() bool { return r.lines() == 1 })
 	if _, values := r.line(); values["model"] != "m" {

@@ -306,7 +306,7 @@ func (c *cell) checkLeft(w want) {
 		c.t.Errorf("the store has a ticket of the conversation: %v, want %v", got, w.kept)
 	}
 	pinned, open := 0, 0
-	for _, incarnation := range c.deps.Fleet.Waiting() {
+	for _, incarnation := range c.deps.Fleet.Holders.Waiting() {
 		live := incarnation.Engine().Live()
 		pinned, open = pinned+live.Pins.Waiting, open+live.Pins.Open
 	}

@@ -38,7 +38,7 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	models := s.deps.Fleet.Models()
+	models := s.deps.Fleet.Catalogue.Models()
 	if len(models) > 0 && !s.cfg.ForwardAuthorization {
 		return modelList(models), nil
 	}

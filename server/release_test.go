@@ -221,7 +221,7 @@ func TestRelease_WhileDecodesIncarnationIsForgotten(t *testing.T) {
 	}
 	r.wantOK(r.turn("d", 1, true), "miss;")
 	decode.Refresh(t.Context()) // the same incarnation
-	if n := len(r.deps.Fleet.Waiting()); n != 1 {
+	if n := len(r.deps.Fleet.Holders.Waiting()); n != 1 {
 		t.Errorf("%d starts wait for a release, want decode's", n)
 	}
 }

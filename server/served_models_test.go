@@ -30,7 +30,7 @@ func serving(t *testing.T, s setup) (r *rig, later func()) {
 	for _, e := range r.prefill {
 		e.models = listing("m", "n")
 	}
-	r.deps.Fleet.RefreshModels(t.Context())
+	r.deps.Fleet.Catalogue.Refresh(t.Context())
 	return r, func() { passed += time.Minute }
 }
 
@@ -64,7 +64,7 @@ func TestModels_ThatPrefillDoesNotServe(t *testing.T) {
 	r, later := serving(t, setup{})
 	r.prefill[0].models = listing("m")
 	later()
-	r.deps.Fleet.RefreshModels(t.Context())
+	r.deps.Fleet.Catalogue.Refresh(t.Context())
 	r.wantPath(r.send(askFor("n")), "decode_only;reason=prefill_unavailable;tokens=0")
 }
 

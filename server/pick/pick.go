@@ -93,7 +93,7 @@ func (k *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, err
 func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
 	attempt.Excluded = refused
 	g := picking{Picker: k, Attempt: attempt, pair: pair}
-	next, leave, err := k.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), g.excluding(upstream.RoleDecode))
+	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), g.excluding(upstream.RoleDecode))
 	if err == nil {
 		pair.decodes(leave)
 	}
@@ -156,7 +156,7 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	engine, err := g.awaitSlot(ctx, role, hint, in)
 	if errors.Is(err, upstream.ErrNoModel) && !g.Refreshed {
 		g.Refreshed = true
-		g.deps.Fleet.RefreshModels(ctx)
+		g.deps.Fleet.Catalogue.Refresh(ctx)
 		engine, err = g.awaitSlot(ctx, role, hint, in)
 	}
 	return engine, err

@@ -13,7 +13,7 @@ import (
 
 // Slots gives attempts their slots.
 type Slots interface {
-	// Await picks an engine as [fleet.Fleet.Pick] does, and waits while all engines that could be picked are full. leave gives the slot back,
+	// Await picks an engine as [fleet.Picker.Pick] does, and waits while all engines that could be picked are full. leave gives the slot back,
 	// and is called once; it is nil where no slot was taken.
 	Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error)
 	// DecodeOnly gives a turn of the client a slot for decode alone, if one is free. leave gives it back, and is called once.
@@ -26,7 +26,7 @@ type Wish struct {
 	Class   string // names the turns that could be given the same instances
 	Role    upstream.Role
 	Hint    fleet.Hint
-	Exclude func(*fleet.Engine) bool // see [fleet.Fleet.Pick]
+	Exclude func(*fleet.Engine) bool // see [fleet.Picker.Pick]
 	Record  *record.Builder          // knows how long the turn has waited for slots, and is told how long it waits now
 }
 
@@ -49,7 +49,7 @@ func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engin
 	claim := queue.Claim{Tenant: wish.Client, Class: wish.Class}
 	var free func()
 	waited, full := s.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
-		engine, free, err = s.fleet.Pick(wish.Role, wish.Hint, wish.Exclude)
+		engine, free, err = s.fleet.Picker.Pick(wish.Role, wish.Hint, wish.Exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	wish.Record.Waited(waited, full == nil)

@@ -38,7 +38,7 @@ const (
 // round gives up the tickets on the engines that leave.
 func (v *evacuation) round(ctx context.Context) {
 	leaving := map[*fleet.Incarnation]bool{}
-	for _, engine := range v.deps.Fleet.Holders() {
+	for _, engine := range v.deps.Fleet.Holders.All() {
 		if engine.Leaves() && engine.Last().Known() {
 			leaving[engine.Last()] = true
 		}

@@ -45,7 +45,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
 		name = l.states.name(t.Decode.Instance, parsed)
 	}
-	incarnation := l.fleet.Holder(t.Decode.Instance, t.Decode.Incarnation)
+	incarnation := l.fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation)
 	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
 		l.states.unstore(name, Void) // its blocks are gone
 		return
@@ -117,7 +117,7 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := map[*fleet.Incarnation]bool{}
-	for _, engine := range l.fleet.Holders() {
+	for _, engine := range l.fleet.Holders.All() {
 		incarnation := engine.Last()
 		if !incarnation.Known() {
 			continue

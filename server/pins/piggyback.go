@@ -22,7 +22,7 @@ type Release struct {
 // Piggyback takes an unused ticket whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their
 // incarnations.
 func (r *Releases) Piggyback(prefill *fleet.Incarnation) *Release {
-	for _, holder := range r.deps.Fleet.Waiting() {
+	for _, holder := range r.deps.Fleet.Holders.Waiting() {
 		last := prefill.Engine().Last()
 		pairState := last.PairWith(holder)
 		if u, ok := last.TakeUnused(holder, false); ok {

@@ -94,7 +94,7 @@ func (r *Releases) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	if err != nil {
 		return // an older or a foreign version has made it, and no engine would understand it either
 	}
-	holder := r.deps.Fleet.Holder(ticket.Decode.Instance, ticket.Decode.Incarnation) // nil after a restart, which has freed the blocks
+	holder := r.deps.Fleet.Holders.Find(ticket.Decode.Instance, ticket.Decode.Incarnation) // nil after a restart, which has freed the blocks
 	u := unused.Ticket{
 		Params: ticket.Params, Reading: parsed.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}

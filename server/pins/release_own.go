@@ -15,7 +15,7 @@ const workEvery = time.Second
 
 // workOff sends legs of our own for unused tickets whose release no turn has carried.
 func (r *Releases) workOff(ctx context.Context) {
-	for _, decode := range r.deps.Fleet.Due(r.cfg.ReleaseBacklog) {
+	for _, decode := range r.deps.Fleet.Holders.Due(r.cfg.ReleaseBacklog) {
 		r.deps.Background("release", decode.Engine().Name, func() {
 			defer decode.Done()
 			for ctx.Err() == nil && r.ReleaseOne(ctx, decode.Engine()) {

@@ -3,24 +3,13 @@ package fleet
 import "carryover/upstream"
 
 // Started reports whether any engine of a role has ever answered.
-func (f *Fleet) Started(role upstream.Role) bool { return f.answered[role].Load() }
-
-// askSoon makes Run ask engines that were never heard before its next round: until they answer they do not count as
-// ready.
-func (f *Fleet) askSoon() {
-	select {
-	case f.came <- struct{}{}:
-	default:
-	}
-}
+func (f *Fleet) Started(role upstream.Role) bool { return f.rounds.answered[role].Load() }
 
 // unasked returns the engines that have not been heard since they came or last refused a connection.
-func (f *Fleet) unasked() (all []*Engine) {
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, e := range f.Engines(role) {
-			if !e.Health.HasAnswered() {
-				all = append(all, e)
-			}
+func (m *members) unasked() (all []*Engine) {
+	for e := range m.all {
+		if !e.Health.HasAnswered() {
+			all = append(all, e)
 		}
 	}
 	return all

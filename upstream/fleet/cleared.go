@@ -22,28 +22,28 @@ func (e *Engine) BlocksCleared(at time.Time) {
 	}
 }
 
-// keepCleared remembers when an engine that is gone cleared its cache. The next engine of its name may be the same
-// process, as after a reload that changes its weight, and may hold its tickets. It needs f.mu.
-func (f *Fleet) keepCleared(e *Engine) {
+// clearings are when decode engines that are gone cleared their caches, by name. The Fleet's lock guards them.
+type clearings map[string]time.Time
+
+// keep remembers when an engine that is gone cleared its cache. The next engine of its name may be the same process, as
+// after a reload that changes its weight, and may hold its tickets.
+func (c clearings) keep(e *Engine) {
 	cleared := e.clearing.Last()
 	if cleared == nil || e.Role != upstream.RoleDecode {
 		return
 	}
-	if f.clearings == nil {
-		f.clearings = map[string]time.Time{}
-	}
-	for name := range f.clearings {
-		if len(f.clearings) < maxCleared {
+	for name := range c {
+		if len(c) < maxCleared {
 			break
 		}
-		delete(f.clearings, name) // any of them: no fleet loses so many engines within the life of a ticket
+		delete(c, name) // any of them: no fleet loses so many engines within the life of a ticket
 	}
-	f.clearings[e.Name] = *cleared
+	c[e.Name] = *cleared
 }
 
-// restoreCleared gives a new engine the clearing that was remembered for its name. It needs f.mu.
-func (f *Fleet) restoreCleared(e *Engine) {
-	if cleared, found := f.clearings[e.Name]; found && e.Role == upstream.RoleDecode && e.clearing.Last() == nil {
+// restore gives a new engine the clearing that was remembered for its name.
+func (c clearings) restore(e *Engine) {
+	if cleared, found := c[e.Name]; found && e.Role == upstream.RoleDecode && e.clearing.Last() == nil {
 		e.clearing.Record(cleared)
 	}
 }

@@ -94,10 +94,10 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 	for i := range 2 * maxCleared {
 		e := r.newEngine(upstream.Instance{Role: upstream.RoleDecode, Name: fmt.Sprint(i)})
 		e.BlocksCleared(r.now())
-		r.keepCleared(e)
+		r.removed.clearings.keep(e)
 	}
-	if len(r.clearings) > maxCleared {
-		t.Errorf("%d engines are remembered", len(r.clearings))
+	if len(r.removed.clearings) > maxCleared {
+		t.Errorf("%d engines are remembered", len(r.removed.clearings))
 	}
 }
 

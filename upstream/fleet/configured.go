@@ -57,7 +57,7 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	if known := e.lastKnown(); known != nil {
 		known.Introduction.Again()
 	}
-	for _, prefill := range f.engines[upstream.RolePrefill] {
+	for _, prefill := range f.Engines(upstream.RolePrefill) {
 		if known := prefill.lastKnown(); known != nil {
 			known.retry(e)
 		}

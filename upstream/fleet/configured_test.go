@@ -132,16 +132,16 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	d.Pins.Leave(r.left("a"))
 	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
 	r.Set(prefillOnly)
-	if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
+	if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
 		t.Errorf("it is picked: %v; or its tickets are used", err)
 	}
-	if got := r.Holder("d", "1"); got != d || !d.Engine().Leaves() || d.Over() || len(r.Holders()) != 1 {
-		t.Errorf("the holder of its blocks is %v of %d, want the start of before, which leaves", got, len(r.Holders()))
+	if got := r.Holders.Find("d", "1"); got != d || !d.Engine().Leaves() || d.Over() || len(r.Holders.All()) != 1 {
+		t.Errorf("the holder of its blocks is %v of %d, want the start of before, which leaves", got, len(r.Holders.All()))
 	}
-	if r.Holder("d", "2") != nil || r.Holder("e", "1") != nil {
+	if r.Holders.Find("d", "2") != nil || r.Holders.Find("e", "1") != nil {
 		t.Error("blocks of another start have a holder")
 	}
-	if len(r.Due(0)) != 1 {
+	if len(r.Holders.Due(0)) != 1 {
 		t.Error("its ticket is not to be released")
 	}
 	r.pass(10*time.Minute - time.Second)
@@ -151,7 +151,7 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	}
 	r.pass(time.Second)
 	r.Set(prefillOnly)
-	if !d.Over() || len(r.Holders()) != 0 || r.Holder("d", "1") != nil {
+	if !d.Over() || len(r.Holders.All()) != 0 || r.Holders.Find("d", "1") != nil {
 		t.Error("it is not forgotten when its last block has ended")
 	}
 }
@@ -160,7 +160,7 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 func TestDeparted_StaysForWhatItsAttemptsLeave(t *testing.T) {
 	r := newRig(t)
 	_, d := expiringRig(r, 10*time.Minute)
-	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestDeparted_AreBounded(t *testing.T) {
 		tells(r.named(upstream.RoleDecode, "d"+string(rune('a'+i)))[0], "1")
 		r.instances = nil
 	}
-	if n := len(r.departed); n != maxDeparted {
+	if n := len(r.Holders.departed); n != maxDeparted {
 		t.Errorf("%d engines are kept, want %d", n, maxDeparted)
 	}
 }

@@ -24,14 +24,7 @@ func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 func (f *Fleet) Draining() []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.draining)
-}
-
-// leaves lists a removed engine that has attempts in flight. It needs f.mu.
-func (f *Fleet) leaves(e *Engine) {
-	if !slices.Contains(f.draining, e) {
-		f.draining = append(f.draining, e)
-	}
+	return slices.Clone(f.removed.draining)
 }
 
 // left forgets a removed engine when its last attempt has ended, unless a late attempt has come, or the engine is
@@ -40,8 +33,8 @@ func (f *Fleet) left(e *Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.member.gone.Load() && e.attempts.inFlight.Load() == 0 {
-		f.draining = slices.DeleteFunc(f.draining, func(other *Engine) bool { return other == e })
-		f.stays(e)
+		f.removed.draining = slices.DeleteFunc(f.removed.draining, func(other *Engine) bool { return other == e })
+		f.Holders.stays(e)
 	}
 }
 
@@ -49,14 +42,24 @@ func (f *Fleet) left(e *Engine) {
 // there is none. So a source that loses an instance for a moment loses neither what is known of it nor its tickets. If
 // another process answers at the address by now, its incarnation shows that. It needs f.mu.
 func (f *Fleet) returning(id identity) *Engine {
-	e := f.rejoin(id)
-	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {
-		e = f.draining[at]
-		f.draining = slices.Delete(f.draining, at, at+1)
+	e := f.Holders.rejoin(id)
+	if draining := f.removed.returning(id); draining != nil {
+		e = draining
 	}
 	if e != nil {
 		e.member.gone.Store(false)
 		e.member.forgotten.Store(false)
 	}
+	return e
+}
+
+// returning removes the draining engine with that identity from the list and returns it; nil if there is none.
+func (r *removed) returning(id identity) *Engine {
+	at := slices.IndexFunc(r.draining, func(e *Engine) bool { return e.identity == id })
+	if at < 0 {
+		return nil
+	}
+	e := r.draining[at]
+	r.draining = slices.Delete(r.draining, at, at+1)
 	return e
 }

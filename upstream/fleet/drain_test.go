@@ -69,7 +69,7 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 		if got := r.pick(); got != "b" {
 			t.Errorf("picked %s, want b", got)
 		}
-		if _, _, err := r.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
+		if _, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
 			t.Errorf("an engine that was removed is picked: %v", err)
 		}
 		a.Health.Served() // a leg of its turns
@@ -114,7 +114,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
 	incarnation := tells(a, "1")
 	tells(p, "1").PairWith(incarnation).Begin()
-	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +162,8 @@ func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	r.Set(nil)
 	p.Quarantine() // by the turn that is in flight
 	r.Set(r.instances)
-	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.away) != 0 {
-		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.away))
+	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.removed.away) != 0 {
+		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.removed.away))
 	}
 }
 
@@ -199,7 +199,7 @@ func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
 func TestDraining_NotPickedWhileItIsRemoved(t *testing.T) {
 	r := newRig(t)
 	r.named(upstream.RolePrefill, "a")
-	e, _, err := r.Pick(upstream.RolePrefill, Hint{}, func(*Engine) bool {
+	e, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, func(*Engine) bool {
 		r.Set(nil)
 		return false
 	})

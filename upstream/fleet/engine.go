@@ -32,7 +32,7 @@ type Engine struct {
 // membership is whether the fleet still has the engine.
 type membership struct {
 	gone      atomic.Bool // Set has removed it
-	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
+	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (holders.go)
 }
 
 // Refused records that the engine refused a connection. The engine is avoided for [health.DownFor], and its last reading counts
@@ -60,7 +60,7 @@ func (f *Fleet) broke(url string) {
 	for _, e := range f.at(url) {
 		e.doubt()
 	}
-	for _, e := range f.Holders() {
+	for _, e := range f.Holders.All() {
 		if e.BaseURL == url && e.member.gone.Load() {
 			e.doubt()
 		}

@@ -39,35 +39,30 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to
-// date with Run. It is safe for concurrent use.
+// Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to date with Run. It is safe for
+// concurrent use.
 type Fleet struct {
-	cfg   Config
-	now   func() time.Time
-	born  time.Time
-	stops atomic.Int64 // how many pairs are stopped (stops.go)
+	cfg       Config
+	born      time.Time
+	facts     *facts.Shared
+	Prefixes  *prefixindex.Index // which prefill engines hold which beginnings of prompts
+	Picker    *Picker
+	Holders   *Holders
+	Catalogue *Catalogue
+	rounds    rounds
+	onFreed   atomic.Pointer[func()] // see OnFreed
+	members   atomic.Pointer[members]
 
-	answered   [upstream.RoleDecode + 1]atomic.Bool // by role: whether any engine has ever answered (answered.go)
-	came       chan struct{}                        // wakes Run: there are engines that were never asked
-	every      time.Duration                        // interval between rounds of probing
-	refreshing refreshing
-	onFreed    atomic.Pointer[func()] // see OnFreed
-	Prefixes   *prefixindex.Index     // which prefill engines hold which beginnings of prompts
-	facts      *facts.Shared
-
-	// mu guards the rest, and serialises picks. Lock order: Fleet, Engine.
+	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, Picker or Holders, Engine.
 	mu      sync.Mutex
-	engines map[upstream.Role][]*Engine // the lists are replaced, never changed
-	named   map[upstream.Role]map[string]*Engine
-	placed  map[string][]*Engine // by address
-	away    []quarantine         // quarantines of engines that are gone, the oldest first
-	// clearings holds, by name, when decode engines that are gone cleared their KV cache.
-	clearings map[string]time.Time
-	picking   picking
-	// draining are engines that were removed and still have attempts in flight.
-	draining []*Engine
-	departed []departed // the one that was removed first comes first
-	holders  []*Engine  // the decode engines of the fleet, then the departed ones; replaced, never changed
+	removed removed
+}
+
+// removed is what the fleet remembers of engines that were removed, besides its Holders.
+type removed struct {
+	draining  []*Engine // they still have attempts in flight
+	away      quarantines
+	clearings clearings
 }
 
 // New returns an empty fleet.
@@ -78,8 +73,17 @@ func New(cfg Config) *Fleet {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery, Prefixes: &prefixindex.Index{}, refreshing: refreshing{listWait: modelListWait}}
-	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: func() time.Time { return f.now() }}
+	f := &Fleet{
+		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(), removed: removed{clearings: clearings{}},
+	}
+	f.members.Store(&members{})
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: f.now}
+	f.Picker = &Picker{
+		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes, freed: f.freed,
+		prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight,
+	}
+	f.Holders = &Holders{now: f.now}
+	f.Catalogue = &Catalogue{members: &f.members, now: f.now, listWait: modelListWait}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)
 	}
@@ -88,6 +92,8 @@ func New(cfg Config) *Fleet {
 	}
 	return f
 }
+
+func (f *Fleet) now() time.Time { return f.cfg.Now() }
 
 // Set replaces the set of instances. An instance with the same name, role, address and rank keeps its Engine, whatever
 // other settings change. An engine that is missing is removed: the fleet forgets it, except its quarantine, when its
@@ -104,56 +110,60 @@ func (f *Fleet) Set(instances []upstream.Instance) {
 func (f *Fleet) replace(instances []upstream.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	next, kept := map[upstream.Role][]*Engine{}, map[*Engine]bool{}
-	named, placed := map[upstream.Role]map[string]*Engine{}, map[string][]*Engine{}
+	old := f.members.Load()
+	next := &members{engines: map[upstream.Role][]*Engine{}, named: map[upstream.Role]map[string]*Engine{}, placed: map[string][]*Engine{}}
+	kept := map[*Engine]bool{}
 	var added, gone []*Engine
 	for _, instance := range instances {
-		e := f.named[instance.Role][instance.Name]
+		e := old.named[instance.Role][instance.Name]
 		if e == nil || e.identity != identityOf(&instance) {
 			e = f.succeed(e, instance)
 			added = append(added, e)
 		}
 		f.configure(e, instance)
 		kept[e] = true
-		next[instance.Role] = append(next[instance.Role], e)
-		if named[instance.Role] == nil {
-			named[instance.Role] = map[string]*Engine{}
-		}
-		named[instance.Role][instance.Name] = e
-		placed[instance.BaseURL] = append(placed[instance.BaseURL], e)
+		next.add(e)
 	}
-	for _, engines := range f.engines {
-		for _, e := range engines {
-			if !kept[e] {
-				gone = append(gone, e)
-			}
+	for e := range old.all {
+		if !kept[e] {
+			gone = append(gone, e)
 		}
 	}
-	f.engines, f.named, f.placed = next, named, placed
-	f.picking = picking{round: f.picking.round} // the rounds go on, because engines and lists of models remember them
+	f.change(next, added, gone)
+	return len(gone) > 0
+}
+
+// change makes next the members of the fleet. What is remembered for added engines is theirs before a pick sees them. It
+// needs f.mu.
+func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
-		e.member.gone.Store(true)
-		f.keepQuarantine(e)
-		f.keepCleared(e)
-		if !f.depart(e) {
+		f.removed.away.keep(e, next.engines[e.Role])
+		f.removed.clearings.keep(e)
+		if !f.Holders.depart(e) {
 			forgotten = append(forgotten, e)
 		}
+	}
+	for _, e := range added {
+		f.removed.away.restore(e)
+		f.removed.clearings.restore(e)
+	}
+	f.members.Store(next)
+	for _, e := range gone {
+		e.member.gone.Store(true)
 		e.Cache.Lost()
+	}
+	f.Picker.changed() // No attempt begins on an engine that is gone from here on.
+	for _, e := range gone {
 		if e.attempts.inFlight.Load() > 0 {
-			f.leaves(e)
+			f.removed.draining = append(f.removed.draining, e) // an engine that came back was taken from the list
 		}
 	}
 	f.forget(forgotten)
-	for _, e := range added {
-		f.restoreQuarantine(e)
-		f.restoreCleared(e)
-	}
-	if len(added) > 0 {
-		f.askSoon()
-	}
 	f.forgetDeparted()
-	return len(gone) > 0
+	if len(added) > 0 {
+		f.rounds.soon()
+	}
 }
 
 // succeed returns the engine for an instance that is new to the fleet. old is the engine that had its name, nil if
@@ -167,39 +177,24 @@ func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	return e
 }
 
-// Engines returns all engines of a role in configured order. The list is not to be
-// changed.
-func (f *Fleet) Engines(role upstream.Role) []*Engine {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.engines[role]
-}
+// Engines returns all engines of a role in configured order. The list is not to be changed.
+func (f *Fleet) Engines(role upstream.Role) []*Engine { return f.members.Load().engines[role] }
 
 // Engine returns the engine of that role and name, nil if there is none.
 func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.named[role][name]
+	return f.members.Load().named[role][name]
 }
 
 // at returns the engines at an address. The list is not to be changed.
-func (f *Fleet) at(url string) []*Engine {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.placed[url]
-}
+func (f *Fleet) at(url string) []*Engine { return f.members.Load().placed[url] }
 
-// SetPolicies replaces the policies that pick the instances of the two roles.
-func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cfg.Prefill, f.cfg.Decode = prefill, decode
-}
+// OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
+// answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
+// must not block. It replaces the function that was set before.
+func (f *Fleet) OnFreed(freed func()) { f.onFreed.Store(&freed) }
 
-// SetMaxInFlight sets how many attempts an engine may run at once; 0 means no limit.
-func (f *Fleet) SetMaxInFlight(n int) {
-	f.mu.Lock()
-	f.cfg.MaxInFlight = n
-	f.mu.Unlock()
-	f.freed()
+func (f *Fleet) freed() {
+	if freed := f.onFreed.Load(); freed != nil {
+		(*freed)()
+	}
 }

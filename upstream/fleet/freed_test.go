@@ -22,7 +22,7 @@ func TestFleet_SaysWhatIsFreed(t *testing.T) {
 	if said != 1 {
 		t.Errorf("got %d calls when an engine was added, want 1", said)
 	}
-	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil || said != 1 {
 		t.Fatalf("got %v and %d calls, want a pick and none", err, said)
 	}

@@ -40,9 +40,9 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(client.Close)
 	r := &rig{t: t}
 	r.Fleet = New(Config{Client: client, Prefill: first{}, Decode: first{}, ReadLimit: time.Minute, AskLimit: time.Minute})
-	r.refreshing.listWait = time.Minute // a loaded machine needs longer than an engine may
+	r.Catalogue.listWait = time.Minute // a loaded machine needs longer than an engine may
 	began := time.Now()
-	r.now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
+	r.cfg.Now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
 	return r
 }
 

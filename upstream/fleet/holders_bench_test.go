@@ -18,7 +18,7 @@ func told(tb testing.TB) (f *Fleet, hint Hint) {
 		ids[i] = uint32(i) * 31
 	}
 	prompt := prefixindex.ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
-	for i, e := range f.engines[upstream.RolePrefill] {
+	for i, e := range f.Engines(upstream.RolePrefill) {
 		e.Cache.Started()
 		n := len(ids) / 8
 		switch {
@@ -57,7 +57,7 @@ func BenchmarkPick_Told(b *testing.B) {
 	f, hint := told(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		_, done, err := f.Pick(upstream.RolePrefill, hint, nil)
+		_, done, err := f.Picker.Pick(upstream.RolePrefill, hint, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func BenchmarkPick_Told(b *testing.B) {
 // BenchmarkEngine_BlocksStored is a prompt of 4,096 tokens in blocks of 16.
 func BenchmarkEngine_BlocksStored(b *testing.B) {
 	f, _ := large(b)
-	e := f.engines[upstream.RolePrefill][0]
+	e := f.Engines(upstream.RolePrefill)[0]
 	e.Cache.Started()
 	ids := make([]uint32, 4096)
 	n := uint32(0)

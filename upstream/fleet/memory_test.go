@@ -75,8 +75,8 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
 	d.Pins.Leave(r.left("a"))
-	r.Waiting()
-	for _, due := range r.Due(0) {
+	r.Holders.Waiting()
+	for _, due := range r.Holders.Due(0) {
 		due.Done()
 	}
 	for _, e := range []*Engine{p.Engine(), d.Engine()} {
@@ -139,8 +139,8 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	}
 	r.instances = kept
 	r.Set(kept)
-	if len(r.away) != 1 {
-		t.Errorf("%d quarantines are kept, want the one", len(r.away))
+	if len(r.removed.away) != 1 {
+		t.Errorf("%d quarantines are kept, want the one", len(r.removed.away))
 	}
 	r.forgetGone()
 	if is := reached(r.Fleet); is != was {

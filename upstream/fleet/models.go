@@ -6,20 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
 )
 
-// Lists of models are read at each new incarnation, then every half minute, so that adapters loaded meanwhile appear;
-// and before a turn is told that no engine serves its model, but at most every five seconds, whatever clients ask for.
+// Lists of models are read at each new incarnation, then every half minute, so that adapters loaded meanwhile appear.
 const (
 	modelsEvery   = 30 * time.Second
-	modelsAgain   = 5 * time.Second
-	modelsAtOnce  = 16 // lists that a refresh reads at the same time
-	refreshLimit  = 5 * time.Second
 	modelListWait = 2 * time.Second // for one list; vLLM answers from its API server, without queueing behind requests
 )
 
@@ -59,13 +54,13 @@ func (l *listing) list(ctx context.Context) *reading {
 }
 
 func (l *listing) run(ctx context.Context, r *reading) {
-	ctx, cancel := context.WithTimeout(ctx, l.engine.fleet.refreshing.listWait)
+	ctx, cancel := context.WithTimeout(ctx, l.engine.fleet.Catalogue.listWait)
 	defer cancel()
 	incarnation := l.engine.Last().ID()
 	models, err := l.read(ctx)
 	set := newModelSet(models)
 	if err == nil {
-		set = l.engine.fleet.shared(set)
+		set = l.engine.fleet.Catalogue.shared(set)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,40 +99,6 @@ func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
 	return nil, facts.ErrModelList
 }
 
-// shared returns an equal set that another engine has, else set itself.
-func (f *Fleet) shared(set *modelSet) *modelSet {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, engines := range f.engines {
-		for _, e := range engines {
-			if other := e.seen.models.Load(); other != nil && other.digest == set.digest {
-				return other
-			}
-		}
-	}
-	return set
-}
-
-// Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
-// decode engines first, in configured order. Engines without a known list add nothing.
-func (f *Fleet) Models() (all []facts.Model) {
-	seen := map[string]bool{}
-	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, e := range f.Engines(role) {
-			if !e.answers() {
-				continue
-			}
-			for _, model := range e.Models() {
-				if !seen[model.ID] {
-					seen[model.ID] = true
-					all = append(all, model)
-				}
-			}
-		}
-	}
-	return all
-}
-
 // all returns the known list of models. It is not to be changed.
 func (l *listing) all() []facts.Model {
 	l.mu.Lock()
@@ -148,64 +109,6 @@ func (l *listing) all() []facts.Model {
 // Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
 func (e *Engine) Models() []facts.Model { return e.models.all() }
 
-// refreshing is the last refresh of all lists.
-type refreshing struct {
-	listWait time.Duration // for one list
-
-	mu    sync.Mutex // guards the rest; it is the innermost lock
-	begun time.Time
-	under *reading // nil if none is under way
-}
-
-// RefreshModels reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It
-// returns when the refresh is over, after five seconds, or when ctx ends. Callers call it when Pick returns
-// upstream.ErrNoModel, before they refuse the turn: an adapter may have been loaded since.
-func (f *Fleet) RefreshModels(ctx context.Context) {
-	s := &f.refreshing
-	s.mu.Lock()
-	r, now := s.under, f.now()
-	if r == nil && (s.begun.IsZero() || upstream.Elapsed(s.begun, now) >= modelsAgain) {
-		r = &reading{done: make(chan struct{})}
-		s.under, s.begun = r, now
-		go f.refresh(context.WithoutCancel(ctx), r) // ends within refreshLimit
-	}
-	s.mu.Unlock()
-	if r != nil {
-		wait(ctx, r.done)
-	}
-}
-
-func (f *Fleet) refresh(ctx context.Context, r *reading) {
-	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
-	defer cancel()
-	var all []*Engine
-	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, e := range f.Engines(role) {
-			if e.answers() {
-				all = append(all, e)
-			}
-		}
-	}
-	var next atomic.Int64
-	var group sync.WaitGroup
-	for range min(modelsAtOnce, len(all)) {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(all) {
-					return
-				}
-				wait(ctx, all[i].models.list(ctx).done)
-			}
-		})
-	}
-	group.Wait()
-	f.refreshing.mu.Lock()
-	f.refreshing.under = nil
-	f.refreshing.mu.Unlock()
-	close(r.done)
-}
-
 // MayServe reports whether the engine serves a model of that name, or has not told which it serves.
 func (e *Engine) MayServe(model string) bool {
 	models := e.seen.models.Load()
@@ -214,22 +117,4 @@ func (e *Engine) MayServe(model string) bool {
 	}
 	_, serves := models.ids[model]
 	return serves
-}
-
-// Serves reports whether an engine is known to serve a model of that name. It locks no engine.
-func (f *Fleet) Serves(model string) bool {
-	var same *modelSet
-	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, e := range f.Engines(role) {
-			models := e.seen.models.Load()
-			if models == nil || models == same { // the same list as the engine before, mostly
-				continue
-			}
-			same = models
-			if _, serves := models.ids[model]; serves {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -71,7 +71,7 @@ func (r *rig) serving(role upstream.Role, model string) string {
 	r.t.Helper()
 	var tried []string
 	for {
-		e, done, err := r.Pick(role, Hint{Model: model}, excluding(tried...))
+		e, done, err := r.Picker.Pick(role, Hint{Model: model}, excluding(tried...))
 		switch {
 		case errors.Is(err, upstream.ErrNoInstance) && len(tried) > 0:
 			slices.Sort(tried)
@@ -106,14 +106,14 @@ func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 	all := []*lister{a, b, p}
 	none := upstream.ErrNoModel.Error()
 	r.wantServing("unheard of", "a b") // nothing is known yet
-	if got := r.Models(); got != nil {
+	if got := r.Catalogue.Models(); got != nil {
 		t.Errorf("before any list: %v", got)
 	}
 	r.round(all...)
-	if got := ids(r.Models()); got != "base lora-1 lora-2 lora-3" {
+	if got := ids(r.Catalogue.Models()); got != "base lora-1 lora-2 lora-3" {
 		t.Errorf("all models: %s", got)
 	}
-	if got := string(r.Models()[0].Card); got != `{"id":"base","object":"model"}` {
+	if got := string(r.Catalogue.Models()[0].Card); got != `{"id":"base","object":"model"}` {
 		t.Errorf("the card is %s", got)
 	}
 	if got := a.Live().Models; !slices.Equal(got, []string{"base", "lora-1"}) {
@@ -128,14 +128,14 @@ func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 		t.Errorf("prefill: %s", got)
 	}
 	// The model is served, but not by an engine that may be picked.
-	if _, _, err := r.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
+	if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("its only engine is excluded: %v", err)
 	}
 	for range health.UnhealthyAfter {
 		a.Health.Probed(false)
 	}
 	r.wantServing("lora-1", "a") // down is no reason to send a turn where its model is not served
-	if got := ids(r.Models()); got != "base lora-2 lora-3" {
+	if got := ids(r.Catalogue.Models()); got != "base lora-2 lora-3" {
 		t.Errorf("with a down: %s", got)
 	}
 	r.Set(r.instances[1:])
@@ -219,16 +219,16 @@ func TestRefreshModels_AsksOncePerFiveSeconds(t *testing.T) {
 	asked(1)
 	var group sync.WaitGroup
 	for range 50 {
-		group.Go(func() { r.RefreshModels(t.Context()) })
+		group.Go(func() { r.Catalogue.Refresh(t.Context()) })
 	}
 	group.Wait()
 	asked(2)
 	r.wantServing("lora", "d")
 	r.pass(modelsAgain - time.Second)
-	r.RefreshModels(t.Context())
+	r.Catalogue.Refresh(t.Context())
 	asked(2)
 	r.pass(time.Second)
-	r.RefreshModels(t.Context())
+	r.Catalogue.Refresh(t.Context())
 	asked(3)
 	if got := down.asked.Load(); got != 1 {
 		t.Errorf("one that is down was asked %d times", got)
@@ -256,7 +256,7 @@ func TestRefreshModels_AsksAFewAtOnce(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.RefreshModels(t.Context())
+		r.Catalogue.Refresh(t.Context())
 	}()
 	for range modelsAtOnce {
 		<-entered
@@ -266,7 +266,7 @@ func TestRefreshModels_AsksAFewAtOnce(t *testing.T) {
 	if got := most.Load(); got > modelsAtOnce {
 		t.Errorf("%d lists were read at once, want %d at most", got, modelsAtOnce)
 	}
-	if got := ids(r.Models()); got != "m" {
+	if got := ids(r.Catalogue.Models()); got != "m" {
 		t.Errorf("models: %q", got)
 	}
 }

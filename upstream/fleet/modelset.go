@@ -14,7 +14,7 @@ type modelSet struct {
 	ids    map[string]struct{}
 	digest [sha256.Size]byte
 
-	// The answer for the pick with number round. The Fleet's lock guards both.
+	// The answer for the pick with number round. The Picker's lock guards both.
 	round  uint64
 	serves bool
 }
@@ -35,7 +35,7 @@ func newModelSet(models []facts.Model) *modelSet {
 	return s
 }
 
-// has reports whether a model is in the set. It needs f.mu.
+// has reports whether a model is in the set. It needs the lock of the Picker.
 func (s *modelSet) has(model string, round uint64) bool {
 	if s.round != round {
 		s.round = round

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"carryover/upstream/fleet/pairs"
+	"carryover/upstream/fleet/unused"
 )
 
 // pair is a pair of a prefill incarnation.
@@ -36,7 +37,7 @@ func (s *Incarnation) PairWith(decode *Incarnation) *pairs.State {
 	if old := s.pairs[decode.engine]; old.State != nil {
 		old.Drop()
 	}
-	made := pairs.New(f.facts.Now, &s.stops, &decode.stops, &f.stops)
+	made := pairs.New(f.facts.Now, &s.stops, &decode.stops, &f.Picker.stops)
 	s.pairs[decode.engine] = pair{decode, made}
 	return made
 }
@@ -103,4 +104,14 @@ func (s *Incarnation) retry(changed *Engine) {
 			p.Retry()
 		}
 	}
+}
+
+// TakeUnused returns the oldest unused ticket of the decode incarnation that this prefill incarnation may release now,
+// on a leg of our own or on a turn's leg. There is none while the two have exchanged no KV or the pair pauses its
+// releases. The ticket counts as in transfer until Leave or EndTransfer of the decode incarnation's Pins.
+func (s *Incarnation) TakeUnused(decode *Incarnation, own bool) (unused.Ticket, bool) {
+	if p := s.PairWith(decode); p.CarriesReleases() || own && p.Releases() {
+		return decode.Pins.Take(s, own)
+	}
+	return unused.Ticket{}, false
 }

@@ -12,13 +12,13 @@ import (
 // engines evict what they like, and policies may pass over an engine that is too busy.
 
 // handedBack marks the candidates that the conversation was handed back to, and subtracts what they need not compute
-// from their delay. It needs f.mu.
-func (f *Fleet) handedBack(hint *Hint) {
-	p, prompt := &f.picking, measure(hint)
+// from their delay. It needs k.mu.
+func (k *Picker) handedBack(hint *Hint) {
+	p, prompt := &k.picking, measure(hint)
 	for i := range hint.PrefixHints {
 		note := &hint.PrefixHints[i]
-		e := f.named[upstream.RolePrefill][note.Prefill]
-		if e == nil || e.seen.place.Round != p.round || !note.counts(e) || f.Prefixes.Lacks(e.Cache, prompt.within(hint.Chain, note.Tokens)) {
+		e := k.members.Load().named[upstream.RolePrefill][note.Prefill]
+		if e == nil || e.seen.place.Round != p.round || !note.counts(e) || k.prefixes.Lacks(e.Cache, prompt.within(hint.Chain, note.Tokens)) {
 			continue
 		}
 		c := &p.candidates[e.seen.place.At]
@@ -28,11 +28,8 @@ func (f *Fleet) handedBack(hint *Hint) {
 			continue
 		}
 		if c.Delay > 0 {
-			known := 0.0
-			if c.Prefix > 0 {
-				known = prompt.spared(c.Prefix)
-			}
-			c.Delay -= p.speeds.of(e) * max(prompt.spares(note.Tokens)-known, 0)
+			known := prompt.spares(float64(c.Prefix) * prompt.perPiece)
+			c.Delay -= p.speeds.of(e) * max(prompt.spares(float64(note.Tokens))-known, 0)
 		}
 		c.Prefix = pieces
 	}
@@ -47,13 +44,13 @@ func (n *PrefixHint) counts(e *Engine) bool {
 
 // toCompute returns how many tokens of the turn the picked engine is expected to compute. Tokens that were handed back
 // to it do not count; otherwise it would look busy with them, and another conversation's next turn would avoid it. It
-// needs f.mu.
-func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
+// needs k.mu.
+func (k *Picker) toCompute(picked *Engine, hint *Hint) int {
 	if len(hint.PrefixHints) == 0 || picked.Role != upstream.RolePrefill {
 		return hint.Tokens
 	}
 	prompt := measure(hint)
-	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.seen.place.At].Holds))
+	return hint.Tokens - int(prompt.spares(float64(k.picking.candidates[picked.seen.place.At].Holds)))
 }
 
 // pieces returns how many pieces so many tokens fill. A piece that has only begun counts: what was handed back extends

@@ -33,7 +33,7 @@ type offered struct {
 func (w *weighing) tell(hint Hint) (got [2]offered) {
 	w.t.Helper()
 	w.told = seen{}
-	_, done, err := w.Pick(upstream.RolePrefill, hint, nil)
+	_, done, err := w.Picker.Pick(upstream.RolePrefill, hint, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestPick_DecodeIsToldNothingOfHandBacks(t *testing.T) {
 	w.named(upstream.RoleDecode, "p0")
 	tells(w.Engine(upstream.RoleDecode, "p0"), "1")
 	hint := Hint{Tokens: 1000, Holds: []Holding{{"p0", "1", 500}}, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
-	_, done, err := w.Pick(upstream.RoleDecode, hint, func(e *Engine) bool { return e.Name != "p0" })
+	_, done, err := w.Picker.Pick(upstream.RoleDecode, hint, func(e *Engine) bool { return e.Name != "p0" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestPick_AHandBackToAnExcludedInstanceMarksNoOther(t *testing.T) {
 	w := paced(t)
 	w.tell(Hint{}) // both are candidates, p1 the second
 	hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
-	_, done, err := w.Pick(upstream.RolePrefill, hint, func(e *Engine) bool { return e.Name == "p0" })
+	_, done, err := w.Picker.Pick(upstream.RolePrefill, hint, func(e *Engine) bool { return e.Name == "p0" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestPick_WhatWasHandedBackIsNotQueued(t *testing.T) {
 	}{{PrefixHint{"p0", "1", 700}, 300}, {PrefixHint{"p0", "2", 700}, 1000}, {PrefixHint{"p1", "1", 700}, 1000}, {PrefixHint{"p0", "1", 5000}, 1}} {
 		w := paced(t)
 		w.p[0].computed.Record(chain(1, 10, 0, 0))
-		e, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []PrefixHint{row.note}}, nil)
+		e, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []PrefixHint{row.note}}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("picked %v, %v", e, err)
 		}
@@ -206,20 +206,20 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 				w = paced(t)
 			}
 			for range row.busy {
-				_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000}, func(e *Engine) bool { return e.Name != name })
+				_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 1000}, func(e *Engine) bool { return e.Name != name })
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer done()
 			}
-			w.cfg.Prefill = row.policy
+			w.Picker.prefill = row.policy
 			for range 2 { // also where equals are taken in turn
 				hint := Hint{Key: row.key, Tokens: 1000, PrefixHints: []PrefixHint{{name, "1", 900}}}
-				ahead, err := w.Predict(upstream.RolePrefill, hint, nil)
+				ahead, err := w.Picker.Predict(upstream.RolePrefill, hint, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, done, err := w.Pick(upstream.RolePrefill, hint, nil)
+				e, done, err := w.Picker.Pick(upstream.RolePrefill, hint, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

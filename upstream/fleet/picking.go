@@ -168,7 +168,7 @@ func (p *picking) Credit(place *prefixindex.Place, pieces int) {
 	if c := &p.candidates[place.At]; c.Prefix == 0 {
 		c.Prefix = pieces
 		if c.Delay > 0 {
-			c.Delay -= p.speeds.of(p.engines[place.At]) * p.prompt.spared(pieces)
+			c.Delay -= p.speeds.of(p.engines[place.At]) * p.prompt.spares(float64(pieces)*p.prompt.perPiece)
 		}
 	}
 }

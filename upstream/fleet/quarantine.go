@@ -41,7 +41,7 @@ func (s *Incarnation) Quarantine() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.member.gone.Load() { // it was removed after the leg that found this had begun
-		f.file(quarantine{locationOf(e), s.id})
+		f.removed.away.file(quarantine{locationOf(e), s.id}, f.Engines(e.Role))
 	}
 }
 
@@ -86,32 +86,35 @@ func (r *readings) quarantinedBefore() bool {
 	return r.quarantinedID != "" || r.known != nil && r.known.Quarantined()
 }
 
-// keepQuarantine remembers the quarantine of an engine that is being removed. It needs f.mu.
-func (f *Fleet) keepQuarantine(e *Engine) {
-	last := e.lastKnown()
-	if last != nil && last.Quarantined() {
-		f.file(quarantine{locationOf(e), last.id})
+// quarantines are those of engines that are gone, the oldest first. The Fleet's lock guards them.
+type quarantines []quarantine
+
+// keep remembers the quarantine of an engine that is being removed, or hands it to the engine at its location among those
+// that stay.
+func (q *quarantines) keep(e *Engine, stay []*Engine) {
+	if last := e.lastKnown(); last != nil && last.Quarantined() {
+		q.file(quarantine{locationOf(e), last.id}, stay)
 	}
 }
 
-// file hands a quarantine to the engine at its location, or remembers it until there is one. It needs f.mu.
-func (f *Fleet) file(b quarantine) {
-	for _, e := range f.engines[b.role] {
+// file hands a quarantine to the engine at its location, or remembers it until there is one.
+func (q *quarantines) file(b quarantine, engines []*Engine) {
+	for _, e := range engines {
 		if locationOf(e) == b.location {
 			e.restore(b.incarnation)
 			return
 		}
 	}
-	f.away = slices.DeleteFunc(f.away, func(old quarantine) bool { return old.location == b.location })
-	if len(f.away) == maxAway {
-		f.away = slices.Delete(f.away, 0, 1)
+	*q = slices.DeleteFunc(*q, func(old quarantine) bool { return old.location == b.location })
+	if len(*q) == maxAway {
+		*q = slices.Delete(*q, 0, 1)
 	}
-	f.away = append(f.away, b)
+	*q = append(*q, b)
 }
 
-// restoreQuarantine gives a new engine the quarantine that was remembered for its location. It needs f.mu.
-func (f *Fleet) restoreQuarantine(e *Engine) {
-	f.away = slices.DeleteFunc(f.away, func(b quarantine) bool {
+// restore gives a new engine the quarantine that was remembered for its location.
+func (q *quarantines) restore(e *Engine) {
+	*q = slices.DeleteFunc(*q, func(b quarantine) bool {
 		if b.location != locationOf(e) {
 			return false
 		}

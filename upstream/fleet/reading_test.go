@@ -242,7 +242,7 @@ func TestReading_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
 		e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &answer))
 		awake := r.now()
 		e.Refresh(t.Context())
-		r.now = func() time.Time { return clocktest.Apart(t, awake, readFor) }
+		r.cfg.Now = func() time.Time { return clocktest.Apart(t, awake, readFor) }
 		if s := e.Current(t.Context()); s.ID() != incarnation || asked != 2 {
 			t.Errorf("got %q after %d questions, want start %q after 2", s.ID(), asked, incarnation)
 		}

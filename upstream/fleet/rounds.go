@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -19,14 +20,31 @@ const (
 	probeLimit = 2 * time.Second
 )
 
+// rounds is when Run asks engines, and what it has heard.
+type rounds struct {
+	every    time.Duration
+	came     chan struct{}                        // wakes Run: there are engines that were never asked
+	answered [upstream.RoleDecode + 1]atomic.Bool // by role: whether any engine has ever answered
+}
+
+func newRounds() rounds { return rounds{every: probeEvery, came: make(chan struct{}, 1)} }
+
+// soon makes Run ask engines that were never heard before its next round: until they answer they do not count as ready.
+func (r *rounds) soon() {
+	select {
+	case r.came <- struct{}{}:
+	default:
+	}
+}
+
 // Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
 // It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
 // nil.
 func (f *Fleet) Run(ctx context.Context) error {
-	tick := time.NewTicker(f.every)
+	tick := time.NewTicker(f.rounds.every)
 	defer tick.Stop()
 	select {
-	case <-f.came: // the engines of the first round have been asked
+	case <-f.rounds.came: // the engines of the first round have been asked
 	default:
 	}
 	f.probeAll(ctx)
@@ -36,8 +54,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			f.probeAll(ctx)
-		case <-f.came:
-			probe(ctx, f.unasked())
+		case <-f.rounds.came:
+			probe(ctx, f.members.Load().unasked())
 		}
 	}
 }
@@ -60,7 +78,7 @@ func probe(ctx context.Context, engines []*Engine) {
 }
 
 func (f *Fleet) probeAll(ctx context.Context) {
-	probe(ctx, slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode)))
+	probe(ctx, slices.Collect(f.members.Load().all))
 	f.mu.Lock()
 	f.forgetDeparted()
 	f.mu.Unlock()

@@ -23,7 +23,7 @@ func TestPick_ChangeOfInstancesMixesUpNoModels(t *testing.T) {
 	one := r.named(upstream.RoleDecode, "one")[0]
 	lists(one, "a")
 	pick := func(model string) error {
-		_, done, err := r.Pick(upstream.RoleDecode, Hint{Model: model}, nil)
+		_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{Model: model}, nil)
 		if err == nil {
 			done()
 		}
@@ -48,7 +48,7 @@ func TestPick_ChangeOfInstancesMixesUpNoCandidates(t *testing.T) {
 		tells(e, "1")
 	}
 	pick := func(exclude func(*Engine) bool) {
-		_, done, err := r.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Decode: "three", Incarnation: "1", Tokens: 16}}}, exclude)
+		_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Decode: "three", Incarnation: "1", Tokens: 16}}}, exclude)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,20 +75,20 @@ func TestPick_PolicyThatPanicsLeavesTheFleetUsable(t *testing.T) {
 	r := newRig(t)
 	one := r.named(upstream.RoleDecode, "one")[0]
 	asked := false
-	r.SetPolicies(first{}, failing{&asked})
+	r.Picker.SetPolicies(first{}, failing{&asked})
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the policy was not asked")
 			}
 		}()
-		_, _, _ = r.Pick(upstream.RoleDecode, Hint{}, nil)
+		_, _, _ = r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	}()
 	if !r.mu.TryLock() {
 		t.Fatal("the fleet is locked for good")
 	}
 	r.mu.Unlock()
-	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil || one.attempts.inFlight.Load() != 1 {
 		t.Fatalf("got %v with %d attempts, want the engine with one", err, one.attempts.inFlight.Load())
 	}

@@ -15,7 +15,7 @@ func TestSpeed_IsForgotten(t *testing.T) {
 	w.p[1].Engine().Speed.LearnLeg(1000, time.Second)
 	delay := func(name string) time.Duration {
 		t.Helper()
-		_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 100}, nil)
+		_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 100}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestPick_TellsTheDelayOfPrefill(t *testing.T) {
 	w := newWeighing(t)
 	delays := func(tokens int) (d [2]time.Duration) {
 		t.Helper()
-		_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: tokens}, nil)
+		_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: tokens}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func TestPick_TellsTheDelayOfPrefill(t *testing.T) {
 		t.Errorf("one speed is known: %v, want the same for both", delays(100))
 	}
 	w.p[1].Engine().Speed.LearnLeg(1000, 3*time.Second)
-	_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 500}, nil) // picks the first
+	_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 500}, nil) // picks the first
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestPick_TellsTheDelayOfPrefill(t *testing.T) {
 	if got := delays(0); got[0] == 0 || got[1] == 0 {
 		t.Errorf("a turn of which no tokens are known: %v, want one token", got)
 	}
-	if _, _, err := w.Pick(upstream.RoleDecode, Hint{Tokens: 100}, nil); err != nil || w.told.candidates["d0"].Delay != 0 {
+	if _, _, err := w.Picker.Pick(upstream.RoleDecode, Hint{Tokens: 100}, nil); err != nil || w.told.candidates["d0"].Delay != 0 {
 		t.Errorf("decode: told %+v, %v", w.told.candidates["d0"], err)
 	}
 }

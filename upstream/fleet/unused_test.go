@@ -51,16 +51,16 @@ func TestUnused_WaitWhileTheIncarnationIsUnknown(t *testing.T) {
 	p, d := r.introducedPair()
 	d.Pins.Leave(r.left("a"))
 	d.Engine().Refused()
-	if all := r.Waiting(); len(all) != 0 {
+	if all := r.Holders.Waiting(); len(all) != 0 {
 		t.Errorf("waiting: got %d, want none of a start that may be over", len(all))
 	}
 	wantTake(t, p, d.Engine().Last(), "")
 	r.pass(unused.ReleaseAfter)
-	if all := r.Due(0); len(all) != 1 || all[0] != d {
+	if all := r.Holders.Due(0); len(all) != 1 || all[0] != d {
 		t.Errorf("due: got %d, want the start that was read last", len(all))
 	}
 	tells(d.Engine(), "1")
-	if all := r.Waiting(); len(all) != 1 || all[0] != d {
+	if all := r.Holders.Waiting(); len(all) != 1 || all[0] != d {
 		t.Errorf("waiting: got %d, want the start that is back", len(all))
 	}
 	wantTake(t, p, d, "a")
@@ -70,7 +70,7 @@ func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 	r := newRig(t)
 	d := r.named(upstream.RoleDecode, "d")[0]
 	d.Fresh().Pins.Leave(r.left("a"))
-	if tells(d, "1"); d.known.Pins.Unused() != 0 || len(r.Waiting()) != 0 {
+	if tells(d, "1"); d.known.Pins.Unused() != 0 || len(r.Holders.Waiting()) != 0 {
 		t.Error("it has a ticket")
 	}
 }
@@ -149,13 +149,13 @@ func TestUnused_DroppedWithTheEngine(t *testing.T) {
 	_, d := r.introducedPair()
 	d.Pins.Leave(r.left("a"))
 	r.Set(nil)
-	if d.Pins.Leave(r.left("late")); len(r.Waiting()) != 1 || d.Pins.Unused() != 2 {
-		t.Errorf("waiting: %d starts, and %d tickets of one whose engine was removed, want it and both", len(r.Waiting()), d.Pins.Unused())
+	if d.Pins.Leave(r.left("late")); len(r.Holders.Waiting()) != 1 || d.Pins.Unused() != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine was removed, want it and both", len(r.Holders.Waiting()), d.Pins.Unused())
 	}
 	r.pass(unsetKVTTL)
 	r.Set(nil)
-	if d.Pins.Leave(r.left("too late")); len(r.Waiting()) != 0 || d.Pins.Unused() != 2 {
-		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is forgotten, want none and those of before", len(r.Waiting()), d.Pins.Unused())
+	if d.Pins.Leave(r.left("too late")); len(r.Holders.Waiting()) != 0 || d.Pins.Unused() != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is forgotten, want none and those of before", len(r.Holders.Waiting()), d.Pins.Unused())
 	}
 }
 
@@ -164,7 +164,7 @@ func TestUnused_DroppedAtTheDeadline(t *testing.T) {
 	p, d := r.introducedPair()
 	d.Pins.Leave(r.left("a"))
 	r.pass(time.Hour)
-	if all := r.Waiting(); len(all) != 0 {
+	if all := r.Holders.Waiting(); len(all) != 0 {
 		t.Errorf("waiting: got %d, want none", len(all))
 	}
 	wantTake(t, p, d, "")
@@ -176,7 +176,7 @@ func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 	p, d := r.introducedPair()
 	d.Pins.Leave(r.left("a"))
 	awake := r.now()
-	r.now = func() time.Time { return clocktest.Apart(t, awake, time.Hour) }
+	r.cfg.Now = func() time.Time { return clocktest.Apart(t, awake, time.Hour) }
 	wantTake(t, p, d, "")
 }
 
@@ -202,7 +202,7 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 	p, d := r.introducedPair()
 	due := func(want int) {
 		t.Helper()
-		all := r.Due(2)
+		all := r.Holders.Due(2)
 		if len(all) != want {
 			t.Errorf("due: got %d, want %d", len(all), want)
 		}
@@ -238,7 +238,7 @@ func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 	d.Pins.Leave(r.left("a"))
 	r.pass(unused.ReleaseAfter)
 	u, _ := p.TakeUnused(d, false)
-	if d.Pins.Leave(u); len(r.Due(8)) != 1 {
+	if d.Pins.Leave(u); len(r.Holders.Due(8)) != 1 {
 		t.Error("one that was not sent waits anew")
 	}
 }
@@ -259,11 +259,11 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	p, d := r.introducedPair()
 	d.Pins.Hurry() // nothing waits
 	d.Pins.Leave(r.left("a"))
-	if len(r.Due(8)) != 0 || d.Pins.Unused() != 1 {
+	if len(r.Holders.Due(8)) != 0 || d.Pins.Unused() != 1 {
 		t.Error("one that has just come is due")
 	}
 	d.Pins.Hurry()
-	if len(r.Due(8)) != 1 {
+	if len(r.Holders.Due(8)) != 1 {
 		t.Error("what is in a hurry is not due")
 	}
 	d.Done()
@@ -271,11 +271,11 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 		t.Error("the two have met, and release nothing")
 	}
 	p.TakeUnused(d, true)
-	if len(r.Due(8)) != 0 || d.Pins.Unused() != 0 {
+	if len(r.Holders.Due(8)) != 0 || d.Pins.Unused() != 0 {
 		t.Error("something is due when nothing waits")
 	}
 	d.Pins.Leave(r.left("b"))
-	if len(r.Due(8)) != 0 {
+	if len(r.Holders.Due(8)) != 0 {
 		t.Error("the hurry has outlived what it was for")
 	}
 	p.PairWith(d).ReleaseFailed(true)

@@ -97,7 +97,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
 		flags: []string{"--release", "on", "--hand-back", "off", "--reuse-trial-timeout", "25s", "--redis-url", "redis://" + redis.Addr()},
 	}, "")}
-	s.proxy.Fleet.RefreshModels(t.Context())
+	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")
 	ctx := t.Context()
 	chat := func(id string, messages ...json.RawMessage) map[string]any {

@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
+)
+
+const (
+	modelsAgain  = 5 * time.Second // between the beginnings of two refreshes, whatever clients ask for
+	modelsAtOnce = 16              // lists that a refresh reads at the same time
+	refreshLimit = 5 * time.Second
+)
+
+// Catalogue is which models the engines of a fleet serve. It is safe for concurrent use.
+type Catalogue struct {
+	members  *atomic.Pointer[members] // of the fleet
+	now      func() time.Time
+	listWait time.Duration // for one list
+
+	mu    sync.Mutex // guards the rest; it is the innermost lock
+	begun time.Time  // when the last refresh began
+	under *reading   // the refresh under way, nil if there is none
+}
+
+// Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
+// decode engines first, in configured order. Engines without a known list add nothing.
+func (c *Catalogue) Models() (all []facts.Model) {
+	seen := map[string]bool{}
+	for e := range c.members.Load().all {
+		if !e.answers() {
+			continue
+		}
+		for _, model := range e.Models() {
+			if !seen[model.ID] {
+				seen[model.ID] = true
+				all = append(all, model)
+			}
+		}
+	}
+	return all
+}
+
+// Serves reports whether an engine is known to serve a model of that name. It locks no engine.
+func (c *Catalogue) Serves(model string) bool {
+	var same *modelSet
+	for e := range c.members.Load().all {
+		models := e.seen.models.Load()
+		if models == nil || models == same { // the same list as the engine before, mostly
+			continue
+		}
+		same = models
+		if _, serves := models.ids[model]; serves {
+			return true
+		}
+	}
+	return false
+}
+
+// shared returns an equal set that another engine has, else set itself.
+func (c *Catalogue) shared(set *modelSet) *modelSet {
+	for e := range c.members.Load().all {
+		if other := e.seen.models.Load(); other != nil && other.digest == set.digest {
+			return other
+		}
+	}
+	return set
+}
+
+// Refresh reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It returns when
+// the refresh is over, after five seconds, or when ctx ends. Callers call it when a pick returns upstream.ErrNoModel,
+// before they refuse the turn: an adapter may have been loaded since.
+func (c *Catalogue) Refresh(ctx context.Context) {
+	c.mu.Lock()
+	r, now := c.under, c.now()
+	if r == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
+		r = &reading{done: make(chan struct{})}
+		c.under, c.begun = r, now
+		go c.refresh(context.WithoutCancel(ctx), r) // ends within refreshLimit
+	}
+	c.mu.Unlock()
+	if r != nil {
+		wait(ctx, r.done)
+	}
+}
+
+func (c *Catalogue) refresh(ctx context.Context, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	var all []*Engine
+	for e := range c.members.Load().all {
+		if e.answers() {
+			all = append(all, e)
+		}
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(modelsAtOnce, len(all)) {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(all) {
+					return
+				}
+				wait(ctx, all[i].models.list(ctx).done)
+			}
+		})
+	}
+	group.Wait()
+	c.mu.Lock()
+	c.under = nil
+	c.mu.Unlock()
+	close(r.done)
+}

@@ -1,0 +1,185 @@
+package fleet
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/upstream"
+)
+
+// Holders are the decode engines that may hold blocks of tickets: those in the fleet, and those removed from it within
+// the lifetime of blocks. It is safe for concurrent use.
+type Holders struct {
+	now func() time.Time
+
+	mu       sync.Mutex // guards the rest. Lock order: Fleet, Holders, Engine
+	departed []departed // the one that was removed first comes first
+	all      []*Engine  // the decode engines of the fleet, then the departed ones; replaced, never changed
+}
+
+// All returns the engines. The list is not to be changed.
+func (h *Holders) All() []*Engine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all
+}
+
+// Find returns the incarnation with that id of a decode engine called name; nil if none matches. It sends nothing.
+func (h *Holders) Find(name, incarnation string) *Incarnation {
+	for _, e := range h.All() {
+		if e.Name == name {
+			if s := e.Incarnation(incarnation); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// maxDeparted bounds the removed decode engines that are remembered. Beyond it the one that was removed first is
+// forgotten.
+const maxDeparted = 64
+
+// unsetKVTTL is vLLM's default of decoder_kv_blocks_ttl.
+const unsetKVTTL = 8 * time.Minute
+
+// departed is a decode engine that was removed from the fleet. Its process may run on and keep the blocks of our
+// tickets pinned until they are read, released or expired. The fleet remembers it so that these blocks can be
+// released, and so that it is the same engine if its instance comes back.
+type departed struct {
+	engine *Engine
+	until  time.Time // all its blocks have expired by then
+}
+
+// Waiting returns the decode incarnations that have unused tickets and are alive as far as is known. Those of removed
+// engines are among them.
+func (h *Holders) Waiting() (all []*Incarnation) {
+	for _, e := range h.All() {
+		if last := e.Last(); last.Pins.Waits() {
+			all = append(all, last)
+		}
+	}
+	return all
+}
+
+// Due returns the decode incarnations that have more unused tickets than backlog, or one that has waited for some
+// seconds. It marks their engines, which are left out until Done. The caller must check that an incarnation is alive
+// before it releases.
+func (h *Holders) Due(backlog int) (all []*Incarnation) {
+	for _, e := range h.All() {
+		if s := e.due(backlog); s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// due returns the engine's incarnation if its tickets are to be released now, else nil, and marks the engine.
+func (e *Engine) due(backlog int) *Incarnation {
+	s := e.lastKnown()
+	if s == nil || e.releases.Load() || !s.Pins.Due(backlog) || !e.releases.CompareAndSwap(false, true) {
+		return nil
+	}
+	return s
+}
+
+// Done ends what Due began.
+func (s *Incarnation) Done() { s.engine.releases.Store(false) }
+
+// depart remembers a removed engine if it may pin blocks of ours, and reports whether it does.
+func (h *Holders) depart(e *Engine) bool {
+	if e.Role != upstream.RoleDecode || !e.lastKnown().Known() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.departed = append(h.departed, departed{e, h.lastBlock(e)})
+	return true
+}
+
+// lastBlock returns until when an engine that gets no turn from now on may pin blocks.
+func (h *Holders) lastBlock(e *Engine) time.Time {
+	ttl := e.Instance().KVTTL
+	if ttl <= 0 {
+		ttl = unsetKVTTL
+	}
+	return h.now().Add(ttl)
+}
+
+// update sets the decode engines that are in the fleet. It drops the departed engines whose last block has expired, and
+// the oldest beyond maxDeparted, and returns them.
+func (h *Holders) update(decodes []*Engine) (over []*Engine) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	h.departed = slices.DeleteFunc(h.departed, func(d departed) bool {
+		if d.engine.attempts.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
+			return false
+		}
+		over = append(over, d.engine)
+		return true
+	})
+	for n := len(h.departed) - maxDeparted; n > 0; n-- {
+		over = append(over, h.departed[0].engine)
+		h.departed = slices.Delete(h.departed, 0, 1)
+	}
+	h.all = slices.Clip(decodes)
+	for _, d := range h.departed {
+		h.all = append(h.all, d.engine)
+	}
+	return over
+}
+
+// rejoin removes the departed engine with that identity from the list and returns it; nil if there is none.
+func (h *Holders) rejoin(id identity) *Engine {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := slices.IndexFunc(h.departed, func(d departed) bool { return d.engine.identity == id })
+	if at < 0 {
+		return nil
+	}
+	e := h.departed[at].engine
+	h.departed = slices.Delete(h.departed, at, at+1)
+	return e
+}
+
+// stays extends the time for which a departed engine is remembered: one of its attempts has just ended and may have
+// left pinned blocks.
+func (h *Holders) stays(e *Engine) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.departed {
+		if h.departed[i].engine == e {
+			h.departed[i].until = h.lastBlock(e)
+		}
+	}
+}
+
+// forgetDeparted forgets the departed engines that hold no block any more. It needs f.mu.
+func (f *Fleet) forgetDeparted() { f.forget(f.Holders.update(f.Engines(upstream.RoleDecode))) }
+
+// forget drops what other engines and the prefix index know of engines that are gone. It needs f.mu.
+func (f *Fleet) forget(engines []*Engine) {
+	if len(engines) == 0 {
+		return
+	}
+	for _, e := range engines {
+		e.member.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
+		if known := e.lastKnown(); known != nil {
+			known.leave()
+		}
+	}
+	for _, e := range f.Engines(upstream.RolePrefill) {
+		if known := e.lastKnown(); known != nil {
+			known.unpair(engines)
+		}
+	}
+}
+
+// Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
+func (e *Engine) Leaves() bool { return e.member.gone.Load() || e.Health.Drains() }
+
+// Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
+// engine.
+func (s *Incarnation) Over() bool { return !s.current() }
