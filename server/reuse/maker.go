@@ -109,8 +109,8 @@ func (k *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket con
 // answered is what a hand-back needs to know of the turn and its answer.
 func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
 	return pins.Answer{
-		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt), Conversation: p.record.Asked().Conversation,
-		Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity, PromptTokens: a.Usage.Prompt,
+		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt),
+		Conversation: p.record.Asked().Conversation, Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity, PromptTokens: a.Usage.Prompt,
 	}
 }
 

@@ -16,8 +16,8 @@ const (
 	maxVersionBody = 512
 )
 
-// warnNoParams warns that answers like that of this turn bring no params, and says what helps. That depends on the version of decode, for which it asks in
-// the background.
+// warnNoParams warns that answers like that of this turn bring no params, and says what helps. That depends on the version of decode, for
+// which it asks in the background.
 func (k *Maker) warnNoParams(p *Proving, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), p.record.ID(), p.request.API
 	stream := p.request.Stream && (!k.cfg.BufferStreams || api.Rendered())
