@@ -121,16 +121,14 @@ func (r *legRunner) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, foun
 // from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough. length is that of the prompt.
 func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *reuse.Claim, took time.Duration) {
 	tokens := answer.PromptTokens
-	if h.Ticket == nil && cached >= 0 {
-		prefill.Engine().Health.Took(tokens-cached, took)
-	}
+	certain := h.Ticket == nil && cached >= 0 && tokens > 0
 	if tokens == 0 {
 		tokens = length.Whole.Tokens(request.UsualRatio)
 	}
 	if cached < 0 {
 		cached = h.Offer.Tokens
 	}
-	prefill.Engine().Speed.LearnLeg(tokens-cached, took)
+	prefill.Engine().LearnPrefill(tokens-cached, took, certain)
 }
 
 // idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.

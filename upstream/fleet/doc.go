@@ -63,7 +63,7 @@
 //     turn at a time tries. A good /health does not close it: it exists for engines whose health is fine and whose
 //     completions fail.
 //   - ejected: an engine that takes three times as long for its work as the median of its role, in two rounds of
-//     probing, and never so many that more than half are out.
+//     probing, and never so many that more than half are out. A prefill leg that waits behind others of ours is not slow.
 //
 // What the client, a ticket of ours or a release has caused is no failure of an engine.
 package fleet

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"sync/atomic"
+	"time"
 
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/health"
@@ -73,6 +74,16 @@ func (e *Engine) Broke() { e.fleet.broke(e.BaseURL) }
 func (e *Engine) refused() {
 	e.forget()
 	e.Health.Refused()
+}
+
+// LearnPrefill records a prefill leg that computed so many tokens of its prompt and was answered just now. Picks learn
+// the engine's speed from each leg, ejection only from those whose number of tokens is certain. Both take the same sample
+// of a leg, in which waiting behind other legs is no slowness. They remember apart: a speed outlasts restarts and ends a
+// minute after the last leg, while ejection judges an engine anew after each restart and each ejection.
+func (e *Engine) LearnPrefill(tokens int, took time.Duration, certain bool) {
+	if computed, took := e.Speed.LearnLeg(tokens, took); certain {
+		e.Health.Took(computed, took)
+	}
 }
 
 // Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.

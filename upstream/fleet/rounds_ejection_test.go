@@ -27,6 +27,54 @@ func (r *rig) slow(is *Engine) {
 	}
 }
 
+// Ten legs that came together wait for each other, and say as much of their engine's speed as ten that came one by one.
+func TestEjection_WaitingIsNoSlowness(t *testing.T) {
+	for name, row := range map[string]struct {
+		each time.Duration // that the engine with the queue computes for a leg
+		want string
+	}{
+		"as fast as the others": {200 * time.Millisecond, "up"},
+		"four times as slow":    {800 * time.Millisecond, "ejected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			engines := r.named(upstream.RolePrefill, "a", "b", "c")
+			for range 2 {
+				for n := range 10 {
+					r.pass(row.each)
+					engines[0].LearnPrefill(1000, time.Duration(n+1)*row.each, true)
+					for _, e := range engines[1:] {
+						e.LearnPrefill(1000, 200*time.Millisecond, true)
+					}
+				}
+				r.eject(upstream.RolePrefill)
+			}
+			if state, why := engines[0].state(); state != row.want {
+				t.Errorf("it is %s (%s), want %s", state, why, row.want)
+			}
+		})
+	}
+}
+
+// A leg whose tokens are estimated tells picks of the speed, and ejects nobody.
+func TestEjection_NeedsToKnowWhatWasComputed(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RolePrefill, "a", "b", "c")
+	for range 2 {
+		for range 10 {
+			r.pass(9 * time.Second)
+			engines[0].LearnPrefill(1000, 9*time.Second, false)
+			for _, e := range engines[1:] {
+				e.LearnPrefill(1000, time.Second, true)
+			}
+		}
+		r.eject(upstream.RolePrefill)
+	}
+	if state, _ := engines[0].state(); state != "up" || engines[0].PerToken().Round(time.Microsecond) != 9*time.Millisecond {
+		t.Errorf("it is %s and takes %s per token, want up and 9ms", state, engines[0].PerToken())
+	}
+}
+
 func TestEjection_EndsWithARestart(t *testing.T) {
 	r := newRig(t)
 	a := r.named(upstream.RolePrefill, "a", "b", "c")[0]

@@ -23,7 +23,8 @@ const (
 // Per token, it is the time over the tokens of all legs that the engine had meanwhile: how long prefill will take for
 // a further prompt. Picks use it, and count waiting apart, by tokens. Per byte of the body, it is the whole time of a
 // leg, waiting included: how long a leg that carries a ticket may take. That one serves where the body is all that is
-// known.
+// known. Package health keeps the same samples, too, to eject slow engines: anew after each restart and ejection, and of
+// legs with a certain number of tokens only.
 type Speed struct {
 	clock func() time.Duration
 	shown *SpeedNow
@@ -68,10 +69,10 @@ func NewSpeed(shown *SpeedNow, clock func() time.Duration) *Speed {
 // An engine shares its speed among its prompts, so a leg behind others takes as long as all of them. The sample is
 // therefore the time of the leg over the tokens of all legs that were answered meanwhile, its own included. The mean
 // is a quotient of sums, not a mean of quotients: a prompt of ten tokens takes a whole step of the engine, which says
-// little.
-func (s *Speed) LearnLeg(tokens int, took time.Duration) {
+// little. LearnLeg returns the sample, which is 0 if the leg says nothing.
+func (s *Speed) LearnLeg(tokens int, took time.Duration) (computed int, during time.Duration) {
 	if tokens <= 0 || took <= 0 {
-		return
+		return 0, 0
 	}
 	now := s.clock()
 	s.mu.Lock()
@@ -91,6 +92,7 @@ func (s *Speed) LearnLeg(tokens int, took time.Duration) {
 	s.shown.until.Store(int64(s.until))
 	s.shown.perToken.Store(math.Float64bits(s.spent / s.computed))
 	s.shown.typical.Store(math.Float64bits(s.typical))
+	return work, now - began
 }
 
 // since returns how many tokens were computed since a leg of tokens tokens began. If more legs were answered meanwhile

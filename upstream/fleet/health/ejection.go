@@ -25,8 +25,8 @@ const (
 	ejectMax = 5 * time.Minute
 )
 
-// legSpeed is the recent time per work of an engine's legs. It sums time and work, so that short legs, which mostly
-// have a fixed cost, do not decide. Each new leg weakens the older ones by a fifth.
+// legSpeed is the recent time per work of an engine's legs, since its last restart or ejection. It sums time and work, so
+// that short legs, which mostly have a fixed cost, do not decide. Each new leg weakens the older ones by a fifth.
 type legSpeed struct {
 	samples          int // legs since the record began
 	legs, work, took float64
@@ -49,8 +49,9 @@ type ejection struct {
 
 func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
 
-// Took records the duration of a leg that differs from other legs of its role only by its work: the tokens that
-// prefill computed, or 1 for decode's first event after a hand-over.
+// Took records the duration of a leg that differs from other legs of its role only by its work: for prefill the sample
+// of facts.Speed, which is the tokens of all legs that were answered meanwhile; 1 for decode's first event after a
+// hand-over.
 func (h *Health) Took(work int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
