@@ -46,7 +46,7 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 	limited, cancel := a.prefillLimit(ctx, size)
 	defer cancel()
 
-	a.tried.ticket, a.tried.release, a.claim.LegSent = a.claim.Ticket != nil, a.claim.Piggyback != nil, true
+	a.tried.ticket, a.tried.release = a.claim.Ticket != nil, a.claim.Piggyback != nil
 	a.claim.Sent()
 	sent := a.Record.Sent(&leg, a.pair.Prefill.ID())
 	a.proving.IDs.Learn(ctx)
@@ -193,11 +193,6 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time
 		a.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
-	a.claim.LegSent = leg.Sent
 	a.claim.Failed(leg)
-	if a.claim.Piggyback != nil {
-		a.claim.Piggyback.Failed(leg)
-		a.claim.Piggyback = nil
-	}
 	return err
 }

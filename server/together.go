@@ -33,7 +33,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 	sent := a.Record.Sent(&leg, a.pair.Prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	ended := make(chan struct{})        // closed when the leg has ended
-	a.claim.LegSent = true
+	a.claim.Sent()
 	began := time.Now()
 	// The work and finish keep nothing else of the attempt, because they may last as long as the stream.
 	r, turn, pair, claim, request, tried, detach := a.legRunner, a.Record.ID(), a.pair, a.claim, a.Request, a.tried, a.detach

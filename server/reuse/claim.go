@@ -13,14 +13,14 @@ import (
 // Claim is what an attempt may reuse. A claim without a ticket is a miss.
 type Claim struct {
 	pins.Claim
-	Offer   convcache.Offer // how much of the ticket this request may use
-	LegSent bool            // a byte of the leg to prefill may have reached an engine
+	Offer convcache.Offer // how much of the ticket this request may use
 	// Piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
 	Piggyback *pins.Release
 
-	of     *Proving
-	looked *Lookup
-	finder *Finder
+	of      *Proving
+	looked  *Lookup
+	finder  *Finder
+	legSent bool // a byte of the leg to prefill may have reached an engine
 	// had is how many tokens of the prompt the prefix caches of prefill hold without the ticket, as far as that is known.
 	had []convcache.Prefilled
 }
@@ -48,11 +48,27 @@ func (h *Claim) Abandon(why record.Reason) {
 	h.of.IDs.Forward(false)
 }
 
+// Sent notes that the leg to prefill is about to be sent, with the ticket or the release that it carries.
+func (h *Claim) Sent() {
+	h.legSent = true
+	h.Claim.Sent()
+}
+
+// Failed notes how the leg to prefill has failed.
+func (h *Claim) Failed(leg *upstream.LegError) {
+	h.legSent = leg.Sent
+	h.Claim.Failed(leg)
+	if h.Piggyback != nil {
+		h.Piggyback.Failed(leg)
+		h.Piggyback = nil
+	}
+}
+
 // Settle ends the claim: a ticket of which nothing was sent goes back into the store. A piggybacked release is settled in the same way.
 // Further calls do nothing.
 func (h *Claim) Settle(ctx context.Context) {
 	if unused := h.Piggyback; unused != nil {
-		if h.LegSent {
+		if h.legSent {
 			unused.Sent()
 		} else {
 			unused.Requeue()
