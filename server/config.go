@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/server/admission"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/reuse"
@@ -62,6 +63,11 @@ type RoutingConfig struct {
 	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
 	DisaggThreshold int
 	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
+}
+
+// picks is what the picker needs to know of it.
+func (c *RoutingConfig) picks() pick.Routing {
+	return pick.Routing{Threshold: c.DisaggThreshold, PrefillError: c.PrefillFailure == PrefillError}
 }
 
 // ReuseConfig says which tickets are worth using.

@@ -72,9 +72,7 @@
 //
 // # What operators ask
 //
-// What would become of a request is answered by the code of the turn, so that it can't differ from what turns do: the request is read, a
-// dry run of the finder and the picker goes up to the legs, and the proof says what it can without asking an engine (explain.go,
-// explain_tickets.go, explain_words.go, explain_handler.go). Outlines tell where a history was rewritten (package outline); they
+// What would become of a request is answered by the code of the turn, so that it can't differ from what turns do (package explain). Outlines tell where a history was rewritten (package outline); they
 // hold no text and prove nothing.
 //
 // # Memory

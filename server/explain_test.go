@@ -13,13 +13,14 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/explain"
 	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
 
 // explain asks what would become of a request; header is names and values in turn. It checks that no engine hears of it and that
 // nothing changes.
-func (r *rig) explain(path, body string, header ...string) server.Explanation {
+func (r *rig) explain(path, body string, header ...string) explain.Explanation {
 	r.t.Helper()
 	headers := map[string][]string{}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -36,7 +37,7 @@ func (r *rig) explain(path, body string, header ...string) server.Explanation {
 	if after := r.everything(); after != before {
 		r.t.Errorf("explaining has changed something: before %s, after %s", before, after)
 	}
-	var said server.Explanation
+	var said explain.Explanation
 	if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != http.StatusOK {
 		r.t.Fatalf("explain: status %d, %s", w.Code, w.Body)
 	}
@@ -69,7 +70,7 @@ func foreseeable(reuse string) string {
 }
 
 // agree explains a request and then sends it: the verdict has to come true.
-func (r *rig) agree(path, body, want string, header ...string) server.Explanation {
+func (r *rig) agree(path, body, want string, header ...string) explain.Explanation {
 	r.t.Helper()
 	said := r.explain(path, body, header...)
 	p := r.sendTo(path, body, header...)
@@ -134,11 +135,11 @@ func TestExplain_ByTokensAgreesWhereThePromptHasIDs(t *testing.T) {
 
 func TestExplain_WhatOnlyEnginesKnow(t *testing.T) {
 	r := newRig(t, setup{probeless: true})
-	if got := r.explain(chatPath, ask("c", true, history(1)...)); got.Verdict != server.VerdictEngines || got.Proof.Asks != "incarnation" {
+	if got := r.explain(chatPath, ask("c", true, history(1)...)); got.Verdict != explain.VerdictEngines || got.Proof.Asks != "incarnation" {
 		t.Errorf("nothing was read of the engines, and explain says %+v", got)
 	}
 	r.turn("c", 1, true)
-	if got := r.explain(chatPath, ask("c", true, history(2)...)); got.Verdict != server.VerdictEngines || got.Proof.Asks != "template" {
+	if got := r.explain(chatPath, ask("c", true, history(2)...)); got.Verdict != explain.VerdictEngines || got.Proof.Asks != "template" {
 		t.Errorf("the template was not looked at, and explain says %+v", got)
 	}
 }
@@ -173,7 +174,7 @@ func TestExplain_ShowsTheErrorThatAClientWouldGet(t *testing.T) {
 				p = r.send(tc.body, tc.header...)
 			}
 			got := parseError(t, p.body)
-			if said.Verdict != server.VerdictRefused || said.Error == nil || said.Error.Status != p.status || said.Error.Code != got.Code || said.Error.Message != got.Message {
+			if said.Verdict != explain.VerdictRefused || said.Error == nil || said.Error.Status != p.status || said.Error.Code != got.Code || said.Error.Message != got.Message {
 				t.Errorf("explained as %q %+v, came out as %d %s", said.Verdict, said.Error, p.status, p.body)
 			}
 		})

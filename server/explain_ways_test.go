@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/explain"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -69,7 +70,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		}
 		defer done()
 		said := r.explain(chatPath, ask("c", true, history(4)...))
-		if said.Verdict != server.VerdictEngines || !said.Queue.Busy || said.Error != nil || len(said.Tickets) != 1 {
+		if said.Verdict != explain.VerdictEngines || !said.Queue.Busy || said.Error != nil || len(said.Tickets) != 1 {
 			t.Errorf("explained as %+v", said)
 		}
 	})
@@ -77,7 +78,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		r := taught(t, setup{})
 		r.deps.Fleet.Catalogue.Refresh(t.Context())
 		said := r.explain(chatPath, strings.Replace(ask("c", true, history(4)...), `"m"`, `"other"`, 1))
-		if said.Verdict != server.VerdictRefused || said.Error.Code != "model_not_found" || said.Error.Status != http.StatusNotFound {
+		if said.Verdict != explain.VerdictRefused || said.Error.Code != "model_not_found" || said.Error.Status != http.StatusNotFound {
 			t.Errorf("explained as %+v, %+v", said, said.Error)
 		}
 	})

@@ -46,16 +46,14 @@ type Server struct {
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
-	engineSlots *pick.EngineSlots
-	slots       *admission.Slots
-	background  *background.Group
+	slots      *admission.Slots
+	background *background.Group
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	s.errors = apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	s.engineSlots = pick.NewSlots(deps.Fleet, s.slots.Instances())
 	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger)
 	s.pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
@@ -75,7 +73,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	picker := pick.New(pick.Deps{
 		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-		Asker: pick.Engines{Dialer: deps.Legs}, Slots: s.engineSlots,
+		Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet, s.slots.Instances()),
 	})
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, tickets: tickets.Maker, finder: tickets.Finder, picker: picker, background: s.background,

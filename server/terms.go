@@ -1,6 +1,8 @@
 package server
 
 import (
+	"strings"
+
 	"carryover/convcache"
 	"carryover/server/answer"
 	"carryover/server/proof"
@@ -136,4 +138,23 @@ var storedResults = []Term{
 	{"ineligible_" + convcache.WhyToolArguments, "`--proof history`: the template would print tool calls otherwise than decode generated them", ""},
 	{"ineligible_" + convcache.WhyUnicode, "`--proof history`: the reply has a character that generation left incomplete", ""},
 	{"ineligible_" + convcache.WhyWhitespace, "`--proof history`: the reply begins or ends with white space, which templates trim", ""},
+}
+
+// meaning explains the reason of a miss, as a clause.
+func meaning(reason string) string {
+	for _, term := range missReasons {
+		if term.Name == reason {
+			return term.Means
+		}
+	}
+	if why, found := strings.CutPrefix(reason, "ineligible_unproven;why="); found {
+		return "an engine lacks what the proof needs (" + why + ")"
+	}
+	why := strings.TrimPrefix(reason, "ineligible_")
+	for _, term := range ineligibleReasons {
+		if term.Name == why {
+			return term.Means
+		}
+	}
+	return "the request can't take part (" + why + ")"
 }

@@ -136,7 +136,7 @@ func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	for _, c := range apierror.Codes() {
 		written = append(written, c.Name)
 	}
-	for _, file := range parsed(t, ".", "apierror", "request", "../upstream", "../upstream/body") {
+	for _, file := range parsed(t, ".", "apierror", "explain", "request", "../upstream", "../upstream/body") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
 				made = append(made, code)

@@ -134,7 +134,7 @@ func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodin
 func (t *turn) picks() pick.Attempt {
 	return pick.Attempt{
 		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), PrefixHints: t.lookup.PrefixHints(),
-		Tickets: t.proving.TakesPart(), Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
+		Tickets: t.proving.TakesPart(), Routing: t.routing.picks(),
 		Record: &t.record, Earlier: t.retry.picks,
 	}
 }

@@ -12,17 +12,22 @@ import (
 
 // Attempt is what a pick needs to know of a turn and of the attempt that it is for.
 type Attempt struct {
-	Request      *request.Request
-	Body         *body.Request
-	Client       string             // for whom slots are counted
-	Chain        []uint64           // see Picker.PromptChain
-	Holds        []fleet.Holding    // the tickets of the conversation, in the form that policies read
-	PrefixHints  []fleet.PrefixHint // where the conversation was handed back to
-	Tickets      bool               // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
-	Threshold    int                // with fewer uncached tokens decode serves alone
-	PrefillError bool               // the client gets an error if prefill can't serve, and decode does not serve alone
-	Record       *record.Builder    // is told the path, the uncached tokens and the waits
+	Request     *request.Request
+	Body        *body.Request
+	Client      string             // for whom slots are counted
+	Chain       []uint64           // see Picker.PromptChain
+	Holds       []fleet.Holding    // the tickets of the conversation, in the form that policies read
+	PrefixHints []fleet.PrefixHint // where the conversation was handed back to
+	Tickets     bool               // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
+	Record      *record.Builder    // is told the path, the uncached tokens and the waits
+	Routing
 	Earlier
+}
+
+// Routing decides between prefill with decode and decode alone, as the operator has chosen.
+type Routing struct {
+	Threshold    int  // with fewer uncached tokens decode serves alone; 0 for never
+	PrefillError bool // the client gets an error if prefill can't serve, and decode does not serve alone
 }
 
 // Earlier is what the attempts of a turn so far mean for its next pick.

@@ -59,6 +59,9 @@ func (k *Picker) Predictor(asker Asker, slots Slots) *Picker {
 	return &other
 }
 
+// Slots returns what gives attempts their slots.
+func (k *Picker) Slots() Slots { return k.deps.Slots }
+
 // PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked; nil where there is no choice.
 func (k *Picker) PromptChain(prompt *body.Request) []uint64 {
 	if len(k.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {

@@ -18,6 +18,8 @@ type Slots interface {
 	Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error)
 	// DecodeOnly gives a turn of the client a slot for decode alone, if one is free. leave gives it back, and is called once.
 	DecodeOnly(client string) (leave func(), ok bool)
+	// Free reports whether DecodeOnly would give the client a slot now.
+	Free(client string) bool
 }
 
 // Wish says which engine an attempt wishes a slot of.
@@ -32,15 +34,15 @@ type Wish struct {
 
 // EngineSlots are the slots of instances, with the queue of the turns that wait for one, and the slots for decode alone.
 type EngineSlots struct {
-	*queue.Queue
+	waiting    *queue.Queue
 	fleet      *fleet.Fleet
 	decodeOnly decodeOnlySlots
 }
 
 // NewSlots returns the slots of turns that wait in a queue, and has the fleet tell the queue of free instances.
 func NewSlots(of *fleet.Fleet, waiting *queue.Queue) *EngineSlots {
-	s := &EngineSlots{Queue: waiting, fleet: of}
-	of.OnFreed(s.Freed)
+	s := &EngineSlots{waiting: waiting, fleet: of}
+	of.OnFreed(waiting.Freed)
 	return s
 }
 
@@ -48,7 +50,7 @@ func NewSlots(of *fleet.Fleet, waiting *queue.Queue) *EngineSlots {
 func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error) {
 	claim := queue.Claim{Tenant: wish.Client, Class: wish.Class}
 	var free func()
-	waited, full := s.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
+	waited, full := s.waiting.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
 		engine, free, err = s.fleet.Picker.Pick(wish.Role, wish.Hint, wish.Exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
@@ -57,11 +59,11 @@ func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engin
 	case full != nil:
 		return nil, nil, full
 	case err != nil:
-		s.Leave(claim)
+		s.waiting.Leave(claim)
 		return nil, nil, err
 	}
 	return engine, func() {
-		s.Leave(claim)
+		s.waiting.Leave(claim)
 		free() // the fleet then tells the queue (OnFreed)
 	}, nil
 }
@@ -71,7 +73,7 @@ func (s *EngineSlots) DecodeOnly(client string) (leave func(), ok bool) {
 	return s.decodeOnly.take(client)
 }
 
-// Free reports whether DecodeOnly would give the client a slot now.
+// Free implements Slots.
 func (s *EngineSlots) Free(client string) bool { return s.decodeOnly.free(client) }
 
 // longestModel is longer than any model name that an engine may list (maxModelID of package fleet).

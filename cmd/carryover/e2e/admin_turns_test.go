@@ -16,6 +16,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
+	"carryover/server/explain"
 	"carryover/server/journal"
 	"carryover/upstream/vllmsim"
 )
@@ -146,11 +147,11 @@ func (o *watchedRig) explainSecrets(t *testing.T) (all []string) {
 			"model": "sim", "conversation_id": canaryID + talkChat, "user": canaryID,
 			"messages": []json.RawMessage{question(first), encode(map[string]string{"role": "assistant", "content": canaryPrompt}), question(canaryPrompt)},
 		}
-		var said server.Explanation
+		var said explain.Explanation
 		status, text := o.operator(t, "/admin/explain", encode(map[string]any{
 			"path": "/v1/chat/completions", "body": request, "headers": map[string]string{"Authorization": "Bearer " + canaryKey, "X-Tenant": canaryTenant},
 		}), &said)
-		if status != http.StatusOK || said.Verdict != server.VerdictTokens || len(said.Tickets) != 1 || said.Tickets[0].Decode == "" {
+		if status != http.StatusOK || said.Verdict != explain.VerdictTokens || len(said.Tickets) != 1 || said.Tickets[0].Decode == "" {
 			t.Errorf("explained as %d %s", status, text)
 		}
 		all = append(all, text)

@@ -12,7 +12,7 @@ import (
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
-	"carryover/server"
+	"carryover/server/explain"
 	"carryover/upstream/vllmsim"
 )
 
@@ -147,7 +147,7 @@ func (*rewritten) body(messages []json.RawMessage, members map[string]any) []byt
 }
 
 // explain asks the program what would become of a request.
-func (w *rewritten) explain(t *testing.T, messages []json.RawMessage, members map[string]any) (said server.Explanation) {
+func (w *rewritten) explain(t *testing.T, messages []json.RawMessage, members map[string]any) (said explain.Explanation) {
 	t.Helper()
 	asked := encode(map[string]any{"path": "/v1/chat/completions", "body": json.RawMessage(w.body(messages, members))})
 	answer := httptest.NewRecorder()
@@ -187,12 +187,12 @@ func (w *rewritten) check(t *testing.T, row rewriting) {
 }
 
 // explained checks what was said of a turn before it came.
-func (w *rewritten) explained(t *testing.T, said *server.Explanation, got string, row rewriting) {
+func (w *rewritten) explained(t *testing.T, said *explain.Explanation, got string, row rewriting) {
 	t.Helper()
-	if said.Verdict != got && said.Verdict != server.VerdictTokens {
+	if said.Verdict != got && said.Verdict != explain.VerdictTokens {
 		t.Errorf("explained as %q, came out as %q", said.Verdict, got)
 	}
-	if w.think != (said.Verdict == server.VerdictTokens) {
+	if w.think != (said.Verdict == explain.VerdictTokens) {
 		t.Errorf("explained as %q, with tokens to decide: %v", said.Verdict, w.think)
 	}
 	if len(said.Tickets) == 0 || said.Tickets[0].Differs != row.differs && row.name != "the last answer edited" {

@@ -1,15 +1,14 @@
-package server
+package explain
 
 import (
 	"fmt"
-	"strings"
 
 	"carryover/server/record"
 	"carryover/server/reuse"
 )
 
-// sentence explains the verdict to a person.
-func (x *Explanation) sentence(outcome *record.Reuse) string {
+// sentence explains the verdict to a person. meaning explains the reason of a miss.
+func (x *Explanation) sentence(outcome *record.Reuse, meaning func(reason string) string) string {
 	switch {
 	case x.Error != nil:
 		return fmt.Sprintf("The client would get status %d, %s: %s", x.Error.Status, x.Error.Code, x.Error.Message)
@@ -69,23 +68,4 @@ var unasked = map[string]string{
 	"probe":         "whether it uses the ids that it is sent is not known yet",
 	"template":      "whether its chat template is append-only is not known yet",
 	reuse.AsksCache: "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
-}
-
-// meaning returns the explanation of a reason that docs/reference.md gives.
-func meaning(reason string) string {
-	for _, term := range missReasons {
-		if term.Name == reason {
-			return term.Means
-		}
-	}
-	if why, found := strings.CutPrefix(reason, "ineligible_unproven;why="); found {
-		return "an engine lacks what the proof needs (" + why + ")"
-	}
-	why := strings.TrimPrefix(reason, "ineligible_")
-	for _, term := range ineligibleReasons {
-		if term.Name == why {
-			return term.Means
-		}
-	}
-	return "the request can't take part (" + why + ")"
 }

@@ -1,4 +1,4 @@
-package server
+package explain
 
 import (
 	"context"
@@ -19,10 +19,10 @@ func (lastRead) Pin(_ context.Context, prefill, decode *fleet.Engine, _ bool) (p
 	return prefill.Last(), decode.Last()
 }
 
-// unoccupied tells which slots a turn would be given now, and occupies none. It implements pick.Slots.
+// unoccupied tells which of the slots a turn would be given now, and occupies none. It implements pick.Slots.
 type unoccupied struct {
+	pick.Slots
 	fleet *fleet.Fleet
-	slots *pick.EngineSlots
 }
 
 // Await implements pick.Slots. It waits for nothing: where all engines are full, the error is upstream.ErrBusy.
@@ -33,5 +33,11 @@ func (u unoccupied) Await(_ context.Context, wish pick.Wish) (engine *fleet.Engi
 
 // DecodeOnly implements pick.Slots.
 func (u unoccupied) DecodeOnly(client string) (leave func(), ok bool) {
-	return func() {}, u.slots.Free(client)
+	return func() {}, u.Free(client)
 }
+
+// asNamed admits every prefill instance, and adds none to the fleet.
+type asNamed struct{}
+
+// Admit implements request.Prefillers.
+func (asNamed) Admit(hostPort string) (name string, err error) { return hostPort, nil }
