@@ -18,7 +18,7 @@
 //     prefill incarnation has one pair for each decode engine, and all memory of clients' requests is bounded (engine.go,
 //     pairing.go);
 //   - a reading of /metrics counts for five seconds on both clocks, for tickets only while a connection from before it
-//     stands, and is discarded when a connection is refused while it is under way (reading.go);
+//     stands, and is discarded when a connection is refused while it is under way (readings.go);
 //   - a pick takes one lock, however many engines there are, and picks are made one after another (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make the fleet read the lists of
 //     models every five seconds at most (models.go, catalogue.go);
