@@ -11,8 +11,8 @@ import (
 
 // legRunner runs the legs of attempts. One value serves all turns.
 type legRunner struct {
-	cfg        *Config
-	deps       *Deps
+	cfg        *turnsConfig
+	deps       *turnsDeps
 	picker     *pick.Picker
 	pins       *pins.Pins
 	lineages   *quarantine.Lineages

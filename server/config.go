@@ -24,8 +24,7 @@ const (
 	ProofHistory ProofMode = "history"
 )
 
-// Config configures a Server. Durations and sizes must be positive; package
-// cmd/carryover validates them.
+// Config configures a Server. Durations and sizes must be positive; package cmd/carryover validates them.
 type Config struct {
 	Proof       ProofMode
 	ModelProofs map[string]ProofMode // per model; Proof for the others
@@ -37,32 +36,13 @@ type Config struct {
 	request.Config // how requests are read
 	PassingConfig
 	LimitConfig
+	LegConfig
 	TimeConfig
 
 	RedisRequired bool   // /readyz fails while Redis does not answer
 	Version       string // shown at /version
 	Logger        *slog.Logger
-	LogClients    ClientsMode
-}
-
-// PrefillFailure says how a turn goes on after its prefill leg has failed.
-type PrefillFailure string
-
-// What happens after a prefill leg has failed.
-const (
-	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at once.
-	PrefillRetryOther PrefillFailure = "retry_other"
-	// PrefillDecodeOnly has decode prefill by itself at once, for a bounded number of turns.
-	PrefillDecodeOnly PrefillFailure = "decode_only"
-	// PrefillError gives the client the error.
-	PrefillError PrefillFailure = "error"
-)
-
-// RoutingConfig decides between prefill with decode and decode alone. It can be changed while the server runs.
-type RoutingConfig struct {
-	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
-	DisaggThreshold int
-	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
+	LogClients    request.ClientsMode
 }
 
 // picks is what the picker needs to know of it.
@@ -79,12 +59,6 @@ type ReuseConfig struct {
 	TTL               time.Duration // longest life of a ticket
 }
 
-// PassingConfig says what is passed between clients and engines.
-type PassingConfig struct {
-	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
-	ExposeParams  bool // leave kv_transfer_params in what clients see
-}
-
 // LimitConfig bounds what clients may use.
 type LimitConfig struct {
 	MaxInflightBytes int64          // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
@@ -96,15 +70,10 @@ type LimitConfig struct {
 	admission.QueueConfig
 }
 
-// TimeConfig bounds every wait.
+// TimeConfig bounds the waits of the server.
 type TimeConfig struct {
-	PrefillTimeout      time.Duration
-	HandoverBudget      time.Duration
-	FirstByteTimeout    time.Duration
-	IdleTimeout         time.Duration
 	StoreTimeout        time.Duration
 	ShutdownGrace       time.Duration
-	ClientWriteTimeout  time.Duration
 	ClientHeaderTimeout time.Duration
 }
 

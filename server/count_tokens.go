@@ -38,26 +38,26 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 // counts against the client's share while it is read.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
-	tenant, err := s.intake.requests.Tenant(r)
+	tenant, err := s.requests.Tenant(r)
 	if err != nil {
 		return 0, err
 	}
-	share := s.intake.requests.Reserve(r, tenant)
+	share := s.requests.Reserve(r, tenant)
 	defer share.GiveBack()
 	var lease admission.Lease
 	defer lease.GiveBack()
-	raw, err := s.intake.requests.Receive(w, r, &share, func() (err error) {
+	raw, err := s.requests.Receive(w, r, &share, func() (err error) {
 		lease, _, err = s.slots.Take(r.Context(), share.Client)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	req, err := s.intake.requests.Parse(body.Messages, raw)
+	req, err := s.requests.Parse(body.Messages, raw)
 	if err != nil {
 		return 0, err
 	}
-	authorization, err := s.intake.requests.Authorization(r.Header)
+	authorization, err := s.requests.Authorization(r.Header)
 	if err != nil {
 		return 0, err
 	}

@@ -33,15 +33,11 @@ const RedisUp = "up"
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
-	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
+	turnLegs
 	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
 	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
-	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
 	// Reach returns an error if the instance accepts no connection. It sends nothing.
 	Reach(ctx context.Context, instance *upstream.Instance) error
-	// Close closes the connections that no leg uses.
-	Close()
 	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body of at most so many bytes.
 	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 }
@@ -49,9 +45,7 @@ type Legs interface {
 // Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. Its methods only compute. An error means
 // that an object can't be used, and then nothing of it may be sent.
 type Connector interface {
-	Traits() upstream.Traits
-	// Plan says in which order the legs of an attempt run and what they carry.
-	Plan(transfer upstream.Transfer) (upstream.Plan, error)
+	planner
 	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
 	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
@@ -69,8 +63,7 @@ type Deps struct {
 	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
 	RedisState        func() string
 	SharedQuarantines quarantine.SharedIncarnations // nil without Redis
-
-	SharedLineages quarantine.SharedLineages // nil without Redis
+	SharedLineages    quarantine.SharedLineages     // nil without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers request.Prefillers

@@ -1,7 +1,7 @@
 // Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages, and runs each turn from its
 // request to the ticket that it leaves. Read turn.go first; a turn has nine steps:
 //
-//  1. wait for a slot, parse the body once, find the conversation          handlers.go, intake.go, packages admission and request
+//  1. wait for a slot, parse the body once, find the conversation          turnhandler.go, intake.go, packages admission and request
 //  2. look up what the conversation holds, pick engines and the path       packages reuse and pick
 //  3. prove how much of a ticket may be used, and take it                  packages reuse and proof
 //  4. run the prefill leg as the connector has planned it                  legs.go, prefill.go
@@ -9,7 +9,7 @@
 //  6. commit: send status and headers to the client                        commitwriter.go
 //  7. relay events and observe them, or make events of a whole answer      respond.go, buffered.go, package answer
 //  8. store the new ticket before the client sees the end of the stream    packages reuse and pins
-//  9. account for the turn                                                 account.go, counts.go, package record
+//  9. account for the turn                                                 turnhandler.go, turncounts.go, package record
 //
 // The package promises four things. It excludes a wrong hand-over wherever it can: a ticket is used at most once, and only by a request
 // that provably continues the turn which left it. A truncated answer never looks complete. A fault of the store costs a miss, and at most

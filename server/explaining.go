@@ -12,7 +12,7 @@ func (s *Server) ExplainHandler() http.Handler {
 	return explain.New(explain.Config{
 		Config: s.cfg.Config, Secret: s.deps.Secret, Named: s.deps.Prefillers != nil, MaxHeaderBytes: s.cfg.MaxHeaderBytes,
 	}, explain.Deps{
-		Fleet: s.deps.Fleet, Prover: s.intake.prover, Finder: s.turns.finder, Picker: s.turns.picker,
+		Fleet: s.deps.Fleet, Prover: s.turnHandler.intake.prover, Finder: s.turns.finder, Picker: s.turns.picker,
 		Errors: &s.errors, Meaning: meaning,
 		Routing: func() pick.Routing { return s.routing.Load().picks() },
 		Queue: func() explain.QueueNow {

@@ -31,7 +31,7 @@ func (s *Server) PassRemindEvery() int {
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	return s.intake.requests.Held()
+	return s.requests.Held()
 }
 
 // ReleaseOne releases one ticket by a leg of our own.

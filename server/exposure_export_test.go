@@ -9,7 +9,7 @@ import (
 
 // Quarantine puts a start of prefill under quarantine, as a wrong answer of it does, and tells nobody else.
 func (s *Server) Quarantine(prefill *fleet.Incarnation) {
-	s.turns.legs.lineages.Quarantine(prefill)
+	s.lineages.Quarantine(prefill)
 }
 
 // CompareExposures is one round of what runs beside the turns, with the tickets that it gives up.

@@ -15,20 +15,20 @@ import (
 type intake struct {
 	requests *request.Reader
 	prover   *reuse.Prover
-	names    clientNames
+	names    request.ClientNames
 	logger   *slog.Logger
 	slots    *admission.Slots
 }
 
 // take reads a request into its turn, and gets the turn a slot.
 func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
-	client := i.names.address(r)
+	client := i.names.Address(r)
 	t.record.From(client, "")
 	tenant, err := i.requests.Tenant(r)
 	if err != nil {
 		return err
 	}
-	t.record.From(client, i.names.tenant(tenant))
+	t.record.From(client, i.names.Tenant(tenant))
 	t.share = i.requests.Reserve(r, tenant)
 	raw, err := i.requests.Receive(w, r, &t.share, func() (err error) {
 		var waited time.Duration

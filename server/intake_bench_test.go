@@ -46,7 +46,7 @@ func BenchmarkIntake(b *testing.B) {
 					Tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), History: proof.History{Key: secret.HistoryKey()},
 					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Connector: reuses{}}),
 				}).Prover,
-				names: clientNames{secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
+				names: request.ClientNames{Secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/request"
 )
 
 // line is the last turn's line in the log: its keys in order, and their values.
@@ -200,10 +201,10 @@ func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
 func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 	const key = "sk-of-nobody-else"
 	hash := regexp.MustCompile(`^[0-9a-f]{12}$`)
-	for mode, row := range map[server.ClientsMode]struct{ client, tenant *regexp.Regexp }{
-		server.ClientsClear: {regexp.MustCompile(`^127\.0\.0\.1$`), hash},
-		server.ClientsHash:  {hash, hash},
-		server.ClientsOff:   {regexp.MustCompile(`^$`), regexp.MustCompile(`^$`)},
+	for mode, row := range map[request.ClientsMode]struct{ client, tenant *regexp.Regexp }{
+		request.ClientsClear: {regexp.MustCompile(`^127\.0\.0\.1$`), hash},
+		request.ClientsHash:  {hash, hash},
+		request.ClientsOff:   {regexp.MustCompile(`^$`), regexp.MustCompile(`^$`)},
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.LogClients = mode }})
@@ -218,10 +219,10 @@ func TestLine_NamesTheClientAsConfigured(t *testing.T) {
 				}
 				seen[tenant]++
 			}
-			if mode != server.ClientsOff && len(seen) != 2 {
+			if mode != request.ClientsOff && len(seen) != 2 {
 				t.Errorf("two tenants of three turns are called %v", seen)
 			}
-			if strings.Contains(r.log.text(), key) || mode == server.ClientsHash && strings.Contains(r.log.text(), `"client":"127`) {
+			if strings.Contains(r.log.text(), key) || mode == request.ClientsHash && strings.Contains(r.log.text(), `"client":"127`) {
 				t.Error("the log has what it must not")
 			}
 		})

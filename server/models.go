@@ -34,7 +34,7 @@ func (s *Server) handleModels(c echo.Context) error {
 
 // listModels returns the list of models. If it has to ask an engine, it occupies a slot as a turn does.
 func (s *Server) listModels(r *http.Request) ([]byte, error) {
-	authorization, err := s.intake.requests.Authorization(r.Header)
+	authorization, err := s.requests.Authorization(r.Header)
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +42,11 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 	if len(models) > 0 && !s.cfg.ForwardAuthorization {
 		return modelList(models), nil
 	}
-	tenant, err := s.intake.requests.Tenant(r)
+	tenant, err := s.requests.Tenant(r)
 	if err != nil {
 		return nil, err
 	}
-	client := s.intake.requests.Reserve(r, tenant).Client
+	client := s.requests.Reserve(r, tenant).Client
 	lease, _, err := s.slots.Take(r.Context(), client)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/record"
+	"carryover/server/request"
 )
 
 // segments are the words in paths that clients of OpenAI's, Anthropic's, vLLM's and Ollama's APIs request. Any other segment may be
@@ -57,7 +58,7 @@ func shownMethod(method string) string {
 // that is not allowed, or for models or health. It shows the known words of the path, and no query.
 type requestLines struct {
 	logger *slog.Logger
-	names  clientNames
+	names  request.ClientNames
 }
 
 func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
@@ -65,7 +66,7 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 		return
 	}
 	l.logger.Debug("request", "status", status, "method", shownMethod(r.Method), "path", shownPath(r.URL.EscapedPath()),
-		"client", l.names.address(r), "duration_ms", record.Milliseconds(took))
+		"client", l.names.Address(r), "duration_ms", record.Milliseconds(took))
 }
 
 // around wraps a handler so that the line of each request is written.

@@ -214,10 +214,10 @@ func defaults(book *logBook) server.Config {
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
 		},
-		TimeConfig: server.TimeConfig{
-			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience,
-			StoreTimeout: patience, ShutdownGrace: patience, ClientWriteTimeout: patience, ClientHeaderTimeout: patience,
+		LegConfig: server.LegConfig{
+			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,
 		},
-		Version: "test", Logger: slog.New(slog.NewJSONHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		TimeConfig: server.TimeConfig{StoreTimeout: patience, ShutdownGrace: patience, ClientHeaderTimeout: patience},
+		Version:    "test", Logger: slog.New(slog.NewJSONHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

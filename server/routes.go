@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/apierror"
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -20,17 +21,23 @@ func (s *Server) routes() http.Handler {
 	e.HTTPErrorHandler = s.onError
 	e.IPExtractor = echo.ExtractIPDirect()
 	served := &endpoints{methods: map[string][]string{}}
-	lines := &requestLines{s.cfg.Logger, clientNames{s.cfg.LogClients, s.deps.Secret}}
+	lines := &requestLines{s.cfg.Logger, request.ClientNames{Mode: s.cfg.LogClients, Secret: s.deps.Secret}}
 	serve := func(method, path string, handler echo.HandlerFunc) { // a turn writes its own line
 		e.Add(method, path, handler)
 		served.add(method, path)
 	}
 	add := func(method, path string, handler echo.HandlerFunc) { serve(method, path, lines.around(handler)) }
-	serve(http.MethodPost, "/v1/chat/completions", s.handleTurn(body.Chat))
-	serve(http.MethodPost, "/v1/completions", s.handleTurn(body.Text))
-	serve(http.MethodPost, body.Messages.Path(), s.handleTurn(body.Messages))
+	turn := func(api body.API) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			s.turnHandler.serve(c.Response().Writer, c.Request(), api) // net/http's writer, because echo's Flush hides errors
+			return nil
+		}
+	}
+	serve(http.MethodPost, "/v1/chat/completions", turn(body.Chat))
+	serve(http.MethodPost, "/v1/completions", turn(body.Text))
+	serve(http.MethodPost, body.Messages.Path(), turn(body.Messages))
 	add(http.MethodPost, body.Messages.Path()+"/count_tokens", s.handleCountTokens)
-	serve(http.MethodPost, body.Responses.Path(), s.handleTurn(body.Responses))
+	serve(http.MethodPost, body.Responses.Path(), turn(body.Responses))
 	add(http.MethodGet, "/v1/models", s.handleModels)
 	health := s.health()
 	for _, path := range slices.Sorted(maps.Keys(health)) {

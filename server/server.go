@@ -34,13 +34,13 @@ type Server struct {
 	cfg         Config
 	deps        Deps
 	handler     http.Handler
-	intake      *intake
+	requests    *request.Reader
+	turnHandler *turnHandler
 	turns       *turns
+	lineages    *quarantine.Lineages
 	pins        *pins.Pins
 	quarantines *quarantine.Watch
 	exposures   *quarantine.ExposureWatch
-	observers   []record.Observer
-	counts      counts
 	errors      apierror.Mapper
 
 	routing atomic.Pointer[RoutingConfig]
@@ -55,6 +55,7 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	s.errors = apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
 	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger)
+	s.lineages = lineages
 	s.pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
@@ -66,31 +67,30 @@ func New(cfg Config, deps Deps) *Server {
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages,
 		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
 	})
-	s.intake = &intake{
-		requests: request.NewReader(s.cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers),
-		prover:   tickets.Prover,
-		names:    clientNames{cfg.LogClients, deps.Secret}, logger: cfg.Logger, slots: s.slots,
-	}
-	picker := pick.New(pick.Deps{
-		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-		Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet, s.slots.Instances()),
+	s.requests = request.NewReader(s.cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
+	s.turns = newTurns(turnsConfig{
+		PassingConfig: cfg.PassingConfig, LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
+		Logger: cfg.Logger,
+	}, turnsDeps{
+		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Lineages: lineages, Background: s.background, Ratios: ratios,
+		Picker: pick.New(pick.Deps{
+			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
+			Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet, s.slots.Instances()),
+		}),
+		Tickets: tickets,
 	})
-	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, tickets: tickets.Maker, finder: tickets.Finder, picker: picker, background: s.background,
-		retries: &retries{
-			fleet: deps.Fleet, budget: newRetryBudget(&s.counts.retriesDenied), rereads: deps.Connector.Traits().Introduce != nil,
-			patience: cfg.FirstByteTimeout / 2,
-		},
-		legs: &legRunner{
-			cfg: &s.cfg, deps: &s.deps, picker: picker, pins: s.pins, lineages: lineages, background: s.background, ratios: ratios,
-			counts: &s.counts, late: make(chan struct{}, mostLate),
+	s.turnHandler = &turnHandler{
+		turns: s.turns, routing: &s.routing, errors: &s.errors, sample: deps.Sample,
+		observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...),
+		intake: &intake{
+			requests: s.requests, slots: s.slots, logger: cfg.Logger, names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
+			prover: tickets.Prover,
 		},
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
 	s.quarantines = quarantine.NewWatch(watched, deps.SharedQuarantines)
 	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.Run)
-	s.observers = append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
 	return s
 }

@@ -36,8 +36,8 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
 // turns runs turns. One value serves all of them.
 type turns struct {
-	cfg        *Config
-	deps       *Deps
+	cfg        turnsConfig
+	deps       turnsDeps
 	finder     *reuse.Finder
 	picker     *pick.Picker
 	tickets    *reuse.Maker
@@ -92,7 +92,7 @@ func (s *turns) try(ctx context.Context, t *turn) error {
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
-// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
+// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see turnHandler.serve).
 func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}

@@ -44,13 +44,14 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
 			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
 		},
-		TimeConfig: server.TimeConfig{
+		LegConfig: server.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
-			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
-			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: cfg.Timeouts.ClientWrite,
 		},
-		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: server.ClientsMode(cfg.Log.Clients),
+		TimeConfig: server.TimeConfig{
+			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
+		},
+		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"carryover/cmd/carryover/config/redisurl"
 	"carryover/server"
 	"carryover/server/pins"
+	"carryover/server/request"
 )
 
 // Config is everything that an operator can set. The table in settings.go names each field in the file, on the command
@@ -232,7 +233,7 @@ type AuthConfig struct {
 type LogConfig struct {
 	Format  string // LogAuto or another
 	Level   string // debug, info, warn or error, as slog.Level reads it
-	Clients string // a server.ClientsMode
+	Clients string // a request.ClientsMode
 }
 
 // Default returns what holds where nothing is set.
@@ -280,7 +281,7 @@ func Default() Config {
 			ClientBody:     60 * time.Second,
 		},
 		Upstream: UpstreamConfig{Client: "own"},
-		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(server.ClientsClear)},
+		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"carryover/server"
 	"carryover/server/pins"
+	"carryover/server/request"
 )
 
 // Setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
@@ -197,7 +198,7 @@ func clientSettings(c *Config) []Setting {
 		{Key: "upstream.client", Flag: "upstream-client", To: &c.Upstream.Client, OneOf: []string{"own", ClientStd}, Help: "HTTP client for the engines; std is that of Go's library"},
 		{Key: "auth.upstream_key", env: "OPENAI_API_KEY", To: &c.Auth.UpstreamKey, Help: "bearer token for the engines"},
 		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogAuto, LogText, LogJSON, LogConsole}, Help: "log format; auto is console on a terminal, else text"},
-		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(server.ClientsClear), string(server.ClientsHash), string(server.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
+		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(request.ClientsClear), string(request.ClientsHash), string(request.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
 		{Key: "log.level", Flag: "log-level", To: &c.Log.Level, Live: true, OneOf: []string{"debug", "info", "warn", "error"}, Help: "least severe record that is logged"},
 	}
 }

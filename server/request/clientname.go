@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"encoding/hex"
@@ -21,27 +21,27 @@ const (
 // clientVersion opens the input of the hashes by which logs name clients; see [convcache.Secret.Derive].
 const clientVersion byte = 8
 
-// clientNames names clients in logs.
-type clientNames struct {
-	mode   ClientsMode
-	secret convcache.Secret
+// ClientNames names clients in logs.
+type ClientNames struct {
+	Mode   ClientsMode
+	Secret convcache.Secret
 }
 
 // hash is 12 hex characters: enough to follow a client, too few to look it up without the secret.
-func (n clientNames) hash(kind, name string) string {
+func (n ClientNames) hash(kind, name string) string {
 	if name == "" {
 		return ""
 	}
-	return hex.EncodeToString(n.secret.Derive(clientVersion, []byte(kind+":"+name))[:6])
+	return hex.EncodeToString(n.Secret.Derive(clientVersion, []byte(kind+":"+name))[:6])
 }
 
-// address names the one that a request comes from: that of the balancer or gateway, if there is one in front.
-func (n clientNames) address(r *http.Request) string {
+// Address names the one that a request comes from: that of the balancer or gateway, if there is one in front.
+func (n ClientNames) Address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = r.RemoteAddr
 	}
-	switch n.mode {
+	switch n.Mode {
 	case ClientsOff:
 		return ""
 	case ClientsHash:
@@ -51,9 +51,9 @@ func (n clientNames) address(r *http.Request) string {
 	return host
 }
 
-// tenant names a tenant, "" for none.
-func (n clientNames) tenant(tenant string) string {
-	if n.mode == ClientsOff {
+// Tenant names a tenant, "" for none.
+func (n ClientNames) Tenant(tenant string) string {
+	if n.Mode == ClientsOff {
 		return ""
 	}
 	return n.hash("tenant", tenant)

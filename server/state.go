@@ -3,9 +3,34 @@ package server
 import (
 	"time"
 
+	"carryover/server/admission"
 	"carryover/server/pins"
+	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
+
+// Counts returns what was counted until now. Its parts need not be of one moment.
+func (s *Server) Counts() record.Counts {
+	pinned := s.pins.Counts()
+	stranded, denied := s.turns.legs.counts.read()
+	counted := record.Counts{
+		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp,
+		Stranded: stranded, Quarantines: s.lineages.Count(), RetriesDenied: denied,
+	}
+	if clients := s.clients.Load(); clients != nil {
+		counted.Connections = record.Connections(clients.Counts())
+	}
+	return counted
+}
+
+// SetQueue changes the limits of both queues while the server runs.
+func (s *Server) SetQueue(cfg admission.QueueConfig) { s.slots.Configure(cfg) }
+
+// Waiting returns how many turns wait to begin, and how many wait for an instance.
+func (s *Server) Waiting() (toBegin, forInstance int) { return s.slots.Waiting() }
+
+// Open returns how many turns have a slot now.
+func (s *Server) Open() int { return s.slots.Open() }
 
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Ledger.Pinned.
 func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Ledger.Pinned(decode) }
@@ -29,5 +54,5 @@ func (s *Server) HandBackMemory() (used, most int64) { return s.pins.HandBacks.M
 
 // Exposed returns since when legs to an engine carry a quarantine's cache_salt, see quarantine.Lineages.Exposed.
 func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
-	return s.turns.legs.lineages.Exposed(engine)
+	return s.lineages.Exposed(engine)
 }

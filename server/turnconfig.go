@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"carryover/server/background"
+	"carryover/server/pick"
+	"carryover/server/pins"
+	"carryover/server/quarantine"
+	"carryover/server/request"
+	"carryover/server/reuse"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// PrefillFailure says how a turn goes on after its prefill leg has failed.
+type PrefillFailure string
+
+// What happens after a prefill leg has failed.
+const (
+	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at once.
+	PrefillRetryOther PrefillFailure = "retry_other"
+	// PrefillDecodeOnly has decode prefill by itself at once, for a bounded number of turns.
+	PrefillDecodeOnly PrefillFailure = "decode_only"
+	// PrefillError gives the client the error.
+	PrefillError PrefillFailure = "error"
+)
+
+// RoutingConfig decides between prefill with decode and decode alone. It can be changed while the server runs.
+type RoutingConfig struct {
+	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
+	DisaggThreshold int
+	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
+}
+
+// PassingConfig says what is passed between clients and engines.
+type PassingConfig struct {
+	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
+	ExposeParams  bool // leave kv_transfer_params in what clients see
+}
+
+// LegConfig bounds every wait of a turn for engines and for its client.
+type LegConfig struct {
+	PrefillTimeout     time.Duration
+	HandoverBudget     time.Duration
+	FirstByteTimeout   time.Duration
+	IdleTimeout        time.Duration
+	ClientWriteTimeout time.Duration
+}
+
+// turnsConfig configures the runner of turns.
+type turnsConfig struct {
+	PassingConfig
+	LegConfig
+	Release           bool          // have decode free the blocks that no turn will use
+	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
+	Logger            *slog.Logger
+}
+
+// turnLegs runs the legs of turns. Errors are *upstream.LegError.
+type turnLegs interface {
+	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
+	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
+	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
+	// Close closes the connections that no leg uses.
+	Close()
+}
+
+// planner knows how the legs of an attempt run. Its methods only compute.
+type planner interface {
+	Traits() upstream.Traits
+	// Plan says in which order the legs of an attempt run and what they carry. An error means that an object can't be used, and then nothing
+	// of it may be sent.
+	Plan(transfer upstream.Transfer) (upstream.Plan, error)
+}
+
+// turnsDeps is what the runner of turns works with. All fields are required.
+type turnsDeps struct {
+	Fleet      *fleet.Fleet
+	Legs       turnLegs
+	Connector  planner
+	Picker     *pick.Picker
+	Pins       *pins.Pins
+	Lineages   *quarantine.Lineages
+	Background *background.Group
+	Ratios     *request.Ratios
+	Tickets    reuse.Tickets
+}
+
+// newTurns returns a runner of turns.
+func newTurns(cfg turnsConfig, deps turnsDeps) *turns {
+	counts := &counts{}
+	s := &turns{
+		cfg: cfg, deps: deps, tickets: deps.Tickets.Maker, finder: deps.Tickets.Finder, picker: deps.Picker, background: deps.Background,
+		retries: &retries{
+			fleet: deps.Fleet, budget: newRetryBudget(&counts.retriesDenied), rereads: deps.Connector.Traits().Introduce != nil,
+			patience: cfg.FirstByteTimeout / 2,
+		},
+	}
+	s.legs = &legRunner{
+		cfg: &s.cfg, deps: &s.deps, picker: deps.Picker, pins: deps.Pins, lineages: deps.Lineages, background: deps.Background,
+		ratios: deps.Ratios, counts: counts, late: make(chan struct{}, mostLate),
+	}
+	return s
+}
