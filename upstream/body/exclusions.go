@@ -2,7 +2,6 @@ package body
 
 import (
 	"bytes"
-	"iter"
 	"strings"
 
 	"carryover/sse/rawjson"
@@ -76,7 +75,7 @@ func (r *Request) Reusable() (why string, ok bool) {
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
 		return WhyTruncate, false
 	}
-	if remoteMedia(r.messages.Elements()) {
+	if remoteMedia(&r.messages) {
 		return WhyRemoteMedia, false
 	}
 	return "", true
@@ -90,8 +89,8 @@ func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false"
 // between two turns while the text stays equal, and a uuid makes the engine take media from its own cache. Only data:
 // URLs contain the bytes. It looks at every key of the messages, not only at content parts; that can only refuse too
 // much.
-func remoteMedia(messages iter.Seq[rawjson.Element]) bool {
-	for message := range messages {
+func remoteMedia(messages *rawjson.List) bool {
+	for message := range messages.Elements() {
 		if !message.IsObject() {
 			if holdsMedia(message.Raw) {
 				return true
