@@ -31,19 +31,32 @@ func (d *doctor) measured(p pace) {
 	}
 }
 
+// front is what stands between clients and Carryover.
+type front struct {
+	at, url string
+	choices bool // decode alone serves what no hand-over serves
+	model   string
+	past    pace // of the slowest stream past it
+	report  *doctorReport
+}
+
 // front examines what stands between clients and Carryover, with requests for two choices: these go to decode alone and leave
 // nothing, and show all the same whether their conversation was found. Where decode serves nothing alone they ask for one.
 func (d *doctor) front(ctx context.Context) {
-	at, r := "front "+d.options.through, d.report
-	r.place(at)
-	details := []string{"{url}", d.options.through}
-	model := d.anyModel()
-	if model == "" {
-		r.found(at, codeFrontDown, "no instance lists a model to ask for", details...)
+	f := front{"front " + d.options.through, d.options.through, !d.cfg.Connector.Registers(), d.anyModel(), d.pace, d.report}
+	f.report.place(f.at)
+	if f.model == "" {
+		f.report.found(f.at, codeFrontDown, "no instance lists a model to ask for", "{url}", f.url)
 		return
 	}
+	f.examine(ctx, slices.Contains(d.cfg.Conversation.Sources, "client_headers"))
+}
+
+// examine sends the two requests. underscores says that a header with an underscore may name a conversation.
+func (f *front) examine(ctx context.Context, underscores bool) {
+	at, r, details := f.at, f.report, []string{"{url}", f.url}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}
-	streamed, err := sendChat(ctx, client, d.options.through, d.frontBody(model, frontTokens, true), http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
+	streamed, err := sendChat(ctx, client, f.url, f.body(frontTokens, true), http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
 	if why := refusedThrough(streamed, err); why != "" {
 		r.found(at, codeFrontDown, why, details...)
 		return
@@ -54,7 +67,7 @@ func (d *doctor) front(ctx context.Context) {
 		what = "answers lack " + strings.Join(lost, ", ")
 	}
 	headers := r.check(at, codeFrontForeign, what, details...)
-	d.buffers(at, streamed.pace)
+	f.buffers(streamed.pace)
 	if !headers {
 		return // whether ids came through is told by them
 	}
@@ -67,12 +80,12 @@ func (d *doctor) front(ctx context.Context) {
 	}
 	named(codeFrontID, "X-Conversation-Id", known(streamed))
 	// net/http would send Session_id; proxies that drop underscores drop it alike.
-	second, err := sendChat(ctx, client, d.options.through, d.frontBody(model, 1, false), http.Header{"session_id": {"doctor-" + rand.Text()}})
+	second, err := sendChat(ctx, client, f.url, f.body(1, false), http.Header{"session_id": {"doctor-" + rand.Text()}})
 	if why := refusedThrough(second, err); why != "" {
 		r.found(at, codeFrontDown, why, details...)
 		return
 	}
-	if slices.Contains(d.cfg.Conversation.Sources, "client_headers") {
+	if underscores {
 		named(codeFrontUnderscores, "session_id", known(second))
 	}
 }
@@ -87,12 +100,12 @@ func (d *doctor) anyModel() string {
 	return ""
 }
 
-func (d *doctor) frontBody(model string, tokens int, stream bool) []byte {
+func (f *front) body(tokens int, stream bool) []byte {
 	fields := map[string]any{
-		"model": model, "stream": stream, "max_tokens": tokens, "min_tokens": tokens, "temperature": 1, "n": 2,
+		"model": f.model, "stream": stream, "max_tokens": tokens, "min_tokens": tokens, "temperature": 1, "n": 2,
 		"messages": []chatMessage{{"user", "Describe an archive in a few sentences."}},
 	}
-	if d.cfg.Connector.Registers() {
+	if !f.choices {
 		delete(fields, "n")
 	}
 	body, _ := json.Marshal(fields) // of strings and numbers
@@ -126,8 +139,8 @@ func known(answer probeAnswered) bool {
 }
 
 // buffers compares the pace of events through the proxy with their pace past it.
-func (d *doctor) buffers(at string, through pace) {
-	r, past := d.report, d.pace
+func (f *front) buffers(through pace) {
+	at, r, past := f.at, f.report, f.past
 	past.spread = past.spread * frontTokens / probeAnswer
 	switch {
 	case past.spread < slowEnough:

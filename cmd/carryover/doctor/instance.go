@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"carryover/cmd/carryover/app"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -39,63 +38,74 @@ const (
 	mostOfLists = 4 << 20
 )
 
-// instance asks one instance about itself, with the program's own client and fleet.
-func (d *doctor) instance(ctx context.Context, p *app.Proxy, engine *fleet.Engine, e *examined) {
-	if e.answers = d.health(ctx, p, e); !e.answers {
+// interview asks one instance about itself, with the program's own client and fleet.
+type interview struct {
+	*examined
+
+	report *doctorReport
+	client *upstream.Client
+	engine *fleet.Engine
+	tokens bool // the token proof applies to it
+	probes bool // it may be sent completions
+}
+
+// ask asks whatever can still be asked after each answer.
+func (i *interview) ask(ctx context.Context) {
+	if i.answers = i.health(ctx); !i.answers {
 		return
 	}
-	d.version(ctx, p, e)
-	if !d.models(ctx, p, e) {
+	i.readVersion(ctx)
+	if !i.readModels(ctx) {
 		return
 	}
-	d.start(ctx, p, engine, e)
-	if incarnation := engine.Last(); incarnation.Known() && d.asksTokens() && !d.options.noTurns {
-		d.capability(ctx, incarnation, e)
+	i.readStart(ctx)
+	if incarnation := i.engine.Last(); incarnation.Known() && i.tokens && i.probes {
+		i.capability(ctx, incarnation)
 	}
 }
 
 // fetch gets a path of the instance. Reading the starts of another instance closes the idle connections of all, also one that has just
 // been given to this request, so that what fails is asked once more.
-func (e *examined) fetch(ctx context.Context, p *app.Proxy, path string) (status int, body []byte, err error) {
+func (i *interview) fetch(ctx context.Context, path string) (status int, body []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	status, body, err = p.Client.Fetch(ctx, &e.Instance, path, "", mostOfLists)
+	status, body, err = i.client.Fetch(ctx, &i.Instance, path, "", mostOfLists)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, syscall.ECONNREFUSED) {
-		status, body, err = p.Client.Fetch(ctx, &e.Instance, path, "", mostOfLists)
+		status, body, err = i.client.Fetch(ctx, &i.Instance, path, "", mostOfLists)
 	}
 	return status, body, err
 }
 
-func (d *doctor) health(ctx context.Context, p *app.Proxy, e *examined) bool {
-	status, _, err := e.fetch(ctx, p, "/health")
+func (i *interview) health(ctx context.Context) bool {
+	status, _, err := i.fetch(ctx, "/health")
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return d.report.check(e.where(), codeUnreachable, e.BaseURL+" refuses connections", "{url}", e.BaseURL)
+		return i.report.check(i.where(), codeUnreachable, i.BaseURL+" refuses connections", "{url}", i.BaseURL)
 	case status == 0:
-		return d.report.check(e.where(), codeUnreachable, fmt.Sprintf("%s: %v", e.BaseURL, err), "{url}", e.BaseURL)
+		return i.report.check(i.where(), codeUnreachable, fmt.Sprintf("%s: %v", i.BaseURL, err), "{url}", i.BaseURL)
 	case status != http.StatusOK:
-		return d.report.check(e.where(), codeUnhealthy, fmt.Sprintf("/health answers %d", status), "{url}", e.BaseURL)
+		return i.report.check(i.where(), codeUnhealthy, fmt.Sprintf("/health answers %d", status), "{url}", i.BaseURL)
 	}
-	d.report.holds(e.where(), codeUnreachable, "")
-	return d.report.check(e.where(), codeUnhealthy, "")
+	i.report.holds(i.where(), codeUnreachable, "")
+	return i.report.check(i.where(), codeUnhealthy, "")
 }
 
 // oldestForTokens is the first vLLM that takes the ids of a chat (kv_transfer_params.prompt_token_ids).
 const oldestForTokens = "0.28"
 
-// version reads the version of vLLM. An instance that does not report it is not judged.
-func (d *doctor) version(ctx context.Context, p *app.Proxy, e *examined) {
-	_, body, err := e.fetch(ctx, p, "/version")
+// readVersion reads the version of vLLM. An instance that does not report it is not judged.
+func (i *interview) readVersion(ctx context.Context) {
+	_, body, err := i.fetch(ctx, "/version")
 	var told struct{ Version string }
 	if err != nil || json.Unmarshal(body, &told) != nil || told.Version == "" {
 		return
 	}
-	e.version = told.Version
+	i.version = told.Version
 	what := ""
-	if d.asksTokens() && olderThan(told.Version, oldestForTokens) {
+	if i.tokens && olderThan(told.Version, oldestForTokens) {
 		what = "vLLM " + told.Version
 	}
-	d.report.check(e.where(), codeVersion, what)
+	i.report.check(i.where(), codeVersion, what)
 }
 
 // olderThan compares the first two numbers of versions; one that has none is not older.
@@ -114,64 +124,64 @@ func olderThan(version, than string) bool {
 	return len(have) == 2 && slices.Compare(have, numbers(than)) < 0
 }
 
-func (d *doctor) models(ctx context.Context, p *app.Proxy, e *examined) bool {
-	status, body, err := e.fetch(ctx, p, "/v1/models")
+func (i *interview) readModels(ctx context.Context) bool {
+	status, body, err := i.fetch(ctx, "/v1/models")
 	var told struct{ Data []struct{ ID, Root string } }
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return d.report.check(e.where(), codeKeyRefused, fmt.Sprintf("/v1/models answers %d", status))
+		return i.report.check(i.where(), codeKeyRefused, fmt.Sprintf("/v1/models answers %d", status))
 	case err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil || len(told.Data) == 0:
-		return d.report.check(e.where(), codeNoModels, fmt.Sprintf("/v1/models answers %d and lists none", status), "{url}", e.BaseURL)
+		return i.report.check(i.where(), codeNoModels, fmt.Sprintf("/v1/models answers %d and lists none", status), "{url}", i.BaseURL)
 	}
-	d.report.holds(e.where(), codeKeyRefused, "")
-	d.report.holds(e.where(), codeNoModels, "")
-	e.roots = map[string]string{}
+	i.report.holds(i.where(), codeKeyRefused, "")
+	i.report.holds(i.where(), codeNoModels, "")
+	i.roots = map[string]string{}
 	for _, model := range told.Data {
-		e.models = append(e.models, model.ID)
-		e.roots[model.ID] = model.Root
+		i.models = append(i.models, model.ID)
+		i.roots[model.ID] = model.Root
 	}
 	return true
 }
 
-// start reads more than once which incarnation of the engine is alive.
-func (d *doctor) start(ctx context.Context, p *app.Proxy, engine *fleet.Engine, e *examined) {
+// readStart reads more than once which incarnation of the engine is alive.
+func (i *interview) readStart(ctx context.Context) {
 	var told []string
 	for range readings {
-		p.Client.Close()
-		engine.Refresh(ctx)
-		if id := engine.Fresh().ID(); !slices.Contains(told, id) {
+		i.client.Close()
+		i.engine.Refresh(ctx)
+		if id := i.engine.Fresh().ID(); !slices.Contains(told, id) {
 			told = append(told, id)
 		}
 	}
-	last := engine.Last()
-	e.start, e.blockSize, e.forgets = last.ID(), last.BlockSize(), last.PrefixCache.Forgets()
+	last := i.engine.Last()
+	i.start, i.blockSize, i.forgets = last.ID(), last.BlockSize(), last.PrefixCache.Forgets()
 	switch {
 	case len(told) == 1 && told[0] == "":
-		d.report.found(e.where(), codeStartUnknown, "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read")
+		i.report.found(i.where(), codeStartUnknown, "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read")
 		return
 	case len(told) > 1:
-		d.report.found(e.where(), codeStartChanges, fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told)))
+		i.report.found(i.where(), codeStartChanges, fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told)))
 	default:
-		d.report.holds(e.where(), codeStartChanges, "")
+		i.report.holds(i.where(), codeStartChanges, "")
 	}
-	d.report.holds(e.where(), codeStartUnknown, "")
-	d.report.check(e.where(), codeClock, clockApart(e.start, time.Now()), "{where}", "this host and that of "+e.Name)
+	i.report.holds(i.where(), codeStartUnknown, "")
+	i.report.check(i.where(), codeClock, clockApart(i.start, time.Now()), "{where}", "this host and that of "+i.Name)
 	what := ""
-	if e.blockSize == 0 {
+	if i.blockSize == 0 {
 		what = "/metrics has no block_size, or several"
 	}
-	d.report.check(e.where(), codeBlockSize, what)
+	i.report.check(i.where(), codeBlockSize, what)
 }
 
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
-func (d *doctor) capability(ctx context.Context, incarnation *fleet.Incarnation, e *examined) {
+func (i *interview) capability(ctx context.Context, incarnation *fleet.Incarnation) {
 	switch incarnation.Capability.Probe(ctx, body.Chat, "") {
 	case facts.Yes:
-		d.report.holds(e.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
-		d.report.holds(e.where(), codeIDsUnproven, "")
+		i.report.holds(i.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
+		i.report.holds(i.where(), codeIDsUnproven, "")
 	case facts.No:
-		d.report.found(e.where(), codeIDsIgnored, "it answers a chat with ids that are none as if there were none")
+		i.report.found(i.where(), codeIDsIgnored, "it answers a chat with ids that are none as if there were none")
 	default:
-		d.report.found(e.where(), codeIDsUnproven, "the probe for forwarded ids was not answered as vLLM does")
+		i.report.found(i.where(), codeIDsUnproven, "the probe for forwarded ids was not answered as vLLM does")
 	}
 }

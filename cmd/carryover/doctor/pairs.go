@@ -74,13 +74,14 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 	if d.cfg.Connector.ReusesKV() && (c.prefill.start == "" || c.decode.start == "") {
 		return // nothing is reused then, and what turns leave at decode could not be released
 	}
-	seen, err := d.try(ctx, c, model)
+	seen, err := try(ctx, d.cfg, d.logger, c, model)
 	if err != nil {
 		d.report.found(c.name(), codeTurnFailed, err.Error(), "{instance}", c.prefill.Name)
 		return
 	}
 	if len(seen.turns) > 0 {
 		d.report.sent(len(seen.turns))
+		d.measured(seen.turn(true, false).pace)
 	}
 	if ctx.Err() == nil {
 		d.judge(c, model, seen)

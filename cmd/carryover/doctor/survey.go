@@ -130,7 +130,8 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 		list[i] = &examined{Instance: *engine.Instance()}
 		d.report.place(list[i].where())
 		group.Go(func() error {
-			d.instance(ctx, p, engine, list[i])
+			about := interview{list[i], d.report, p.Client, engine, d.asksTokens(), !d.options.noTurns}
+			about.ask(ctx)
 			return nil
 		})
 	}

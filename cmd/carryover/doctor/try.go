@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
@@ -66,38 +67,57 @@ func pairConfig(cfg config.Config) config.Config {
 	return cfg
 }
 
-// try runs a program in front of exactly this pair, and turns through it. The error is a fault in the set-up of this process.
-func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error) {
-	if d.cfg.Connector.Name == config.ConnectorLMCache && isTaken(ctx, d.cfg.LMCache.Listen) {
+// trial is a program in front of exactly one pair, and turns through it.
+type trial struct {
+	couple
+
+	cfg      config.Config
+	model    string
+	program  *app.Proxy
+	onlooker *onlooker
+	seen     *tried
+}
+
+// try runs turns of a model on a pair. The error is a fault in the set-up of this process.
+func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, model string) (*tried, error) {
+	if cfg.Connector.Name == config.ConnectorLMCache && isTaken(ctx, cfg.LMCache.Listen) {
 		return &tried{addressTaken: true}, nil
 	}
-	p, deps, err := app.NewParts(app.Configured{Config: pairConfig(d.cfg)}, d.logger)
+	p, deps, err := app.NewParts(app.Configured{Config: pairConfig(cfg)}, logger)
 	if err != nil {
 		return nil, err
 	}
 	listed := &discovery.Listed{}
 	listed.Replace([]upstream.Instance{c.prefill.Instance, c.decode.Instance})
 	p.Source = listed
-	w, seen := newOnlooker(), &tried{}
-	w.watch(&deps)
-	p.Server = server.New(app.NewServerConfig(pairConfig(d.cfg), d.logger), deps)
+	t := &trial{couple: c, cfg: cfg, model: model, program: p, onlooker: newOnlooker(), seen: &tried{}}
+	t.onlooker.watch(&deps)
+	p.Server = server.New(app.NewServerConfig(pairConfig(cfg), logger), deps)
 	var ended error
 	err = beside(ctx, p, func(base string, failed <-chan error) {
-		if ended = started(ctx, p, c, failed); ended != nil {
-			return
+		if ended = t.started(ctx, failed); ended == nil {
+			t.run(ctx, base)
 		}
-		d.hold(ctx, p, w, base, model, c, seen)
-		seen.prefill, seen.decode = w.places()
-		if decode := p.Fleet.Engine(upstream.RoleDecode, c.decode.Name); decode != nil {
-			seen.plugIn = decode.Last().PlugIn.Found()
-		}
-		if prefill := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil {
-			seen.quarantined = prefill.Quarantined()
-		}
-		seen.left = giveBack(ctx, p, w, model)
 	})
-	return seen, errors.Join(err, ended)
+	return t.seen, errors.Join(err, ended)
 }
+
+// run runs the turns and gives back what they leave.
+func (t *trial) run(ctx context.Context, base string) {
+	t.hold(ctx, base)
+	seen := t.seen
+	seen.prefill, seen.decode = t.onlooker.places()
+	if decode := t.engine(t.decode); decode != nil {
+		seen.plugIn = decode.Last().PlugIn.Found()
+	}
+	if prefill := t.engine(t.prefill); prefill != nil {
+		seen.quarantined = prefill.Quarantined()
+	}
+	seen.left = t.giveBack(ctx)
+}
+
+// engine returns the engine of one of the two instances, nil if the program does not know it.
+func (t *trial) engine(e *examined) *fleet.Engine { return t.program.Fleet.Engine(e.Role, e.Name) }
 
 // isTaken reports whether somebody listens at an address of this host.
 func isTaken(ctx context.Context, address string) bool {
@@ -109,7 +129,7 @@ func isTaken(ctx context.Context, address string) bool {
 }
 
 // started waits until the program knows its instances, and their starts where they tell them, and returns why it has ended before.
-func started(ctx context.Context, p *app.Proxy, c couple, failed <-chan error) error {
+func (t *trial) started(ctx context.Context, failed <-chan error) error {
 	var err error
 	lookUntil(ctx, startingLimit, func() bool {
 		select {
@@ -117,8 +137,8 @@ func started(ctx context.Context, p *app.Proxy, c couple, failed <-chan error) e
 			return true
 		default:
 		}
-		for _, e := range []*examined{c.prefill, c.decode} {
-			engine := p.Fleet.Engine(e.Role, e.Name)
+		for _, e := range []*examined{t.prefill, t.decode} {
+			engine := t.engine(e)
 			if engine == nil || e.start != "" && !engine.Last().Known() {
 				return false
 			}
@@ -133,37 +153,35 @@ func started(ctx context.Context, p *app.Proxy, c couple, failed <-chan error) e
 
 // hold holds two conversations of two turns; one of them streams. After a failure it does not continue a conversation. A turn that has
 // begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
-func (d *doctor) hold(ctx context.Context, p *app.Proxy, w *onlooker, base, model string, c couple, seen *tried) {
-	if prefill := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil && provesHistory(d.cfg, model) {
-		if seen.template = prefill.Last().Template.AppendOnly(ctx, model, nil, ""); seen.template == facts.No {
+func (t *trial) hold(ctx context.Context, base string) {
+	seen := t.seen
+	if prefill := t.engine(t.prefill); prefill != nil && provesHistory(t.cfg, t.model) {
+		if seen.template = prefill.Last().Template.AppendOnly(ctx, t.model, nil, ""); seen.template == facts.No {
 			return
 		}
 	}
 	for _, stream := range []bool{true, false} {
-		talk := newProbeTalk(d.cfg, base, model, stream)
+		talk := newProbeTalk(t.cfg, base, t.model, stream)
 		for _, second := range []bool{false, true} {
 			if ctx.Err() != nil {
 				return
 			}
 			if second {
-				seen.parity = max(seen.parity, d.learnt(ctx, p, c, talk))
+				seen.parity = max(seen.parity, t.learnt(ctx, talk))
 			}
-			turn := talk.turn(ctx, w, second)
+			turn := talk.turn(ctx, t.onlooker, second)
 			seen.turns = append(seen.turns, turn)
 			if turn.failure != "" || turn.record.Status != http.StatusOK {
 				return
 			}
 		}
-		if stream {
-			d.measured(seen.turn(stream, false).pace)
-		}
 	}
 }
 
 // learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
-func (d *doctor) learnt(ctx context.Context, p *app.Proxy, c couple, talk *probeTalk) (found facts.Finding) {
+func (t *trial) learnt(ctx context.Context, talk *probeTalk) (found facts.Finding) {
 	req, err := body.ParseRequest(body.Chat, talk.body(true))
-	prefill, decode := p.Fleet.Engine(upstream.RolePrefill, c.prefill.Name), p.Fleet.Engine(upstream.RoleDecode, c.decode.Name)
+	prefill, decode := t.engine(t.prefill), t.engine(t.decode)
 	if err != nil || prefill == nil || decode == nil || prefill.Last().Capability.UsesIDs(body.Chat) != facts.Yes || decode.Last().Capability.UsesIDs(body.Chat) != facts.Yes {
 		return facts.Unknown // nothing is learnt
 	}
@@ -176,11 +194,12 @@ func (d *doctor) learnt(ctx context.Context, p *app.Proxy, c couple, talk *probe
 }
 
 // giveBack releases the tickets that are left, and returns how many could not be released.
-func giveBack(ctx context.Context, p *app.Proxy, w *onlooker, model string) (left int) {
+func (t *trial) giveBack(ctx context.Context) (left int) {
+	p, w := t.program, t.onlooker
 	ctx = context.WithoutCancel(ctx) // it is bounded by itself, and what is pinned stays pinned for minutes
 	var holders []*fleet.Incarnation
 	for _, stored := range w.left() {
-		p.Server.GiveUp(ctx, stored.conversation, stored.id, model)
+		p.Server.GiveUp(ctx, stored.conversation, stored.id, t.model)
 		if engine := p.Fleet.Engine(upstream.RoleDecode, stored.decode); engine != nil {
 			if holder := engine.Incarnation(stored.incarnation); holder != nil { // else its blocks went with it
 				holders = append(holders, holder)
