@@ -3,7 +3,7 @@
 // A conversation id proves nothing, and vLLM compares nothing, so the request itself has to show which tokens of a ticket it
 // may use. There are two proofs. The turn's model decides which one a turn has:
 //
-//	tokens   the ids of the new prompt begin with the ids whose KV decode holds   tokens.go, ids.go, parity.go
+//	tokens   the ids of the new prompt begin with the ids whose KV decode holds   tokens.go, ids.go, promptids.go, parity.go
 //	history  the messages begin with what the ticket covers                       history.go, reply.go
 //
 // Both answer the three questions of [Turn]: whether a request may take part, how much of a branch it may use, and what a

@@ -1,10 +1,7 @@
 package proof
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 
 	"carryover/convcache"
@@ -24,14 +21,10 @@ type IDs struct {
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
 	lacks  string // what is missing for a proof, "" for nothing
 
-	prompt convcache.IDs // the ids of the field ids, hashed as far as they were compared with branches
-	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
-	list   []byte        // the same as JSON, as an engine or the client has spelled them
-	told   facts.Prompt  // the engine's answer that contains ids and list; zero if they come from elsewhere
-	sent   bool          // the prefill leg carried the ids
-	fixed  bool          // both legs carry the ids, with or without a ticket
-	parity *parity       // the comparison with /tokenize that is under way, nil for none
-	gone   digest        // digest of the ids, if they are dropped before decode says which ids it computed
+	prompt promptIDs // those that prefill computed; before it answered, those that it must compute
+	sent   bool      // the prefill leg carried the ids
+	fixed  bool      // both legs carry the ids, with or without a ticket
+	parity *parity   // the comparison with /tokenize that is under way, nil for none
 
 	chain     *convcache.Growing // prompt and output, as far as engines reported it
 	promptLen int                // how many ids of the chain belong to the prompt
@@ -41,7 +34,7 @@ type IDs struct {
 // newIDs returns the IDs of an attempt whose ids are not known yet.
 func newIDs(t *tokensTurn) *IDs {
 	k := &IDs{turn: t, wanted: true}
-	k.set(nil, nil)
+	k.set(facts.Prompt{})
 	return k
 }
 
@@ -66,67 +59,35 @@ func (k *IDs) Lost() {
 	}
 }
 
-// maxSpelling bounds the bytes per id of a list, ten digits and ", ". A list within this bound is carried by both legs as the engine
-// spelled it; a longer one is written anew.
-const maxSpelling = 12
-
 // compare stores the ids of the new prompt, and the list from which they were read.
-func (k *IDs) compare(ids []uint32, list []byte) {
-	if len(list) > maxSpelling*len(ids)+2 { // the list has much white space
-		list = rawjson.AppendIDs(nil, ids)
+func (k *IDs) compare(prompt facts.Prompt) {
+	const maxSpelling = len("4294967295, ") // for an id
+	// Both legs carry a list as it was spelled, unless it has much white space.
+	if len(prompt.List) > maxSpelling*len(prompt.IDs)+len("[]") {
+		prompt.List = rawjson.AppendIDs(nil, prompt.IDs)
 	}
-	k.set(ids, list)
+	k.set(prompt)
 }
 
-// fix stores the ids of a prompt that was rendered before the first leg. Both legs will carry them.
-func (k *IDs) fix(prompt facts.Prompt) {
-	k.compare(prompt.IDs, prompt.List)
-	k.told, k.fixed = prompt, true
-}
-
-// set stores the ids of the prompt, and a list of them. Once the chain has begun, the retained ids belong to its prompt and stay; before
-// that they belong to another prompt and are discarded.
-func (k *IDs) set(ids []uint32, list []byte) {
+// set stores the ids of the prompt. Once the chain has begun, the retained ids belong to its prompt and stay; before that they belong to
+// another prompt and are discarded.
+func (k *IDs) set(prompt facts.Prompt) {
 	if k.chain == nil {
 		k.Discard()
 	}
-	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), facts.Prompt{}
+	k.prompt = promptIDs{Prompt: prompt, hashed: *k.turn.proof.chains.IDs(prompt.IDs), gone: k.prompt.gone}
 }
 
 // drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
 // attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
 // reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
 func (k *IDs) drop() {
-	if k.turn.api == body.Responses && len(k.ids) > 0 {
-		k.gone = digestOf(k.ids)
+	told := k.prompt.Prompt
+	if k.turn.api == body.Responses && len(told.IDs) > 0 {
+		k.prompt.gone = digestOf(told.IDs)
 	}
-	told := k.told
-	k.set(nil, nil)
+	k.set(facts.Prompt{})
 	told.Done()
-}
-
-// are reports whether an engine's list has the ids that prefill computed, or must compute. Engines spell a list as they got it, or as they
-// sent it before, so equal bytes are equal ids. The ids of a list are read only if it is spelled differently.
-func (k *IDs) are(list []byte) bool {
-	if k.gone != (digest{}) {
-		ids, ok := rawjson.ParseIDs(list)
-		return ok && digestOf(ids) == k.gone
-	}
-	return len(list) > 0 && bytes.Equal(list, k.list) || rawjson.EqualIDs(list, k.ids)
-}
-
-// digest remains of ids after drop.
-type digest [sha256.Size]byte
-
-func digestOf(ids []uint32) (d digest) {
-	h := sha256.New()
-	var id [4]byte
-	for _, v := range ids {
-		binary.LittleEndian.PutUint32(id[:], v)
-		h.Write(id[:])
-	}
-	h.Sum(d[:0])
-	return d
 }
 
 // Forward decides whether the prefill leg carries ids. With a ticket it always does, so that prefill computes exactly the ids that were
@@ -137,7 +98,7 @@ func (k *IDs) Forward(withTicket bool) {
 		return
 	}
 	if k.sent = withTicket || k.fixed; !k.sent {
-		k.set(nil, nil)
+		k.set(facts.Prompt{})
 	}
 }
 
@@ -146,7 +107,7 @@ func (k *IDs) ForPrefill() []byte {
 	if k == nil || !k.sent {
 		return nil
 	}
-	return k.list
+	return k.prompt.List
 }
 
 // ForDecode returns the JSON list of ids that the decode leg has to compute, nil if decode renders by itself. Ids of a chat prompt go only
@@ -161,7 +122,7 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if !k.wanted && !k.sent {
 		return nil
 	}
-	return k.list
+	return k.prompt.List
 }
 
 // Prompt returns the ids that prefill computes, nil if they are not known. The caller must not change them.
@@ -169,15 +130,7 @@ func (k *IDs) Prompt() []uint32 {
 	if k == nil {
 		return nil
 	}
-	return k.ids
-}
-
-// Len returns how many ids the prompt has, 0 if they are not known.
-func (k *IDs) Len() int {
-	if k == nil {
-		return 0
-	}
-	return len(k.ids)
+	return k.prompt.IDs
 }
 
 // CheckEcho checks the ids that prefill says it computed, a raw list from its answer. If ids were sent, ours or the client's prompt, the
@@ -187,7 +140,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
 		return nil
-	case k.sent && !k.are(computed):
+	case k.sent && !k.prompt.are(computed):
 		return ErrIDs
 	case k.sent:
 		return nil
@@ -202,7 +155,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	if k.turn.differs(ids) {
 		return ErrIDs
 	}
-	k.set(ids, computed)
+	k.set(facts.Prompt{IDs: ids, List: computed})
 	if k.turn.api == body.Chat { // engines of the other APIs have to show something else
 		p.note(a.Prefill, "")
 		p.note(a.Decode, "")
@@ -218,13 +171,13 @@ func (k *IDs) Grow(blockSize int) {
 	if k.chain != nil { // the retained ids belong to the old chain
 		k.Discard()
 	}
-	k.chain, k.promptLen = k.prompt.Grow(blockSize), len(k.ids)
+	k.chain, k.promptLen = k.prompt.hashed.Grow(blockSize), len(k.prompt.IDs)
 }
 
 // Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
 // the whole answer can't become a ticket, and why says so.
 func (k *IDs) Add(prompt, output []byte) (why string) {
-	if prompt != nil && (k == nil || !k.are(prompt)) {
+	if prompt != nil && (k == nil || !k.prompt.are(prompt)) {
 		why = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {

@@ -35,7 +35,7 @@ func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 			`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false,
 		} {
 			k := attemptOf(t)
-			k.compare(ids, []byte(told))
+			k.compare(facts.Prompt{IDs: ids, List: []byte(told)})
 			k.Forward(true)
 			if err := k.CheckEcho([]byte(computed)); (err == nil) != ok {
 				t.Errorf("told %q, computed %q: %v, want accepted %t", told, computed, err, ok)
@@ -45,7 +45,7 @@ func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 			}
 		}
 		k := attemptOf(t)
-		k.compare(ids, []byte(told))
+		k.compare(facts.Prompt{IDs: ids, List: []byte(told)})
 		k.Forward(true)
 		if k.CheckEcho(nil) == nil {
 			t.Error("an answer without ids is an id echo")
@@ -60,11 +60,11 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 	} {
 		k := attemptOf(t)
 		k.turn.api, k.turn.ids = body.Responses, k
-		k.fix(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
+		k.compare(facts.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
 		k.Grow(2)
 		k.turn.Drop()
 		k.turn.Drop() // with each event of the answer
-		if k.Len() > 0 {
+		if len(k.Prompt()) > 0 {
 			t.Fatal("the ids are held")
 		}
 		if ineligible := k.Add([]byte(computed), []byte(`[4,5]`)); (ineligible == "") != ok {
@@ -76,12 +76,12 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 // Without ids on the leg, those of the look prove nothing of what prefill computes.
 func TestIDEcho_OfIDsThatWereNotSentIsReturned(t *testing.T) {
 	k := attemptOf(t)
-	k.compare([]uint32{1, 2, 3}, []byte(`[1,2,3]`))
+	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: []byte(`[1,2,3]`)})
 	k.Forward(false)
-	if k.ForPrefill() != nil || k.Len() != 0 {
-		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), k.Len())
+	if k.ForPrefill() != nil || len(k.Prompt()) != 0 {
+		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), len(k.Prompt()))
 	}
-	if k.are(nil) || k.are([]byte{}) {
+	if k.prompt.are(nil) || k.prompt.are([]byte{}) {
 		t.Error("no list is a list")
 	}
 }
@@ -92,7 +92,7 @@ func TestIDs_ForwardsTheListAsItWasTold(t *testing.T) {
 		`[1,20]`: `[1,20]`, `[1, 20]`: `[1, 20]`, `[1,` + strings.Repeat(" ", 100) + `20]`: `[1,20]`,
 	} {
 		k := attemptOf(t)
-		k.compare([]uint32{1, 20}, []byte(told))
+		k.compare(facts.Prompt{IDs: []uint32{1, 20}, List: []byte(told)})
 		k.Forward(true)
 		if got := string(k.ForPrefill()); got != want {
 			t.Errorf("told %s: sent %s, want %s", told, got, want)
@@ -108,7 +108,7 @@ func TestIDs_GrowsAChainOfNothing(t *testing.T) {
 	if chain, ok := k.chain.Chain(2); !ok || chain.Tokens != 2 {
 		t.Errorf("got %+v, %t", chain, ok)
 	}
-	k.set(nil, nil)
+	k.set(facts.Prompt{})
 	k.Grow(16)
 }
 
@@ -121,7 +121,7 @@ func BenchmarkCheckEcho(b *testing.B) {
 	computed := append([]byte(nil), list...)
 	spaced := []byte(strings.ReplaceAll(string(list), ",", ", "))
 	k := attemptOf(b)
-	k.compare(ids, list)
+	k.compare(facts.Prompt{IDs: ids, List: list})
 	k.Forward(true)
 	for name, answer := range map[string][]byte{"same": computed, "spaced": spaced} {
 		b.Run(name, func(b *testing.B) {

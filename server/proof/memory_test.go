@@ -46,11 +46,15 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 		end   func(k *IDs)
 		gives bool
 	}{
-		"nothing was to be used":       {func(k *IDs) { k.Forward(false) }, false},
-		"the ticket was given up":      {func(k *IDs) { k.Forward(true); k.Forward(false) }, false},
-		"and the answer has begun":     {func(k *IDs) { k.Forward(true); k.Forward(false); k.turn.Drop() }, false},
-		"another attempt has begun":    {func(k *IDs) { k.Forward(true); k.turn.ids = newIDs(k.turn); k.turn.Drop() }, false},
-		"prefill has rendered":         {func(k *IDs) { k.Forward(true); k.set([]uint32{9}, []byte("[9]")); k.turn.Drop() }, false},
+		"nothing was to be used":    {func(k *IDs) { k.Forward(false) }, false},
+		"the ticket was given up":   {func(k *IDs) { k.Forward(true); k.Forward(false) }, false},
+		"and the answer has begun":  {func(k *IDs) { k.Forward(true); k.Forward(false); k.turn.Drop() }, false},
+		"another attempt has begun": {func(k *IDs) { k.Forward(true); k.turn.ids = newIDs(k.turn); k.turn.Drop() }, false},
+		"prefill has rendered": {func(k *IDs) {
+			k.Forward(true)
+			k.set(facts.Prompt{IDs: []uint32{9}, List: []byte("[9]")})
+			k.turn.Drop()
+		}, false},
 		"decode's answer has begun":    {func(k *IDs) { k.Forward(true); k.turn.Drop() }, true},
 		"and the answer goes on":       {func(k *IDs) { k.Forward(true); k.turn.Drop(); k.turn.Drop() }, true},
 		"the same with a chain to end": {func(k *IDs) { k.Forward(true); k.Grow(2); k.turn.Drop(); k.Add(nil, []byte("[4]")) }, true},
@@ -60,8 +64,7 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 			k := attemptOf(t)
 			k.turn.ids = k
 			prompt := asked()
-			k.compare(prompt.IDs, prompt.List)
-			k.told = prompt
+			k.compare(prompt)
 			ids := prompt.IDs
 			row.end(k)
 			one, two := asked(), asked()

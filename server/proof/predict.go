@@ -51,8 +51,7 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	ids, told := t.req.Prompt().IDs()
 	switch {
 	case told:
-		list := t.req.Prompt().Text()
-		t.ids.compare(ids, list)
+		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 	case t.shape == "":
 		f.Miss = MissNotComparable
 	case f.Parity != facts.Yes:

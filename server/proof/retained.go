@@ -141,7 +141,7 @@ func (k *IDs) Retain(arena *Arena) {
 		return
 	}
 	k.retained = &Retained{arena: arena}
-	k.retained.add(k.ids)
+	k.retained.add(k.prompt.IDs)
 }
 
 // seal ends the chain after the given number of tokens. At this point the retained ids must be all ids of the chain, because later only the

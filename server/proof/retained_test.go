@@ -9,13 +9,14 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // answering is an attempt whose prompt is known, before anything of decode's answer.
 func answering(tb testing.TB, arena *Arena, prompt []uint32) *IDs {
 	tb.Helper()
 	k := attemptOf(tb)
-	k.compare(prompt, rawjson.AppendIDs(nil, prompt))
+	k.compare(facts.Prompt{IDs: prompt, List: rawjson.AppendIDs(nil, prompt)})
 	k.Forward(true)
 	k.Grow(16)
 	k.Retain(arena)
@@ -97,10 +98,13 @@ func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 		"decode has computed another prompt":  {5, func(k *IDs, _ *Arena) { k.Add(list(1, 2, 4), list(4, 5)) }},
 		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.AddOutput(list(4)); k.Retain(arena) }},
 		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
-		"the prompt is another one now":       {3, func(k *IDs, _ *Arena) { k.compare([]uint32{7, 8, 9}, list(7, 8, 9)); k.Grow(16) }},
-		"discarded":                           {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.Discard(); k.Discard() }},
-		"no room was given":                   {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.AddOutput(list(4, 5)) }},
-		"an engine tells no ids":              {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
+		"the prompt is another one now": {3, func(k *IDs, _ *Arena) {
+			k.compare(facts.Prompt{IDs: []uint32{7, 8, 9}, List: list(7, 8, 9)})
+			k.Grow(16)
+		}},
+		"discarded":              {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.Discard(); k.Discard() }},
+		"no room was given":      {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.AddOutput(list(4, 5)) }},
+		"an engine tells no ids": {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
 	} {
 		arena := NewArena(1 << 20)
 		k := answering(t, arena, []uint32{1, 2, 3})
@@ -149,7 +153,7 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	arena := NewArena(1 << 20)
 	k := attemptOf(t)
-	k.compare([]uint32{1, 2, 3}, list(1, 2, 3))
+	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
 	k.Forward(true)
 	k.Retain(arena)
 	k.Grow(16)
@@ -162,9 +166,9 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	wantUse(t, arena, 0)
 
 	k = attemptOf(t)
-	k.compare([]uint32{1, 2, 3}, list(1, 2, 3))
+	k.compare(facts.Prompt{IDs: []uint32{1, 2, 3}, List: list(1, 2, 3)})
 	k.Retain(arena)
-	k.compare([]uint32{4, 5, 6}, list(4, 5, 6))
+	k.compare(facts.Prompt{IDs: []uint32{4, 5, 6}, List: list(4, 5, 6)})
 	k.Grow(16)
 	k.AddOutput(list(7))
 	sealed(t, k, 4)

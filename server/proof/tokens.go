@@ -109,7 +109,8 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
 	switch {
 	case err == nil:
-		t.ids.fix(prompt)
+		t.ids.compare(prompt)
+		t.ids.fixed = true
 		return ""
 	case errors.Is(err, facts.ErrNoRender):
 		lacks = LacksRender
@@ -149,8 +150,7 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		return ""
 	}
 	if ids, ok := t.req.Prompt().IDs(); ok {
-		list := t.req.Prompt().Text()
-		t.ids.compare(ids, list)
+		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 		return ""
 	}
 	if t.shape == "" {
@@ -165,14 +165,13 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
 		return MissTokenizeFailed
 	}
-	t.ids.compare(prompt.IDs, prompt.List)
-	t.ids.told = prompt
+	t.ids.compare(prompt)
 	return ""
 }
 
 // Offer offers the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks have the same size.
 func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
-	o := t.ids.prompt.Offer(b)
+	o := t.ids.prompt.hashed.Offer(b)
 	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
 		return convcache.Offer{}
 	}

@@ -31,7 +31,7 @@ type unprovenTurn struct{ proof.Turn }
 
 // Offer implements proof.Turn.
 func (t unprovenTurn) Offer(b convcache.Branch) convcache.Offer {
-	if b.Tokens <= t.IDs().Len() {
+	if b.Tokens <= len(t.IDs().Prompt()) {
 		return convcache.Offer{Tokens: b.Tokens, Whole: true}
 	}
 	return t.Turn.Offer(b)
