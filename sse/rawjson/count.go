@@ -11,7 +11,9 @@ import (
 // long prompt has 25 kB, and the caller wants only its length.
 func (s *Scanner) CountInts() (n int, ok bool) {
 	for {
-		n += s.countPlain()
+		plain := plainInts(s.Data[s.Pos:])
+		n += bytes.Count(plain, []byte{','})
+		s.Pos += len(plain)
 		s.Space()
 		id, end := readID(s.Data, s.Pos)
 		if end == s.Pos || id > math.MaxInt32 {
@@ -26,14 +28,12 @@ func (s *Scanner) CountInts() (n int, ok bool) {
 	}
 }
 
-// countPlain counts integers of one to nine digits that do not begin with a zero and have nothing but single commas between them. The
-// first one begins at Pos. It leaves Pos behind a comma, or where it was. Eight bytes without a comma end it too: no engine numbers its
-// blocks that high.
-func (s *Scanner) countPlain() int {
-	const mostDigits = 9 // 2^31-1 has ten
-	data, i := s.Data, s.Pos
-	begins := uint64(0x80) // as in Scanner.integers
-	open := 0              // digits so far of an integer that began in an earlier word
+// plainInts returns the beginning of data that is integers of one to nine digits that do not begin with a zero, with a comma behind each and
+// nothing else. Eight bytes without a comma end it too: no engine numbers its blocks that high.
+func plainInts(data []byte) []byte {
+	const mostDigits = 9         // 2^31-1 has ten
+	i, begins := 0, uint64(0x80) // as in integers
+	open := 0                    // digits so far of an integer that began in an earlier word
 	for ; i+8 <= len(data); i += 8 {
 		word := load(data, i)
 		digits := word ^ everyByte*'0'
@@ -44,10 +44,7 @@ func (s *Scanner) countPlain() int {
 		}
 		begins, open = commas>>56, bits.LeadingZeros64(commas)/8
 	}
-	plain := data[s.Pos:i]
-	plain = plain[:bytes.LastIndexByte(plain, ',')+1]
-	s.Pos += len(plain)
-	return bytes.Count(plain, []byte{','})
+	return data[:bytes.LastIndexByte(data[:i], ',')+1]
 }
 
 // AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw

@@ -60,10 +60,10 @@ func digitsOf(n uint32) (text uint64, size int) {
 	return (word + everyByte*'0') >> zeros, 8 - zeros/8
 }
 
-// integers skips integers of an array as long as there are only digits and commas. The first digit is at Pos. It leaves Pos behind a
-// comma, or where it was.
-func (s *Scanner) integers() {
-	data, i := s.Data, s.Pos
+// integers skips integers of an array as long as there are only digits and commas. The first digit is at data[i]. It returns the index
+// behind the last comma, or i.
+func integers(data []byte, i int) int {
+	start := i
 	begins := uint64(0x80) // high bits mark bytes at which an integer begins: the first byte, and those behind commas
 	for ; i+8 <= len(data); i += 8 {
 		word := load(data, i)
@@ -76,5 +76,5 @@ func (s *Scanner) integers() {
 		}
 		begins = commas >> 56
 	}
-	s.Pos += bytes.LastIndexByte(data[s.Pos:i], ',') + 1
+	return start + bytes.LastIndexByte(data[start:i], ',') + 1
 }

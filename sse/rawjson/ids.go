@@ -14,7 +14,7 @@ import (
 func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 	s := Scanner{Data: raw}
 	s.Space()
-	ids, ok = s.IDs()
+	ids, ok = s.IDsInto(nil)
 	if !ok || !s.End() {
 		return nil, false
 	}
@@ -67,11 +67,8 @@ func EqualIDs(raw []byte, ids []uint32) bool {
 	return ok && len(ids) == 0 && s.End()
 }
 
-// IDs reads an array of ids, as ParseIDs does.
-func (s *Scanner) IDs() (ids []uint32, ok bool) { return s.IDsInto(nil) }
-
-// IDsInto is IDs with a buffer. The ids are in the buffer if they fit, whatever it holds before. It counts the commas before the next
-// bracket to know their number; growing the list on the way would cost a hundred times as much.
+// IDsInto reads an array of ids, as ParseIDs does. The ids are in the buffer if they fit, whatever it holds before. It counts the commas
+// before the next bracket to know their number; growing the list on the way would cost a hundred times as much.
 func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	rest := s.Data[s.Pos:]
 	end := max(bytes.IndexByte(rest, ']'), 0)
@@ -137,7 +134,8 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 // ends. more says that another id follows; Pos is at that id then.
 func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	for n < len(buf) {
-		plain := s.plainIDs(buf[n:])
+		plain, end := plainIDs(s.Data, s.Pos, buf[n:])
+		s.Pos = end
 		s.Space()
 		if n += plain; plain > 0 {
 			continue
@@ -156,9 +154,9 @@ func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	return n, true, true
 }
 
-// plainIDs reads plain ids (see isPlain) until buf is full or another kind of id comes. It leaves Pos behind a comma, or where it was.
-func (s *Scanner) plainIDs(buf []uint32) (n int) {
-	data, i := s.Data, s.Pos
+// plainIDs reads plain ids (see isPlain) from data[i:] until buf is full or another kind of id comes. It returns their number and the index
+// behind the last one's comma.
+func plainIDs(data []byte, i int, buf []uint32) (n, end int) {
 	for n < len(buf) && i+8 <= len(data) {
 		word := load(data, i)
 		end := plainEnd(word)
@@ -170,8 +168,7 @@ func (s *Scanner) plainIDs(buf []uint32) (n int) {
 		n++
 		i += end>>3 + 1
 	}
-	s.Pos = i
-	return n
+	return n, i
 }
 
 // readID reads the id at data[i:] and returns its end, i if there is none.

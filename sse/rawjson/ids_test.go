@@ -81,7 +81,7 @@ func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
 	raw := bytes.Repeat([]byte(","), 1<<20)
 	raw[0], raw[len(raw)-1] = '[', ']'
 	s := rawjson.Scanner{Data: raw}
-	if ids, ok := s.IDs(); ok || cap(ids) > len(raw)/2+1 {
+	if ids, ok := s.IDsInto(nil); ok || cap(ids) > len(raw)/2+1 {
 		t.Errorf("commas: ok %t, room for %d ids", ok, cap(ids))
 	}
 }

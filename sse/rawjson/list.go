@@ -195,11 +195,3 @@ func (m *ElementMember) Name() []byte {
 
 // IsText reports whether the value is a string.
 func (m *ElementMember) IsText() bool { return m.Value[0] == '"' }
-
-// Plain returns the text of a string value that has no escapes, without its quotes. ok is false for all other values.
-func (m *ElementMember) Plain() (text []byte, ok bool) {
-	if !m.IsText() || m.Text != len(m.Value)-len(`""`) {
-		return nil, false
-	}
-	return m.Value[1 : len(m.Value)-1], true
-}

@@ -98,6 +98,18 @@ func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	return false, s.Fault("expected a comma or the end of an object or array")
 }
 
+// Elements reads an array. At each element it calls read, which must read the element and may return an error that ends the walk.
+func (s *Scanner) Elements(read func() error) error {
+	more, err := s.Open('[')
+	for more && err == nil {
+		if err = read(); err != nil {
+			return err
+		}
+		more, err = s.Separator(']')
+	}
+	return err
+}
+
 // key reads a name with its colon, up to the value, and returns the text between the quotes with its escapes.
 func (s *Scanner) key() (raw []byte, err error) {
 	start := s.Pos
@@ -145,7 +157,7 @@ func (s *Scanner) container(opening byte) error {
 				return err
 			}
 		} else if s.Peek()-'0' <= 9 {
-			s.integers()
+			s.Pos = integers(s.Data, s.Pos)
 			s.Space()
 		}
 		if err = s.Skip(); err != nil {

@@ -63,7 +63,7 @@ func (p Prompt) preamble() []byte {
 		return system
 	}
 	s := rawjson.Scanner{Data: system}
-	if begins(&s) && s.Skip() == nil && bytes.Contains(system[:s.Pos], []byte(`"`+attribution)) {
+	if more, _ := s.Open('['); more && s.Skip() == nil && bytes.Contains(system[:s.Pos], []byte(`"`+attribution)) {
 		return system[s.Pos:]
 	}
 	return system
@@ -121,22 +121,13 @@ func plainItem(item rawjson.Element) bool {
 
 // plainContent reports whether a content is a text, or a list of text blocks.
 func plainContent(raw []byte) bool {
-	switch raw[0] {
-	case '"', 'n': // null
+	if raw[0] == '"' || rawjson.IsNull(raw) {
 		return true
-	case '[':
-	default:
-		return false
 	}
 	s := rawjson.Scanner{Data: raw}
-	more, err := s.Open('[')
-	for more && err == nil {
-		if s.Peek() != '{' || s.Members(func(m rawjson.Member) error { return plainMember(&s, m) }) != nil {
-			return false
-		}
-		more, err = s.Separator(']')
-	}
-	return err == nil
+	return s.Elements(func() error {
+		return s.Members(func(m rawjson.Member) error { return plainMember(&s, m) })
+	}) == nil
 }
 
 // plainMember reads a member of a block. It returns an error if the member shows that the block is not text.

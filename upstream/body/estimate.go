@@ -81,14 +81,12 @@ func (p Prompt) textLength() (l Length) {
 		l.IDs = bytes.Count(raw, []byte(",")) + 1
 	case promptTextBatch:
 		s := rawjson.Scanner{Data: raw}
-		for more := begins(&s); more; {
+		_ = s.Elements(func() error { // they have been read
 			start := s.Pos
-			if s.Skip() != nil {
-				break
-			}
+			err := s.Skip()
 			l.Bytes += rawjson.TextLen(raw[start:s.Pos])
-			more, _ = s.Separator(']')
-		}
+			return err
+		})
 	}
 	return l
 }
@@ -134,12 +132,7 @@ func (m *messageLength) read(message rawjson.Element) {
 // readCalls measures names and arguments of tool calls. Some clients send arguments as an object, against the API.
 func (m *messageLength) readCalls(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
-	if raw[0] != '[' {
-		return
-	}
-	for more := begins(&s); more && m.readCall(&s, true) == nil; {
-		more, _ = s.Separator(']')
-	}
+	_ = s.Elements(func() error { return m.readCall(&s, true) })
 }
 
 // readCall measures a call, or the function in it.
@@ -167,23 +160,16 @@ func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 // readParts measures a list of content parts that was parsed before.
 func (m *messageLength) readParts(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
-	for more := begins(&s); more; more, _ = s.Separator(']') {
-		start := s.Pos
-		if s.Peek() != '{' {
-			_ = s.Skip()
+	_ = s.Elements(func() error {
+		if start := s.Pos; s.Peek() != '{' {
+			err := s.Skip()
 			m.Bytes += rawjson.TextLen(raw[start:s.Pos])
-			continue
+			return err
 		}
-		_ = s.Members(func(at rawjson.Member) error {
+		return s.Members(func(at rawjson.Member) error {
 			err := s.Skip()
 			m.readPart(at.Key, raw[at.Value:s.Pos])
 			return err
 		})
-	}
-}
-
-// begins opens an array and reports whether it has an element.
-func begins(s *rawjson.Scanner) bool {
-	more, err := s.Open('[')
-	return more && err == nil
+	})
 }

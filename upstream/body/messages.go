@@ -124,28 +124,28 @@ func roleOf(value []byte) (role string, ok bool) {
 	return rawjson.Text(value)
 }
 
-// readParts reads a list of content parts and refuses what vLLM does not take for text.
+// readParts reads a list of content parts and refuses what vLLM does not take for text. A key without a UTF-8 form is "".
 func readParts(s *rawjson.Scanner) (why string) {
-	more, err := s.Open('[')
-	for more && err == nil {
+	err := s.Elements(func() error {
 		switch s.Peek() {
 		case '"':
-			if s.Skip() != nil {
-				return WhyMessages
-			}
+			return s.Skip()
 		case '{':
-			if why := eachMember(s, func(name string) string { return readPartMember(s, name) }); why != "" {
-				return why
-			}
-		default:
-			return WhyContent
+			return s.Members(func(m rawjson.Member) error {
+				name, _ := rawjson.Unescape(m.Key)
+				if why = readPartMember(s, string(name)); why != "" {
+					return errRefused
+				}
+				return nil
+			})
 		}
-		more, err = s.Separator(']')
-	}
-	if err != nil {
+		why = WhyContent
+		return errRefused
+	})
+	if why == "" && err != nil {
 		return WhyMessages
 	}
-	return ""
+	return why
 }
 
 // readPartMember reads the value of one member of a content part. The lists are
@@ -168,22 +168,6 @@ func readPartMember(s *rawjson.Scanner, name string) (why string) {
 		return WhyContent
 	}
 	return ""
-}
-
-// eachMember parses an object and calls read for each value, with the decoded key, until read returns a reason. A key
-// without a UTF-8 form is "".
-func eachMember(s *rawjson.Scanner, read func(name string) string) (why string) {
-	err := s.Members(func(m rawjson.Member) error {
-		name, _ := rawjson.Unescape(m.Key)
-		if why = read(string(name)); why != "" {
-			return errRefused
-		}
-		return nil
-	})
-	if why == "" && err != nil {
-		why = WhyMessages
-	}
-	return why
 }
 
 // errRefused ends a walk that has found its reason.

@@ -116,14 +116,13 @@ func isBlocks(raw []byte) bool {
 	}
 	s := rawjson.Scanner{Data: raw}
 	some := false
-	more, err := s.Open('[')
-	for more && err == nil {
-		group, ok := s.IDs()
+	err := s.Elements(func() error {
+		group, ok := s.IDsInto(nil)
 		if !ok {
-			return false
+			return s.Fault("not a list of ids")
 		}
 		some = some || len(group) > 0
-		more, err = s.Separator(']')
-	}
+		return nil
+	})
 	return err == nil && some
 }
