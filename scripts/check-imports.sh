@@ -70,7 +70,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/admission") {
 				if (name != "carryover/server/queue") bad("admission knows names of clients and its queues only")
 			} else if (package == "carryover/server/answer") {
-				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|record|outline))$/) bad("readers of answers import proofs, the record, outlines, convcache, sse, upstream and its fleet only")
+				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet\/facts)?|server\/(proof|record|outline))$/) bad("readers of answers import proofs, the record, outlines, convcache, sse, upstream and what is known of engines only")
 			} else if (package == "carryover/server/request") {
 				if (name !~ /^carryover\/(convcache|server\/record)$/) bad("a request is read without engines: it imports the keys of convcache and the record only")
 			} else if (package == "carryover/server/proof") {

@@ -69,6 +69,6 @@ func atFault(leg *upstream.LegError) bool {
 
 // failed returns the failure of the leg, which was sent, with the rest of what is known of it.
 func (d *decoding) failed(leg upstream.LegError) error {
-	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.leg.Incarnation.Engine().Name, true
+	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.origin.Decode.Engine().Name, true
 	return &leg
 }

@@ -92,7 +92,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		return nil, err
 	}
 	d := &decoding{
-		leg:    answer.Leg{API: a.Request.API, Incarnation: incarnation},
+		leg:    answer.Leg{API: a.Request.API, AnswerIDs: &incarnation.Engine().AnswerIDs},
 		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Lineage: h.lineage, Found: found, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks

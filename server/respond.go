@@ -59,7 +59,7 @@ func (r *reading) relayed() (err error) {
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 	}
-	blame(d.leg.Incarnation.Engine(), told, false)
+	blame(d.origin.Decode.Engine(), told, false)
 	d.sent.Over(told)
 	return err
 }
@@ -84,7 +84,7 @@ func (s *turns) reading(ctx context.Context, t *turn, d *decoding) *reading {
 func (r *reading) Begun() {
 	d := r.decoding
 	if d.sent.Began(); d.origin.HandedOver() {
-		d.leg.Incarnation.Engine().Health.Took(1, time.Since(d.origin.Began))
+		d.origin.Decode.Engine().Health.Took(1, time.Since(d.origin.Began))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // relayed runs n chunks through a relay to an answer, as respondStream does.
@@ -79,7 +80,7 @@ func (c versionedChunk) event(version int, mode chunkMode) []byte {
 }
 
 func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -87,7 +88,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 					event := c.event(version, mode)
 					allocs := func(n int) float64 {
 						return testing.AllocsPerRun(5, func() {
-							relayed(t, midway(t, incarnation, c.api, mode.asks, mode.gathers, true), event, n)
+							relayed(t, midway(t, answerIDs, c.api, mode.asks, mode.gathers, true), event, n)
 						})
 					}
 					few, many := allocs(10), allocs(2010)
@@ -102,7 +103,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 }
 
 func BenchmarkChunk(b *testing.B) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -110,7 +111,7 @@ func BenchmarkChunk(b *testing.B) {
 					event := c.event(version, mode)
 					b.ReportAllocs()
 					b.SetBytes(int64(len(event)))
-					relayed(b, midway(b, incarnation, c.api, mode.asks, mode.gathers, true), event, b.N)
+					relayed(b, midway(b, answerIDs, c.api, mode.asks, mode.gathers, true), event, b.N)
 				})
 			}
 		}
@@ -120,7 +121,7 @@ func BenchmarkChunk(b *testing.B) {
 // BenchmarkChunkVersions holds the chunks of two versions against each other. They take turns, and the median of the turns counts, so that
 // the ratio means something on a machine that does other work besides. It must be 1.15 at most.
 func BenchmarkChunkVersions(b *testing.B) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	const chunks = 1000 // of a turn
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
@@ -128,7 +129,7 @@ func BenchmarkChunkVersions(b *testing.B) {
 				var took [len(versions)][]time.Duration
 				for b.Loop() {
 					for version := range versions {
-						a, event := midway(b, incarnation, c.api, mode.asks, mode.gathers, true), c.event(version, mode)
+						a, event := midway(b, answerIDs, c.api, mode.asks, mode.gathers, true), c.event(version, mode)
 						began := time.Now()
 						relayed(b, a, event, chunks)
 						took[version] = append(took[version], time.Since(began))

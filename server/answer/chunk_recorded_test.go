@@ -10,7 +10,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // recording is a stream of vLLM 0.33.
@@ -51,9 +51,9 @@ func reads(stream string, at int) io.Reader {
 
 // watch relays a stream to the client of an answer that is watched for this, and returns it, what the client gets, and how many chunks
 // were plain.
-func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode chunkMode, stream io.Reader) (a *Reader, shown string, plain int) {
+func (rec recording) watch(t *testing.T, answerIDs *facts.AnswerIDs, mode chunkMode, stream io.Reader) (a *Reader, shown string, plain int) {
 	t.Helper()
-	a = midway(t, incarnation, rec.api, mode.asks, mode.gathers, false)
+	a = midway(t, answerIDs, rec.api, mode.asks, mode.gathers, false)
 	a.first = false
 	a.leg.RequestID = rec.id
 	var out strings.Builder
@@ -72,7 +72,7 @@ func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode ch
 // Of a stream of vLLM 0.33 a client gets what the engine sent, without the params, and the turn learns what it would of vLLM 0.32, which
 // sends no params that are null: however the stream is cut into reads, and whatever it is watched for.
 func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	step := 1
 	if testing.Short() {
 		step = 7
@@ -89,9 +89,9 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 				if mode.asks.Hidden {
 					want = streamedIDs.ReplaceAllString(want, `token_ids":null`)
 				}
-				learnt, _, _ := rec.watch(t, incarnation, mode, strings.NewReader(older))
+				learnt, _, _ := rec.watch(t, answerIDs, mode, strings.NewReader(older))
 				for at := 0; at < len(stream); at += step {
-					a, shown, plain := rec.watch(t, incarnation, mode, reads(stream, at))
+					a, shown, plain := rec.watch(t, answerIDs, mode, reads(stream, at))
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}
@@ -110,9 +110,9 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 
 // Params that are null are none: neither is the turn told of some, nor does the answer end with them.
 func TestChunk_NullIsNoParams(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for _, rec := range recordings() {
-		a, _, _ := rec.watch(t, incarnation, chunkModes()[1], strings.NewReader(rec.stream(t)))
+		a, _, _ := rec.watch(t, answerIDs, chunkModes()[1], strings.NewReader(rec.stream(t)))
 		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
 			t.Errorf("%s: params %q", rec.file, a.params)
 		}

@@ -9,16 +9,16 @@ import (
 	"carryover/server/proof"
 	"carryover/sse"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // plainLeg is the id of the leg whose answer is read here.
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks Asks, gathers, passed bool) *Reader {
+func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, gathers, passed bool) *Reader {
 	tb.Helper()
-	leg := &Leg{API: api, RequestID: plainLeg, Incarnation: incarnation, Asks: asks}
+	leg := &Leg{API: api, RequestID: plainLeg, AnswerIDs: answerIDs, Asks: asks}
 	if gathers {
 		raw := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
 		if api == body.Text {
@@ -49,12 +49,12 @@ func stateOf(a *Reader) map[string]any {
 }
 
 // What is said of a chunk is the same whether it is read as a plain one or in the general way.
-func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api body.API, asks Asks, gathers, passed bool) (plain bool) {
+func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.API, asks Asks, gathers, passed bool) (plain bool) {
 	t.Helper()
 	if bytes.ContainsAny(data, "\r\n") {
 		return false
 	}
-	quick, general := midway(t, incarnation, api, asks, gathers, passed), midway(t, incarnation, api, asks, gathers, passed)
+	quick, general := midway(t, answerIDs, api, asks, gathers, passed), midway(t, answerIDs, api, asks, gathers, passed)
 	through := func(observe func(sse.Event) sse.Verdict) (verdict sse.Verdict, out string) {
 		var b strings.Builder
 		_ = sse.New(&b, nil, sse.Config{Strip: ParamsMember, Observe: func(ev sse.Event) sse.Verdict {
@@ -69,7 +69,7 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 		return v
 	})
 	if !plain {
-		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.leg.Reply, untouched.leg.Reply) {
+		if untouched := midway(t, answerIDs, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.leg.Reply, untouched.leg.Reply) {
 			t.Errorf("%s\nis not plain, and left %+v", data, stateOf(quick))
 		}
 		return false
@@ -106,7 +106,7 @@ const (
 )
 
 func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
@@ -180,7 +180,7 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 						if tc.name == "half of a pair" && !gathers {
 							want = asks.IDs // the text is nobody's business
 						}
-						if plain := samePlain(t, incarnation, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
+						if plain := samePlain(t, answerIDs, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
 							t.Errorf("plain: %t, want %t (asked for %+v, gathered: %t)", plain, want, asks, gathers)
 						}
 					}
@@ -196,12 +196,12 @@ func FuzzChunk(f *testing.F) {
 	f.Add(nullChatChunk, false, byte(15))
 	f.Add(strings.Replace(nullTextChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), true, byte(7))
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
 		api := body.Chat
 		if text {
 			api = body.Text
 		}
-		samePlain(t, incarnation, []byte(data), api, Asks{IDs: how&1 != 0, Hidden: how&2 != 0, Usage: how&4 != 0}, how&8 != 0, how&16 != 0)
+		samePlain(t, answerIDs, []byte(data), api, Asks{IDs: how&1 != 0, Hidden: how&2 != 0, Usage: how&4 != 0}, how&8 != 0, how&16 != 0)
 	})
 }

@@ -7,17 +7,9 @@ import (
 	"testing"
 
 	"carryover/sse"
-	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
-
-// blankIncarnation is a decode engine about which nothing is known.
-func blankIncarnation() *fleet.Incarnation {
-	f := fleet.New(fleet.Config{})
-	f.Set([]upstream.Instance{{Name: "d", Role: upstream.RoleDecode, BaseURL: "http://127.0.0.1:1"}})
-	return f.Engines(upstream.RoleDecode)[0].Last()
-}
 
 // secretIn says what of a stream's events no client may see, read as clients read them; "" for nothing.
 func secretIn(api body.API, stream string) string {
@@ -48,8 +40,8 @@ func sameSplit(t *testing.T, api body.API, text string, restart bool) {
 	var first *agentStream
 	var failed error
 	for split, from := range agentSplits(text) {
-		incarnation := blankIncarnation()
-		got, err := relayAgents(incarnation, api, "leg", Asks{IDs: true, Hidden: true}, restart, from)
+		answerIDs := &facts.AnswerIDs{}
+		got, err := relayAgents(answerIDs, api, "leg", Asks{IDs: true, Hidden: true}, restart, from)
 		if secret := secretIn(api, got.out.String()); secret != "" {
 			t.Errorf("%s: the client sees %q", split, secret)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // told is a turn that notes what it is told of an answer.
@@ -53,17 +53,17 @@ type agentStream struct {
 }
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
-func agentAnswer(incarnation *fleet.Incarnation, api body.API, leg string, asks Asks, turn Turn) *Reader {
+func agentAnswer(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks, turn Turn) *Reader {
 	a := &Reader{}
-	a.Reset(&Leg{API: api, RequestID: leg, Incarnation: incarnation, Arrived: time.Now(), Asks: asks}, turn)
+	a.Reset(&Leg{API: api, RequestID: leg, AnswerIDs: answerIDs, Arrived: time.Now(), Asks: asks}, turn)
 	return a
 }
 
 // relayAgents relays a stream as the server does.
-func relayAgents(incarnation *fleet.Incarnation, api body.API, leg string, asks Asks, restart bool, from io.Reader) (*agentStream, error) {
+func relayAgents(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks, restart bool, from io.Reader) (*agentStream, error) {
 	asks.UsageDue = true // their answers all have a usage
 	s := &agentStream{}
-	s.Reader = agentAnswer(incarnation, api, leg, asks, &told{restart: restart, atEnd: func() { s.ended = append(s.ended, s.out.String()) }})
+	s.Reader = agentAnswer(answerIDs, api, leg, asks, &told{restart: restart, atEnd: func() { s.ended = append(s.ended, s.out.String()) }})
 	err := sse.New(&s.out, nil, s.Relay()).Run(s.Checked(from))
 	return s, err
 }
@@ -98,7 +98,7 @@ var (
 )
 
 func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for _, tc := range []struct {
 		name, leg string
 		api       body.API
@@ -123,7 +123,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				}
 			}
 			for split, from := range agentSplits(text) {
-				got, err := relayAgents(incarnation, tc.api, tc.leg, Asks{IDs: hidden, Hidden: hidden}, true, from)
+				got, err := relayAgents(answerIDs, tc.api, tc.leg, Asks{IDs: hidden, Hidden: hidden}, true, from)
 				if err != nil || got.out.String() != want {
 					t.Errorf("%s, %s: error %v, relayed\n%.3000s\nwant\n%.3000s", tc.name, split, err, got.out.String(), want)
 				}
@@ -149,7 +149,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 
 // What opens a stream reaches nobody when the KV can't be read, so that the leg can be sent again.
 func TestDialect_FailedLoadsReachNobody(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for name, tc := range map[string]struct {
 		api  body.API
 		text string
@@ -162,7 +162,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		"error event, spelled chat's": {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
 	} {
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(incarnation, tc.api, "", Asks{}, true, from)
+			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, true, from)
 			_, broken := errors.AsType[*sse.ReadError](err)
 			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness(false) != Incomplete {
 				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
@@ -172,7 +172,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 			continue
 		}
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(incarnation, tc.api, "", Asks{}, false, from)
+			got, err := relayAgents(answerIDs, tc.api, "", Asks{}, false, from)
 			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness(false) != Incomplete {
 				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
@@ -211,8 +211,8 @@ func TestDialect_Finishes(t *testing.T) {
 		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, Usage{-1, -1, -1}}, ""},
 		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, Usage{-1, -1, -1}}, "response_id"},
 	} {
-		incarnation := blankIncarnation() // one that echoes is held to it
-		got, err := relayAgents(incarnation, tc.api, "leg", Asks{}, true, strings.NewReader(tc.text))
+		answerIDs := &facts.AnswerIDs{} // one that echoes is held to it
+		got, err := relayAgents(answerIDs, tc.api, "leg", Asks{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
 		}
@@ -221,7 +221,7 @@ func TestDialect_Finishes(t *testing.T) {
 
 // Ids that we have asked for show what was computed only as one piece of text; without them there is no ticket.
 func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	const params = `"status":"completed","kv_transfer_params":{"a":1},`
 	for name, tc := range map[string]struct{ members, ineligible string }{
 		"null":                  {params + `"input_messages":null,"output_messages":null`, "prompt_ids"},
@@ -229,7 +229,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 		"another type":          {params + `"input_messages":[{"type":"message","tokens":[1]}]`, "prompt_ids"},
 		"others than were sent": {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]}]`, "prompt_ids"},
 	} {
-		got, err := relayAgents(incarnation, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, strings.NewReader(completedWith(tc.members)))
+		got, err := relayAgents(answerIDs, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, strings.NewReader(completedWith(tc.members)))
 		if err != nil || got.ineligible != tc.ineligible {
 			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.ineligible, tc.ineligible)
 		}
@@ -238,7 +238,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 
 // However an engine spells what is to be hidden, wherever in the stream it says it, and whatever is beside it.
 func TestDialect_HidesWhateverTheShape(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	const secret = `{"remote_host":"10.0.0.1"}`
 	started := "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"
 	end := completedWith(`"status":"completed"`)
@@ -256,7 +256,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 		"in lines":            started + "data: {\"response\":\ndata: {\"kv_transfer_params\":\ndata: {\"remote_host\":\ndata: \"10.0.0.1\"}}}\n\n" + end,
 	} {
 		for split, from := range agentSplits(text) {
-			got, err := relayAgents(incarnation, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, from)
+			got, err := relayAgents(answerIDs, body.Responses, "leg", Asks{IDs: true, Hidden: true}, true, from)
 			if err != nil || strings.Contains(got.out.String(), "10.0.0.1") {
 				t.Errorf("%s, %s: got %v, the client sees %q", name, split, err, got.out.String())
 			}
@@ -266,7 +266,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 
 // A stream says how its events are, and most say a piece of text.
 func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
-	incarnation := blankIncarnation()
+	answerIDs := &facts.AnswerIDs{}
 	for name, tc := range map[string]struct {
 		api   body.API
 		event string
@@ -276,7 +276,7 @@ func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 	} {
 		allocs := func(n int) float64 {
 			return testing.AllocsPerRun(5, func() {
-				a := agentAnswer(incarnation, tc.api, "leg", Asks{}, &told{})
+				a := agentAnswer(answerIDs, tc.api, "leg", Asks{}, &told{})
 				if err := sse.New(io.Discard, nil, sse.Config{Strip: ParamsMember, Begin: a.Begin, Observe: a.Observe}).Run(&repeated{chunk: []byte(tc.event), n: n}); err != nil {
 					t.Fatal(err)
 				}
@@ -294,11 +294,11 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 		body.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
 		body.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
-		incarnation := blankIncarnation()
-		if own, _ := relayAgents(incarnation, api, "leg", Asks{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
+		answerIDs := &facts.AnswerIDs{}
+		if own, _ := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
 			t.Errorf("%v: its own answer is foreign", api)
 		}
-		if got, err := relayAgents(incarnation, api, "leg", Asks{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
+		if got, err := relayAgents(answerIDs, api, "leg", Asks{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
 			t.Errorf("%v: another's answer: foreign %t, %v, relayed %q", api, got.foreign, err, got.out.String())
 		}
 	}

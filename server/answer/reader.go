@@ -11,7 +11,7 @@ import (
 	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // ParamsMember is the member of an answer that has decode's params.
@@ -19,14 +19,14 @@ const ParamsMember = "kv_transfer_params"
 
 // Leg is a decode leg whose answer is read. Its Reader changes what was asked for where the engine gives it to every client.
 type Leg struct {
-	API         body.API
-	RequestID   string             // the leg's X-Request-Id, which the id of its answer repeats
-	Incarnation *fleet.Incarnation // the incarnation of decode that answers
-	Arrived     time.Time          // no byte behind the headers had arrived at this moment
-	Asks        Asks
-	Rewrite     upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
-	IDs         *proof.IDs        // takes the answer's token ids, nil where the proof compares none
-	Reply       *proof.Reply      // takes the text of the answer, nil where the proof does not need it
+	API       body.API
+	RequestID string           // the leg's X-Request-Id, which the id of its answer repeats
+	AnswerIDs *facts.AnswerIDs // whether answers of this engine carry the ids of their requests
+	Arrived   time.Time        // no byte behind the headers had arrived at this moment
+	Asks      Asks
+	Rewrite   upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
+	IDs       *proof.IDs        // takes the answer's token ids, nil where the proof compares none
+	Reply     *proof.Reply      // takes the text of the answer, nil where the proof does not need it
 }
 
 // Asks is what decode was asked for in addition to the client's request.
@@ -155,7 +155,7 @@ func (a *Reader) belongs(id string) {
 	} else {
 		a.ineligible = "response_id"
 	}
-	if a.leg.Incarnation.Engine().AnswerIDs.Foreign(a.leg.RequestID, id) {
+	if a.leg.AnswerIDs.Foreign(a.leg.RequestID, id) {
 		a.foreign = true
 	}
 }
