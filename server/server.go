@@ -75,7 +75,7 @@ func New(cfg Config, deps Deps) *Server {
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Lineages: lineages, Background: s.background, Ratios: ratios,
 		Picker: pick.New(pick.Deps{
 			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-			Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet, s.slots.Instances()),
+			Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet.Picker, s.slots.Instances()),
 		}),
 		Tickets: tickets,
 	})

@@ -35,13 +35,13 @@ type Wish struct {
 // EngineSlots are the slots of instances, with the queue of the turns that wait for one, and the slots for decode alone.
 type EngineSlots struct {
 	waiting    *queue.Queue
-	fleet      *fleet.Fleet
+	picker     *fleet.Picker
 	decodeOnly decodeOnlySlots
 }
 
-// NewSlots returns the slots of turns that wait in a queue, and has the fleet tell the queue of free instances.
-func NewSlots(of *fleet.Fleet, waiting *queue.Queue) *EngineSlots {
-	s := &EngineSlots{waiting: waiting, fleet: of}
+// NewSlots returns the slots of turns that wait in a queue, and has the picker of instances tell the queue of free ones.
+func NewSlots(of *fleet.Picker, waiting *queue.Queue) *EngineSlots {
+	s := &EngineSlots{waiting: waiting, picker: of}
 	of.OnFreed(waiting.Freed)
 	return s
 }
@@ -51,7 +51,7 @@ func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engin
 	claim := queue.Claim{Tenant: wish.Client, Class: wish.Class}
 	var free func()
 	waited, full := s.waiting.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
-		engine, free, err = s.fleet.Picker.Pick(wish.Role, wish.Hint, wish.Exclude)
+		engine, free, err = s.picker.Pick(wish.Role, wish.Hint, wish.Exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	wish.Record.Waited(waited, full == nil)
@@ -64,7 +64,7 @@ func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engin
 	}
 	return engine, func() {
 		s.waiting.Leave(claim)
-		free() // the fleet then tells the queue (OnFreed)
+		free() // the picker then tells the queue (OnFreed)
 	}, nil
 }
 

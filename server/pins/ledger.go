@@ -19,10 +19,10 @@ const maxPins = 100_000
 // Ledger knows which tickets of this replica are in the store, and how much of each decode instance's KV cache they pin. It may be wrong
 // about a ticket that another replica has taken, until that ticket's deadline; the store decides.
 type Ledger struct {
-	fleet  *fleet.Fleet
-	states *states
-	share  float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
-	over   chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
+	holders *fleet.Holders
+	states  *states
+	share   float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
+	over    chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
 
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
@@ -32,9 +32,9 @@ type Ledger struct {
 	evacuees recent                         // conversations whose ticket was given up because its engine leaves
 }
 
-func newLedger(f *fleet.Fleet, share float64, states *states) *Ledger {
+func newLedger(holders *fleet.Holders, share float64, states *states) *Ledger {
 	return &Ledger{
-		fleet: f, states: states, share: share, over: make(chan struct{}, 1),
+		holders: holders, states: states, share: share, over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, pinned: map[*fleet.Incarnation]*pinned{},
 	}
 }
@@ -45,7 +45,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
 		name = l.states.name(t.Decode.Instance, parsed)
 	}
-	incarnation := l.fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation)
+	incarnation := l.holders.Find(t.Decode.Instance, t.Decode.Incarnation)
 	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
 		l.states.unstore(name, Void) // its blocks are gone
 		return
@@ -117,7 +117,7 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := map[*fleet.Incarnation]bool{}
-	for _, engine := range l.fleet.Holders.All() {
+	for _, engine := range l.holders.All() {
 		incarnation := engine.Last()
 		if !incarnation.Known() {
 			continue

@@ -19,6 +19,7 @@ import (
 type cached struct {
 	*Ledger
 	t           *testing.T
+	fleet       *fleet.Fleet
 	engine      *fleet.Engine
 	incarnation atomic.Int64
 }
@@ -44,7 +45,7 @@ func newCached(t *testing.T, share float64) *cached {
 		t.Fatal(err)
 	}
 	f.Set([]upstream.Instance{instance})
-	c.Ledger, c.engine = newLedger(f, share, newStates(time.Hour, nil)), f.Engine(upstream.RoleDecode, "d")
+	c.fleet, c.Ledger, c.engine = f, newLedger(f.Holders, share, newStates(time.Hour, nil)), f.Engine(upstream.RoleDecode, "d")
 	c.engine.Refresh(t.Context())
 	return c
 }

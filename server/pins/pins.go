@@ -29,7 +29,7 @@ type Pins struct {
 // New returns pins that know of no ticket. Tasks says what has to run while the program serves.
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{cfg: &cfg, deps: &deps, states: newStates(cfg.TTL, cfg.Logger), counts: &counts{}}
-	p.Ledger = newLedger(deps.Fleet, cfg.PinnedShare, p.states)
+	p.Ledger = newLedger(deps.Fleet.Holders, cfg.PinnedShare, p.states)
 	p.Releases = newReleases(p.cfg, p.deps, p.states, p.counts)
 	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
 	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks, givenUp: &p.counts.givenUp}

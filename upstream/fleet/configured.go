@@ -11,7 +11,13 @@ import (
 // identity is what never changes of an engine. An instance with another name is another engine, even at the same
 // address, because tickets name their decode engine.
 type identity struct {
-	Name    string
+	Name string
+	location
+}
+
+// location is where an engine answers, whatever its name is. Data-parallel ranks share an address, but each has its own
+// prefix cache.
+type location struct {
 	Role    upstream.Role
 	BaseURL string
 	Rank    int
@@ -25,7 +31,7 @@ type configured struct {
 }
 
 func identityOf(i *upstream.Instance) identity {
-	return identity{i.Name, i.Role, i.BaseURL, i.Rank, i.Ranked}
+	return identity{i.Name, location{i.Role, i.BaseURL, i.Rank, i.Ranked}}
 }
 
 // newEngine returns the engine of an instance that is new to the fleet.

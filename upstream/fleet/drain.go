@@ -15,7 +15,7 @@ func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 		return false
 	}
 	e.Health.SetDrain(drain)
-	f.freed()
+	f.Picker.freed()
 	return true
 }
 

@@ -207,3 +207,42 @@ func TestDraining_NotPickedWhileItIsRemoved(t *testing.T) {
 		t.Fatalf("picked %v (%v), %d drain, want none", e, err, len(r.Draining()))
 	}
 }
+
+// removing removes all engines of a fleet while a pick that has seen them as members is under way.
+type removing struct {
+	r    *rig
+	e    *Engine
+	over chan struct{}
+}
+
+func (p *removing) Pick([]upstream.Candidate, string) int {
+	go func() {
+		defer close(p.over)
+		p.r.Set(nil)
+	}()
+	for !p.e.member.gone.Load() {
+		runtime.Gosched()
+	}
+	for range 1000 { // so long that Set would be over if it did not wait
+		runtime.Gosched()
+	}
+	return 0
+}
+
+func TestDraining_ListsWhatIsPickedWhileItIsRemoved(t *testing.T) {
+	r := newRig(t)
+	p := &removing{r, r.named(upstream.RolePrefill, "a")[0], make(chan struct{})}
+	r.Picker.prefill = p
+	_, done, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.over
+	if got := r.Draining(); len(got) != 1 || got[0] != p.e {
+		t.Errorf("%d drain, want the engine that has an attempt", len(got))
+	}
+	done()
+	if got := r.Draining(); len(got) != 0 {
+		t.Errorf("%d drain after the attempt", len(got))
+	}
+}

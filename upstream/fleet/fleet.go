@@ -50,7 +50,6 @@ type Fleet struct {
 	Holders   *Holders
 	Catalogue *Catalogue
 	rounds    rounds
-	onFreed   atomic.Pointer[func()] // see OnFreed
 	members   atomic.Pointer[members]
 
 	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, Picker or Holders, Engine.
@@ -79,7 +78,7 @@ func New(cfg Config) *Fleet {
 	f.members.Store(&members{})
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: f.now}
 	f.Picker = &Picker{
-		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes, freed: f.freed,
+		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes,
 		prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight,
 	}
 	f.Holders = &Holders{now: f.now}
@@ -103,7 +102,7 @@ func (f *Fleet) Set(instances []upstream.Instance) {
 	if gone := f.replace(instances); gone {
 		f.cfg.Client.Close()
 	}
-	f.freed()
+	f.Picker.freed()
 }
 
 // replace does the work of Set except closing connections, and reports whether it removed an engine.
@@ -187,14 +186,3 @@ func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
 
 // at returns the engines at an address. The list is not to be changed.
 func (f *Fleet) at(url string) []*Engine { return f.members.Load().placed[url] }
-
-// OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
-// answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
-// must not block. It replaces the function that was set before.
-func (f *Fleet) OnFreed(freed func()) { f.onFreed.Store(&freed) }
-
-func (f *Fleet) freed() {
-	if freed := f.onFreed.Load(); freed != nil {
-		(*freed)()
-	}
-}

@@ -11,7 +11,7 @@ func TestFleet_SaysWhatIsFreed(t *testing.T) {
 	r := newRig(t)
 	r.Set(nil) // nothing is told of it
 	said, free := 0, -1
-	r.OnFreed(func() {
+	r.Picker.OnFreed(func() {
 		said++
 		free = 0
 		for _, e := range r.Engines(upstream.RoleDecode) {
@@ -38,7 +38,7 @@ func TestFleet_SaysThatAnEngineIsBack(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RoleDecode, "d")[0]
 	said := 0
-	r.OnFreed(func() { said++ })
+	r.Picker.OnFreed(func() { said++ })
 	e.Refused()
 	e.Health.Answered()
 	e.Health.Answered()

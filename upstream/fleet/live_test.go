@@ -85,7 +85,7 @@ func equalLive(a, b Live) bool {
 func TestPick_ALimitPerInstance(t *testing.T) {
 	w := newWeighing(t)
 	freed := 0
-	w.OnFreed(func() {
+	w.Picker.OnFreed(func() {
 		w.Engines(upstream.RolePrefill) // no lock is held
 		w.p[0].Engine().Live()
 		freed++

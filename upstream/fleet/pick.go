@@ -17,8 +17,8 @@ type Picker struct {
 	now      func() time.Time
 	born     time.Time
 	prefixes *prefixindex.Index
-	freed    func()       // is called when an engine may have become free
 	stops    atomic.Int64 // how many pairs are stopped (stops.go)
+	onFreed  atomic.Pointer[func()]
 
 	mu              sync.Mutex // guards the rest. Lock order: Fleet, Picker, Engine
 	prefill, decode upstream.Policy
@@ -39,6 +39,17 @@ func (k *Picker) SetMaxInFlight(n int) {
 	k.most = n
 	k.mu.Unlock()
 	k.freed()
+}
+
+// OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
+// answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
+// must not block. It replaces the function that was set before.
+func (k *Picker) OnFreed(freed func()) { k.onFreed.Store(&freed) }
+
+func (k *Picker) freed() {
+	if freed := k.onFreed.Load(); freed != nil {
+		(*freed)()
+	}
 }
 
 // changed drops the references to engines that were removed. All picks that have not seen that they are removed are over

@@ -1,10 +1,6 @@
 package fleet
 
-import (
-	"slices"
-
-	"carryover/upstream"
-)
+import "slices"
 
 // quarantine is the quarantine of an engine that is gone: discovery may lose an instance for a moment and then find
 // the same incarnation again.
@@ -12,17 +8,6 @@ type quarantine struct {
 	location
 	incarnation string
 }
-
-// location is where an engine answers, whatever its name is. Data-parallel ranks share an address, but each has its
-// own prefix cache.
-type location struct {
-	role   upstream.Role
-	url    string
-	rank   int
-	ranked bool
-}
-
-func locationOf(e *Engine) location { return location{e.Role, e.BaseURL, e.Rank, e.Ranked} }
 
 // maxAway bounds the quarantines of engines that are gone. Beyond it the oldest is dropped.
 const maxAway = 64
@@ -41,7 +26,7 @@ func (s *Incarnation) Quarantine() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.member.gone.Load() { // it was removed after the leg that found this had begun
-		f.removed.away.file(quarantine{locationOf(e), s.id}, f.Engines(e.Role))
+		f.removed.away.file(quarantine{e.location, s.id}, f.Engines(e.Role))
 	}
 }
 
@@ -93,14 +78,14 @@ type quarantines []quarantine
 // that stay.
 func (q *quarantines) keep(e *Engine, stay []*Engine) {
 	if last := e.lastKnown(); last != nil && last.Quarantined() {
-		q.file(quarantine{locationOf(e), last.id}, stay)
+		q.file(quarantine{e.location, last.id}, stay)
 	}
 }
 
 // file hands a quarantine to the engine at its location, or remembers it until there is one.
 func (q *quarantines) file(b quarantine, engines []*Engine) {
 	for _, e := range engines {
-		if locationOf(e) == b.location {
+		if e.location == b.location {
 			e.restore(b.incarnation)
 			return
 		}
@@ -115,7 +100,7 @@ func (q *quarantines) file(b quarantine, engines []*Engine) {
 // restore gives a new engine the quarantine that was remembered for its location.
 func (q *quarantines) restore(e *Engine) {
 	*q = slices.DeleteFunc(*q, func(b quarantine) bool {
-		if b.location != locationOf(e) {
+		if b.location != e.location {
 			return false
 		}
 		e.restore(b.incarnation)

@@ -15,7 +15,7 @@ func newHealth(e *Engine) *health.Health {
 	f := e.fleet
 	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
 	return health.New(health.Config{
-		Now: f.facts.Now, Born: f.born, Log: log, Heard: func() { f.rounds.answered[e.Role].Store(true) }, Back: f.freed,
+		Now: f.facts.Now, Born: f.born, Log: log, Heard: func() { f.rounds.answered[e.Role].Store(true) }, Back: f.Picker.freed,
 		Down: func(why string) {
 			f.cfg.Client.Close() // idle connections will not serve again, and the host name may resolve to another address by now
 			log().Warn("engine is down", "why", why)
