@@ -24,7 +24,7 @@ const quarantineLife = 24 * time.Hour
 // replica published one. incarnation is its unique name, of instance and start. After an error the quarantine may not
 // be stored.
 func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) error {
-	id := s.envelope.incarnationOf(incarnation)
+	id := s.envelope.idOf(useIncarnation, []byte(incarnation))
 	value := s.envelope.close(convcache.Key{}, id, fieldIncarnation, nil)
 	_, err := s.servers.run(ctx, s.scripts.incarnation, s.names.incarnations, id[:], value, quarantineLife.Milliseconds())
 	return err
@@ -36,7 +36,7 @@ func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) e
 func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
 	fields := make([]string, len(incarnations))
 	for i, incarnation := range incarnations {
-		id := s.envelope.incarnationOf(incarnation)
+		id := s.envelope.idOf(useIncarnation, []byte(incarnation))
 		fields[i] = string(id[:])
 	}
 	quarantined := make([]bool, len(incarnations))
@@ -67,8 +67,7 @@ func (s *Store) authentic(ctx context.Context, hash string, f field, fields []st
 	return err
 }
 
-// incarnationOf returns the field of a quarantined incarnation. It is derived like a ticket's id, but for no
-// conversation.
-func (e envelope) incarnationOf(incarnation string) convcache.TicketID {
-	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useIncarnation), []byte(incarnation))[:len(convcache.TicketID{})])
+// idOf returns the field of what is shared without a conversation, derived from its name like a ticket's id.
+func (e envelope) idOf(use field, name []byte) convcache.TicketID {
+	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, use), name)[:len(convcache.TicketID{})])
 }

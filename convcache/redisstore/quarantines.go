@@ -28,7 +28,7 @@ const (
 // After an error it may not be stored.
 func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
 	payload := encodeQuarantine(q)
-	id := s.envelope.quarantineOf(payload)
+	id := s.envelope.idOf(useQuarantine, payload[:quarantineSize-8]) // without the moment
 	value := s.envelope.close(convcache.Key{}, id, fieldQuarantine, payload)
 	_, err := s.servers.run(ctx, s.scripts.quarantine, s.names.quarantines, id[:], value, quarantineLife.Milliseconds(), maxQuarantines)
 	return err
@@ -85,9 +85,4 @@ func readQuarantine(payload []byte) (q convcache.Quarantine, ok bool) {
 		Space:       binary.BigEndian.Uint64(payload[9:]),
 		Since:       int64(binary.BigEndian.Uint64(payload[17:])),
 	}, true
-}
-
-// quarantineOf returns the id of a quarantine, derived from its payload without the moment.
-func (e envelope) quarantineOf(payload []byte) convcache.TicketID {
-	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useQuarantine), payload[:quarantineSize-8])[:len(convcache.TicketID{})])
 }

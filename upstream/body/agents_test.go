@@ -198,7 +198,7 @@ func FuzzAgentBodies(f *testing.F) {
 		_ = r.Prompt().Chain(maphash.MakeSeed())
 		was := map[string]string{}
 		for name, value := range r.Members() {
-			was[name] = string(value)
+			was[string(name)] = string(value)
 		}
 		for _, leg := range [][]byte{
 			r.PrefillBody(PrefillEdit{PromptIDs: []byte("[1]"), ReturnTokenIDs: true}).Bytes(), r.PrefillBody(PrefillEdit{ReturnTokenIDs: true}).Bytes(),

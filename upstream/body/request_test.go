@@ -82,7 +82,7 @@ func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
 	r.Remove("absent")
 	var names []string
 	for name := range r.Members() {
-		names = append(names, name)
+		names = append(names, string(name))
 	}
 	if fmt.Sprint(names) != "[model]" || r.Has("request_id") {
 		t.Errorf("got members %v, want [model]", names)

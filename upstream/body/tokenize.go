@@ -24,18 +24,18 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 		return nil, WhyMemberValue, false
 	}
 	body = append(slices.Grow(buffer[:0], r.Size()+128), '{')
-	put := func(name string, value []byte) {
+	put := func(name, value []byte) {
 		if len(body) > 1 {
 			body = append(body, ',')
 		}
 		body = append(append(append(body, '"'), name...), `":`...)
 		body = append(body, value...)
 	}
-	for name, value := range r.Members() {
-		if rawjson.IsNull(value) || !r.api.tokenizes(name) {
+	for name, value := range r.body.Members() {
+		if rawjson.IsNull(value) || !r.api.tokenizes(string(name)) {
 			continue
 		}
-		if name == "messages" && f.renamed {
+		if f.renamed && string(name) == "messages" {
 			if value, ok = renameReasoning(value); !ok {
 				return nil, WhyMessages, false
 			}
@@ -43,7 +43,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 		put(name, value)
 	}
 	if kwargs != nil && r.api == Chat {
-		put("chat_template_kwargs", kwargs)
+		put([]byte("chat_template_kwargs"), kwargs)
 	}
 	return append(body, '}'), "", true
 }

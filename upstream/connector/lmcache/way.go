@@ -42,8 +42,8 @@ func wayOn(r *body.Request, b budget, text string, ended bool) way {
 // a chat needs parsers that text completions do not have. chatAtDecode says that all chats need them.
 func beginsAtDecode(r *body.Request, chatAtDecode bool) bool {
 	chat := r.API() == body.Chat
-	for name, value := range r.Members() {
-		if fromTheStart(name, value) || chat && ofChatsOnly(r, name, value) {
+	for raw, value := range r.Members() {
+		if name := string(raw); fromTheStart(name, value) || chat && ofChatsOnly(r, name, value) {
 			return true
 		}
 	}
