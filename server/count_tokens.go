@@ -21,11 +21,11 @@ import (
 )
 
 // handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance counts in a prompt. Such a request is not a turn.
-func (s *Server) handleCountTokens(c echo.Context) error {
+func (q *questions) handleCountTokens(c echo.Context) error {
 	w, r := c.Response(), c.Request()
-	n, err := s.countTokens(w, r)
+	n, err := q.countTokens(w, r)
 	if err != nil {
-		s.answerFailed(w, body.Messages, err)
+		q.failed(w, body.Messages, err)
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -36,40 +36,40 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 
 // countTokens reads the request in the same way as a turn, and has a prefill instance count. Like a turn it occupies a slot, and its body
 // counts against the client's share while it is read.
-func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
+func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
-	tenant, err := s.requests.Tenant(r)
+	tenant, err := q.requests.Tenant(r)
 	if err != nil {
 		return 0, err
 	}
-	share := s.requests.Reserve(r, tenant)
+	share := q.requests.Reserve(r, tenant)
 	defer share.GiveBack()
 	var lease admission.Lease
 	defer lease.GiveBack()
-	raw, err := s.requests.Receive(w, r, &share, func() (err error) {
-		lease, _, err = s.slots.Take(r.Context(), share.Client)
+	raw, err := q.requests.Receive(w, r, &share, func() (err error) {
+		lease, _, err = q.slots.Take(r.Context(), share.Client)
 		return err
 	})
 	if err != nil {
 		return 0, err
 	}
-	req, err := s.requests.Parse(body.Messages, raw)
+	req, err := q.requests.Parse(body.Messages, raw)
 	if err != nil {
 		return 0, err
 	}
-	authorization, err := s.requests.Authorization(r.Header)
+	authorization, err := q.requests.Authorization(r.Header)
 	if err != nil {
 		return 0, err
 	}
-	return s.countOn(r.Context(), req, authorization)
+	return q.countOn(r.Context(), req, authorization)
 }
 
 // countOn asks prefill instances one after another until one answers.
-func (s *Server) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
+func (q *questions) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error
 	for range pick.MaxDials {
-		engine, err := s.deps.Fleet.Picker.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
+		engine, err := q.fleet.Picker.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:
 			return 0, last

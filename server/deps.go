@@ -56,14 +56,13 @@ type Connector interface {
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// Deps is what a Server works with. All fields are required, except RedisState, SharedQuarantines, SharedLineages, Prefillers, Observers
+// Deps is what a Server works with. All fields are required, except RedisState, Shared, Prefillers, Observers
 // and Sample.
 type Deps struct {
 	Store Store
 	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
-	RedisState        func() string
-	SharedQuarantines quarantine.SharedIncarnations // nil without Redis
-	SharedLineages    quarantine.SharedLineages     // nil without Redis
+	RedisState func() string
+	Shared     quarantine.Shared // nothing without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers request.Prefillers

@@ -27,7 +27,7 @@
 // package pins has decode free the blocks of tickets that no turn will use, and package quarantine shares with other replicas which
 // incarnations of prefill computed other ids than they were sent, and which KV may descend from them.
 //
-// The package also serves the list of models (models.go) and whether the replica is ready (ready.go), on the routes of routes.go. server.go
+// The package also serves the list of models (models.go), counts tokens (count_tokens.go) and says whether the replica is ready (ready.go), on the routes of routes.go. server.go
 // starts and drains all of it.
 //
 // The caller is the composition root, which makes the dependencies (deps.go) and the limits (config.go).

@@ -13,7 +13,7 @@ import (
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
 func (s *Server) SpendRetries() {
-	budget := s.turns.retries.budget
+	budget := s.turnHandler.turns.retries.budget
 	budget.mu.Lock()
 	defer budget.mu.Unlock()
 	budget.tokens, budget.last = 0, time.Now().Add(time.Hour)
@@ -31,7 +31,7 @@ func (s *Server) PassRemindEvery() int {
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	return s.requests.Held()
+	return s.turnHandler.intake.requests.Held()
 }
 
 // ReleaseOne releases one ticket by a leg of our own.

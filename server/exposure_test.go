@@ -242,7 +242,7 @@ func (s *sharedLineages) Quarantines(context.Context) ([]convcache.Quarantine, e
 
 func TestQuarantine_IsToldOnce(t *testing.T) {
 	shared := &sharedLineages{}
-	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { d.SharedLineages = shared }})
+	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { d.Shared.Lineages = shared }})
 	r.inIDs(nil)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
 	r.quarantineBy(r.prefill[0])

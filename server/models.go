@@ -23,36 +23,36 @@ const maxModels = 4 << 20
 // handleModels lists the models of all instances that answer. Each entry is the engine's own, because clients read its max_model_len and
 // adapters. If engines judge the client's credential, the client gets the list once one engine has accepted the credential. While no list
 // is known, the list of the first instance that answers is relayed.
-func (s *Server) handleModels(c echo.Context) error {
-	list, err := s.listModels(c.Request())
+func (q *questions) handleModels(c echo.Context) error {
+	list, err := q.listModels(c.Request())
 	if err != nil {
-		s.answerFailed(c.Response(), body.Chat, err)
+		q.failed(c.Response(), body.Chat, err)
 		return nil
 	}
 	return c.Blob(http.StatusOK, "application/json", list)
 }
 
 // listModels returns the list of models. If it has to ask an engine, it occupies a slot as a turn does.
-func (s *Server) listModels(r *http.Request) ([]byte, error) {
-	authorization, err := s.requests.Authorization(r.Header)
+func (q *questions) listModels(r *http.Request) ([]byte, error) {
+	authorization, err := q.requests.Authorization(r.Header)
 	if err != nil {
 		return nil, err
 	}
-	models := s.deps.Fleet.Catalogue.Models()
-	if len(models) > 0 && !s.cfg.ForwardAuthorization {
+	models := q.fleet.Catalogue.Models()
+	if len(models) > 0 && !q.judged {
 		return modelList(models), nil
 	}
-	tenant, err := s.requests.Tenant(r)
+	tenant, err := q.requests.Tenant(r)
 	if err != nil {
 		return nil, err
 	}
-	client := s.requests.Reserve(r, tenant).Client
-	lease, _, err := s.slots.Take(r.Context(), client)
+	client := q.requests.Reserve(r, tenant).Client
+	lease, _, err := q.slots.Take(r.Context(), client)
 	if err != nil {
 		return nil, err
 	}
 	defer lease.GiveBack()
-	body, err := s.fetchModels(r.Context(), authorization)
+	body, err := q.fetchModels(r.Context(), authorization)
 	if err == nil && len(models) > 0 {
 		body = modelList(models)
 	}
@@ -72,10 +72,10 @@ func modelList(models []facts.Model) []byte {
 }
 
 // fetchModels asks a few instances, decode before prefill, and returns the list of the first one that answers.
-func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
+func (q *questions) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
 	var last error = apierror.Unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		engines := slices.Clone(s.deps.Fleet.Engines(role))
+		engines := slices.Clone(q.fleet.Engines(role))
 		slices.SortStableFunc(engines, func(a, b *fleet.Engine) int {
 			switch up := a.Reachable(); {
 			case up == b.Reachable():
@@ -86,12 +86,12 @@ func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte,
 			return 1
 		})
 		for _, engine := range engines[:min(len(engines), pick.MaxDials)] {
-			body, err := s.models(ctx, engine, authorization)
+			body, err := q.models(ctx, engine, authorization)
 			if err == nil {
 				return body, nil
 			}
 			last = err
-			if s.cfg.ForwardAuthorization && refusesCredential(err) {
+			if q.judged && refusesCredential(err) {
 				return nil, err // the other engines would refuse the credential too
 			}
 		}
@@ -106,11 +106,11 @@ func refusesCredential(err error) bool {
 	return errors.As(err, &leg) && leg.Refused()
 }
 
-func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
+func (q *questions) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
 	defer cancel()
 	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Forwarded: authorization != ""}
-	status, body, err := s.deps.Legs.Fetch(ctx, engine.Instance(), "/v1/models", authorization, maxModels)
+	status, body, err := q.legs.Fetch(ctx, engine.Instance(), "/v1/models", authorization, maxModels)
 	switch {
 	case err != nil:
 		if leg.Err = err; status == 0 {

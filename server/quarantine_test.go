@@ -184,7 +184,7 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	shared := &sharedQuarantines{down: true}
 	replicas := make([]*rig, 2)
 	for i := range replicas {
-		replicas[i] = newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { d.SharedQuarantines = shared }})
+		replicas[i] = newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { d.Shared.Incarnations = shared }})
 	}
 	// Both look at the same engines.
 	a, b := replicas[0], replicas[1]

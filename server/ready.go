@@ -5,22 +5,47 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"carryover/server/admission"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
+
+// health answers whether the server is healthy, and whether turns can be served.
+type health struct {
+	fleet         *fleet.Fleet
+	store         Store
+	slots         *admission.Slots
+	routing       func() *RoutingConfig
+	redis         func() string // RedisUp, or a word for the fault; nil if tickets live in this process
+	redisRequired bool          // the server is not ready while Redis does not answer
+	named         bool          // requests name their prefill instance
+}
+
+// handlers returns the handlers that report the server's health, by path.
+func (h *health) handlers() map[string]echo.HandlerFunc {
+	alive := func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) }
+	return map[string]echo.HandlerFunc{"/health": h.handleHealth, "/healthz": alive, "/readyz": h.handleReady}
+}
+
+// handleHealth answers /health with the fields of vLLM's multi-turn example. As in the example, each call evicts stale conversations.
+func (h *health) handleHealth(c echo.Context) error {
+	evicted := h.store.EvictStale()
+	return c.JSON(http.StatusOK, map[string]any{"status": "ok", "cached_conversations": h.store.Len(), "evicted_stale": evicted})
+}
 
 // handleReady answers whether turns can be served: the server is not draining, and at least one instance of each role has answered, or only
 // decode if it may serve alone. Quarantined prefill instances are reported, but do not make the server unready, because decode serves
 // without them. Turns are also served without Redis, so that a replica without it is unready only if the operator asks for that.
-func (s *Server) handleReady(c echo.Context) error {
-	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
+func (h *health) handleReady(c echo.Context) error {
+	prefill, decode := h.fleet.Up(upstream.RolePrefill), h.fleet.Up(upstream.RoleDecode)
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
 	status, word := http.StatusOK, "ready"
-	why := s.decodesAlone()
+	why := h.decodesAlone()
 	needsPrefill := prefill == 0 && why == ""
 	switch {
-	case s.slots.Closed():
+	case h.slots.Closed():
 		status, word = http.StatusServiceUnavailable, "draining"
-	case decode == 0 && s.deps.Fleet.Started(upstream.RoleDecode), needsPrefill && s.deps.Fleet.Started(upstream.RolePrefill):
+	case decode == 0 && h.fleet.Started(upstream.RoleDecode), needsPrefill && h.fleet.Started(upstream.RolePrefill):
 		status, word = http.StatusServiceUnavailable, "no_instance"
 	case decode == 0, needsPrefill:
 		status, word = http.StatusServiceUnavailable, "starting"
@@ -28,7 +53,7 @@ func (s *Server) handleReady(c echo.Context) error {
 		word, answer["why"] = "decode_only", why
 	}
 	quarantined := 0
-	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
+	for _, engine := range h.fleet.Engines(upstream.RolePrefill) {
 		if engine.Quarantined() {
 			quarantined++
 		}
@@ -36,9 +61,9 @@ func (s *Server) handleReady(c echo.Context) error {
 	if quarantined > 0 {
 		answer["quarantined"] = quarantined
 	}
-	if s.deps.RedisState != nil {
-		state := s.deps.RedisState()
-		if status == http.StatusOK && state != RedisUp && s.cfg.RedisRequired {
+	if h.redis != nil {
+		state := h.redis()
+		if status == http.StatusOK && state != RedisUp && h.redisRequired {
 			status, word = http.StatusServiceUnavailable, "store_down"
 			delete(answer, "why")
 		}
@@ -49,10 +74,10 @@ func (s *Server) handleReady(c echo.Context) error {
 }
 
 // decodesAlone says why turns are served while no prefill instance answers, "" if they are not.
-func (s *Server) decodesAlone() string {
-	routing := s.routing.Load()
+func (h *health) decodesAlone() string {
+	routing := h.routing()
 	switch {
-	case s.deps.Prefillers != nil:
+	case h.named:
 		return "requests name their prefill instance"
 	case routing.PrefillFailure != PrefillError:
 		return "no prefill instance answers; decode serves 16 turns at once alone"

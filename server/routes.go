@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,9 +17,9 @@ import (
 
 // routes builds the table of all served paths. A path must match exactly, in its escaped form: engines have endpoints such as /sleep and
 // /reset_prefix_cache that no spelling of a path may reach, and vLLM's --api-key does not guard them.
-func (s *Server) routes() http.Handler {
+func (s *Server) routes(asked *questions) http.Handler {
 	e := echo.New()
-	e.HTTPErrorHandler = s.onError
+	e.HTTPErrorHandler = onError
 	e.IPExtractor = echo.ExtractIPDirect()
 	served := &endpoints{methods: map[string][]string{}}
 	lines := &requestLines{s.cfg.Logger, request.ClientNames{Mode: s.cfg.LogClients, Secret: s.deps.Secret}}
@@ -36,15 +37,15 @@ func (s *Server) routes() http.Handler {
 	serve(http.MethodPost, "/v1/chat/completions", turn(body.Chat))
 	serve(http.MethodPost, "/v1/completions", turn(body.Text))
 	serve(http.MethodPost, body.Messages.Path(), turn(body.Messages))
-	add(http.MethodPost, body.Messages.Path()+"/count_tokens", s.handleCountTokens)
+	add(http.MethodPost, body.Messages.Path()+"/count_tokens", asked.handleCountTokens)
 	serve(http.MethodPost, body.Responses.Path(), turn(body.Responses))
-	add(http.MethodGet, "/v1/models", s.handleModels)
-	health := s.health()
+	add(http.MethodGet, "/v1/models", asked.handleModels)
+	health := s.health.handlers()
 	for _, path := range slices.Sorted(maps.Keys(health)) {
 		add(http.MethodGet, path, health[path])
 	}
 	add(http.MethodGet, "/version", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version}) })
-	welcome := s.welcome(served)
+	welcome := served.welcome(s.cfg.Version)
 	add(http.MethodGet, "/", welcome)
 	add(http.MethodHead, "/", welcome) // Claude Code sends it to see whether a server answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,17 +57,11 @@ func (s *Server) routes() http.Handler {
 	})
 }
 
-// health returns the handlers that report the server's health, by path.
-func (s *Server) health() map[string]echo.HandlerFunc {
-	alive := func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) }
-	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": alive, "/readyz": s.handleReady}
-}
-
 // HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a second listener, whose connections
 // clients can't exhaust.
 func (s *Server) HealthHandler() http.Handler {
 	e := echo.New()
-	for path, handler := range s.health() {
+	for path, handler := range s.health.handlers() {
 		e.GET(path, handler)
 	}
 	return e
@@ -120,4 +115,17 @@ func apiAt(path string) body.API {
 		}
 	}
 	return body.Chat
+}
+
+// onError answers errors that echo itself reports. Handlers write their own errors.
+func onError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	status := http.StatusInternalServerError
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		status = he.Code
+	}
+	apierror.Refused(status, "internal", http.StatusText(status)).Write(c.Response(), body.Chat)
 }

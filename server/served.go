@@ -34,7 +34,7 @@ const (
 
 // welcome answers GET and HEAD / with the program's name and its endpoints: in JSON, or in text for browsers and other clients that ask for
 // text.
-func (s *Server) welcome(served *endpoints) echo.HandlerFunc {
+func (e *endpoints) welcome(version string) echo.HandlerFunc {
 	type answer struct {
 		Name        string   `json:"name"`
 		Description string   `json:"description"`
@@ -45,13 +45,13 @@ func (s *Server) welcome(served *endpoints) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		c.Response().Header().Set("Vary", "Accept")
 		if !wantsText(c.Request().Header.Values("Accept")) {
-			body, err := json.Marshal(answer{"carryover", whatThisIs + " (Carryover)", s.cfg.Version, served.listed, forOperators})
+			body, err := json.Marshal(answer{"carryover", whatThisIs + " (Carryover)", version, e.listed, forOperators})
 			if err != nil { // only strings in there
 				return err
 			}
 			return c.Blob(http.StatusOK, "application/json", append(body, '\n'))
 		}
-		text := "Carryover " + s.cfg.Version + "\n" + whatThisIs + "\n\nServed here:\n  " + strings.Join(served.listed, "\n  ") + "\n\n" + forOperators + "\n"
+		text := "Carryover " + version + "\n" + whatThisIs + "\n\nServed here:\n  " + strings.Join(e.listed, "\n  ") + "\n\n" + forOperators + "\n"
 		return c.Blob(http.StatusOK, "text/plain; charset=utf-8", []byte(text))
 	}
 }

@@ -34,16 +34,13 @@ type Server struct {
 	cfg         Config
 	deps        Deps
 	handler     http.Handler
-	requests    *request.Reader
+	health      health
 	turnHandler *turnHandler
-	turns       *turns
 	lineages    *quarantine.Lineages
 	pins        *pins.Pins
 	quarantines *quarantine.Watch
 	exposures   *quarantine.ExposureWatch
-	errors      apierror.Mapper
 
-	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
 	slots      *admission.Slots
@@ -53,7 +50,7 @@ type Server struct {
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
-	s.errors = apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
+	problems := &apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
 	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger)
 	s.lineages = lineages
 	s.pins = pins.New(pins.Config{
@@ -67,8 +64,8 @@ func New(cfg Config, deps Deps) *Server {
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages,
 		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
 	})
-	s.requests = request.NewReader(s.cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
-	s.turns = newTurns(turnsConfig{
+	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
+	runner := newTurns(turnsConfig{
 		PassingConfig: cfg.PassingConfig, LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger,
 	}, turnsDeps{
@@ -80,18 +77,24 @@ func New(cfg Config, deps Deps) *Server {
 		Tickets: tickets,
 	})
 	s.turnHandler = &turnHandler{
-		turns: s.turns, routing: &s.routing, errors: &s.errors, sample: deps.Sample,
+		turns: runner, errors: problems, sample: deps.Sample,
 		observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...),
 		intake: &intake{
-			requests: s.requests, slots: s.slots, logger: cfg.Logger, names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
+			requests: requests, slots: s.slots, logger: cfg.Logger, names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 			prover: tickets.Prover,
 		},
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
-	s.quarantines = quarantine.NewWatch(watched, deps.SharedQuarantines)
-	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.SharedLineages, s.background.Run)
-	s.handler = s.routes()
+	s.quarantines = quarantine.NewWatch(watched, deps.Shared.Incarnations)
+	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.Shared.Lineages, s.background.Run)
+	s.health = health{
+		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turnHandler.Routing, redis: deps.RedisState, redisRequired: cfg.RedisRequired,
+		named: deps.Prefillers != nil,
+	}
+	s.handler = s.routes(&questions{
+		fleet: deps.Fleet, legs: deps.Legs, requests: requests, slots: s.slots, errors: problems, judged: cfg.ForwardAuthorization,
+	})
 	return s
 }
 
@@ -105,7 +108,7 @@ func addresses(engines *fleet.Fleet) (all []string) {
 }
 
 // SetRouting changes the routing of turns that begin from now on.
-func (s *Server) SetRouting(cfg RoutingConfig) { s.routing.Store(&cfg) }
+func (s *Server) SetRouting(cfg RoutingConfig) { s.turnHandler.SetRouting(cfg) }
 
 // GiveUp takes a conversation's ticket out of the store, if it is still there, and has decode free its blocks while the server runs. The
 // caller bounds ctx.

@@ -21,11 +21,17 @@ import (
 type turnHandler struct {
 	turns     *turns
 	intake    *intake
-	routing   *atomic.Pointer[RoutingConfig] // of turns that begin from now on
+	routing   atomic.Pointer[RoutingConfig] // of turns that begin from now on
 	errors    *apierror.Mapper
 	observers []record.Observer
 	sample    record.Sample // decides which turns have spans; nil if turns are not traced
 }
+
+// SetRouting changes the routing of turns that begin from now on.
+func (h *turnHandler) SetRouting(cfg RoutingConfig) { h.routing.Store(&cfg) }
+
+// Routing returns the routing of turns that begin now.
+func (h *turnHandler) Routing() *RoutingConfig { return h.routing.Load() }
 
 // serve runs the turn of a request to an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
 // as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the

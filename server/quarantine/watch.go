@@ -19,6 +19,12 @@ const Every = time.Second
 // remindEvery is how often the log mentions a quarantined instance.
 const remindEvery = time.Minute
 
+// Shared is what replicas share of quarantines. Without Redis its fields are nil.
+type Shared struct {
+	Incarnations SharedIncarnations
+	Lineages     SharedLineages
+}
+
 // SharedIncarnations shares with other replicas which incarnations of prefill instances are quarantined. An incarnation is named by URL,
 // data-parallel rank and process_start_time_seconds. An error costs a delay: the caller tries again within a second.
 type SharedIncarnations interface {

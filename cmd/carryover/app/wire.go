@@ -32,6 +32,7 @@ import (
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/server/proof"
+	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/discovery"
@@ -172,7 +173,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	if p.Shared != nil {
-		deps.SharedQuarantines, deps.SharedLineages = p.Shared, p.Shared
+		deps.Shared = quarantine.Shared{Incarnations: p.Shared, Lineages: p.Shared}
 	}
 	if p.named != nil {
 		deps.Prefillers = p.named

@@ -43,9 +43,9 @@ func (d *doctor) survey(ctx context.Context) error {
 		return err
 	}
 	p.Alongside = nil // what turns need; the pairs have it
-	quarantines := &quarantinesSeen{SharedIncarnations: deps.SharedQuarantines}
-	if deps.SharedQuarantines != nil {
-		deps.SharedQuarantines = quarantines
+	quarantines := &quarantinesSeen{SharedIncarnations: deps.Shared.Incarnations}
+	if deps.Shared.Incarnations != nil {
+		deps.Shared.Incarnations = quarantines
 	}
 	p.Server = server.New(app.NewServerConfig(cfg, d.logger), deps)
 	return beside(ctx, p, func(_ string, failed <-chan error) {
@@ -56,7 +56,7 @@ func (d *doctor) survey(ctx context.Context) error {
 		}
 		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
 		d.agents(ctx, p)
-		if deps.SharedQuarantines != nil {
+		if deps.Shared.Incarnations != nil {
 			quarantines.await(ctx)
 		}
 		for _, e := range d.prefill {

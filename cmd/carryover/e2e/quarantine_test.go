@@ -288,7 +288,7 @@ func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 		"no salt for decode": func(deps *server.Deps) {
 			deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return salt.ReplaceAll(body, nil) }}
 		},
-		"replicas are told nothing": func(deps *server.Deps) { deps.SharedLineages = nil },
+		"replicas are told nothing": func(deps *server.Deps) { deps.Shared.Lineages = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startPoisoned(t, mutate, func(*poisoned) { first.ended.Store(first.Store != nil) })
