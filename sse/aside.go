@@ -9,24 +9,24 @@ import "slices"
 
 // besides reports whether rest, where an event may begin, begins with a comment line or a blank line instead.
 func (r *Relay) besides(rest []byte) bool {
-	return r.inComment || r.seen == 0 && !r.opened && (rest[0] == ':' || rest[0] == '\n' || rest[0] == '\r')
+	return r.event.inComment || r.event.seen == 0 && !r.event.opened && (rest[0] == ':' || rest[0] == '\n' || rest[0] == '\r')
 }
 
 // beside decides on the line that rest begins with, and reports whether the line was complete.
 func (r *Relay) beside(rest []byte) (done bool) {
-	end := r.seen + lineEnd(rest[r.seen:])
-	if r.inComment = end == len(rest); r.inComment {
-		if r.seen = end; r.seen > r.cfg.MaxEvent || r.stats.MidEvent { // a comment without end is passed on in constant memory
+	end := r.event.seen + lineEnd(rest[r.event.seen:])
+	if r.event.inComment = end == len(rest); r.event.inComment {
+		if r.event.seen = end; r.event.seen > r.cfg.MaxEvent || r.stats.MidEvent { // a comment without end is passed on in constant memory
 			r.stats.MidEvent = true
-			r.aside(r.seen, true)
-			r.seen = 0
+			r.aside(r.event.seen, true)
+			r.event.seen = 0
 		}
 		return false
 	}
 	r.stats.MidEvent = false
 	r.frame.cr = rest[end] == '\r'
 	r.aside(end+1, true)
-	r.seen = 0
+	r.event.seen = 0
 	return true
 }
 
@@ -34,15 +34,15 @@ func (r *Relay) beside(rest []byte) (done bool) {
 // or for the first event if Config.EventFirst is set. Once something has gone out, bytes that do not affect the held events go out
 // before these.
 func (r *Relay) aside(n int, meansNothing bool) {
-	r.lone, r.meansNothing = true, meansNothing
-	waits := r.holds && !meansNothing || !r.out && (r.holds || r.cfg.EventFirst)
-	if r.holds && !waits && n <= r.cfg.MaxEvent {
+	r.previous.lone, r.previous.meansNothing = true, meansNothing
+	waits := r.held.any && !meansNothing || !r.held.out && (r.held.any || r.cfg.EventFirst)
+	if r.held.any && !waits && n <= r.cfg.MaxEvent {
 		r.buf.pass(n)
 		return
 	}
 	r.buf.hold(n)
-	if r.holds {
-		r.last += n
+	if r.held.any {
+		r.held.last += n
 	}
 	if !waits || r.buf.heldBytes() > r.cfg.MaxEvent {
 		r.letGo()
@@ -51,17 +51,17 @@ func (r *Relay) aside(n int, meansNothing bool) {
 
 // tail decides on the LF of a CRLF when the CR has been decided on before.
 func (r *Relay) tail() {
-	if r.lone {
-		r.aside(1, r.meansNothing)
+	if r.previous.lone {
+		r.aside(1, r.previous.meansNothing)
 		return
 	}
-	r.behind = true
-	r.settle(r.verdict, 1)
+	r.previous.behind = true
+	r.settle(r.previous.verdict, 1)
 }
 
 // letGo releases everything that is held back.
 func (r *Relay) letGo() {
-	r.out, r.holds, r.last = true, false, 0
+	r.held = held{out: true}
 	r.buf.letGo()
 }
 

@@ -11,16 +11,16 @@ import "bytes"
 // It looks only at the end. In a valid object nothing else can end in these bytes: the quote between a comma and a letter begins a
 // name, and the last brace ends the object. The shortened data is valid exactly if the whole data was.
 func (r *Relay) cutNull(event, data []byte) (_, _ []byte) {
-	if len(data) == 0 || data[0] != '{' || !bytes.HasSuffix(data, r.null) || len(r.data.lines) != 1 {
+	if len(data) == 0 || data[0] != '{' || !bytes.HasSuffix(data, r.member.null) || len(r.data.lines) != 1 {
 		return event, data
 	}
-	kept := len(data) - len(r.null) + len("}]")
+	kept := len(data) - len(r.member.null) + len("}]")
 	at := r.data.lines[0].raw + kept
-	r.gone = len(r.null) - len("}]}")
-	if rest := event[at+r.gone:]; len(rest) == len("}\n\n") { // a call for three bytes would take longer
+	r.event.gone = len(r.member.null) - len("}]}")
+	if rest := event[at+r.event.gone:]; len(rest) == len("}\n\n") { // a call for three bytes would take longer
 		event[at], event[at+1], event[at+2] = rest[0], rest[1], rest[2]
 	} else {
 		copy(event[at:], rest)
 	}
-	return event[:len(event)-r.gone], data[:kept+len("}")]
+	return event[:len(event)-r.event.gone], data[:kept+len("}")]
 }

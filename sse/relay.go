@@ -16,35 +16,61 @@ const byteOrderMark = "\xef\xbb\xbf"
 
 // Relay copies one stream of events. It is used once and by one goroutine.
 type Relay struct {
-	dst    io.Writer
-	flush  func() error
 	cfg    Config
-	needle []byte // an event that contains neither needle nor escape does not contain the member
-	escape []byte
-	null   []byte // the end of a chunk whose last member is the member with the value null; needle is part of it
+	client client
+	member memberSearch
+	stats  Stats
 
-	searched [32]byte // array of null, unless null is longer
-	escapes  [4]byte  // array of escape
+	buf   buffer
+	begun bool // the byte order mark, if any, was handled
+	frame framer
+	event scanned
+	data  dataBuffer
+	edits edits
 
-	buf     buffer
-	frame   framer
-	data    dataBuffer
-	edits   edits
-	stats   Stats
-	seen    int     // bytes of the rest that the framer has scanned
-	begun   bool    // the byte order mark, if any, was handled
-	gone    int     // bytes that cutNull has left behind the event
-	split   bool    // the event at the beginning of rest has come in several reads
-	opened  bool    // an oversize event is passing through
-	refused bool    // an oversize event has ended the relay
-	holds   bool    // an observed event is held back
-	last    int     // length of the last held event, with what follows it
-	behind  bool    // the bytes to settle are the LF of the previous event's CRLF
-	verdict Verdict // verdict on the last event; it also holds for an LF that follows
-	out     bool    // something has been released to the client
+	held     held
+	previous decided
+}
 
-	inComment    bool // the rest begins with an unfinished comment line
-	lone         bool // the last thing that was decided on had no data
+// client is where a stream goes.
+type client struct {
+	dst   io.Writer
+	flush func() error // nil if there is nothing to flush
+}
+
+// send writes and flushes, and returns how many bytes were written.
+func (c *client) send(b []byte) (n int, err error) {
+	n, err = c.dst.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	if err == nil && c.flush != nil {
+		err = c.flush()
+	}
+	return n, err
+}
+
+// scanned is the event, or the comment, that the rest begins with, as far as it has been read.
+type scanned struct {
+	seen      int  // bytes of the rest that the framer has scanned
+	gone      int  // bytes that cutNull has left behind the event
+	split     bool // the event has come in several reads
+	opened    bool // it is oversize, and passing through
+	inComment bool // the rest begins with an unfinished comment line
+}
+
+// held is what the client does not get yet.
+type held struct {
+	any  bool // an observed event is held back
+	last int  // length of the last held event, with what follows it
+	out  bool // something has been released to the client
+}
+
+// decided is the last thing that was decided on. The LF of its CRLF may still follow, and shares its fate.
+type decided struct {
+	verdict      Verdict
+	behind       bool // the bytes to settle are that LF
+	lone         bool // it had no data
 	meansNothing bool // and it does not affect any event
 }
 
@@ -53,17 +79,9 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent
 	}
-	r := &Relay{dst: dst, flush: flush, cfg: cfg, buf: buffer{memory: cfg.Memory}}
+	r := &Relay{cfg: cfg, client: client{dst, flush}, buf: buffer{memory: cfg.Memory}}
 	if cfg.Strip != "" {
-		// The closing quote excludes the name within a JSON string, where a backslash follows the name. The search leaves the opening
-		// quote out and so begins with a rarer byte; chunks are full of quotes.
-		r.null = append(append(append(r.searched[:0], `}],"`...), cfg.Strip...), `":null}`...)
-		r.needle = r.null[len(`}],"`) : len(r.null)-len(`:null}`)]
-		// Escapes of ASCII characters begin with \u00; escapes of emoji and most scripts do not.
-		r.escape = append(r.escapes[:0], `\u00`...)
-		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
-			r.escape = r.escape[:1]
-		}
+		r.member.open(cfg.Strip)
 	}
 	return r
 }
@@ -82,7 +100,7 @@ func (r *Relay) Run(src io.Reader) error {
 		r.buf.filled(n)
 		stop := r.scan()
 		clean := err == io.EOF
-		if clean && !stop {
+		if clean && stop == nil {
 			r.finish()
 		}
 		if werr := r.send(); werr != nil {
@@ -90,10 +108,8 @@ func (r *Relay) Run(src io.Reader) error {
 		}
 		r.buf.sent()
 		switch {
-		case stop && r.refused:
-			return ErrOversize
-		case stop:
-			return ErrStopped
+		case stop != nil:
+			return stop
 		case clean:
 			return nil
 		case err != nil:
@@ -108,69 +124,68 @@ func (r *Relay) Run(src io.Reader) error {
 	}
 }
 
-// scan decides on the bytes that have been read, event by event, and reports whether the relay has to stop.
-func (r *Relay) scan() (stop bool) {
+// scan decides on the bytes that have been read, event by event, and returns why the relay has to stop, if it has to.
+func (r *Relay) scan() error {
 	if !r.begun && !r.begin() {
-		return false
+		return nil
 	}
 	for {
 		rest := r.buf.rest()
-		if r.seen == len(rest) {
-			return false
+		if r.event.seen == len(rest) {
+			return nil
 		}
-		if r.seen == 0 && r.frame.tail(rest) {
+		if r.event.seen == 0 && r.frame.tail(rest) {
 			r.tail()
 			continue
 		}
 		var verdict Verdict
-		if data, n, ok := oneLine(rest); ok && r.seen == 0 && !r.opened && !r.inComment && n <= r.cfg.MaxEvent {
-			r.seen = n
+		if data, n, ok := oneLine(rest); ok && r.event.seen == 0 && !r.event.opened && !r.event.inComment && n <= r.cfg.MaxEvent {
+			r.event.seen = n
 			r.data.oneLine()
 			verdict = r.decide(rest[:n], data)
 		} else if r.besides(rest) {
 			if !r.beside(rest) {
-				return false
+				return nil
 			}
 			continue
 		} else {
-			n, done := r.frame.next(rest[r.seen:])
-			r.seen += n
-			if r.opened || r.seen > r.cfg.MaxEvent {
+			n, done := r.frame.next(rest[r.event.seen:])
+			r.event.seen += n
+			if r.event.opened || r.event.seen > r.cfg.MaxEvent {
 				if r.cfg.Bounded {
 					r.stats.Oversize++
-					r.refused = true
-					return true
+					return ErrOversize
 				}
 				r.passThrough(done)
 				continue
 			}
 			if !done {
 				r.unfinished()
-				return false
+				return nil
 			}
-			data, ok := r.data.parse(rest[:r.seen])
+			data, ok := r.data.parse(rest[:r.event.seen])
 			if !ok {
-				r.aside(r.seen, false)
-				r.seen, r.split = 0, false
+				r.aside(r.event.seen, false)
+				r.event = scanned{}
 				continue
 			}
-			verdict = r.decide(rest[:r.seen], data)
+			verdict = r.decide(rest[:r.event.seen], data)
 		}
 		if verdict == Stop {
-			return true
+			return ErrStopped
 		}
-		r.settle(verdict, r.seen-r.gone)
-		r.buf.drop(r.gone)
-		r.seen, r.gone, r.split = 0, 0, false
+		r.settle(verdict, r.event.seen-r.event.gone)
+		r.buf.drop(r.event.gone)
+		r.event = scanned{}
 	}
 }
 
 // unfinished records that the read has ended within an event.
 func (r *Relay) unfinished() {
-	if !r.split && r.cfg.Begin != nil {
+	if !r.event.split && r.cfg.Begin != nil {
 		r.cfg.Begin()
 	}
-	r.split = true
+	r.event.split = true
 }
 
 // begin handles the byte order mark, and reports whether enough bytes have come to do so. The mark goes out together with the
@@ -189,25 +204,25 @@ func (r *Relay) begin() bool {
 
 // passThrough releases the held bytes, and then the bytes read so far of an oversize event.
 func (r *Relay) passThrough(done bool) {
-	if !r.opened {
+	if !r.event.opened {
 		r.stats.Oversize++
 	}
-	r.settle(Forward, r.seen)
-	r.seen, r.split = 0, false
-	r.opened = !done
+	r.settle(Forward, r.event.seen)
+	r.event.seen, r.event.split = 0, false
+	r.event.opened = !done
 	r.stats.MidEvent = !done
 }
 
 // decide returns the verdict on a complete event with this data. Afterwards r.edits has the changes of the event's bytes.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
-	if r.needle != nil && !r.cfg.Expose {
+	if r.member.needle != nil && !r.cfg.Expose {
 		event, data = r.cutNull(event, data)
 	}
-	seen := Event{Data: data, Split: r.split, edits: &r.edits}
-	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
+	seen := Event{Data: data, Split: r.event.split, edits: &r.edits}
+	if r.member.needle != nil && (bytes.Contains(event, r.member.needle) || bytes.Contains(event, r.member.escape)) {
 		seen.Member, r.edits.cuts = rawjson.FindMember(data, r.cfg.Strip, r.edits.cuts)
-		if r.gone > 0 || rawjson.IsNull(seen.Member) {
+		if r.event.gone > 0 || rawjson.IsNull(seen.Member) {
 			seen.Member = nil
 		}
 		if !r.cfg.Expose {
@@ -238,19 +253,19 @@ func (r *Relay) substantial(data []byte) bool {
 
 // settle carries out a verdict on the first n bytes of the rest.
 func (r *Relay) settle(verdict Verdict, n int) {
-	behind := r.behind
-	r.behind, r.lone = false, false
+	behind := r.previous.behind
+	r.previous.behind, r.previous.lone = false, false
 	defer r.edits.reset()
-	if verdict == Supersede && r.last == 0 {
+	if verdict == Supersede && r.held.last == 0 {
 		verdict = Drop
 	}
-	r.verdict = verdict
+	r.previous.verdict = verdict
 	switch verdict {
 	case Drop:
 		r.buf.drop(n)
 		return
 	case Supersede:
-		r.buf.takeBack(r.last)
+		r.buf.takeBack(r.held.last)
 	}
 	before := r.buf.heldBytes()
 	done := 0
@@ -262,14 +277,14 @@ func (r *Relay) settle(verdict Verdict, n int) {
 	}
 	r.buf.hold(n - done)
 	if verdict == Hold && r.buf.heldBytes() <= r.cfg.MaxEvent {
-		r.holds = true
+		r.held.any = true
 		if !behind {
-			r.last = 0
+			r.held.last = 0
 		}
-		r.last += r.buf.heldBytes() - before
+		r.held.last += r.buf.heldBytes() - before
 		return
 	}
-	r.verdict = Forward
+	r.previous.verdict = Forward
 	r.letGo()
 }
 
@@ -287,13 +302,7 @@ func (r *Relay) send() error {
 	if r.buf.ready == 0 {
 		return nil
 	}
-	n, err := r.dst.Write(r.buf.b[:r.buf.ready])
+	n, err := r.client.send(r.buf.b[:r.buf.ready])
 	r.stats.Bytes += int64(n)
-	if err == nil && n < r.buf.ready {
-		err = io.ErrShortWrite
-	}
-	if err == nil && r.flush != nil {
-		err = r.flush()
-	}
 	return err
 }
