@@ -69,11 +69,11 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if q.Connected != nil {
 		q.Connected(conn)
 	}
-	r := &Response{client: c, conn: conn, to: q.peer(), done: q.Done, ctx: ctx}
-	r.stop = context.AfterFunc(ctx, r.interrupt)
+	r := &Response{conn: borrowed{client: c, Conn: conn, to: q.peer(), done: q.Done, ctx: ctx}}
+	r.conn.stop = context.AfterFunc(ctx, r.conn.interrupt)
 	if err := r.exchange(q); err != nil {
-		err = r.why(err)
-		r.end(false)
+		err = r.conn.why(err)
+		r.conn.end(false)
 		return nil, err
 	}
 	if r.empty() {

@@ -13,13 +13,13 @@ const inline = 16 << 10
 // exchange writes the request and reads the header of its answer. A peer may answer and close before it has read the request; then the
 // answer counts, not the error of the write.
 func (r *Response) exchange(q *Request) error {
-	buffer := r.client.requests.Get().(*requestBuffer)
+	buffer := r.conn.client.requests.Get().(*requestBuffer)
 	left, failed := r.writeNow(buffer.fill(q))
 	if len(left) > 0 && failed == nil {
 		return r.exchangeSlowly(buffer, left)
 	}
-	buffer.back(r.client)
-	r.cut = failed != nil
+	buffer.back(r.conn.client)
+	r.conn.cut = failed != nil
 	if err := r.readHead(); err != nil && failed == nil {
 		return err
 	} else if err != nil {
@@ -54,7 +54,7 @@ func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
 		_, err = r.conn.Write(pieces[0])
 		return nil, err
 	}
-	ready, ok := r.conn.(Ready)
+	ready, ok := r.conn.Conn.(Ready)
 	if !ok {
 		return pieces, nil
 	}
@@ -74,15 +74,15 @@ func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error 
 	written := make(chan error, 1)
 	go func() {
 		err := r.write(pieces)
-		buffer.back(r.client)
+		buffer.back(r.conn.client)
 		written <- err
 	}()
 	err := r.readHead()
 	if err != nil || r.Status >= 300 { // the peer does not want the rest
 		_ = r.conn.SetWriteDeadline(past())
 	}
-	r.cut = <-written != nil
-	if err == nil && !r.cut {
+	r.conn.cut = <-written != nil
+	if err == nil && !r.conn.cut {
 		_ = r.conn.SetWriteDeadline(time.Time{})
 	}
 	return err
@@ -103,7 +103,7 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // readHead reads up to the body of the answer.
 func (r *Response) readHead() (err error) {
-	buffer := r.client.answers.Get().(*answerBuffer)
+	buffer := r.conn.client.answers.Get().(*answerBuffer)
 	r.buffer = buffer
 	defer func() {
 		if err != nil {
