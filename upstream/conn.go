@@ -33,11 +33,16 @@ type conn struct {
 	limit    time.Time  // the caller's read deadline
 
 	reading sync.Mutex // guards the rest; held during one read or try
-	p       []byte
-	n       int
-	err     error
+	attempt attempt
 	framed  *records // the TLS records that were read, nil without TLS; set before the first read
 	quiet   bool
+}
+
+// attempt is the read that try tries, and its result.
+type attempt struct {
+	p   []byte
+	n   int
+	err error
 }
 
 // watch wraps a connection. It returns one without a file descriptor as it is: the answers on it count as being as old
@@ -82,9 +87,9 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for {
-		c.p, c.n, c.err = p, 0, nil
+		c.attempt = attempt{p: p}
 		err := c.raw.Read(c.look)
-		c.p = nil
+		c.attempt.p = nil
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded) && !c.expired():
 			if err = c.again(); err == nil {
@@ -93,21 +98,21 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, err
 		case err != nil:
 			return 0, c.failure(err)
-		case c.err != nil:
-			return 0, c.failure(os.NewSyscallError("read", c.err))
-		case c.n == 0 && len(p) > 0:
+		case c.attempt.err != nil:
+			return 0, c.failure(os.NewSyscallError("read", c.attempt.err))
+		case c.attempt.n == 0 && len(p) > 0:
 			return 0, io.EOF
 		}
-		return c.n, nil
+		return c.attempt.n, nil
 	}
 }
 
 // try reads what is there. It reports whether there was anything, an end or an error included.
 func (c *conn) try(fd uintptr) bool {
 	at := c.now()
-	n, err := syscall.Read(int(fd), c.p)
+	n, err := syscall.Read(int(fd), c.attempt.p)
 	for errors.Is(err, syscall.EINTR) {
-		n, err = syscall.Read(int(fd), c.p)
+		n, err = syscall.Read(int(fd), c.attempt.p)
 	}
 	leg := c.leg.Load() // loaded only now: bytes that were read belong to the leg that is served now
 	switch {
@@ -117,13 +122,13 @@ func (c *conn) try(fd uintptr) bool {
 		}
 		return false
 	case err != nil:
-		c.err = err
+		c.attempt.err = err
 	default:
-		if c.n = n; n > 0 && leg != nil {
+		if c.attempt.n = n; n > 0 && leg != nil {
 			leg.seen()
 		}
 		if c.framed != nil {
-			c.framed.read(c.p[:n])
+			c.framed.read(c.attempt.p[:n])
 		}
 	}
 	return true

@@ -43,12 +43,10 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 // the client's context, and its cause is the limit that passed or the client's cause.
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
-	s := &Stream{cancel: cancel, idle: limits.Idle, began: time.Now()}
-	s.arrival.begin(s.began)
+	s := &Stream{limits: legLimits{cancel: cancel, idle: limits.Idle, began: time.Now()}}
+	s.arrival.begin(s.limits.began)
 	s.cause = func() error { return context.Cause(ctx) }
-	s.arming.Lock() // until the timer is set, which may fire at once
-	s.timer = time.AfterFunc(limits.FirstByte, s.due)
-	s.arming.Unlock()
+	s.limits.start(limits.FirstByte)
 	// The function must not refer to the leg, whose body would then live as long as the stream.
 	s.unwatch = context.AfterFunc(client, func() {
 		cause := context.Cause(client)
@@ -56,7 +54,7 @@ func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 			cancel(cause)
 			return
 		}
-		s.abandon(cause, limits.Gone(cause))
+		s.limits.abandon(cause, limits.Gone(cause))
 	})
 	return ctx, s
 }

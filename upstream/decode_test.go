@@ -176,8 +176,8 @@ func TestStream_ClosedIsNotAskedForItsGrace(t *testing.T) {
 	_, stream := guard(ctx, limits)
 	_ = stream.Close()
 	cancel(errLeft)
-	stream.abandon(errLeft, time.Minute) // as a call does that was under way
-	if stream.timer.Stop() {
+	stream.limits.abandon(errLeft, time.Minute) // as a call does that was under way
+	if stream.limits.timer.Stop() {
 		t.Error("a closed stream has a limit")
 	}
 	select {

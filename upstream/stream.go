@@ -5,37 +5,24 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it
-// returns. One timer serves all reads; there is no goroutine per read. One goroutine may read; Close ends everything.
+// returns. There is no goroutine per read. One goroutine may read; Close ends everything.
 type Stream struct {
 	contentType string
 	body        io.ReadCloser // nil until headers have arrived
 
-	cancel  context.CancelCauseFunc
+	limits  legLimits
 	cause   func() error // why the leg has ended, nil while it runs
 	unwatch func() bool  // stops watching the client's context
 
-	arrival   arrival
-	conn      *conn                 // the connection that serves the leg, nil if it is not watched
-	ahead     teller                // the body, nil if it can't tell whether it has buffered bytes
-	drained   bool                  // all that the next read returns arrived after the last read
-	total     int64                 // bytes read
-	answered  atomic.Bool           // the first read has returned
-	abandoned atomic.Pointer[error] // the cause with which to end after the first read
-	spared    atomic.Bool           // the answer is read to its end although the client has gone
-
-	began   time.Time
-	waiting atomic.Int64 // when the current read began, in nanoseconds since began; 0 if there is none
-	idle    time.Duration
-	arming  sync.Mutex // guards the rest
-	timer   *time.Timer
-	until   time.Time // when an abandoned leg ends
-	closed  bool      // the timer is not needed any more
+	arrival arrival
+	conn    *conn  // the connection that serves the leg, nil if it is not watched
+	ahead   teller // the body, nil if it can't tell whether it has buffered bytes
+	drained bool   // all that the next read returns arrived after the last read
+	total   int64  // bytes read
 }
 
 // teller is a body that tells whether part of the next read was buffered before.
@@ -77,10 +64,10 @@ func (s *Stream) MediaType() string { return mediaType(s.contentType) }
 // Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an
 // answer of more than maxStream bytes is ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
-	s.waits()
+	s.limits.waits()
 	s.arrival.next(s.drained)
 	n, err := s.body.Read(p)
-	s.waiting.Store(0)
+	s.limits.waiting.Store(0)
 	if s.ahead != nil {
 		s.drained = !s.ahead.Ahead()
 	} else {
@@ -89,7 +76,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		s.drained = n < len(p)
 	}
 	if s.total += int64(n); s.total > maxStream {
-		s.cancel(ErrStreamTooLong)
+		s.limits.cancel(ErrStreamTooLong)
 		return n, ErrStreamTooLong
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -98,13 +85,13 @@ func (s *Stream) Read(p []byte) (int, error) {
 		}
 		return n, err
 	}
-	first := !s.answered.Swap(true) // before abandoned is read: abandon reads the two in the other order
-	if cause := s.abandoned.Load(); first && cause != nil && !s.spared.Load() {
-		s.cancel(*cause)
+	first := !s.limits.answered.Swap(true) // before abandoned is read: abandon reads the two in the other order
+	if cause := s.limits.abandoned.Load(); first && cause != nil && !s.limits.spared.Load() {
+		s.limits.cancel(*cause)
 		return n, *cause
 	}
 	if first {
-		s.begins()
+		s.limits.begins()
 	}
 	return n, err
 }
@@ -121,19 +108,16 @@ func (s *Stream) FreshAsOf() time.Time { return s.arrival.last() }
 // Spare makes the answer be read to its end although the client may leave, or has left, for as long as Limits.Gone
 // allows. A whole answer is finished when its headers arrive, and names blocks that stay pinned unless they are kept
 // or released. Call it before the first Read.
-func (s *Stream) Spare() { s.spared.Store(true) }
+func (s *Stream) Spare() { s.limits.spared.Store(true) }
 
 // Close stops the limits, closes the body and ends the leg.
 func (s *Stream) Close() error {
 	s.unwatch()
-	s.arming.Lock()
-	s.closed = true
-	s.timer.Stop()
-	s.arming.Unlock()
+	s.limits.close()
 	var err error
 	if s.body != nil {
 		err = s.body.Close()
 	}
-	s.cancel(context.Canceled)
+	s.limits.cancel(context.Canceled)
 	return err
 }

@@ -67,7 +67,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	gone := errors.New("gone")
 	synctest.Test(t, func(t *testing.T) {
 		stream := open(t, time.Minute, time.Minute, 3*time.Second, time.Hour)
-		stream.abandon(gone, 10*time.Second)
+		stream.limits.abandon(gone, 10*time.Second)
 		began := time.Now()
 		_, err := io.ReadAll(stream)
 		if !errors.Is(err, gone) || time.Since(began) != 3*time.Second {
@@ -76,7 +76,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		stream := open(t, time.Minute, time.Minute, time.Hour)
-		stream.abandon(gone, 10*time.Second)
+		stream.limits.abandon(gone, 10*time.Second)
 		began := time.Now()
 		_, err := io.ReadAll(stream)
 		if err == nil || time.Since(began) != 10*time.Second {
@@ -89,7 +89,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 		if _, err := stream.Read(b[:]); err != nil {
 			t.Fatal(err)
 		}
-		stream.abandon(gone, 10*time.Second)
+		stream.limits.abandon(gone, 10*time.Second)
 		began := time.Now()
 		if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 0 {
 			t.Errorf("ended with %v after %v, want %v at once", err, time.Since(began), gone)
@@ -100,7 +100,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 // A read or its timer may be under way while the leg is abandoned, and come to the limits later.
 func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 	gone := errors.New("gone")
-	for name, later := range map[string]func(*Stream){"a first read": (*Stream).begins, "the timer": (*Stream).due} {
+	for name, later := range map[string]func(*legLimits){"a first read": (*legLimits).begins, "the timer": (*legLimits).due} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stream := open(t, time.Minute, time.Minute, 0, time.Hour)
@@ -109,8 +109,8 @@ func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 				if _, err := stream.Read(b[:]); err != nil {
 					t.Fatal(err)
 				}
-				stream.abandon(gone, 10*time.Second)
-				later(stream)
+				stream.limits.abandon(gone, 10*time.Second)
+				later(&stream.limits)
 				began := time.Now()
 				if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 10*time.Second {
 					t.Errorf("ended with %v after %v, want %v after 10s", err, time.Since(began), gone)
