@@ -53,7 +53,7 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
 	return &upstream.Handover{
-		Cached: params.prefillCached(), EngineID: params.engineID,
+		Cached: params.prefillCached(), EngineID: params.remote.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // with this API the leg's prompt is the ids
@@ -137,7 +137,7 @@ func (Connector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams
 	ids, _ := params.outputIDs()
 	parsed := upstream.TicketParams{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
-		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, Generation: params.generation, OutputIDs: ids,
+		Expires: params.expires(), EngineID: params.remote.engineID, RequestID: params.remote.requestID, Generation: params.remote.generation, OutputIDs: ids,
 	}
 	if params.groups == 1 && blockSize > 0 && !params.fits(blockSize) {
 		err = params.misplaced(blockSize)
@@ -155,5 +155,5 @@ func (p *kvParams) misplaced(blockSize int) error {
 }
 
 func host(params *kvParams, owner *upstream.Instance) string {
-	return resolveHost(owner.KVHost, params.host, owner.Host())
+	return resolveHost(owner.KVHost, params.remote.host, owner.Host())
 }

@@ -40,24 +40,27 @@ func (e *paramsError) Error() string {
 // It is made once from an engine's answer, and never changes. As upstream.TicketParams.Reading, beside the text of a ticket, it has no text
 // of its own.
 type kvParams struct {
-	raw       []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
-	engineID  string
-	requestID string
-	host      string
-	port      int
-	tokens    int
-	groups    int
-	blocks    int
-	size      int // length of raw, where raw is left out
-	cached    int // remote_prefill_cached_tokens, -1 if the engine does not tell
+	raw    []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
+	remote remote
+	tokens int
+	groups int
+	blocks int
+	size   int    // length of raw, where raw is left out
+	cached int    // remote_prefill_cached_tokens, -1 if the engine does not tell
+	output []byte // output_token_ids
+	ticket bool   // the params are decode's, and were checked as a ticket
+	expiry bool
+	at     spans
+	cut    cut
+}
+
+// remote names the engine that holds the blocks, and the request there that they belong to.
+type remote struct {
+	engineID, requestID, host string
+	port                      int
 	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
 	// would end the engine.
 	generation int
-	output     []byte // output_token_ids
-	ticket     bool   // the params are decode's, and were checked as a ticket
-	expiry     bool
-	at         spans
-	cut        cut
 }
 
 // spans are the places in kvParams.raw of the values that forward may replace. The span of an absent member is empty.
@@ -188,9 +191,9 @@ func (p *kvParams) readTexts(m *members) error {
 		into     *string
 		shortest int
 	}{
-		{remoteEngineID, &p.engineID, 1},
-		{remoteRequestID, &p.requestID, 1},
-		{remoteHost, &p.host, 0},
+		{remoteEngineID, &p.remote.engineID, 1},
+		{remoteRequestID, &p.remote.requestID, 1},
+		{remoteHost, &p.remote.host, 0},
 	} {
 		raw := m.get(known.member)
 		if rawjson.IsNull(raw) {
@@ -221,12 +224,12 @@ func (p *kvParams) readNumbers(m *members) error {
 		into      *int
 		low, high int
 	}{
-		{remotePort, &p.port, 1, math.MaxUint16},
+		{remotePort, &p.remote.port, 1, math.MaxUint16},
 		{remoteNumTokens, &p.tokens, 0, maxTokens},
 		{tpSize, &ignored, 1, 1024},
 		{dcpSize, &ignored, 1, 1024},
 		{ppSize, &ignored, 1, 1024},
-		{registrationGeneration, &p.generation, 0, math.MaxInt32},
+		{registrationGeneration, &p.remote.generation, 0, math.MaxInt32},
 	} {
 		raw := m.get(known.member)
 		// Only the port may be null; a null size would fail inside the engine.

@@ -27,9 +27,7 @@ type follower struct {
 
 	decoder decoder
 	seed    maphash.Seed
-	follows bool   // next is known
-	next    uint64 // number of the next batch
-	last    uint64 // hash of the batch before
+	at      position
 
 	heard      bool      // the connection has brought a batch
 	latest     uint64    // number of the last batch on the connection
@@ -41,14 +39,21 @@ type follower struct {
 	present time.Time
 }
 
+// position is how far a publisher's batches have been followed.
+type position struct {
+	known bool   // next is known
+	next  uint64 // number of the next batch
+	last  uint64 // hash of the batch before
+}
+
 // up begins a connection. Batches that were published before the publisher had read the subscription do not come on it.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
-	case f.replay == nil && f.follows:
+	case f.replay == nil && f.at.known:
 		f.lose("the connection broke, and there is no replay endpoint")
-		f.follows = false
-	case f.replay != nil && f.follows && f.next > 0:
+		f.at.known = false
+	case f.replay != nil && f.at.known && f.at.next > 0:
 		if err := f.resume(); err != nil {
 			f.lose(err.Error())
 			f.begin()
@@ -60,12 +65,12 @@ func (f *follower) up() {
 
 // resume continues after the last batch, if the publisher's batch of that number is the same.
 func (f *follower) resume() error {
-	shown, want := false, f.last
-	err := f.ask(f.next-1, func(seq uint64, payload []byte) error {
+	shown, want := false, f.at.last
+	err := f.ask(f.at.next-1, func(seq uint64, payload []byte) error {
 		if shown {
 			return f.follow(seq, payload)
 		}
-		if seq != f.next-1 || f.hash(payload) != want {
+		if seq != f.at.next-1 || f.hash(payload) != want {
 			return errOther
 		}
 		shown = true
@@ -79,9 +84,9 @@ func (f *follower) resume() error {
 
 // begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
-	f.follows, f.present = false, time.Time{}
+	f.at.known, f.present = false, time.Time{}
 	err := f.ask(0, func(seq uint64, payload []byte) error {
-		if !f.follows {
+		if !f.at.known {
 			f.join(seq)
 		}
 		return f.follow(seq, payload)
@@ -89,15 +94,15 @@ func (f *follower) begin() {
 	switch {
 	case err != nil:
 		f.lose(err.Error())
-		f.follows = false
-	case !f.follows:
+		f.at.known = false
+	case !f.at.known:
 		f.join(0) // nothing has been published yet
 	}
 }
 
 // join begins to follow at a number.
 func (f *follower) join(seq uint64) {
-	f.follows, f.next = true, seq
+	f.at.known, f.at.next = true, seq
 	if seq == 0 {
 		f.sink.Started()
 	} else {
@@ -107,7 +112,7 @@ func (f *follower) join(seq uint64) {
 
 // follow takes a batch of a replay, which must be the next one.
 func (f *follower) follow(seq uint64, payload []byte) error {
-	if seq != f.next {
+	if seq != f.at.next {
 		return errGap
 	}
 	f.take(seq, payload, f.replayed)
@@ -137,25 +142,25 @@ func (f *follower) heardNow(time.Time) time.Time {
 func (f *follower) batch(seq uint64, payload []byte) {
 	if f.heard && seq <= f.latest {
 		f.lose("the publisher counts anew")
-		f.follows = false
+		f.at.known = false
 	}
 	f.heard, f.latest = true, seq
 	switch {
-	case !f.follows && seq == 0:
+	case !f.at.known && seq == 0:
 		f.join(seq)
-	case (!f.follows || !f.failed.IsZero()) && f.mayAsk(): // also to repair what could not be replayed before
+	case (!f.at.known || !f.failed.IsZero()) && f.mayAsk(): // also to repair what could not be replayed before
 		f.begin()
-	case f.follows && seq > f.next:
+	case f.at.known && seq > f.at.next:
 		f.fill(seq)
 	}
-	if !f.follows {
+	if !f.at.known {
 		f.join(seq)
 	}
 	switch {
-	case seq < f.next: // a replay has delivered it
-	case seq > f.next:
+	case seq < f.at.next: // a replay has delivered it
+	case seq > f.at.next:
 		f.lose(errGap.Error())
-		f.next = seq
+		f.at.next = seq
 		fallthrough
 	default:
 		f.take(seq, payload, f.heardNow)
@@ -167,14 +172,14 @@ func (f *follower) fill(seq uint64) {
 	if !f.mayAsk() {
 		return
 	}
-	if err := f.ask(f.next, f.follow); err != nil {
-		f.log.Debug("a gap in the KV events can't be filled", "from", f.next, "to", seq, "error", err)
+	if err := f.ask(f.at.next, f.follow); err != nil {
+		f.log.Debug("a gap in the KV events can't be filled", "from", f.at.next, "to", seq, "error", err)
 	}
 }
 
 // take hands over the events of the next batch.
 func (f *follower) take(seq uint64, payload []byte, happened func(time.Time) time.Time) {
-	f.next, f.last = seq+1, f.hash(payload)
+	f.at.next, f.at.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink, happened); err != nil {
 		if !f.unreadable {
 			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
