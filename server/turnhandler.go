@@ -54,7 +54,7 @@ func (h *turnHandler) ended(w http.ResponseWriter, t *turn, err error) {
 	if err != nil && !t.committed() {
 		h.refuse(w, t, h.errors.Map(err))
 	}
-	if r := h.account(t, err); r.Aborted() || r.Status == record.StatusClientGone {
+	if r := h.account(t, err); r.Aborted() || r.End.Status == record.StatusClientGone {
 		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
 		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
@@ -103,7 +103,7 @@ func (h *turnHandler) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) 
 // account learns from a turn that has ended, passes its record to the observers, and returns the record.
 func (h *turnHandler) account(t *turn, err error) *record.Turn {
 	r := t.record.End(err)
-	if r.Path.Way == record.WayDecodeOnly && r.Status == http.StatusOK {
+	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
 		h.turns.legs.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !h.turns.deps.Fleet.Catalogue.Serves(r.Model)

@@ -19,15 +19,15 @@ type Registry interface {
 	Remove(role upstream.Role, name string) bool
 }
 
-// Deps is what the listener works with. Registry may be nil; then instances can't be added.
-type Deps struct {
-	Token    string // "": no token is required
-	Fleet    *fleet.Fleet
+// Registration is how instances are added at run time. Without a Registry none can be.
+type Registration struct {
 	Registry Registry
 	// Own reports whether this program itself listens at host:port, so that it can't be an instance. If Own is nil, this is not checked.
 	Own func(ctx context.Context, authority string) bool
-	// Reload reads the configuration again and applies it. If that fails, it changes nothing and returns why.
-	Reload func() error
+}
+
+// State is what the listener shows of the server's state.
+type State struct {
 	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
 	// 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
@@ -37,13 +37,27 @@ type Deps struct {
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
-	// Journal has the last turns. Metrics answers scrapes of Prometheus. Explain answers what would become of a request. A nil member is not
-	// served; the page needs the journal.
-	Journal *journal.Journal
-	Metrics http.Handler
-	Explain http.Handler
+}
+
+// Handlers answer requests that the listener passes on. A nil one is not served.
+type Handlers struct {
+	Metrics http.Handler // scrapes of Prometheus
+	Explain http.Handler // what would become of a request
 	// Health answers /healthz, /readyz and /health without a token, because programs that watch the process have none.
 	Health http.Handler
+}
+
+// Deps is what the listener works with.
+type Deps struct {
+	Token        string // "": no token is required
+	Fleet        *fleet.Fleet
+	Registration Registration
+	// Reload reads the configuration again and applies it. If that fails, it changes nothing and returns why.
+	Reload   func() error
+	State    State
+	Handlers Handlers
+	// Journal has the last turns. Without it they are not served, and there is no page.
+	Journal *journal.Journal
 	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
 	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
@@ -76,16 +90,16 @@ func New(deps Deps) http.Handler {
 		mux.handle("GET /admin/log-level", a.logLevel)
 		mux.handle("PUT /admin/log-level", a.setLogLevel)
 	}
-	if deps.Metrics != nil {
-		mux.handle("GET /metrics", deps.Metrics.ServeHTTP)
+	if deps.Handlers.Metrics != nil {
+		mux.handle("GET /metrics", deps.Handlers.Metrics.ServeHTTP)
 	}
-	if deps.Health != nil {
+	if deps.Handlers.Health != nil {
 		for _, path := range healthPaths() {
-			mux.handle("GET "+path, deps.Health.ServeHTTP)
+			mux.handle("GET "+path, deps.Handlers.Health.ServeHTTP)
 		}
 	}
-	if deps.Explain != nil {
-		mux.handle("POST "+explainPath, deps.Explain.ServeHTTP)
+	if deps.Handlers.Explain != nil {
+		mux.handle("POST "+explainPath, deps.Handlers.Explain.ServeHTTP)
 	}
 	if deps.Journal != nil {
 		mux.handle("GET /admin/turns", a.turns)

@@ -58,11 +58,14 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 	engines := fleet.New(fleet.Config{Client: client, Prefill: first{}, Decode: first{}, ReadLimit: time.Second, AskLimit: time.Second})
 	r := &registry{fleet: engines}
 	return admin.Deps{
-		Fleet: engines, Registry: r, Reload: func() error { return nil }, Pinned: func(*fleet.Engine) int { return 77 },
-		Exposed: func(e *fleet.Engine) (time.Time, bool) {
-			return time.Unix(1_790_000_000, 0), e.Role == upstream.RoleDecode
+		Fleet: engines, Registration: admin.Registration{Registry: r}, Reload: func() error { return nil },
+		State: admin.State{
+			Pinned: func(*fleet.Engine) int { return 77 },
+			Exposed: func(e *fleet.Engine) (time.Time, bool) {
+				return time.Unix(1_790_000_000, 0), e.Role == upstream.RoleDecode
+			},
+			Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 		},
-		Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 		Logger: slog.New(slog.DiscardHandler),
 	}, r
 }
@@ -178,7 +181,7 @@ func TestInstances_NeedARegistry(t *testing.T) {
 	if status, answer := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusConflict || !strings.Contains(answer, "1024") {
 		t.Errorf("full: %d %s", status, answer)
 	}
-	deps.Registry = nil
+	deps.Registration.Registry = nil
 	if status, _ := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusForbidden {
 		t.Errorf("without a registry: %d, want 403", status)
 	}

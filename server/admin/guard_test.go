@@ -168,7 +168,7 @@ func TestPage_IsSentOnce(t *testing.T) {
 // What watches over the process has no token, and gets the process' health and nothing else.
 func TestGuard_HealthNeedsNoToken(t *testing.T) {
 	healthy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("health of " + r.URL.Path)) })
-	handler := admin.New(admin.Deps{Token: token, Health: healthy})
+	handler := admin.New(admin.Deps{Token: token, Handlers: admin.Handlers{Health: healthy}})
 	for _, row := range []struct {
 		method, path, site string
 		want               int

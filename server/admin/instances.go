@@ -73,14 +73,14 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	if !live.Read.IsZero() {
 		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.Usage
 	}
-	if since, exposed := a.Exposed(engine); exposed {
+	if since, exposed := a.State.Exposed(engine); exposed {
 		i.ExposedSince = &since
 		if i.Why == "" {
 			i.Why = "its prefix cache has had KV of a quarantined prefill instance; its legs have a cache_salt of their own until it is restarted"
 		}
 	}
 	if engine.Role == upstream.RoleDecode {
-		i.PinnedTokens, i.BudgetTokens = a.Pinned(engine), a.Budget(engine)
+		i.PinnedTokens, i.BudgetTokens = a.State.Pinned(engine), a.State.Budget(engine)
 	}
 	return i
 }
@@ -97,7 +97,7 @@ type registration struct {
 
 // add adds an instance. It replaces an instance of that role and name that was added before.
 func (a *admin) add(w http.ResponseWriter, r *http.Request) {
-	if a.Registry == nil {
+	if a.Registration.Registry == nil {
 		refuse(w, http.StatusForbidden, "registration_off", "Instances can't be added; discovery.registration is off.")
 		return
 	}
@@ -106,11 +106,11 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 		refuseParam(w, http.StatusBadRequest, param, "invalid_instance", err.Error())
 		return
 	}
-	if a.Own != nil && a.Own(r.Context(), wanted.Authority()) {
+	if a.Registration.Own != nil && a.Registration.Own(r.Context(), wanted.Authority()) {
 		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be that of an engine, and is that of this program")
 		return
 	}
-	if err := a.Registry.Add(wanted); err != nil {
+	if err := a.Registration.Registry.Add(wanted); err != nil {
 		refuse(w, http.StatusConflict, "instance_refused", err.Error())
 		return
 	}
@@ -190,7 +190,7 @@ func roleOf(word string) (upstream.Role, bool) {
 // remove removes an instance that was added at run time. Its running turns go on.
 func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	role, ok := roleOf(r.PathValue("role"))
-	if !ok || a.Registry == nil || !a.Registry.Remove(role, r.PathValue("name")) {
+	if !ok || a.Registration.Registry == nil || !a.Registration.Registry.Remove(role, r.PathValue("name")) {
 		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time; those of the configuration can be drained.")
 		return
 	}

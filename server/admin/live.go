@@ -68,8 +68,8 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 
 // snapshot returns the current state, with the records of the turns after the one with this number.
 func (a *admin) snapshot(after uint64) snapshot {
-	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.Open(), Bounds: journal.Bounds()}
-	s.Queue.ToBegin, s.Queue.ForInstance = a.Waiting()
+	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.State.Open(), Bounds: journal.Bounds()}
+	s.Queue.ToBegin, s.Queue.ForInstance = a.State.Waiting()
 	s.Records, s.Totals = a.Journal.Since(after, maxRecords)
 	return s
 }

@@ -14,7 +14,7 @@ import (
 // What is not served is answered in the shape of the API's errors, with what is.
 func TestAdmin_UnknownNamesWhatIsServed(t *testing.T) {
 	health := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	handler := admin.New(admin.Deps{Token: token, Health: health, Metrics: health})
+	handler := admin.New(admin.Deps{Token: token, Handlers: admin.Handlers{Health: health, Metrics: health}})
 	for _, row := range []struct {
 		method, path string
 		status       int

@@ -77,7 +77,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 func TestExplain_MayBeLarge(t *testing.T) {
 	deps, _ := newDeps(t)
 	read := int64(0)
-	deps.Explain = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { read, _ = io.Copy(io.Discard, r.Body) })
+	deps.Handlers.Explain = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { read, _ = io.Copy(io.Discard, r.Body) })
 	h := admin.New(deps)
 	body := `{"body":"` + strings.Repeat("x", 1<<20) + `"}`
 	if status, _ := ask(t, h, "POST", "/admin/explain", body, nil); status != 200 || read != int64(len(body)) {

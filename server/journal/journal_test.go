@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func turnOf(n int) *record.Turn {
 	return &record.Turn{
 		Turn: fmt.Sprint("turn-", n), Asked: record.Asked{Conversation: fmt.Sprint("c", n%3), Model: "m"},
-		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, Status: 200,
+		Reuse: record.Reuse{Reason: record.ReasonFirstTurn, Cached: -1}, End: record.End{Status: 200},
 		Answer: record.Answer{PromptTokens: -1, CompletionTokens: -1},
 	}
 }
@@ -81,15 +81,15 @@ func TestTotals_AddUp(t *testing.T) {
 		r.Path.Way, r.TTFT = record.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
 		switch random.IntN(6) {
 		case 2: // what a client has asked for can't be had
-			r.Status, r.Code = []int{400, 404, 413, 422}[random.IntN(4)], "invalid_request"
+			r.End.Status, r.End.Code = []int{400, 404, 413, 422}[random.IntN(4)], "invalid_request"
 			if random.IntN(2) == 0 { // as an engine has said
-				r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p", Kind: upstream.Status, Status: 400, Err: errors.New("x")})
+				r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p", Kind: upstream.Status, Status: 400, Err: errors.New("x")})
 			}
 		case 0:
-			r.Status, r.Code = 502, "prefill_failed"
+			r.End.Status, r.End.Code = 502, "prefill_failed"
 			failed++
 		case 1:
-			r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Broken, Err: errors.New("x")})
+			r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Broken, Err: errors.New("x")})
 			failed++
 		}
 		j.Observe(r)
@@ -227,9 +227,9 @@ func TestJournal_IsBounded(t *testing.T) {
 func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)
-	r.Status, r.Code = 504, "prefill_timeout"
+	r.End.Status, r.End.Code = 504, "prefill_timeout"
 	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3].content", Cached: -1}
-	r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
+	r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
 	r.Model, r.Unserved = "SECRET", true
 	r.Trace = record.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
 	j.Observe(r)

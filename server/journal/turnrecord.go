@@ -64,7 +64,7 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
-		Status: r.Status, Code: r.Code,
+		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),
 		TTFT: record.Milliseconds(r.TTFT), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
 	}

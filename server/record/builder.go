@@ -78,21 +78,21 @@ func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.Joins(leg) }
 
 // Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn.
 func (b *Builder) Committed(header http.Header) {
-	b.turn.Status = http.StatusOK
+	b.turn.End.Status = http.StatusOK
 	b.turn.TTFT = time.Since(b.turn.Began)
 	setHeaders(header, &b.turn)
 }
 
 // Refused records the error that the client gets in place of an answer, and sets the headers that tell of the turn.
 func (b *Builder) Refused(header http.Header, status int, code string) {
-	b.turn.Status, b.turn.Code = status, code
+	b.turn.End.Status, b.turn.End.Code = status, code
 	if status != StatusClientGone {
 		setHeaders(header, &b.turn)
 	}
 }
 
 // Broke records the error that the client gets behind the beginning of its answer.
-func (b *Builder) Broke(code string) { b.turn.Code = code }
+func (b *Builder) Broke(code string) { b.turn.End.Code = code }
 
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
@@ -102,6 +102,6 @@ func (b *Builder) Stored(what string) { b.turn.Stored = what }
 
 // End records how the turn failed, nil if it did not, and returns the record.
 func (b *Builder) End(err error) *Turn {
-	b.turn.Took, b.turn.Err = time.Since(b.turn.Began), err
+	b.turn.Took, b.turn.End.Err = time.Since(b.turn.Began), err
 	return &b.turn
 }

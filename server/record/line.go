@@ -35,7 +35,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 	short := omitter != nil && omitter.OmitsEmpty()
 	return func(r *Turn) {
 		now, level := time.Now(), slog.LevelInfo
-		if r.Err != nil && (r.Status >= 500 || r.Aborted()) {
+		if r.End.Err != nil && (r.End.Status >= 500 || r.Aborted()) {
 			level = slog.LevelWarn
 		}
 		if !handler.Enabled(context.Background(), level) {
@@ -45,8 +45,8 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		hit := outcome == "hit"
 		blamed, kind := r.Blamed()
 		failure := ""
-		if r.Err != nil {
-			failure = r.Err.Error()
+		if r.End.Err != nil {
+			failure = r.End.Err.Error()
 		}
 		b := r.Path.appendHeader(make([]byte, 0, 256))
 		path := len(b)
@@ -65,8 +65,8 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.milliseconds(attrs, "duration_ms", r.Took)
 		attrs = l.text(attrs, "prefill", r.Leg(upstream.RolePrefill).Instance)
 		attrs = l.text(attrs, "decode", r.Leg(upstream.RoleDecode).Instance)
-		attrs = l.number(attrs, "status", r.Status, true)
-		attrs = l.text(attrs, "code", r.Code)
+		attrs = l.number(attrs, "status", r.End.Status, true)
+		attrs = l.text(attrs, "code", r.End.Code)
 		attrs = l.text(attrs, "blame", blamed)
 		attrs = l.text(attrs, "kind", kind)
 		attrs = l.text(attrs, "error", failure)

@@ -20,7 +20,7 @@ func BenchmarkLine(b *testing.B) {
 	r := &Turn{
 		Turn: "fe97ae64072a683c6a800b4545fe68ab", Asked: Asked{API: body.Chat, Model: "m", Conversation: "0123456789ab", Source: "conversation_id", Client: "127.0.0.1", Tenant: "0123456789ab"},
 		Reuse:  Reuse{Hit: true, Proof: "tokens", Offered: 8000, Read: 7900, Cached: 7950, Saved: 500 * time.Millisecond},
-		Answer: Answer{Events: 100, Bytes: 20000, Finish: "stop", PromptTokens: 8100, CompletionTokens: 100}, Stored: "yes", Status: 200,
+		Answer: Answer{Events: 100, Bytes: 20000, Finish: "stop", PromptTokens: 8100, CompletionTokens: 100}, Stored: "yes", End: End{Status: 200},
 		Legs:  []Leg{{Role: upstream.RolePrefill, Instance: "prefill-0"}, {Role: upstream.RoleDecode, Instance: "decode-0"}},
 		Times: Times{TTFT: 43 * time.Millisecond, Took: 1234 * time.Millisecond, Lookup: time.Millisecond},
 	}

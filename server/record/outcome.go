@@ -16,11 +16,11 @@ const StatusClientGone = 499
 // Blamed returns the instance whose leg failed the turn, and the kind of failure as [upstream.Kind] names it; both are "" if no leg failed
 // it.
 func (r *Turn) Blamed() (instance, kind string) {
-	if r.Err == nil {
+	if r.End.Err == nil {
 		return "", ""
 	}
 	var failed *upstream.LegError
-	if errors.As(r.Err, &failed) {
+	if errors.As(r.End.Err, &failed) {
 		return failed.Instance, failed.Kind.String()
 	}
 	return "", ""
@@ -28,16 +28,16 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
-	if r.Err == nil {
+	if r.End.Err == nil {
 		return false
 	}
 	var abort *AbortError
-	return errors.As(r.Err, &abort)
+	return errors.As(r.End.Err, &abort)
 }
 
 // ClientLeft reports whether the client had gone before the turn's end.
 func (r *Turn) ClientLeft() bool {
-	return r.Status == StatusClientGone || errors.Is(r.Err, ErrClientGone) || errors.Is(r.Err, context.Canceled)
+	return r.End.Status == StatusClientGone || errors.Is(r.End.Err, ErrClientGone) || errors.Is(r.End.Err, context.Canceled)
 }
 
 // AbortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the

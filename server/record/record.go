@@ -21,11 +21,16 @@ type Turn struct {
 	Steps   []Step // in the order in which they ended; only traced turns have them
 	Retries int
 	Answer  Answer
-	Status  int    // what the client got; 499 if it had gone before it got any
-	Code    string // code of the error that the client got, "" for none
+	End     End
 
 	Times
-	Err error // how the turn failed, nil if it did not
+}
+
+// End is how a turn ended.
+type End struct {
+	Status int    // what the client got; 499 if it had gone before it got any
+	Code   string // code of the error that the client got, "" for none
+	Err    error  // how the turn failed, nil if it did not
 }
 
 // Times are the times of a turn as a whole.

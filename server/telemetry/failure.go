@@ -21,10 +21,10 @@ func failureOf(r *record.Turn) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
 		return clientGone, false
-	case r.Code != "":
-		return r.Code, r.Status >= http.StatusInternalServerError || r.Status == http.StatusOK // status 200: the stream broke off
-	case r.Err != nil:
-		return failureOfLeg(r.Err), true
+	case r.End.Code != "":
+		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the stream broke off
+	case r.End.Err != nil:
+		return failureOfLeg(r.End.Err), true
 	case r.Answer.Fault != 0:
 		return engineError, true
 	}

@@ -174,7 +174,7 @@ func (m *Metrics) request(ctx context.Context, r *record.Turn) {
 	if !ours && failure != clientGone { // a request that there is no answer to
 		failure = ""
 	}
-	m.to.httpDuration.Record(ctx, r.Took.Seconds(), m.http.get(httpLabels{r.API.Path(), r.Status, failure}).record...)
+	m.to.httpDuration.Record(ctx, r.Took.Seconds(), m.http.get(httpLabels{r.API.Path(), r.End.Status, failure}).record...)
 	if r.Path.Way == "" {
 		return
 	}

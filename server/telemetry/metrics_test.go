@@ -89,7 +89,7 @@ func hit() *record.Turn {
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
 		},
-		Answer: record.Answer{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, Status: 200,
+		Answer: record.Answer{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, End: record.End{Status: 200},
 		Times: record.Times{Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second},
 	}
 }
@@ -98,12 +98,16 @@ func hit() *record.Turn {
 func TestObserve_SaysWhatFailed(t *testing.T) {
 	leg := func(kind upstream.Kind) error { return fmt.Errorf("x: %w", &upstream.LegError{Kind: kind}) }
 	for want, change := range map[string]func(*record.Turn){
-		"status_code=200,":                       func(*record.Turn) {},
-		"error.type=timeout|status_code=504,":    func(r *record.Turn) { r.Status, r.Err = 504, leg(upstream.Timeout) },
-		"error.type=queue_full|status_code=503,": func(r *record.Turn) { r.Status, r.Code, r.Err = 503, "queue_full", errors.New("queue is full") },
-		"error.type=client_gone|status_code=499": func(r *record.Turn) { r.Status, r.Err = 499, leg(upstream.Gone) },
-		"error.type=client_gone|status_code=200": func(r *record.Turn) { r.Err = fmt.Errorf("relay: %w", context.Canceled) },
-		"status_code=400,":                       func(r *record.Turn) { r.Status, r.Code, r.Err = 400, "invalid_request", leg(upstream.Status) },
+		"status_code=200,":                    func(*record.Turn) {},
+		"error.type=timeout|status_code=504,": func(r *record.Turn) { r.End.Status, r.End.Err = 504, leg(upstream.Timeout) },
+		"error.type=queue_full|status_code=503,": func(r *record.Turn) {
+			r.End.Status, r.End.Code, r.End.Err = 503, "queue_full", errors.New("queue is full")
+		},
+		"error.type=client_gone|status_code=499": func(r *record.Turn) { r.End.Status, r.End.Err = 499, leg(upstream.Gone) },
+		"error.type=client_gone|status_code=200": func(r *record.Turn) { r.End.Err = fmt.Errorf("relay: %w", context.Canceled) },
+		"status_code=400,": func(r *record.Turn) {
+			r.End.Status, r.End.Code, r.End.Err = 400, "invalid_request", leg(upstream.Status)
+		},
 	} {
 		m, read := newMetrics(t)
 		r := hit()

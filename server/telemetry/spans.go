@@ -83,8 +83,8 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 			attrs = append(attrs, key.String(value))
 		}
 	}
-	if r.Status != 0 && r.Status != record.StatusClientGone { // no client has received that status
-		attrs = append(attrs, attrStatusCode.Int(r.Status))
+	if r.End.Status != 0 && r.End.Status != record.StatusClientGone { // no client has received that status
+		attrs = append(attrs, attrStatusCode.Int(r.End.Status))
 	}
 	if r.TTFT > 0 {
 		attrs = append(attrs, attrTTFT.Float64(r.TTFT.Seconds()))
@@ -130,7 +130,7 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
 	name := step.Name
 	attrs := []attribute.KeyValue{attrAttempt.Int(step.Attempt)}
-	kind := cmp.Or(r.Code, errorOther)
+	kind := cmp.Or(r.End.Code, errorOther)
 	switch {
 	case name == record.StepHandover:
 		name = "handover wait"

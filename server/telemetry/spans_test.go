@@ -57,7 +57,7 @@ func aTurn() record.Turn {
 		Turn: "CANARY-request-id", Asked: record.Asked{API: body.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
 		Trace: record.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
 		Path:  record.Path{Way: record.WayPrefillDecode}, Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
-		Stored: "yes", Status: 200, Times: record.Times{Began: began, Took: 10 * time.Second},
+		Stored: "yes", End: record.End{Status: 200}, Times: record.Times{Began: began, Took: 10 * time.Second},
 		Answer: record.Answer{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
 		Legs: []record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
@@ -159,18 +159,18 @@ func TestSpans_SayHowATurnFailed(t *testing.T) {
 		failed bool
 	}{
 		"nothing":                  {func(*record.Turn) {}, "", false},
-		"the client's mistake":     {func(r *record.Turn) { r.Status, r.Code, r.Err = 400, "invalid_request", leg }, "invalid_request", false},
-		"the deployment":           {func(r *record.Turn) { r.Status, r.Code, r.Err = 502, "decode_failed", leg }, "decode_failed", true},
-		"the stream broke off":     {func(r *record.Turn) { r.Code, r.Err = "decode_failed", leg }, "decode_failed", true},
-		"it broke off in an event": {func(r *record.Turn) { r.Err = leg }, "status", true},
-		"the client left":          {func(r *record.Turn) { r.Status, r.Code, r.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
+		"the client's mistake":     {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 400, "invalid_request", leg }, "invalid_request", false},
+		"the deployment":           {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 502, "decode_failed", leg }, "decode_failed", true},
+		"the stream broke off":     {func(r *record.Turn) { r.End.Code, r.End.Err = "decode_failed", leg }, "decode_failed", true},
+		"it broke off in an event": {func(r *record.Turn) { r.End.Err = leg }, "status", true},
+		"the client left":          {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
 		"the engine's own error":   {func(r *record.Turn) { r.Answer.Fault = 500 }, "engine_error", true},
-		"a defect":                 {func(r *record.Turn) { r.Err = errors.New("CANARY") }, "_OTHER", true},
+		"a defect":                 {func(r *record.Turn) { r.End.Err = errors.New("CANARY") }, "_OTHER", true},
 	} {
 		r := aTurn()
 		tc.change(&r)
 		turn := named(t, observed(t, r), "POST /v1/completions")
-		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.Status), "499", ""); got != want {
+		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.End.Status), "499", ""); got != want {
 			t.Errorf("%s: got status %q, want %q", name, got, want)
 		}
 		if got := get(turn, "error.type"); got != tc.kind || (turn.Status.Code == codes.Error) != tc.failed || turn.Status.Description != "" {
@@ -206,8 +206,8 @@ func TestSpans_SayHowLegsAndStepsFailed(t *testing.T) {
 func TestSpans_ShowNothingOfAClientOrEngine(t *testing.T) {
 	r := aTurn()
 	r.Model, r.Unserved, r.Answer.Finish = "CANARY", true, "CANARY"
-	r.Err = &upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "CANARY", Type: "CANARY", Param: "CANARY"}, Err: errors.New("CANARY")}
-	r.Legs[0].Err, r.Legs[1].Err = r.Err, r.Err
+	r.End.Err = &upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "CANARY", Type: "CANARY", Param: "CANARY"}, Err: errors.New("CANARY")}
+	r.Legs[0].Err, r.Legs[1].Err = r.End.Err, r.End.Err
 	for _, s := range observed(t, r) {
 		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "CANARY") {
 			t.Errorf("got %s", text)

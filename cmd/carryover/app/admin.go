@@ -60,12 +60,15 @@ func PageAt(listener net.Listener) string { return "http://" + listener.Addr().S
 func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token config.Secret, reload func() error, logger *slog.Logger) error {
 	p.own.add(listener.Addr())
 	deps := admin.Deps{
-		Token: string(token), Fleet: p.Fleet, Reload: reload, Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed,
-		Waiting: p.Server.Waiting, Open: p.Server.Open, Journal: p.Journal, Metrics: p.Meters.Scraped,
-		Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler(), Own: p.own.has, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
+		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
+		State: admin.State{
+			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed, Waiting: p.Server.Waiting, Open: p.Server.Open,
+		},
+		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler()},
+		Journal:  p.Journal, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
 	}
-	if p.registry != nil {
-		deps.Registry = p.registry
+	if p.Sources.registry != nil {
+		deps.Registration.Registry = p.Sources.registry
 	}
 	srv := &http.Server{
 		Handler: admin.New(deps), ReadHeaderTimeout: adminHeaderLimit, ReadTimeout: adminLimit, WriteTimeout: adminLimit,

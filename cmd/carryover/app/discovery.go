@@ -19,51 +19,61 @@ import (
 // namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
 const namedIdle = 10 * time.Minute
 
+// sources are where instances come from.
+type sources struct {
+	All       upstream.Source     // of all the others and of what the configuration has looked for
+	inherited inherited           // by instances of every source
+	listed    *discovery.Listed   // those of the configuration, which a reload replaces
+	Announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
+	registry  *discovery.Registry // those that are added at run time, nil if none may be
+	named     *discovery.Named    // prefill instances that requests name, nil where they name none
+}
+
 // openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: instances that
 // announce themselves, the configuration's lists, found instances, instances added at run time.
-func (p *Proxy) openSources(cfg config.Config, logger *slog.Logger) error {
+func openSources(cfg config.Config, own *ownAddresses, logger *slog.Logger) (sources, error) {
 	instances, err := newInstances(cfg)
 	if err != nil {
-		return err
+		return sources{}, err
 	}
-	p.listed = &discovery.Listed{}
-	p.listed.Replace(instances)
+	s := sources{inherited: newInherited(cfg), listed: &discovery.Listed{}}
+	s.listed.Replace(instances)
 	found, err := newFinders(cfg.Discovery, logger)
 	if err != nil {
-		return err
+		return sources{}, err
 	}
-	sources := append([]upstream.Source{p.listed}, found...)
+	all := append([]upstream.Source{s.listed}, found...)
 	if cfg.Discovery.ZMQListen != "" {
 		allow, err := newPatterns(cfg.Discovery.ZMQAllow)
 		if err != nil {
-			return err
+			return sources{}, err
 		}
-		p.Announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Own: p.own.isIP, Logger: logger}
-		sources = append([]upstream.Source{p.Announced}, sources...) // no other source knows the addresses that its instances announce
+		s.Announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Own: own.isIP, Logger: logger}
+		all = append([]upstream.Source{s.Announced}, all...) // no other source knows the addresses that its instances announce
 	}
 	if cfg.Discovery.Registration {
-		p.registry = &discovery.Registry{}
-		sources = append(sources, p.registry)
+		s.registry = &discovery.Registry{}
+		all = append(all, s.registry)
 	}
 	if len(cfg.Routing.PrefillerAllow) > 0 {
 		allow, err := newPatterns(cfg.Routing.PrefillerAllow)
 		if err != nil {
-			return err
+			return sources{}, err
 		}
-		p.named = discovery.NewNamed(allow, namedIdle)
-		sources = append([]upstream.Source{p.named}, sources...) // its names are what requests are told
+		s.named = discovery.NewNamed(allow, namedIdle)
+		all = append([]upstream.Source{s.named}, all...) // its names are what requests are told
 	}
-	p.Source = discovery.Together{Sources: sources, Logger: logger}
-	return nil
+	s.All = discovery.Together{Sources: all, Logger: logger}
+	return s, nil
 }
 
 // refusedRegistrations returns what reads those that were refused, by reason; nil where no engine registers over ZeroMQ.
-func (p *Proxy) refusedRegistrations() func() map[string]uint64 {
-	if p.Announced == nil {
+func (s sources) refusedRegistrations() func() map[string]uint64 {
+	if s.Announced == nil {
 		return nil
 	}
 	return func() map[string]uint64 {
-		refused := p.Announced.Refused()
+		refused := s.Announced.Refused()
 		return map[string]uint64{
 			"malformed": refused.Malformed, "not_allowed": refused.NotAllowed, "taken": refused.Taken, "full": refused.Full,
 		}
@@ -166,8 +176,8 @@ func (i inherited) completed(instances []upstream.Instance) []upstream.Instance 
 // and if the source ends by itself without having given a list.
 func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
-	err := p.Source.Watch(ctx, func(instances []upstream.Instance) {
-		p.Fleet.Set(p.inherited.completed(instances))
+	err := p.Sources.All.Watch(ctx, func(instances []upstream.Instance) {
+		p.Fleet.Set(p.Sources.inherited.completed(instances))
 		p.events.follow()
 		first()
 	})

@@ -20,13 +20,13 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 		return nil, err
 	}
 	heard := kvready.Config{Logger: logger}
-	if p.Redis != nil {
-		heard.Relay = p.Redis.Channel() // a worker may be connected to another replica than that of the turn
+	if p.Tickets.Redis != nil {
+		heard.Relay = p.Tickets.Redis.Channel() // a worker may be connected to another replica than that of the turn
 	}
 	waits := kvready.New(heard)
-	if p.Redis != nil {
+	if p.Tickets.Redis != nil {
 		p.Alongside = append(p.Alongside, toTheEnd(waits.Run), toTheEnd(func(ctx context.Context) error {
-			return p.Redis.Channel().Subscribe(ctx, waits.Relayed)
+			return p.Tickets.Redis.Channel().Subscribe(ctx, waits.Relayed)
 		}))
 	}
 	p.Alongside = append(p.Alongside, toTheEnd(func(ctx context.Context) error {

@@ -75,7 +75,7 @@ func (p *Proxy) apply(cfg config.Config) error {
 	p.Server.SetRouting(newRouting(cfg))
 	p.Server.SetQueue(newQueue(cfg))
 	p.Level.Set(logLevel(cfg.Log))
-	p.listed.Replace(instances)
+	p.Sources.listed.Replace(instances)
 	return nil
 }
 

@@ -21,15 +21,21 @@ type ticketStore interface {
 	Run(ctx context.Context) error
 }
 
-// openStore makes the store, which connects to nothing yet.
-func (p *Proxy) openStore(cfg config.Config, secret convcache.Secret, logger *slog.Logger) error {
+// tickets are where tickets are stored.
+type tickets struct {
+	Store  ticketStore
+	Shared *convcache.Shared // the store, if replicas share it; else nil
+	Redis  *redisstore.Store // what is shared then; else nil
+}
+
+// openTickets makes the store, which connects to nothing yet.
+func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger) (tickets, error) {
 	if cfg.Redis.URL == "" {
-		p.Store = convcache.NewMemory(memoryBounds(cfg.Store))
-		return nil
+		return tickets{Store: convcache.NewMemory(memoryBounds(cfg.Store))}, nil
 	}
 	conn, err := redisConnection(cfg, secret, logger)
 	if err != nil {
-		return err
+		return tickets{}, err
 	}
 	if conn.Unfenced {
 		logger.Warn("redis.fencing is off: should Redis ever fail over or restart from a file, a ticket may be used twice, which gives wrong answers")
@@ -39,12 +45,10 @@ func (p *Proxy) openStore(cfg config.Config, secret convcache.Secret, logger *sl
 	}
 	redis, err := redisstore.New(conn)
 	if err != nil {
-		return err
+		return tickets{}, err
 	}
-	p.Redis = redis
-	p.Shared = convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger})
-	p.Store = p.Shared
-	return nil
+	shared := convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger})
+	return tickets{Store: shared, Shared: shared, Redis: redis}, nil
 }
 
 // redisConnection is all that Redis' store is told. Load has found no fault, but a file may have changed since.
@@ -63,18 +67,18 @@ func memoryBounds(cfg config.StoreConfig) convcache.MemoryConfig {
 	return convcache.MemoryConfig{MaxEntries: cfg.MaxTickets, MaxBytes: int64(cfg.MaxBytes)}
 }
 
-func (p *Proxy) closeStore() {
-	if p.Redis != nil {
-		_ = p.Redis.Close() // a second Close is its only error
+func (t tickets) close() {
+	if t.Redis != nil {
+		_ = t.Redis.Close() // a second Close is its only error
 	}
 }
 
 // redisState is what /readyz shows of Redis, nil where there is none.
-func (p *Proxy) redisState() func() string {
-	if p.Shared == nil {
+func (t tickets) redisState() func() string {
+	if t.Shared == nil {
 		return nil
 	}
-	return func() string { return p.Shared.State().String() }
+	return func() string { return t.Shared.State().String() }
 }
 
 // StoreCheckTimeout is how long a Redis that does not answer may hold up the start.
@@ -86,17 +90,17 @@ func late(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// checkStore finds out whether Redis can share tickets. If Redis refuses, it would refuse always, and every replica would keep its tickets
+// check finds out whether Redis can share tickets. If Redis refuses, it would refuse always, and every replica would keep its tickets
 // to itself unnoticed. If it does not answer, it may do so later.
-func (p *Proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
-	if p.Shared == nil {
+func (t tickets) check(ctx context.Context, logger *slog.Logger) error {
+	if t.Shared == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, StoreCheckTimeout)
 	defer cancel()
-	err := p.Shared.Check(ctx)
+	err := t.Shared.Check(ctx)
 	for late(err) && ctx.Err() == nil { // the limit of one operation is milliseconds, and this process has only just begun
-		err = p.Shared.Check(ctx)
+		err = t.Shared.Check(ctx)
 	}
 	if errors.Is(err, convcache.ErrRemoteForbids) {
 		return err

@@ -124,16 +124,16 @@ func (p *Proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Log
 		handleExportErrors(logger)
 		logger.Info("exporting metrics", "endpoint", c.export.endpoint.String(), "grpc", c.export.grpc, "every", c.every)
 	}
-	if p.Meters, err = newMeters(cfg); err != nil {
+	if p.Telemetry.Meters, err = newMeters(cfg); err != nil {
 		return err
 	}
-	store := p.Meters.Store(deps.Store)
-	deps.Store, deps.Observers = store, append(deps.Observers, p.Meters.Observe)
-	return p.Meters.Watch(telemetry.State{
+	store := p.Telemetry.Meters.Store(deps.Store)
+	deps.Store, deps.Observers = store, append(deps.Observers, p.Telemetry.Meters.Observe)
+	return p.Telemetry.Meters.Watch(telemetry.State{
 		Fleet: p.Fleet, Store: store, Redis: deps.RedisState, Version: command.Version, Started: time.Now(),
-		Registrations: p.refusedRegistrations(),
+		Registrations: p.Sources.refusedRegistrations(),
 		Server: func() telemetry.Server {
-			if p.Meters.running.Load() {
+			if p.Telemetry.Meters.running.Load() {
 				return p.Server
 			}
 			return nil

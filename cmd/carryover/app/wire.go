@@ -28,14 +28,12 @@ import (
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
 	"carryover/upstream/routing"
 )
@@ -55,24 +53,16 @@ func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
 type Proxy struct {
 	Server    *server.Server
 	Journal   *journal.Journal // of the last turns, for operators
-	tracing   *tracing         // nil if no traces are exported
-	Meters    *meters
+	Telemetry exporters
 	Fleet     *fleet.Fleet
 	events    *events                     // what instances publish of their KV caches
 	Probe     func(context.Context) error // keeps the fleet up to date
-	Source    upstream.Source
-	inherited inherited           // by instances of the source
-	listed    *discovery.Listed   // those of the configuration, which a reload replaces
-	Announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
-	registry  *discovery.Registry // those that are added at run time, nil if none may be
-	named     *discovery.Named    // prefill instances that requests name, nil where they name none
-	own       ownAddresses        // where it listens
-	Level     *slog.LevelVar      // of the log
+	Sources   sources
+	own       ownAddresses   // where it listens
+	Level     *slog.LevelVar // of the log
 	Alongside []func(context.Context) error
 	Client    *upstream.Client
-	Store     ticketStore
-	Shared    *convcache.Shared // the store, if replicas share it; else nil
-	Redis     *redisstore.Store // what is shared then; else nil
+	Tickets   tickets
 }
 
 // NewProxy puts the program together from a configuration. Observers hear of each finished turn.
@@ -91,22 +81,35 @@ func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer)
 	return p, nil
 }
 
+// exporters are where metrics and spans go.
+type exporters struct {
+	Meters  *meters
+	tracing *tracing // nil if no traces are exported
+}
+
+func (e exporters) close() {
+	if e.tracing != nil {
+		e.tracing.close()
+	}
+	e.Meters.end()
+}
+
 // trace traces turns if traces are exported.
 func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if cfg.traces == nil {
 		return nil
 	}
-	if p.tracing, err = openTracing(cfg, logger); err != nil {
+	if p.Telemetry.tracing, err = openTracing(cfg, logger); err != nil {
 		return err
 	}
-	deps.Sample, deps.Observers = p.tracing.sample, append(deps.Observers, p.tracing.observer)
+	deps.Sample, deps.Observers = p.Telemetry.tracing.sample, append(deps.Observers, p.Telemetry.tracing.observer)
 	return nil
 }
 
 // Serve checks the store and runs on the configured address until ctx ends.
 func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) error {
 	defer p.Close()
-	if err := p.checkStore(ctx, logger); err != nil {
+	if err := p.Tickets.check(ctx, logger); err != nil {
 		return err
 	}
 	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
@@ -142,11 +145,11 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	config.WarnOfReadable(cfg, logger)
-	p := &Proxy{inherited: newInherited(cfg), Level: &slog.LevelVar{}}
-	if err := p.openSources(cfg, logger); err != nil {
+	p := &Proxy{Level: &slog.LevelVar{}}
+	if p.Sources, err = openSources(cfg, &p.own, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
-	if err := p.openStore(cfg, secret, logger); err != nil {
+	if p.Tickets, err = openTickets(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{
@@ -166,17 +169,17 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	p.events = newEvents(cfg.KVEvents, engines, logger)
 	p.Alongside = append(p.Alongside, p.events.run)
 	deps := server.Deps{
-		Store: p.Store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
+		Store: p.Tickets.Store, RedisState: p.Tickets.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
 	}
 	if err := p.measure(all.Telemetry, &deps, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
-	if p.Shared != nil {
-		deps.Shared = quarantine.Shared{Incarnations: p.Shared, Lineages: p.Shared}
+	if p.Tickets.Shared != nil {
+		deps.Shared = quarantine.Shared{Incarnations: p.Tickets.Shared, Lineages: p.Tickets.Shared}
 	}
-	if p.named != nil {
-		deps.Prefillers = p.named
+	if p.Sources.named != nil {
+		deps.Prefillers = p.Sources.named
 	}
 	return p, deps, nil
 }
@@ -184,11 +187,8 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 // Close drops all connections. A second time it does nothing.
 func (p *Proxy) Close() {
 	p.Client.Close()
-	p.closeStore()
-	if p.tracing != nil {
-		p.tracing.close()
-	}
-	p.Meters.end()
+	p.Tickets.close()
+	p.Telemetry.close()
 }
 
 // Run serves on the listener until ctx ends and everything that was started has
@@ -196,7 +196,7 @@ func (p *Proxy) Close() {
 func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 	defer p.Close()
 	defer listener.Close() // the server has done so already, if it came to run
-	p.Meters.running.Store(true)
+	p.Telemetry.Meters.running.Store(true)
 	p.own.add(listener.Addr())
 	// Discovery and probing outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -214,7 +214,7 @@ func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 	}
 	group.Go(func() error { return p.Probe(beside) })
 	group.Go(func() error {
-		_ = p.Store.Run(beside) // returns the cause of the end, which is ours
+		_ = p.Tickets.Store.Run(beside) // returns the cause of the end, which is ours
 		return nil
 	})
 	for _, work := range p.Alongside {

@@ -37,7 +37,7 @@ func runWith(ctx context.Context, t *testing.T, source watching, flags ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Source = source
+	p.Sources.All = source
 	p.Probe = unprobed
 	p.Server = server.New(NewServerConfig(cfg, logger), deps)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

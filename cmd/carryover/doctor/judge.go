@@ -84,8 +84,8 @@ func (v *verdict) legs() bool {
 			return false
 		case v.unloaded(r):
 			return false
-		case r.Status != http.StatusOK || r.Aborted():
-			v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.Status, r.Code, r.Err))
+		case r.End.Status != http.StatusOK || r.Aborted():
+			v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.End.Status, r.End.Code, r.End.Err))
 			return false
 		case r.Path.Way == record.WayDecodeOnly:
 			v.found(codeNoHandover, turn.String()+" went to decode alone ("+r.Path.Reason+")")
@@ -103,7 +103,7 @@ func (v *verdict) legs() bool {
 
 // unloaded says so if decode could not load what prefill has handed over, and reports whether that is so.
 func (v *verdict) unloaded(r *record.Turn) bool {
-	if errors.Is(r.Err, upstream.ErrNotReady) || r.Path.Reason == "not_announced" {
+	if errors.Is(r.End.Err, upstream.ErrNotReady) || r.Path.Reason == "not_announced" {
 		v.found(codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget)))
 		return true
 	}

@@ -89,7 +89,7 @@ func TestDoctor_KnowsQuarantinesOfReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer another.Close()
-	if err := another.Shared.QuarantineIncarnation(t.Context(), w.prefill.URL()+" "+startOf(t, w)); err != nil {
+	if err := another.Tickets.Shared.QuarantineIncarnation(t.Context(), w.prefill.URL()+" "+startOf(t, w)); err != nil {
 		t.Fatal(err)
 	}
 	told := w.examine(t)

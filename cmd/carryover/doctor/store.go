@@ -15,13 +15,13 @@ import (
 
 // store examines Redis with the test that serve makes at its start, and with what the server tells of itself.
 func (d *doctor) store(ctx context.Context, p *app.Proxy) {
-	if p.Shared == nil {
+	if p.Tickets.Shared == nil {
 		return
 	}
 	r, limit := d.report, config.FormatDuration(d.cfg.Timeouts.Store)
 	ctx, cancel := context.WithTimeout(ctx, app.StoreCheckTimeout)
 	defer cancel()
-	switch err := p.Shared.Check(ctx); {
+	switch err := p.Tickets.Shared.Check(ctx); {
 	case errors.Is(err, convcache.ErrRemoteForbids):
 		r.found(whereRedis, codeRedisForbids, strings.TrimPrefix(err.Error(), convcache.ErrRemoteForbids.Error()+": "))
 		return
@@ -31,7 +31,7 @@ func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	}
 	r.holds(whereRedis, codeRedisDown, "")
 	r.holds(whereRedis, codeRedisForbids, "")
-	seen, err := p.Redis.Look(ctx)
+	seen, err := p.Tickets.Redis.Look(ctx)
 	if err != nil {
 		r.found(whereRedis, codeRedisDown, config.StoreName(d.cfg.Redis)+": "+err.Error(), "{limit}", limit)
 		return

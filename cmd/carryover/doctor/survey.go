@@ -105,7 +105,7 @@ func awaitInstances(ctx context.Context, p *app.Proxy, failed <-chan error) erro
 		if prefills+decodes != known {
 			known, news = prefills+decodes, time.Now()
 		}
-		if prefills > 0 && decodes > 0 && (p.Announced == nil || time.Since(news) > announcedAgain) {
+		if prefills > 0 && decodes > 0 && (p.Sources.Announced == nil || time.Since(news) > announcedAgain) {
 			return nil
 		}
 		select {

@@ -89,7 +89,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	}
 	listed := &discovery.Listed{}
 	listed.Replace([]upstream.Instance{c.prefill.Instance, c.decode.Instance})
-	p.Source = listed
+	p.Sources.All = listed
 	t := &trial{couple: c, cfg: cfg, model: model, program: p, onlooker: newOnlooker(), seen: &tried{}}
 	t.onlooker.watch(&deps)
 	p.Server = server.New(app.NewServerConfig(pairConfig(cfg), logger), deps)
@@ -171,7 +171,7 @@ func (t *trial) hold(ctx context.Context, base string) {
 			}
 			turn := talk.turn(ctx, t.onlooker, second)
 			seen.turns = append(seen.turns, turn)
-			if turn.failure != "" || turn.record.Status != http.StatusOK {
+			if turn.failure != "" || turn.record.End.Status != http.StatusOK {
 				return
 			}
 		}

@@ -34,7 +34,7 @@ func inCluster(t *testing.T, api *kubetest.Server, listener net.Listener) func(c
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Source = source
+		p.Sources.All = source
 	}
 }
 

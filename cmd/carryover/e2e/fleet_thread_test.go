@@ -74,7 +74,7 @@ func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.In
 	}
 	rec := h.turns.await(t, a.id)
 	if a.status != http.StatusOK || a.ends != endsDone || a.content != a.script {
-		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, rec.Err)
+		t.Fatalf("%s: status %d, answer ends %s and is %q, want %q (%v)", a.id, a.status, a.ends, a.content, a.script, rec.End.Err)
 	}
 	h.messages = append(h.messages, a.assistant())
 	got := string(rec.Reuse.Reason)

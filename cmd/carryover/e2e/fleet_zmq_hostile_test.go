@@ -24,7 +24,7 @@ func (r *registered) refusedRegistrations(t *testing.T, reason string) float64 {
 func (r *registered) scrape(t *testing.T) scraped {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	r.proxy.Meters.Scraped.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	r.proxy.Telemetry.Meters.Scraped.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return readScrape(t, answer.Body.String())
 }
 

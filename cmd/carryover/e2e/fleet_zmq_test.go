@@ -86,7 +86,7 @@ func startRegistered(t *testing.T, c registeredConfig) *registered {
 		flags:   slices.Concat([]string{"--config", r.file, "--connector", c.as.connector, "--zmq-discovery-listen", r.address}, c.flags),
 		replace: c.replace,
 		wire: func(_ config.Config, p *app.Proxy) {
-			r.proxy, p.Announced.Listener, p.Announced.TTL = p, listener, announcedTTL
+			r.proxy, p.Sources.Announced.Listener, p.Sources.Announced.TTL = p, listener, announcedTTL
 		},
 	})
 	r.prefill, r.decode = prefill, decode
@@ -156,8 +156,8 @@ func saying(want string) map[string]any {
 func (r *registered) over(t *testing.T, members map[string]any, want string) record.Turn {
 	t.Helper()
 	a, rec := r.send(t, "", members)
-	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.Err != nil {
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.Err)
+	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.End.Err != nil {
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.End.Err)
 	}
 	if strings.Contains(string(a.raw), "_addr_") {
 		t.Errorf("the client is told addresses of engines: %.300s", a.raw)
@@ -291,7 +291,7 @@ func (r *registered) again(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.serve(t, cfg, rigConfig{empty: true, wire: func(_ config.Config, p *app.Proxy) {
-		r.proxy, p.Announced.Listener, p.Announced.TTL = p, listener, announcedTTL
+		r.proxy, p.Sources.Announced.Listener, p.Sources.Announced.TTL = p, listener, announcedTTL
 	}})
 }
 

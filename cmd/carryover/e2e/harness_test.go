@@ -117,7 +117,7 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.base, r.metrics = "http://"+listener.Addr().String(), p.Meters.Scraped
+	r.base, r.metrics = "http://"+listener.Addr().String(), p.Telemetry.Meters.Scraped
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
 	go func() { ended <- p.Run(ctx, listener) }()

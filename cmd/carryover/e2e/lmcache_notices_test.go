@@ -93,8 +93,8 @@ func TestLMCache_UnannouncedTurnSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := r.turns.await(t, id)
-	if rec.Err == nil || !strings.Contains(rec.Err.Error(), "max_num_batched_tokens") {
-		t.Errorf("the turn's error is %v, want one that names max_num_batched_tokens", rec.Err)
+	if rec.End.Err == nil || !strings.Contains(rec.End.Err.Error(), "max_num_batched_tokens") {
+		t.Errorf("the turn's error is %v, want one that names max_num_batched_tokens", rec.End.Err)
 	}
 	r.verifyUnleft(t)
 }

@@ -75,9 +75,9 @@ func wantEnd(t *testing.T, a *answered, rec *record.Turn, want outcome) {
 	path := a.header.Get("X-KV-Path")
 	switch {
 	case want.code == "" && (a.status != http.StatusOK || a.content != "yes" || !strings.HasPrefix(path, want.path)):
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %s (%v)", a.status, a.content, path, want.path, rec.Err)
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %s (%v)", a.status, a.content, path, want.path, rec.End.Err)
 	case want.code != "" && (a.status < 500 || a.code != want.code):
-		t.Errorf("got status %d, code %q, want %s (%v)", a.status, a.code, want.code, rec.Err)
+		t.Errorf("got status %d, code %q, want %s (%v)", a.status, a.code, want.code, rec.End.Err)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 				o.hangUp()
 				a, rec := o.send(t, "", ask)
 				if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {
-					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, rec.Err)
+					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, rec.End.Err)
 				}
 				o.idle(t)
 				o.verifyPins(t, func() pins {
@@ -139,8 +139,8 @@ func TestMooncake_DecodeBreaksOffInsideAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1))}, "max_tokens": 400, "stream": true}
-	if a, rec := o.send(t, "", ask); a.ends != endsBroken || rec.Err == nil {
-		t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, rec.Err)
+	if a, rec := o.send(t, "", ask); a.ends != endsBroken || rec.End.Err == nil {
+		t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, rec.End.Err)
 	}
 	o.hangUp()
 	o.turnOver(t, ask, longText(1))

@@ -99,10 +99,10 @@ func (o *operated) turnOver(t *testing.T, members map[string]any, want string) r
 	t.Helper()
 	a, rec := o.send(t, "", members)
 	if a.status != http.StatusOK || a.content != want || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") {
-		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.Err)
+		t.Errorf("got status %d, %q, X-KV-Path %q, want %q over both: %.300s (%v)", a.status, a.content, a.header.Get("X-KV-Path"), want, a.raw, rec.End.Err)
 	}
-	if rec.Err != nil {
-		t.Errorf("the turn failed: %v", rec.Err)
+	if rec.End.Err != nil {
+		t.Errorf("the turn failed: %v", rec.End.Err)
 	}
 	return rec
 }

@@ -139,7 +139,7 @@ func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 		a, rec := o.send(t, "", members)
 		finish := gjson.GetBytes(a.raw, "choices.0.finish_reason").String()
 		if a.status != http.StatusOK || a.content != "" || finish != "stop" || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || rec.Retries != 0 {
-			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", members, a.status, a.content, finish, rec.Retries, rec.Err)
+			t.Errorf("%v: got status %d, %q, finish %q, %d retries: %v", members, a.status, a.content, finish, rec.Retries, rec.End.Err)
 		}
 	}
 	if total := o.sum(t, ""); total["reads"] != 3 {

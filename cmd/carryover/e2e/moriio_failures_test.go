@@ -46,7 +46,7 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 					a, record := r.send(t, "", saying("two"))
 					want := row.code
 					if a.code != want || want == "" && (a.status != http.StatusOK || a.content != "two") || want != "" && a.status < 500 {
-						t.Errorf("got status %d, code %q, %q, want %q (%v)", a.status, a.code, a.content, want, record.Err)
+						t.Errorf("got status %d, code %q, %q, want %q (%v)", a.status, a.code, a.content, want, record.End.Err)
 					}
 					if got := r.sum(t, config.RoleDecode)["requests"] - before; !as.together() && want != "" && got > 0 {
 						t.Errorf("decode got %d requests without a hand-over", got)
@@ -105,7 +105,7 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 					ask["stream"] = stream
 					a, record := r.send(t, "", ask)
 					if a.status != row.status || a.status == http.StatusOK && a.content != "two" {
-						t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.Err)
+						t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.End.Err)
 					}
 					if !testrig.Eventually(func() bool { return r.sum(t, "")["running"] == 0 }) {
 						t.Errorf("%d requests still run", r.sum(t, "")["running"])
@@ -152,8 +152,8 @@ func TestRegistered_DecodeBreaksOffInsideAStream(t *testing.T) {
 			}
 			ask := saying(longText(1))
 			ask["stream"], ask["max_tokens"] = true, 400
-			if a, record := r.send(t, "", ask); a.ends != endsBroken || record.Err == nil {
-				t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, record.Err)
+			if a, record := r.send(t, "", ask); a.ends != endsBroken || record.End.Err == nil {
+				t.Errorf("got an answer that ends %s (%v), want it broken", a.ends, record.End.Err)
 			}
 			r.hangUp()
 			r.over(t, ask, longText(1))

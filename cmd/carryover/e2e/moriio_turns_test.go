@@ -55,8 +55,8 @@ func TestMoRIIO_ConversationsGoOn(t *testing.T) {
 				d := foretold{operated: r.operated, id: fmt.Sprint("c", n), stream: n%2 == 0}
 				for range 3 {
 					a, rec := d.say(t, longText(1))
-					if rec.Err != nil || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || a.reuse() != "miss;reason=ineligible_connector" {
-						t.Errorf("%s: X-KV-Path %q, X-KV-Reuse %q, %v", d.id, a.header.Get("X-KV-Path"), a.reuse(), rec.Err)
+					if rec.End.Err != nil || !strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode;") || a.reuse() != "miss;reason=ineligible_connector" {
+						t.Errorf("%s: X-KV-Path %q, X-KV-Reuse %q, %v", d.id, a.header.Get("X-KV-Path"), a.reuse(), rec.End.Err)
 					}
 				}
 			})
@@ -81,7 +81,7 @@ func TestMoRIIO_AStopTokenThatComesFirst(t *testing.T) {
 			a, rec := r.send(t, "", members)
 			finish := gjson.GetBytes(a.raw, "choices.0.finish_reason").String()
 			if a.status != http.StatusOK || a.content != "" || finish != "stop" || rec.Retries != 0 {
-				t.Errorf("%v: got status %d, %q, finish %q, %d retries (%v)", members, a.status, a.content, finish, rec.Retries, rec.Err)
+				t.Errorf("%v: got status %d, %q, finish %q, %d retries (%v)", members, a.status, a.content, finish, rec.Retries, rec.End.Err)
 			}
 		}
 		r.settled(t, pins{}, 0)
@@ -158,10 +158,10 @@ func TestMoRIIO_ModesThatDiffer(t *testing.T) {
 		r.look()
 		a, rec := r.send(t, "", saying("Yes."))
 		if a.status != http.StatusServiceUnavailable || a.code != "prefill_unavailable" || len(rec.Legs) > 0 {
-			t.Errorf("got status %d, code %q after %d legs, want 503 and none (%v)", a.status, a.code, len(rec.Legs), rec.Err)
+			t.Errorf("got status %d, code %q after %d legs, want 503 and none (%v)", a.status, a.code, len(rec.Legs), rec.End.Err)
 		}
-		if rec.Err == nil || !strings.Contains(rec.Err.Error(), "transfer_mode") {
-			t.Errorf("the log says %v, want why", rec.Err)
+		if rec.End.Err == nil || !strings.Contains(rec.End.Err.Error(), "transfer_mode") {
+			t.Errorf("the log says %v, want why", rec.End.Err)
 		}
 		r.settled(t, pins{}, 0)
 	})

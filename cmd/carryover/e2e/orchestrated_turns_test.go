@@ -200,7 +200,7 @@ func TestOrchestrated_ADecodeThatFails(t *testing.T) {
 			o.hangUp()
 			a, record := o.send(t, "", ask)
 			if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {
-				t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.Err)
+				t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.End.Err)
 			}
 			o.verify(t, pins{leased: row.leased})
 		})

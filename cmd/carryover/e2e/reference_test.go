@@ -203,7 +203,7 @@ func referenceEndpoints(t *testing.T, b *strings.Builder) {
 	}
 	unasked := http.NotFoundHandler() // which nothing here asks
 	unknown := httptest.NewRecorder()
-	admin.New(admin.Deps{Journal: journal.New(journal.Config{}), Metrics: unasked, Explain: unasked, Health: unasked, LogLevel: &slog.LevelVar{}}).
+	admin.New(admin.Deps{Journal: journal.New(journal.Config{}), Handlers: admin.Handlers{Metrics: unasked, Explain: unasked, Health: unasked}, LogLevel: &slog.LevelVar{}}).
 		ServeHTTP(unknown, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/admin/nothing", nil))
 	_, listed, _ := strings.Cut(gjson.GetBytes(unknown.Body.Bytes(), "error.message").String(), "Served are ")
 	clients, operators := described()

@@ -166,7 +166,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 		t.Errorf("pins after the work is done: got %d, want %d, one for each conversation", pinned(), live)
 		for i, a := range last {
 			rec := r.turns.await(t, a.header.Get("X-Request-Id"))
-			t.Errorf("%s: %s, stored %q, at %s (%v)", talks[i].id, a.reuse(), rec.Stored, rec.Leg(upstream.RoleDecode).Instance, rec.Err)
+			t.Errorf("%s: %s, stored %q, at %s (%v)", talks[i].id, a.reuse(), rec.Stored, rec.Leg(upstream.RoleDecode).Instance, rec.End.Err)
 		}
 		t.Errorf("%d tickets are not used; notes %q", r.store.unused(), r.turns.notes)
 	}

@@ -48,10 +48,10 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Tur
 		}
 	}
 	if a.status != want.Status {
-		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.Err)
+		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.End.Err)
 	}
 	if a.ends != want.Ends {
-		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.Err)
+		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.End.Err)
 	}
 	if want.Reuse == "" && want.Status == http.StatusOK && want.Together == 0 {
 		t.Error("a turn that is answered needs reuse")
@@ -60,7 +60,7 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn record.Tur
 		t.Errorf("X-KV-Reuse: got %q, want %q", a.reuse(), want.Reuse)
 	}
 	if a.code != want.Code {
-		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.Err)
+		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.End.Err)
 	}
 	if got := a.header.Get("Retry-After"); got != want.RetryAfter {
 		t.Errorf("Retry-After: got %q, want %q", got, want.RetryAfter)

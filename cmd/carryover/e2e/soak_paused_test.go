@@ -182,7 +182,7 @@ func logged(values map[string]string) *record.Turn {
 		Legs: []record.Leg{{Role: upstream.RoleDecode, Instance: values["decode"]}},
 	}
 	if values["error"] != "" {
-		r.Err = errors.New(values["error"])
+		r.End.Err = errors.New(values["error"])
 	}
 	return r
 }
