@@ -145,15 +145,7 @@ var errNotAsked = errors.New("redis does not do what is needed, and is not asked
 // the instance and its start time. After an error the quarantine may not be stored; the error contains no credential.
 // While the remote store is known not to work, the error comes at once.
 func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
-	err := errNotAsked
-	if s.breaker.allows() {
-		err = s.remote.QuarantineIncarnation(ctx, incarnation)
-		s.note(err)
-	}
-	if err != nil {
-		return fmt.Errorf("bar a start: %w", err)
-	}
-	return nil
+	return s.tell("quarantine an incarnation", func() error { return s.remote.QuarantineIncarnation(ctx, incarnation) })
 }
 
 // QuarantinedIncarnations returns for each incarnation whether any replica has quarantined it. An error means that
@@ -162,41 +154,35 @@ func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []str
 	if len(incarnations) == 0 {
 		return nil, nil
 	}
-	if !s.breaker.allows() {
-		return nil, fmt.Errorf("look bars up: %w", errNotAsked)
-	}
-	quarantined, err := s.remote.QuarantinedIncarnations(ctx, incarnations)
-	s.note(err)
-	if err != nil {
-		return nil, fmt.Errorf("look bars up: %w", err)
-	}
-	return quarantined, nil
+	return ask(s, "look quarantined incarnations up", func() ([]bool, error) { return s.remote.QuarantinedIncarnations(ctx, incarnations) })
 }
 
 // Quarantine publishes which KV is in doubt. Errors are as in QuarantineIncarnation.
 func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
-	err := errNotAsked
-	if s.breaker.allows() {
-		err = s.remote.Quarantine(ctx, q)
-		s.note(err)
-	}
-	if err != nil {
-		return fmt.Errorf("publish a quarantine: %w", err)
-	}
-	return nil
+	return s.tell("publish a quarantine", func() error { return s.remote.Quarantine(ctx, q) })
 }
 
 // Quarantines returns what all replicas have published of KV that is in doubt. Errors are as in QuarantineIncarnation.
 func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
-	if !s.breaker.allows() {
-		return nil, fmt.Errorf("look quarantines up: %w", errNotAsked)
+	return ask(s, "look quarantines up", func() ([]Quarantine, error) { return s.remote.Quarantines(ctx) })
+}
+
+// ask asks the remote store, unless that is known not to work.
+func ask[T any](s *Shared, what string, remote func() (T, error)) (told T, err error) {
+	if err = errNotAsked; s.breaker.allows() {
+		told, err = remote()
+		s.note(err)
 	}
-	all, err := s.remote.Quarantines(ctx)
-	s.note(err)
 	if err != nil {
-		return nil, fmt.Errorf("look quarantines up: %w", err)
+		err = fmt.Errorf("%s: %w", what, err)
 	}
-	return all, nil
+	return told, err
+}
+
+// tell is ask where nothing is returned.
+func (s *Shared) tell(what string, remote func() error) error {
+	_, err := ask(s, what, func() (struct{}, error) { return struct{}{}, remote() })
+	return err
 }
 
 // note reports the result of an operation to the breaker.

@@ -117,7 +117,7 @@ func TestVersions_GettingStartedHasTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if table := VersionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
+	if table := versionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
 		t.Errorf("docs/getting-started.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
 	}
 }

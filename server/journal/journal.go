@@ -74,10 +74,3 @@ func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
 	}
 	return picked
 }
-
-// Totals returns the sums over all turns since the start.
-func (j *Journal) Totals() Totals {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.totals.clone()
-}

@@ -77,13 +77,6 @@ func (s *states) move(name uint64, next State) {
 	s.logger.Error("a ticket's blocks change in a way that the table of transitions does not have", "from", now.String(), "to", next.String())
 }
 
-// of returns the state of blocks.
-func (s *states) of(name uint64) State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.find(name)
-}
-
 func (s *states) change(name uint64, may func(now State) bool, next State) (now State, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

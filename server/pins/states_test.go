@@ -95,3 +95,10 @@ func TestStates_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 		}
 	}
 }
+
+// of returns the state of blocks.
+func (s *states) of(name uint64) State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.find(name)
+}

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// VersionTable returns [AnswerTable] as a Markdown table, a line for each API and form. Releases with equal columns
+// versionTable returns [AnswerTable] as a Markdown table, a line for each API and form. Releases with equal columns
 // share one.
-func VersionTable() string {
+func versionTable() string {
 	columns := map[string][]string{} // by release, the cells of a column
 	names := []string{}              // of columns, each the releases that share it
 	for _, release := range Releases() {
