@@ -72,10 +72,12 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 }
 
 func TestPins_WaitingReaderSendsHeartbeats(t *testing.T) {
-	p := startInstance(t, func(c *Config) { c.TimeScale = 50 })
+	t.Parallel()
+	// A busy machine may hold heartbeats up: one each 0.1 s prolongs a lease to 2 s, while the reader waits for 4 s.
+	p := startInstance(t, func(c *Config) { c.TimeScale = 10 })
 	d := startInstance(t, func(c *Config) {
 		c.TimeScale = 50
-		c.Timing.Overhead = 50 * time.Second // longer than the lease
+		c.Timing.Overhead = 200 * time.Second // longer than the lease
 	})
 	messages := []any{user(longText)}
 	_, reply := turn(t, p, d, messages, nil, nil)
