@@ -14,6 +14,7 @@ import (
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 )
 
 // reuses is a connector that leaves KV for a next turn.
@@ -33,7 +34,7 @@ func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) 
 	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, body: req}
 	prover := reuse.New(
 		reuse.Config{ByHistory: func(string) bool { return false }},
-		reuse.Deps{Tokens: way, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Connector: reuses{}})},
+		reuse.Deps{Tokens: way, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}})},
 	).Prover
 	if turn.proving = prover.Begin(&turn.Request, req, &turn.record); !turn.proving.TakesPart() {
 		t.Fatal(turn.proving.Ineligible)

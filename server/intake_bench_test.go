@@ -17,6 +17,7 @@ import (
 	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 )
 
 // noWriter is a client's connection whose deadlines are not looked at.
@@ -44,7 +45,7 @@ func BenchmarkIntake(b *testing.B) {
 				requests: request.NewReader(cfg.Config, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
 				prover: reuse.New(cfg.reuse(), reuse.Deps{
 					Tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), History: proof.History{Key: secret.HistoryKey()},
-					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Connector: reuses{}}),
+					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}}),
 				}).Prover,
 				names: request.ClientNames{Secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
 			}
