@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -208,7 +209,7 @@ func TestBlame_NotForClientsThatLeave(t *testing.T) {
 
 // What a ticket of ours has broken is blamed on the link, which is stopped.
 func TestBlame_NotForTickets(t *testing.T) {
-	r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) { c.PrefillFailure = server.PrefillError }})
+	r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) { c.PrefillFailure = turn.PrefillError }})
 	conversations := []string{"a", "b", "c"}
 	for _, c := range conversations {
 		r.wantOK(r.turn(c, 1, true), "miss;")
@@ -245,7 +246,7 @@ func TestBlame_NotForTheOtherLeg(t *testing.T) {
 	for name, fails := range map[string]behaviour{"breaks": hangUp, "silent": silent, "500": status(500, "x")} {
 		t.Run(name, func(t *testing.T) {
 			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
-				c.PrefillFailure = server.PrefillError
+				c.PrefillFailure = turn.PrefillError
 				if name == "silent" {
 					c.PrefillTimeout = soonOver
 				}
@@ -284,22 +285,5 @@ func TestBlame_NotForAStreamThatTheOtherLegEnds(t *testing.T) {
 	}
 	if p, d := r.state(r.prefill[0]), r.state(r.decode[0]); p != "open" || d != "up" {
 		t.Errorf("prefill is %s, decode %s, want open and up", p, d)
-	}
-}
-
-// How long an answer of decode is, its client says: with prompt_logprobs it is longer than may be. That of prefill is ours.
-func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
-	for _, row := range []struct {
-		leg  upstream.LegError
-		want bool
-	}{
-		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Broken, Err: upstream.ErrStreamTooLong}, false},
-		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, false},
-		{upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, true},
-		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: io.ErrUnexpectedEOF}, true},
-	} {
-		if got := server.AtFault(&row.leg); got != row.want {
-			t.Errorf("%v: got %t, want %t", &row.leg, got, row.want)
-		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"carryover/server/admission"
-	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/reuse"
+	"carryover/server/turn"
 )
 
 // ProofMode names the proof that a model's turns use; see package proof.
@@ -29,25 +29,20 @@ type Config struct {
 	Proof       ProofMode
 	ModelProofs map[string]ProofMode // per model; Proof for the others
 
-	RoutingConfig
+	turn.RoutingConfig
 	ReuseConfig
 	pins.ReleaseConfig
 	pins.HandBackConfig
 	request.Config // how requests are read
-	PassingConfig
+	turn.PassingConfig
 	LimitConfig
-	LegConfig
+	turn.LegConfig
 	TimeConfig
 
 	RedisRequired bool   // /readyz fails while Redis does not answer
 	Version       string // shown at /version
 	Logger        *slog.Logger
 	LogClients    request.ClientsMode
-}
-
-// picks is what the picker needs to know of it.
-func (c *RoutingConfig) picks() pick.Routing {
-	return pick.Routing{Threshold: c.DisaggThreshold, PrefillError: c.PrefillFailure == PrefillError}
 }
 
 // ReuseConfig says which tickets are worth using.

@@ -9,6 +9,7 @@ import (
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -33,7 +34,7 @@ const RedisUp = "up"
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
-	turnLegs
+	turn.Legs
 	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
 	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Reach returns an error if the instance accepts no connection. It sends nothing.
@@ -45,7 +46,7 @@ type Legs interface {
 // Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. Its methods only compute. An error means
 // that an object can't be used, and then nothing of it may be sent.
 type Connector interface {
-	planner
+	turn.Planner
 	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
 	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"carryover/server/request"
@@ -12,12 +11,7 @@ import (
 )
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
-func (s *Server) SpendRetries() {
-	budget := s.turnHandler.turns.retries.budget
-	budget.mu.Lock()
-	defer budget.mu.Unlock()
-	budget.tokens, budget.last = 0, time.Now().Add(time.Hour)
-}
+func (s *Server) SpendRetries() { s.turns.Retries().Set(0, time.Now().Add(time.Hour)) }
 
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
@@ -31,7 +25,7 @@ func (s *Server) PassRemindEvery() int {
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	return s.turnHandler.intake.requests.Held()
+	return s.turns.Held()
 }
 
 // ReleaseOne releases one ticket by a leg of our own.
@@ -50,9 +44,6 @@ func (s *Server) MakeRoom(ctx context.Context) {
 		}
 	}
 }
-
-// AtFault reports whether an engine is to blame for a failure.
-func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
 func PassOn(header http.Header) (traceparent, tracestate string) {
@@ -78,14 +69,4 @@ func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 		}
 	}
 	return n
-}
-
-// Retries is a retry budget of its own.
-func Retries() (earn func(tenant string), take func(tenant string) bool, shares func() int) {
-	b := newRetryBudget(&atomic.Uint64{})
-	return b.earn, b.take, func() int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.shares)
-	}
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/dnstest"
 )
@@ -83,9 +83,9 @@ func connectionFaults() (faults []fault) {
 	lost := func(v variant) want {
 		var w want
 		switch v.mode {
-		case server.PrefillDecodeOnly:
+		case turn.PrefillDecodeOnly:
 			return alone("")
-		case server.PrefillError:
+		case turn.PrefillError:
 			return failed(502, "prefill_failed", "")
 		default:
 			w = retried(v)

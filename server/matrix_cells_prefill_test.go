@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"carryover/server"
+	"carryover/server/turn"
 )
 
 // Prefill legs that fail.
@@ -56,7 +56,7 @@ func notSent(v variant) want {
 func prefillDialFaults() []fault {
 	const phase = "prefill is dialled"
 	none := func(v variant) want {
-		if v.mode != server.PrefillError {
+		if v.mode != turn.PrefillError {
 			return notSent(v)
 		}
 		w := failed(http.StatusServiceUnavailable, "prefill_unavailable", "")
@@ -193,7 +193,7 @@ func (f *failing) once(v variant) want {
 	switch {
 	case f.mended(v), v.retries() && (v.ticket || !f.lastWord):
 		return retried(v)
-	case v.mode == server.PrefillError:
+	case v.mode == turn.PrefillError:
 		return f.error("first")
 	}
 	return alone("first")
@@ -204,7 +204,7 @@ func (f *failing) always(v variant) want {
 	if f.mended(v) || v.retries() && !f.lastWord {
 		legs = "first plain"
 	}
-	if v.mode == server.PrefillError {
+	if v.mode == turn.PrefillError {
 		return f.error(legs)
 	}
 	return alone(legs)
@@ -230,7 +230,7 @@ func (f *failing) error(legs string) want {
 func prefillAnswers() (faults []fault) {
 	const phase = "prefill answers"
 	unread := func(v variant) want {
-		if v.mode == server.PrefillError {
+		if v.mode == turn.PrefillError {
 			return failed(502, "bad_prefill_answer", "first")
 		}
 		w := alone("first")

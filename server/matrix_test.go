@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carryover/server"
+	"carryover/server/turn"
 )
 
 // The matrix: every fault in every phase of a turn, of streams and of whole answers, with a ticket and without one, and where it
@@ -38,7 +38,7 @@ type fault struct {
 // variant is how a client asks, with what the conversation holds, and how the proxy is set.
 type variant struct {
 	stream, ticket bool
-	mode           server.PrefillFailure
+	mode           turn.PrefillFailure
 }
 
 func (v variant) String() string {
@@ -56,13 +56,13 @@ func (v variant) String() string {
 }
 
 // retries reports whether another prefill leg follows one that failed.
-func (v variant) retries() bool { return v.mode == "" || v.mode == server.PrefillRetryOther }
+func (v variant) retries() bool { return v.mode == "" || v.mode == turn.PrefillRetryOther }
 
 // variants are all that there may be of a fault.
 func (f *fault) variants() (all []variant) {
-	modes := []server.PrefillFailure{""} // the default
+	modes := []turn.PrefillFailure{""} // the default
 	if f.modes {
-		modes = []server.PrefillFailure{server.PrefillRetryOther, server.PrefillDecodeOnly, server.PrefillError}
+		modes = []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError}
 	}
 	for _, stream := range []bool{true, false} {
 		for _, ticket := range []bool{true, false} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 )
 
@@ -51,8 +52,8 @@ func TestNeedsPrefill_DecodeServesNothingAlone(t *testing.T) {
 		"no plan":                     {c: needy{alone: "not_registered"}, body: chat, status: 503, code: "prefill_unavailable"},
 		"no instance":                 {s: setup{deadPrefills: -2}, body: chat, status: 503, code: "prefill_unavailable"},
 		"it fails":                    {fails: status(500, "boom"), body: chat, status: 502, code: "prefill_failed"},
-		"it fails, decode_only":       {s: setup{cfg: onPrefillFailure(server.PrefillDecodeOnly)}, fails: hangUp, body: chat, status: 502, code: "prefill_failed"},
-		"it is gone, decode_only":     {s: setup{deadPrefills: 1, cfg: onPrefillFailure(server.PrefillDecodeOnly)}, body: chat, status: 503, code: "prefill_unavailable"},
+		"it fails, decode_only":       {s: setup{cfg: onPrefillFailure(turn.PrefillDecodeOnly)}, fails: hangUp, body: chat, status: 502, code: "prefill_failed"},
+		"it is gone, decode_only":     {s: setup{deadPrefills: 1, cfg: onPrefillFailure(turn.PrefillDecodeOnly)}, body: chat, status: 503, code: "prefill_unavailable"},
 		"its answer can't be read":    {fails: replyBody("application/json", `{`), body: chat, status: 502, code: "bad_prefill_answer"},
 		"its answer has no hand-over": {fails: replyBody("application/json", `{"kv_transfer_params":null}`), body: chat, status: 502, code: "bad_prefill_answer"},
 		"its hand-over is wrong":      {fails: replyBody("application/json", `{"kv_transfer_params":{}}`), body: chat, status: 502, code: "bad_prefill_answer"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 )
 
@@ -60,16 +61,16 @@ func asking(stream bool) string {
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 	for name, row := range map[string]struct {
 		fails  behaviour
-		policy server.PrefillFailure
+		policy turn.PrefillFailure
 		status int
 		legs   int // of prefill
 	}{
 		"refused by the engine": {status(400, "too long"), "", 400, 1},
-		"engine error":          {status(500, "x"), server.PrefillError, 502, 1},
-		"is decode's alone":     {status(500, "x"), server.PrefillDecodeOnly, 200, 1},
+		"engine error":          {status(500, "x"), turn.PrefillError, 502, 1},
+		"is decode's alone":     {status(500, "x"), turn.PrefillDecodeOnly, 200, 1},
 		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
 		"unreadable twice":      {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, "", 200, 2},
-		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, server.PrefillError, 502, 1},
+		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, turn.PrefillError, 502, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
+	"carryover/server/turn"
 )
 
 func TestPrefill_FaultOfTheClientIsPassedOnRedacted(t *testing.T) {
@@ -80,7 +80,7 @@ func TestPrefill_RefusesTheDeployment_NoRetry(t *testing.T) {
 }
 
 func TestPrefill_ErrorWithStatus200IsAFailure(t *testing.T) {
-	r := newRig(t, setup{cfg: onPrefillFailure(server.PrefillError)})
+	r := newRig(t, setup{cfg: onPrefillFailure(turn.PrefillError)})
 	r.prefill[0].always(replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
 	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
 }

@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/turn"
 )
 
 // onPrefillFailure says what becomes of a turn whose prefill leg failed.
-func onPrefillFailure(policy server.PrefillFailure) func(*server.Config) {
+func onPrefillFailure(policy turn.PrefillFailure) func(*server.Config) {
 	return func(c *server.Config) { c.PrefillFailure = policy }
 }
 
@@ -58,14 +59,14 @@ func TestPrefillFailure_OfTheOnlyInstance(t *testing.T) {
 			r.wantPath(p, failedAlone)
 			r.wantLegs(1, row.legs)
 
-			r = newRig(t, setup{cfg: onPrefillFailure(server.PrefillDecodeOnly)})
+			r = newRig(t, setup{cfg: onPrefillFailure(turn.PrefillDecodeOnly)})
 			r.prefill[0].always(row.fails)
 			p = r.turn("c", 1, true)
 			r.wantOK(p, "miss;reason=bypass")
 			r.wantPath(p, failedAlone)
 			r.wantLegs(1, 1)
 
-			r = newRig(t, setup{cfg: onPrefillFailure(server.PrefillError)})
+			r = newRig(t, setup{cfg: onPrefillFailure(turn.PrefillError)})
 			r.prefill[0].always(row.fails)
 			p = r.turn("c", 1, true)
 			r.wantError(p, row.status, row.code)
@@ -89,7 +90,7 @@ func TestPrefillFailure_AnotherInstanceIsTriedWhereThereIsOne(t *testing.T) {
 			r.wantPath(p, failedAlone)
 			r.wantLegs(2, 2, 2, 0) // two instances are tried, whatever there is
 
-			for policy, legs := range map[server.PrefillFailure]int{server.PrefillDecodeOnly: 1, server.PrefillError: 0} {
+			for policy, legs := range map[turn.PrefillFailure]int{turn.PrefillDecodeOnly: 1, turn.PrefillError: 0} {
 				r = newRig(t, setup{prefills: 2, cfg: onPrefillFailure(policy)})
 				r.prefill[0].always(fails)
 				_ = r.turn("c", 1, true)
@@ -104,11 +105,11 @@ func TestPrefillFailure_ConnectionsAreRefused(t *testing.T) {
 	r := newRig(t, setup{deadPrefills: -4})
 	r.wantPath(r.turn("c", 1, true), alone)
 
-	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(server.PrefillDecodeOnly)})
+	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(turn.PrefillDecodeOnly)})
 	r.wantPath(r.turn("c", 1, true), alone)
 	r.wantLegs(1, 0)
 
-	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(server.PrefillError)})
+	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(turn.PrefillError)})
 	p := r.turn("c", 1, true)
 	r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
 	wantRetryAfter(t, p, "1")
@@ -117,7 +118,7 @@ func TestPrefillFailure_ConnectionsAreRefused(t *testing.T) {
 
 // What was put into the leg beside the client's request is ours to mend, whatever the operator has chosen.
 func TestPrefillFailure_OfATicketIsMended(t *testing.T) {
-	for _, policy := range []server.PrefillFailure{"", server.PrefillRetryOther, server.PrefillDecodeOnly, server.PrefillError} {
+	for _, policy := range []turn.PrefillFailure{"", turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
 		r := newRig(t, setup{cfg: onPrefillFailure(policy)})
 		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 		r.prefill[0].next(status(500, "boom"))
@@ -132,7 +133,7 @@ func TestPrefillFailure_OfATicketIsMended(t *testing.T) {
 		if got := len(r.prefill[0].seen()); got != 5 {
 			t.Errorf("%q: got %d prefill legs, want 5: no third leg", policy, got)
 		}
-		if policy == server.PrefillError {
+		if policy == turn.PrefillError {
 			r.wantError(p, http.StatusBadGateway, "prefill_failed")
 		} else {
 			r.wantOK(p, "miss;reason=bypass")
@@ -141,7 +142,7 @@ func TestPrefillFailure_OfATicketIsMended(t *testing.T) {
 }
 
 func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
-	for _, policy := range []server.PrefillFailure{server.PrefillRetryOther, server.PrefillDecodeOnly, server.PrefillError} {
+	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
 		r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { byTokens(c); c.PrefillFailure = policy }})
 		r.inIDs(nil)
 		r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
@@ -152,7 +153,7 @@ func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
 		// With none left, decode serves, or prefill does with a salt of the turn's own.
 		r.quarantine(r.prefill[1])
 		p = r.sendIDs("d", true, count(100, 200)...)
-		if policy == server.PrefillError {
+		if policy == turn.PrefillError {
 			r.wantPath(p, "prefill_decode;tokens=200")
 		} else {
 			r.wantPath(p, "decode_only;reason=prefill_quarantined;tokens=200")
@@ -162,7 +163,7 @@ func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
 
 // What the client can mend, what our key may not and what the deployment can't take now is never masked.
 func TestPrefillFailure_RefusalsArePassedOn(t *testing.T) {
-	for _, policy := range []server.PrefillFailure{server.PrefillRetryOther, server.PrefillDecodeOnly, server.PrefillError} {
+	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
 		for answer, want := range map[int]int{400: 400, 404: 404, 413: 413, 422: 422, 401: 502, 403: 502, 429: 429} {
 			r := newRig(t, setup{prefills: 2, cfg: onPrefillFailure(policy)})
 			r.prefill[0].always(status(answer, "no"))
@@ -194,7 +195,7 @@ func TestPrefillFailure_WithoutAHandOver(t *testing.T) {
 				return
 			}
 			r.wantPath(p, failedAlone)
-			r = newRig(t, setup{cfg: onPrefillFailure(server.PrefillError)})
+			r = newRig(t, setup{cfg: onPrefillFailure(turn.PrefillError)})
 			r.prefill[0].always(row.answers)
 			r.wantError(r.turn("c", 1, true), http.StatusBadGateway, row.code)
 			r.wantLegs(0, 1)
@@ -204,7 +205,7 @@ func TestPrefillFailure_WithoutAHandOver(t *testing.T) {
 
 // Beyond the turns that decode may prefill at once the client is told to come back, whatever prefill has said.
 func TestPrefillFailure_TurnsOfDecodeAloneAreBounded(t *testing.T) {
-	for _, policy := range []server.PrefillFailure{server.PrefillRetryOther, server.PrefillDecodeOnly} {
+	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly} {
 		r := newRig(t, setup{cfg: onPrefillFailure(policy)})
 		gate := make(chan struct{})
 		r.prefill[0].always(status(500, "boom"))

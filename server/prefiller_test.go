@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/server/turn"
 )
 
 // prefillers permits the prefill instances of a rig, and notes what it was asked.
@@ -115,14 +116,14 @@ func TestPrefiller_HeaderMeansNothingWhereNoneIsNamed(t *testing.T) {
 func TestPrefiller_ThatCannotServe(t *testing.T) {
 	for _, row := range []struct {
 		value  string
-		policy server.PrefillFailure
+		policy turn.PrefillFailure
 		path   string // "" for an error
 	}{
 		{"dead:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", server.PrefillDecodeOnly, "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"dead:1", server.PrefillError, ""},
+		{"dead:1", turn.PrefillDecodeOnly, "decode_only;reason=prefill_unavailable;tokens=2"},
+		{"dead:1", turn.PrefillError, ""},
 		{"gone:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
-		{"gone:1", server.PrefillError, ""},
+		{"gone:1", turn.PrefillError, ""},
 	} {
 		r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(row.policy)})
 		p := r.turn("c", 1, true, schedulerHeader, row.value)

@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/admission"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -15,7 +16,7 @@ type health struct {
 	fleet         *fleet.Fleet
 	store         Store
 	slots         *admission.Slots
-	routing       func() *RoutingConfig
+	routing       func() *turn.RoutingConfig
 	redis         func() string // RedisUp, or a word for the fault; nil if tickets live in this process
 	redisRequired bool          // the server is not ready while Redis does not answer
 	named         bool          // requests name their prefill instance
@@ -79,7 +80,7 @@ func (h *health) decodesAlone() string {
 	switch {
 	case h.named:
 		return "requests name their prefill instance"
-	case routing.PrefillFailure != PrefillError:
+	case routing.PrefillFailure != turn.PrefillError:
 		return "no prefill instance answers; decode serves 16 turns at once alone"
 	case routing.DisaggThreshold > 0:
 		return "no prefill instance answers; decode serves turns below the threshold alone"

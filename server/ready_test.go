@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -47,16 +48,16 @@ func TestReady_TellsOfRedis(t *testing.T) {
 
 func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
 	for _, row := range []struct {
-		cfg    server.RoutingConfig
+		cfg    turn.RoutingConfig
 		named  bool
 		status int
 		want   string
 	}{
-		{server.RoutingConfig{}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
-		{server.RoutingConfig{PrefillFailure: server.PrefillDecodeOnly}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
-		{server.RoutingConfig{PrefillFailure: server.PrefillError}, false, 503, `"status":"starting","store":"memory"}`},
-		{server.RoutingConfig{PrefillFailure: server.PrefillError, DisaggThreshold: 1}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves turns below the threshold alone"}`},
-		{server.RoutingConfig{PrefillFailure: server.PrefillError}, true, 200, `"status":"decode_only","store":"memory","why":"requests name their prefill instance"}`},
+		{turn.RoutingConfig{}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
+		{turn.RoutingConfig{PrefillFailure: turn.PrefillDecodeOnly}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
+		{turn.RoutingConfig{PrefillFailure: turn.PrefillError}, false, 503, `"status":"starting","store":"memory"}`},
+		{turn.RoutingConfig{PrefillFailure: turn.PrefillError, DisaggThreshold: 1}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves turns below the threshold alone"}`},
+		{turn.RoutingConfig{PrefillFailure: turn.PrefillError}, true, 200, `"status":"decode_only","store":"memory","why":"requests name their prefill instance"}`},
 	} {
 		s := setup{deadPrefills: -1, cfg: func(c *server.Config) { c.RoutingConfig = row.cfg }}
 		if row.named {
@@ -81,7 +82,7 @@ func TestReady_FollowsTheRouting(t *testing.T) {
 	if p := r.get("/readyz"); p.status != 200 {
 		t.Errorf("got %d %s", p.status, p.body)
 	}
-	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	r.server.SetRouting(turn.RoutingConfig{PrefillFailure: turn.PrefillError})
 	if p := r.get("/readyz"); p.status != 503 {
 		t.Errorf("got %d %s, want 503", p.status, p.body)
 	}
@@ -93,7 +94,7 @@ func TestReady_FollowsWhatEnginesAnswer(t *testing.T) {
 	passed := atomic.Int64{}
 	r := newRig(t, setup{
 		probeless: true,
-		cfg:       func(c *server.Config) { c.PrefillFailure = server.PrefillError },
+		cfg:       func(c *server.Config) { c.PrefillFailure = turn.PrefillError },
 		fleet: func(c *fleet.Config) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 		},
@@ -108,9 +109,9 @@ func TestReady_FollowsWhatEnginesAnswer(t *testing.T) {
 	want("at first", 503, "starting")
 	decode.Refresh(t.Context())
 	want("with decode", 503, "starting")
-	r.server.SetRouting(server.RoutingConfig{})
+	r.server.SetRouting(turn.RoutingConfig{})
 	want("with decode, which may serve alone", 200, "decode_only")
-	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	r.server.SetRouting(turn.RoutingConfig{PrefillFailure: turn.PrefillError})
 	prefill.Refresh(t.Context())
 	want("with both", 200, "ready")
 	decode.Refused()

@@ -18,6 +18,7 @@ import (
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/server/request"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
@@ -203,7 +204,7 @@ func newClient(t *testing.T) *http.Client {
 func defaults(book *logBook) server.Config {
 	return server.Config{
 		Proof:         server.ProofHistory,
-		RoutingConfig: server.RoutingConfig{PrefillFailure: server.PrefillRetryOther},
+		RoutingConfig: turn.RoutingConfig{PrefillFailure: turn.PrefillRetryOther},
 		ReuseConfig:   server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
 		Config: request.Config{
 			MaxBodyBytes: 1 << 20, ClientBodyTimeout: patience, Sources: []string{
@@ -214,7 +215,7 @@ func defaults(book *logBook) server.Config {
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
 		},
-		LegConfig: server.LegConfig{
+		LegConfig: turn.LegConfig{
 			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,
 		},
 		TimeConfig: server.TimeConfig{StoreTimeout: patience, ShutdownGrace: patience, ClientHeaderTimeout: patience},

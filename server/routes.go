@@ -12,6 +12,7 @@ import (
 
 	"carryover/server/apierror"
 	"carryover/server/request"
+	"carryover/server/turn"
 	"carryover/upstream/body"
 )
 
@@ -30,7 +31,7 @@ func (s *Server) routes(asked *questions) http.Handler {
 	add := func(method, path string, handler echo.HandlerFunc) { serve(method, path, lines.around(handler)) }
 	turn := func(api body.API) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			s.turnHandler.serve(c.Response().Writer, c.Request(), api) // net/http's writer, because echo's Flush hides errors
+			s.turns.Serve(c.Response().Writer, c.Request(), api) // net/http's writer, because echo's Flush hides errors
 			return nil
 		}
 	}
@@ -73,7 +74,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	// net/http flushes the rest of an answer after its handler has returned, and that write must have a limit too. A turn's first writes
 	// are under this limit; commitWriter.bound sets a new one for later writes.
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(writeLimit(s.cfg.ClientWriteTimeout)))
+	_ = control.SetWriteDeadline(time.Now().Add(turn.WriteLimit(s.cfg.ClientWriteTimeout)))
 	if r.ContentLength != 0 {
 		// net/http waits for the body of a request that is refused unread. A client that never sends the body would hold its
 		// connection for ever.

@@ -7,6 +7,7 @@ import (
 
 	"carryover/server"
 	"carryover/server/record"
+	"carryover/server/turn"
 	"carryover/upstream"
 )
 
@@ -61,13 +62,13 @@ func TestSetRouting_CountsForTurnsThatBeginThen(t *testing.T) {
 	done := make(chan reply, 1)
 	go func() { done <- r.turn("c", 1, true) }()
 	r.prefill[0].await(1)
-	r.server.SetRouting(server.RoutingConfig{DisaggThreshold: 1000, PrefillFailure: server.PrefillError})
+	r.server.SetRouting(turn.RoutingConfig{DisaggThreshold: 1000, PrefillFailure: turn.PrefillError})
 	r.wantPath(r.turn("d", 1, true), "decode_only;reason=disagg_threshold;tokens=2")
 	close(gate)
 	p := <-done
 	r.wantOK(p, "miss;reason=first_turn")
 	r.wantPath(p, "prefill_decode;tokens=2")
-	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	r.server.SetRouting(turn.RoutingConfig{PrefillFailure: turn.PrefillError})
 	r.prefill[0].next(status(503, "busy"))
 	r.wantError(r.turn("e", 1, true), 503, "prefill_failed")
 }

@@ -24,6 +24,7 @@ import (
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -35,7 +36,7 @@ type Server struct {
 	deps        Deps
 	handler     http.Handler
 	health      health
-	turnHandler *turnHandler
+	turns       *turn.Handler
 	lineages    *quarantine.Lineages
 	pins        *pins.Pins
 	quarantines *quarantine.Watch
@@ -58,38 +59,33 @@ func New(cfg Config, deps Deps) *Server {
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
 	}, pins.Deps{
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.Run,
-		Blame: func(engine *fleet.Engine, err error) { blame(engine, err, true) },
+		Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages,
 		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
 	})
 	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
-	runner := newTurns(turnsConfig{
+	picker := pick.New(pick.Deps{
+		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
+		Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet.Picker, s.slots.Instances()),
+	})
+	s.turns = turn.New(turn.Config{
 		PassingConfig: cfg.PassingConfig, LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger,
-	}, turnsDeps{
+	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Lineages: lineages, Background: s.background, Ratios: ratios,
-		Picker: pick.New(pick.Deps{
-			Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-			Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet.Picker, s.slots.Instances()),
-		}),
-		Tickets: tickets,
+		Picker: picker, Tickets: tickets,
+	}, turn.HandlerDeps{
+		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
+		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
 	})
-	s.turnHandler = &turnHandler{
-		turns: runner, errors: problems, sample: deps.Sample,
-		observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...),
-		intake: &intake{
-			requests: requests, slots: s.slots, logger: cfg.Logger, names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
-			prover: tickets.Prover,
-		},
-	}
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
 	s.quarantines = quarantine.NewWatch(watched, deps.Shared.Incarnations)
 	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.Shared.Lineages, s.background.Run)
 	s.health = health{
-		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turnHandler.Routing, redis: deps.RedisState, redisRequired: cfg.RedisRequired,
+		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState, redisRequired: cfg.RedisRequired,
 		named: deps.Prefillers != nil,
 	}
 	s.handler = s.routes(&questions{
@@ -108,7 +104,7 @@ func addresses(engines *fleet.Fleet) (all []string) {
 }
 
 // SetRouting changes the routing of turns that begin from now on.
-func (s *Server) SetRouting(cfg RoutingConfig) { s.turnHandler.SetRouting(cfg) }
+func (s *Server) SetRouting(cfg turn.RoutingConfig) { s.turns.SetRouting(cfg) }
 
 // GiveUp takes a conversation's ticket out of the store, if it is still there, and has decode free its blocks while the server runs. The
 // caller bounds ctx.
@@ -118,9 +114,6 @@ func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id conv
 
 // drainDelay is how long a draining server still accepts connections, so that load balancers see /readyz fail first.
 const drainDelay = 5 * time.Second
-
-// abandonDelay is how long a turn that outlasts the grace period gets to send its error event.
-const abandonDelay = 5 * time.Second
 
 // idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
 // served ask again within seconds, or not for a long time.
@@ -174,7 +167,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", s.slots.Open())
 		s.background.Abandon()
-		last, cancel := context.WithTimeout(context.Background(), abandonDelay)
+		last, cancel := context.WithTimeout(context.Background(), background.AbandonDelay)
 		defer cancel()
 		if err = srv.Shutdown(last); err != nil {
 			err = srv.Close()

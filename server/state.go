@@ -12,10 +12,9 @@ import (
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
 	pinned := s.pins.Counts()
-	stranded, denied := s.turnHandler.turns.legs.counts.read()
 	counted := record.Counts{
 		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp,
-		Stranded: stranded, Quarantines: s.lineages.Count(), RetriesDenied: denied,
+		Stranded: s.turns.Stranded(), Quarantines: s.lineages.Count(), RetriesDenied: s.turns.Retries().Denied(),
 	}
 	if clients := s.clients.Load(); clients != nil {
 		counted.Connections = record.Connections(clients.Counts())

@@ -56,7 +56,7 @@ func limits() bounds {
 			return slices.Contains([]string{"cmd", "server", "convcache", "sse", "upstream"}, top) &&
 				folder != "cmd/pdbench" && folder != "upstream/vllmsim" && !strings.HasPrefix(folder, "cmd/pdbench/") && !strings.HasPrefix(folder, "upstream/vllmsim/")
 		},
-		turns: []string{"server.turn", "server/turn.Turn"}, turnsIn: "server/turn",
+		turns: []string{"server.turn", "server/turn.turn", "server/turn.Turn"}, turnsIn: "server/turn",
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // ErrShuttingDown is the cause with which a group ends its context.
 var ErrShuttingDown = errors.New("server shutting down")
 
+// AbandonDelay is how long a turn that outlasts the grace period gets to send its error event, once the context has ended.
+const AbandonDelay = 5 * time.Second
+
 // Group is all work of a server that runs beside its requests.
 type Group struct {
 	logger *slog.Logger

@@ -10,6 +10,7 @@ import (
 	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/request"
+	"carryover/server/turn"
 )
 
 // NewServerConfig is what the server is told of the configuration.
@@ -39,12 +40,12 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
 			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: cfg.Timeouts.ClientBody,
 		},
-		PassingConfig: server.PassingConfig{BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams},
+		PassingConfig: turn.PassingConfig{BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams},
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
 			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
 		},
-		LegConfig: server.LegConfig{
+		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
 			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: cfg.Timeouts.ClientWrite,
 		},
@@ -84,8 +85,8 @@ func OpenFiles() int {
 }
 
 // newRouting is which way turns go, which a reload changes.
-func newRouting(cfg config.Config) server.RoutingConfig {
-	return server.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: server.PrefillFailure(cfg.Routing.PrefillFailure)}
+func newRouting(cfg config.Config) turn.RoutingConfig {
+	return turn.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: turn.PrefillFailure(cfg.Routing.PrefillFailure)}
 }
 
 // newQueue bounds what waits, which a reload changes.

@@ -8,6 +8,7 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
+	"carryover/server/turn"
 )
 
 // explain says in words what a configuration comes to: where instances come from, which way turns go, what bounds them,
@@ -123,7 +124,7 @@ func explainPath(cfg config.Config) (lines []string) {
 			map[bool]string{
 				true:  "a failed prefill leg is an error for the client",
 				false: "a failed prefill leg is tried once more, elsewhere if possible; then it is an error for the client",
-			}[r.PrefillFailure == string(server.PrefillError)],
+			}[r.PrefillFailure == string(turn.PrefillError)],
 		}
 	}
 	switch {
@@ -135,11 +136,11 @@ func explainPath(cfg config.Config) (lines []string) {
 	if r.DisaggThreshold > 0 {
 		lines = append(lines, fmt.Sprintf("turns with fewer than %d uncached prompt tokens, as estimated, go to decode alone", r.DisaggThreshold))
 	}
-	return append(lines, map[server.PrefillFailure]string{
-		server.PrefillRetryOther: "a failed prefill leg is tried once more, elsewhere if possible; then decode prefills by itself, 16 turns at once; then 503",
-		server.PrefillDecodeOnly: "after a failed prefill leg decode prefills by itself, 16 turns at once; then 503",
-		server.PrefillError:      "a failed prefill leg is an error for the client",
-	}[server.PrefillFailure(r.PrefillFailure)])
+	return append(lines, map[turn.PrefillFailure]string{
+		turn.PrefillRetryOther: "a failed prefill leg is tried once more, elsewhere if possible; then decode prefills by itself, 16 turns at once; then 503",
+		turn.PrefillDecodeOnly: "after a failed prefill leg decode prefills by itself, 16 turns at once; then 503",
+		turn.PrefillError:      "a failed prefill leg is an error for the client",
+	}[turn.PrefillFailure(r.PrefillFailure)])
 }
 
 func explainReuse(cfg config.Config) []string {
@@ -226,7 +227,7 @@ func warnings(cfg config.Config) (lines []string) {
 	if cfg.Limits.MaxPerInstance > 0 && cfg.Limits.MaxQueue == 0 {
 		lines = append(lines, "limits.max_per_instance without a queue: turns beyond it are refused at once")
 	}
-	if len(cfg.Prefill) == 1 && cfg.Routing.PrefillFailure == string(server.PrefillError) && !cfg.Finds(config.RolePrefill) {
+	if len(cfg.Prefill) == 1 && cfg.Routing.PrefillFailure == string(turn.PrefillError) && !cfg.Finds(config.RolePrefill) {
 		lines = append(lines, "one prefill instance and routing.prefill_failure error: its restart is an outage")
 	}
 	return lines

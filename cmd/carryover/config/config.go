@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/config/redisurl"
-	"carryover/server"
 	"carryover/server/pins"
 	"carryover/server/request"
+	"carryover/server/turn"
 )
 
 // Config is everything that an operator can set. The table in settings.go names each field in the file, on the command
@@ -246,7 +246,7 @@ func Default() Config {
 		Connector: ConnectorConfig{Name: ConnectorNIXL, OrchestratedForm: OrchestratedParams},
 		Mooncake:  MooncakeConfig{BootstrapPort: 8998},
 		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", Unready: unreadyFail, ChunkTokens: 256, Chat: LMCacheCompletions},
-		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(server.PrefillRetryOther)},
+		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(turn.PrefillRetryOther)},
 		Discovery: DiscoveryConfig{
 			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},

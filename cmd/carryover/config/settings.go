@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"carryover/server"
 	"carryover/server/pins"
 	"carryover/server/request"
+	"carryover/server/turn"
 )
 
 // Setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
@@ -86,7 +86,7 @@ func Policies() []string {
 
 func routingSettings(c *Config) []Setting {
 	r := &c.Routing
-	failures := []string{string(server.PrefillRetryOther), string(server.PrefillDecodeOnly), string(server.PrefillError)}
+	failures := []string{string(turn.PrefillRetryOther), string(turn.PrefillDecodeOnly), string(turn.PrefillError)}
 	return []Setting{
 		{Key: "routing.prefill", Flag: "routing-prefill", To: &r.Prefill, Live: true, OneOf: Policies(), Help: "how the prefill instance is picked"},
 		{Key: "routing.decode", Flag: "routing-decode", To: &r.Decode, Live: true, OneOf: Policies(), Help: "how the decode instance is picked"},

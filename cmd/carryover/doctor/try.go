@@ -14,6 +14,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/server/pins"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/discovery"
@@ -59,7 +60,7 @@ func pairConfig(cfg config.Config) config.Config {
 		cfg.Redis = usual.Redis
 	}
 	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
-	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(server.PrefillError)}
+	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(turn.PrefillError)}
 	cfg.Release = config.ReleaseConfig{Mode: "on", BranchKeep: usual.Release.BranchKeep}
 	cfg.HandBack.Mode = string(pins.HandBackOff) // a second turn is to find the ticket of the first
 	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = config.UsualSources(), "", false

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"bytes"
@@ -61,14 +61,14 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
-		c, turn := &clock{deadline: began.Add(writeLimit(limit))}, record.NewBuilder("", body.Chat, record.Trace{})
+		c, turn := &clock{deadline: began.Add(WriteLimit(limit))}, record.NewBuilder("", body.Chat, record.Trace{})
 		o := newCommitWriter(c, limit, nil, body.Chat, &turn, nil)
 		o.committed = true
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
 				t.Fatal(err)
 			}
-			if left := time.Until(c.deadline); left < limit || left > writeLimit(limit) || c.set != want {
+			if left := time.Until(c.deadline); left < limit || left > WriteLimit(limit) || c.set != want {
 				t.Errorf("write %d may last %v and the deadline was set %d times; want %v at least, and %d times", i+1, left, c.set, limit, want)
 			}
 			<-time.After(limit/slack - 3*time.Second)

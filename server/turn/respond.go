@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"context"
@@ -34,7 +34,7 @@ type reading struct {
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (s *turns) respond(ctx context.Context, t *turn, d *decoding) error {
+func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
 	if d.Stream == nil { // the client has its whole answer already
 		return nil
 	}
@@ -59,13 +59,13 @@ func (r *reading) relayed() (err error) {
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 	}
-	blame(d.origin.Decode.Engine(), told, false)
+	Blame(d.origin.Decode.Engine(), told, false)
 	d.sent.Over(told)
 	return err
 }
 
 // reading begins to read an answer.
-func (s *turns) reading(ctx context.Context, t *turn, d *decoding) *reading {
+func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
 	d.leg.Reply, d.leg.IDs = t.proving.Listen(&d.origin)
 	r := &reading{
 		ctx: ctx, decoding: d, out: t.out, exposed: s.cfg.ExposeParams, memory: &s.streamed, legs: s.deps.Legs,

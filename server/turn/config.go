@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"context"
@@ -35,6 +35,11 @@ type RoutingConfig struct {
 	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
 }
 
+// Picks is what the picker needs to know of it.
+func (c *RoutingConfig) Picks() pick.Routing {
+	return pick.Routing{Threshold: c.DisaggThreshold, PrefillError: c.PrefillFailure == PrefillError}
+}
+
 // PassingConfig says what is passed between clients and engines.
 type PassingConfig struct {
 	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
@@ -50,8 +55,8 @@ type LegConfig struct {
 	ClientWriteTimeout time.Duration
 }
 
-// turnsConfig configures the runner of turns.
-type turnsConfig struct {
+// Config configures how turns run.
+type Config struct {
 	PassingConfig
 	LegConfig
 	Release           bool          // have decode free the blocks that no turn will use
@@ -59,8 +64,8 @@ type turnsConfig struct {
 	Logger            *slog.Logger
 }
 
-// turnLegs runs the legs of turns. Errors are *upstream.LegError.
-type turnLegs interface {
+// Legs runs the legs of turns. Errors are *upstream.LegError.
+type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
 	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
@@ -68,19 +73,19 @@ type turnLegs interface {
 	Close()
 }
 
-// planner knows how the legs of an attempt run. Its methods only compute.
-type planner interface {
+// Planner knows how the legs of an attempt run. Its methods only compute.
+type Planner interface {
 	Traits() upstream.Traits
 	// Plan says in which order the legs of an attempt run and what they carry. An error means that an object can't be used, and then nothing
 	// of it may be sent.
 	Plan(transfer upstream.Transfer) (upstream.Plan, error)
 }
 
-// turnsDeps is what the runner of turns works with. All fields are required.
-type turnsDeps struct {
+// Deps is what turns run with. All fields are required.
+type Deps struct {
 	Fleet      *fleet.Fleet
-	Legs       turnLegs
-	Connector  planner
+	Legs       Legs
+	Connector  Planner
 	Picker     *pick.Picker
 	Pins       *pins.Pins
 	Lineages   *quarantine.Lineages
@@ -89,19 +94,18 @@ type turnsDeps struct {
 	Tickets    reuse.Tickets
 }
 
-// newTurns returns a runner of turns.
-func newTurns(cfg turnsConfig, deps turnsDeps) *turns {
-	counts := &counts{}
-	s := &turns{
+// newRunner returns a runner of turns.
+func newRunner(cfg Config, deps Deps) *runner {
+	s := &runner{
 		cfg: cfg, deps: deps, tickets: deps.Tickets.Maker, finder: deps.Tickets.Finder, picker: deps.Picker, background: deps.Background,
 		retries: &retries{
-			fleet: deps.Fleet, budget: newRetryBudget(&counts.retriesDenied), rereads: deps.Connector.Traits().Introduce != nil,
+			fleet: deps.Fleet, budget: newRetryBudget(), rereads: deps.Connector.Traits().Introduce != nil,
 			patience: cfg.FirstByteTimeout / 2,
 		},
 	}
 	s.legs = &legRunner{
 		cfg: &s.cfg, deps: &s.deps, picker: deps.Picker, pins: deps.Pins, lineages: deps.Lineages, background: deps.Background,
-		ratios: deps.Ratios, counts: counts, late: make(chan struct{}, mostLate),
+		ratios: deps.Ratios, counts: &counts{}, late: make(chan struct{}, mostLate),
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"log/slog"
@@ -18,7 +18,7 @@ import (
 )
 
 // reuses is a connector that leaves KV for a next turn.
-type reuses struct{ Connector }
+type reuses struct{ pins.Connector }
 
 // Traits implements Connector.
 func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cfg := turnsConfig{LegConfig: LegConfig{PrefillTimeout: 120 * time.Second}, ReuseTrialTimeout: tc.trial}
+				cfg := Config{LegConfig: LegConfig{PrefillTimeout: 120 * time.Second}, ReuseTrialTimeout: tc.trial}
 				a := &attempt{legRunner: &legRunner{cfg: &cfg}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"cmp"
@@ -9,17 +9,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/server/admission"
 	"carryover/server/apierror"
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
-// turnHandler answers the requests of turns. It sends the errors of turns that fail before they are committed, and has observers told of
+// Handler answers the requests of turns. It sends the errors of turns that fail before they are committed, and has observers told of
 // every turn.
-type turnHandler struct {
-	turns     *turns
+type Handler struct {
+	turns     *runner
 	intake    *intake
 	routing   atomic.Pointer[RoutingConfig] // of turns that begin from now on
 	errors    *apierror.Mapper
@@ -27,30 +30,54 @@ type turnHandler struct {
 	sample    record.Sample // decides which turns have spans; nil if turns are not traced
 }
 
+// HandlerDeps is what a handler of turns works with, besides the runner. All fields but Sample are required.
+type HandlerDeps struct {
+	Requests  *request.Reader
+	Slots     *admission.Slots
+	Names     request.ClientNames
+	Errors    *apierror.Mapper
+	Observers []record.Observer
+	Sample    record.Sample // decides which turns have spans; nil if turns are not traced
+}
+
+// New returns a handler of turns.
+func New(cfg Config, deps Deps, outer HandlerDeps) *Handler {
+	return &Handler{
+		turns: newRunner(cfg, deps), errors: outer.Errors, observers: outer.Observers, sample: outer.Sample,
+		intake: &intake{requests: outer.Requests, prover: deps.Tickets.Prover, names: outer.Names, logger: cfg.Logger, slots: outer.Slots},
+	}
+}
+
 // SetRouting changes the routing of turns that begin from now on.
-func (h *turnHandler) SetRouting(cfg RoutingConfig) { h.routing.Store(&cfg) }
+func (h *Handler) SetRouting(cfg RoutingConfig) { h.routing.Store(&cfg) }
 
 // Routing returns the routing of turns that begin now.
-func (h *turnHandler) Routing() *RoutingConfig { return h.routing.Load() }
+func (h *Handler) Routing() *RoutingConfig { return h.routing.Load() }
 
-// serve runs the turn of a request to an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
+// Held returns how many bytes of requests are held, and for how many clients.
+func (h *Handler) Held() (bytes int64, clients int) { return h.intake.requests.Held() }
+
+// Errors turns errors into those that clients see.
+func (h *Handler) Errors() *apierror.Mapper { return h.errors }
+
+// Serve runs the turn of a request to an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
 // as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
 // runtime halves a stack if less than a quarter of it is used (runtime.shrinkstack). So the work before and after the relay is done in
 // functions of its own. It panics with http.ErrAbortHandler where the connection must be aborted.
-func (h *turnHandler) serve(w http.ResponseWriter, r *http.Request, api body.API) {
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 	t := h.begin(api, r.Header)
 	h.ended(w, t, h.guarded(w, r, t))
 }
 
 // begin makes the turn of a request, with an empty record.
-func (h *turnHandler) begin(api body.API, header http.Header) *turn {
+func (h *Handler) begin(api body.API, header http.Header) *turn {
 	t := &turn{Request: request.Request{API: api}, routing: h.routing.Load(), legID: upstream.NewID()}
 	t.record = record.NewBuilder(cmp.Or(request.ID(header), t.legID), api, request.Trace(header, h.sample))
 	return t
 }
 
 // ended sends the error of a turn that failed before it was committed, and accounts for every turn.
-func (h *turnHandler) ended(w http.ResponseWriter, t *turn, err error) {
+func (h *Handler) ended(w http.ResponseWriter, t *turn, err error) {
 	if err != nil && !t.committed() {
 		h.refuse(w, t, h.errors.Map(err))
 	}
@@ -63,7 +90,7 @@ func (h *turnHandler) ended(w http.ResponseWriter, t *turn, err error) {
 
 // guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
 // turn's ticket is settled as after any other failure.
-func (h *turnHandler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
+func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer h.recovered(t, &err)
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
@@ -78,7 +105,7 @@ func (h *turnHandler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (
 }
 
 // recovered turns a panic into an error. It must be deferred.
-func (h *turnHandler) recovered(t *turn, err *error) {
+func (h *Handler) recovered(t *turn, err *error) {
 	p := recover()
 	if p == nil {
 		return
@@ -91,7 +118,7 @@ func (h *turnHandler) recovered(t *turn, err *error) {
 }
 
 // refuse answers a turn with an error. Nothing may have been sent to the client before.
-func (h *turnHandler) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) {
+func (h *Handler) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) {
 	t.record.Refused(w.Header(), e.Status, e.Code)
 	if e.Status == record.StatusClientGone {
 		return
@@ -101,7 +128,7 @@ func (h *turnHandler) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) 
 }
 
 // account learns from a turn that has ended, passes its record to the observers, and returns the record.
-func (h *turnHandler) account(t *turn, err error) *record.Turn {
+func (h *Handler) account(t *turn, err error) *record.Turn {
 	r := t.record.End(err)
 	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
 		h.turns.legs.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
@@ -124,3 +151,29 @@ func clip(finish string) string {
 	}
 	return strings.Clone(finish)
 }
+
+// counts holds what turns count.
+type counts struct{ strandedRead, strandedLost atomic.Uint64 }
+
+// stranded counts a hand-over; read says that decode has read it.
+func (c *counts) stranded(read bool) {
+	if read {
+		c.strandedRead.Add(1)
+	} else {
+		c.strandedLost.Add(1)
+	}
+}
+
+// Stranded returns what became of the hand-overs of clients that had left.
+func (h *Handler) Stranded() record.Stranded {
+	c := h.turns.legs.counts
+	return record.Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()}
+}
+
+// Steps returns what turns find tickets and pick engines with, for those that predict turns.
+func (h *Handler) Steps() (reuse.Tickets, *pick.Picker) {
+	return h.turns.deps.Tickets, h.turns.picker
+}
+
+// Retries returns the budget for what is tried again.
+func (h *Handler) Retries() *RetryBudget { return h.turns.retries.budget }

@@ -1,7 +1,6 @@
-package server
+package turn
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -117,7 +116,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
-		blame(incarnation.Engine(), err, false)
+		Blame(incarnation.Engine(), err, false)
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes
@@ -141,7 +140,7 @@ func asksIDs(api body.API, plugIn facts.Finding) bool {
 // gone returns how long decode may take to begin its answer after the turn has ended for this cause.
 func gone(cause error) time.Duration {
 	if errors.Is(cause, background.ErrShuttingDown) {
-		return abandonDelay / 2 // the client is still there, and must get its error event in time
+		return background.AbandonDelay / 2 // the client is still there, and must get its error event in time
 	}
 	return detachedLimit
 }
@@ -167,14 +166,6 @@ func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.D
 	edit := body.DecodeEdit{CacheSalt: a.cacheSalt(found), PromptIDs: ids, Members: plan.Members}
 	edit.AnswerID = a.answerID(plan)
 	return edit, plan, found, nil
-}
-
-// answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
-func (a *attempt) answerID(plan upstream.LegPlan) string {
-	if a.Request.API != body.Responses {
-		return ""
-	}
-	return answer.ResponseID(cmp.Or(plan.RequestID, a.legID))
 }
 
 // drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
@@ -203,7 +194,7 @@ func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h hande
 		var params []byte
 		if err == nil {
 			params, err = r.readWhole(ctx, sending(&leg))
-			blame(pair.Decode.Engine(), err, false)
+			Blame(pair.Decode.Engine(), err, false)
 		}
 		if err != nil {
 			r.counts.stranded(false)
@@ -248,7 +239,7 @@ func (a *attempt) take(ctx context.Context, h handed) {
 		return // the client's leg will fail for the same reason
 	}
 	if _, err := a.readWhole(ctx, leg); err != nil {
-		blame(a.pair.Decode.Engine(), err, false)
+		Blame(a.pair.Decode.Engine(), err, false)
 		a.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", a.Record.ID(), "decode", a.pair.Decode.Engine().Name, "error", err)
 	}
 }

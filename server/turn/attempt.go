@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"cmp"
@@ -6,12 +6,44 @@ import (
 	"errors"
 	"fmt"
 
+	"carryover/server/background"
 	"carryover/server/pick"
+	"carryover/server/pins"
+	"carryover/server/quarantine"
 	"carryover/server/record"
+	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
+
+// legRunner runs the legs of attempts. One value serves all turns.
+type legRunner struct {
+	cfg        *Config
+	deps       *Deps
+	picker     *pick.Picker
+	pins       *pins.Pins
+	lineages   *quarantine.Lineages
+	background *background.Group
+	ratios     *request.Ratios
+	counts     *counts
+	late       chan struct{} // has one element for each wait that goes on after the hand-over budget has ended
+}
+
+// attempt runs the legs of one try of a turn: engines have been picked, and a ticket may have been claimed.
+type attempt struct {
+	*legRunner
+	pick.Attempt          // what the engines were picked for
+	legID          string // X-Request-Id of the legs
+	pair           *pick.Pair
+	proving        *reuse.Proving
+	claim          *reuse.Claim
+	out            *commitWriter
+	withoutRelease bool                // the legs must carry no release
+	tried          *attempted          // what the attempt gets to
+	detach         func() (end func()) // lets the turn's slot and its reserved bytes outlive the turn
+}
 
 // run runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
 // the claimed ticket.

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"context"
@@ -34,10 +34,10 @@ type turn struct {
 // committed reports whether status and headers have reached the client, so that the turn can't be tried again.
 func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
-// turns runs turns. One value serves all of them.
-type turns struct {
-	cfg        turnsConfig
-	deps       turnsDeps
+// runner runs turns. One value serves all of them.
+type runner struct {
+	cfg        Config
+	deps       Deps
 	finder     *reuse.Finder
 	picker     *pick.Picker
 	tickets    *reuse.Maker
@@ -49,7 +49,7 @@ type turns struct {
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
-func (s *turns) run(ctx context.Context, t *turn) error {
+func (s *runner) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
 	for {
 		err := s.try(ctx, t)
@@ -80,7 +80,7 @@ func (t *turn) retrying() *retrying {
 }
 
 // try makes one attempt: it asks the engines for an answer, and relays that.
-func (s *turns) try(ctx context.Context, t *turn) error {
+func (s *runner) try(ctx context.Context, t *turn) error {
 	pair, answer, err := s.ask(ctx, t)
 	if err != nil {
 		return err
@@ -92,8 +92,8 @@ func (s *turns) try(ctx context.Context, t *turn) error {
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
-// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see turnHandler.serve).
-func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
+// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see Handler.Serve).
+func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}
 	t.proving.Without = t.retry.withoutTicket
@@ -134,7 +134,17 @@ func (s *turns) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodin
 func (t *turn) picks() pick.Attempt {
 	return pick.Attempt{
 		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), PrefixHints: t.lookup.PrefixHints(),
-		Tickets: t.proving.TakesPart(), Routing: t.routing.picks(),
-		Record: &t.record, Earlier: t.retry.picks,
+		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.picks,
+	}
+}
+
+// detach lets a turn's slot and its reserved bytes outlive the turn, until end is called. Legs that go on after their client has left keep
+// both, counted for the client's tenant. Otherwise a client that asks and leaves at once could get more than its share.
+func (t *turn) detach() (end func()) {
+	lease, share := t.lease, t.share
+	t.lease, t.share = admission.Lease{}, request.Reservation{Client: share.Client}
+	return func() {
+		share.GiveBack()
+		lease.GiveBack()
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
+	"carryover/upstream/fleet/prefixindex"
 )
 
 // handed is what prefill hands to decode.
@@ -70,10 +70,10 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 	if foreign {
 		a.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
-		blame(engine, err, false)
+		Blame(engine, err, false)
 		return handed{}, err
 	}
-	blame(engine, nil, false)
+	Blame(engine, nil, false)
 	a.ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	if a.claim.Ticket == nil {
@@ -148,22 +148,6 @@ func (a *attempt) finds() (found lineage.Space, ok bool) {
 	return a.lineages.Enter(a.pair.Prefill, a.claim.Ticket.Lineage)
 }
 
-// prefillLeg makes the prefill leg.
-func (a *attempt) prefillLeg(plan upstream.Plan, found lineage.Space) upstream.Leg {
-	return a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(found), ReturnTokenIDs: a.proving.IDs.Wanted(), PromptIDs: a.proving.IDs.ForPrefill(),
-		AnswerID: a.answerID(plan.Prefill),
-	}))
-}
-
-// leg makes a leg that sends a body to an engine.
-func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
-	return upstream.Leg{
-		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: cmp.Or(plan.RequestID, a.legID), Rank: plan.Rank,
-		Authorization: a.Request.Authorization,
-	}
-}
-
 // prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
 func (a *attempt) prefillLimit(ctx context.Context, size int) (context.Context, context.CancelFunc) {
@@ -195,4 +179,16 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time
 	}
 	a.claim.Failed(leg)
 	return err
+}
+
+// indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
+// beginning is sent to the instance that holds its KV.
+func (a *attempt) indexPrompt(ids []uint32) {
+	if len(ids) == 0 || len(a.Chain) == 0 {
+		return
+	}
+	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
+		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
+		Salt: cmp.Or(a.cacheSalt(a.lineages.At(a.pair.Prefill)), a.ownSalt()),
+	})
 }

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"bytes"
@@ -32,18 +32,15 @@ func BenchmarkIntake(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg := &Config{
-		Config: request.Config{MaxBodyBytes: 8 << 20, ClientBodyTimeout: time.Minute, Sources: []string{"conversation_id", "header:X-Conversation-Id"}},
-	}
+	cfg := request.Config{MaxBodyBytes: 8 << 20, ClientBodyTimeout: time.Minute, Sources: []string{"conversation_id", "header:X-Conversation-Id"}}
 	for _, size := range []int{4 << 10, 256 << 10} {
 		line := `A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\n`
 		raw := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
 			strings.Repeat(line, size/len(line)) + `"},{"role":"assistant","content":"Yes."},{"role":"user","content":"and?"}]}`)
-		for _, mode := range []ProofMode{ProofAuto, ProofHistory} {
-			cfg.Proof = mode
+		for _, mode := range []string{"auto", "history"} {
 			i := &intake{
-				requests: request.NewReader(cfg.Config, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
-				prover: reuse.New(cfg.reuse(), reuse.Deps{
+				requests: request.NewReader(cfg, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
+				prover: reuse.New(reuse.Config{ByHistory: func(string) bool { return mode == "history" }}, reuse.Deps{
 					Tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), History: proof.History{Key: secret.HistoryKey()},
 					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}}),
 				}).Prover,

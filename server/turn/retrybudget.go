@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"maps"
@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// retryBudget keeps retries from doubling the load of a deployment that is
+// RetryBudget keeps retries from doubling the load of a deployment that is
 // failing: a fifth of the turns, plus ten per second.
 //
 // Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant, so that a tenant
 // whose requests break engines can't use up the retries of others.
-type retryBudget struct {
-	denied *atomic.Uint64 // counts refused retries
+type RetryBudget struct {
+	denied atomic.Uint64
 
 	mu     sync.Mutex // guards the rest
 	tokens float64
@@ -38,12 +38,24 @@ const (
 	shareMax       = budgetShared / 4.0
 )
 
-func newRetryBudget(denied *atomic.Uint64) *retryBudget {
-	return &retryBudget{denied: denied, tokens: budgetMax, last: time.Now(), shares: map[string]retryShare{}}
+func newRetryBudget() *RetryBudget {
+	b := &RetryBudget{shares: map[string]retryShare{}}
+	b.Set(budgetMax, time.Now())
+	return b
 }
 
+// Set lets the budget have so many tokens at a time, from which on others come in.
+func (b *RetryBudget) Set(tokens float64, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens, b.last = tokens, at
+}
+
+// Denied returns how many retries were refused.
+func (b *RetryBudget) Denied() uint64 { return b.denied.Load() }
+
 // earn is called once per turn of a tenant.
-func (b *retryBudget) earn(tenant string) {
+func (b *RetryBudget) earn(tenant string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -54,7 +66,7 @@ func (b *retryBudget) earn(tenant string) {
 }
 
 // take reports whether a retry of the tenant may happen now, and takes it from the budget.
-func (b *retryBudget) take(tenant string) bool {
+func (b *RetryBudget) take(tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -74,13 +86,13 @@ func (b *retryBudget) take(tenant string) bool {
 }
 
 // add adds to the budget. The caller holds b.mu.
-func (b *retryBudget) add(now time.Time, n float64) {
+func (b *RetryBudget) add(now time.Time, n float64) {
 	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
 	b.last = now
 }
 
 // keep needs b.mu.
-func (b *retryBudget) keep(tenant string, share retryShare) {
+func (b *RetryBudget) keep(tenant string, share retryShare) {
 	if share.tokens >= shareMax {
 		delete(b.shares, tenant)
 		return

@@ -1,7 +1,6 @@
-package server
+package turn
 
 import (
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -106,11 +105,11 @@ func (o *commitWriter) bound() error {
 		return nil
 	}
 	o.bounded = now
-	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(writeLimit(o.limit)))
+	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(WriteLimit(o.limit)))
 }
 
-// writeLimit returns how far ahead the deadlines of writes are set.
-func writeLimit(limit time.Duration) time.Duration { return limit + limit/slack }
+// WriteLimit returns how far ahead the deadlines of writes are set.
+func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
 func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
@@ -124,5 +123,3 @@ func (o *commitWriter) lastWords(err error, events int64) {
 		_ = o.Flush()
 	}
 }
-
-var _ io.Writer = (*commitWriter)(nil)

@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"context"
@@ -77,4 +77,12 @@ func mayArrive(err error) bool {
 func failedSent(err error) bool {
 	var leg *upstream.LegError
 	return errors.As(err, &leg) && leg.Sent
+}
+
+// sending returns the leg for the call that sends it, and removes the body from the original, so that the body can be freed as soon as it
+// is written.
+func sending(leg *upstream.Leg) upstream.Leg {
+	sent := *leg
+	leg.Body = nil
+	return sent
 }

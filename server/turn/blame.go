@@ -1,4 +1,4 @@
-package server
+package turn
 
 import (
 	"errors"
@@ -9,20 +9,20 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// blamePrefill is blame for the prefill leg of an attempt, which began at the given time. An engine that has let a leg reach its time limit,
+// blamePrefill is Blame for the prefill leg of an attempt, which began at the given time. An engine that has let a leg reach its time limit,
 // and has answered no other leg since, leaves the rotation at once, whatever its health check says: an LMCache sender whose receiver does
 // not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
 func (a *attempted) blamePrefill(engine *fleet.Engine, err error, began time.Time) {
 	var leg *upstream.LegError
-	blame(engine, err, errors.As(err, &leg) && a.caused(leg))
+	Blame(engine, err, errors.As(err, &leg) && a.caused(leg))
 	if errors.Is(err, upstream.ErrPrefillTimeout) {
 		engine.Health.Unanswered(began)
 	}
 }
 
-// blame tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end. own says that a failure is our own fault,
+// Blame tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end. own says that a failure is our own fault,
 // if it is one of the engine's answers: of what the leg carried besides the client's request.
-func blame(engine *fleet.Engine, err error, own bool) {
+func Blame(engine *fleet.Engine, err error, own bool) {
 	if err == nil {
 		engine.Health.Answered()
 		engine.Health.Served()

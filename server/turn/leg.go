@@ -1,0 +1,63 @@
+package turn
+
+import (
+	"cmp"
+
+	"carryover/server/answer"
+	"carryover/server/lineage"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// prefillLeg makes the prefill leg.
+func (a *attempt) prefillLeg(plan upstream.Plan, found lineage.Space) upstream.Leg {
+	return a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(found), ReturnTokenIDs: a.proving.IDs.Wanted(), PromptIDs: a.proving.IDs.ForPrefill(),
+		AnswerID: a.answerID(plan.Prefill),
+	}))
+}
+
+// leg makes a leg that sends a body to an engine.
+func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
+	return upstream.Leg{
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: cmp.Or(plan.RequestID, a.legID), Rank: plan.Rank,
+		Authorization: a.Request.Authorization,
+	}
+}
+
+// answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
+func (a *attempt) answerID(plan upstream.LegPlan) string {
+	if a.Request.API != body.Responses {
+		return ""
+	}
+	return answer.ResponseID(cmp.Or(plan.RequestID, a.legID))
+}
+
+// ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
+func (a *attempt) ownSalt() string {
+	if a.Request.TenantSalt != "" {
+		return a.Request.TenantSalt
+	}
+	salt, _ := a.Body.String("cache_salt")
+	return salt
+}
+
+// cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
+func (a *attempt) cacheSalt(found lineage.Space) string {
+	switch {
+	case a.pair.Salt != "":
+		return a.pair.Salt
+	case found.Salt() == "":
+		return a.Request.TenantSalt
+	}
+	if a.Request.TenantSalt == "" {
+		if raw, present := a.Body.Member("cache_salt"); present && string(raw) != "null" {
+			if own, ok := a.Body.String("cache_salt"); !ok || own == "" {
+				return ""
+			}
+		}
+	}
+	return found.Salt() + a.ownSalt()
+}
