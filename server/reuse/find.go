@@ -39,23 +39,6 @@ func try(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status) {
 	return pair, pair.Begin()
 }
 
-// Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
-// A turn that can use no ticket does not ask, and keeps what its last look has seen.
-func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
-	if p.proof == nil || !p.request.Conversation.Known || p.Without != "" || p.proof.Opens() {
-		last.Outcome = convcache.Empty
-		return last
-	}
-	key := p.request.Conversation.Key
-	f.await(ctx, key)
-	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
-	defer cancel()
-	looked := sorted(f.deps.Store.Peek(bounded, key))
-	f.dropCleared(bounded, p.request, &looked)
-	f.dropInDoubt(bounded, p.request, &looked)
-	return looked
-}
-
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
 // possible, after Proving.Begin, so that every earlier failure leaves the ticket in the store. A miss is a claim without a ticket; the record
 // has the reason.

@@ -1,8 +1,11 @@
 package reuse
 
 import (
+	"context"
+
 	"carryover/convcache"
 	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/upstream/fleet"
 )
 
@@ -13,6 +16,23 @@ type Lookup struct {
 	Outcome  convcache.Outcome  // of the last look; Empty if the turn did not ask
 
 	dropped record.Reason // why the last look gave tickets up, "" if it gave up none
+}
+
+// Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
+// A turn that can use no ticket does not ask, and keeps what its last look has seen.
+func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
+	if p.proof == nil || !p.request.Conversation.Known || p.Without != "" || p.proof.Opens() {
+		last.Outcome = convcache.Empty
+		return last
+	}
+	key := p.request.Conversation.Key
+	f.await(ctx, key)
+	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
+	defer cancel()
+	looked := sorted(f.deps.Store.Peek(bounded, key))
+	f.dropCleared(bounded, p.request, &looked)
+	f.dropInDoubt(bounded, p.request, &looked)
+	return looked
 }
 
 // sorted divides what the store has of a conversation into tickets and notes.

@@ -7,6 +7,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 )
 
 // pack is a map of texts and integers, in the order given.
@@ -19,7 +20,7 @@ func pack(members ...any) []byte {
 		case int:
 			b = msgpack.AppendInt(b, int64(m))
 		case nil:
-			b = msgpack.AppendNil(b)
+			b = msgpacktest.AppendNil(b)
 		}
 	}
 	return b

@@ -5,17 +5,6 @@ import (
 	"math"
 )
 
-// AppendNil appends nil.
-func AppendNil(b []byte) []byte { return append(b, 0xc0) }
-
-// AppendBool appends a boolean.
-func AppendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 0xc3)
-	}
-	return append(b, 0xc2)
-}
-
 // AppendInt appends an integer in its shortest form.
 func AppendInt(b []byte, v int64) []byte {
 	switch {
@@ -48,11 +37,6 @@ func AppendUint(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcf), v)
 }
 
-// AppendFloat appends a floating-point number of 64 bits.
-func AppendFloat(b []byte, v float64) []byte {
-	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
-}
-
 // AppendText appends a string.
 func AppendText(b []byte, v string) []byte {
 	switch n := len(v); {
@@ -64,24 +48,6 @@ func AppendText(b []byte, v string) []byte {
 		b = appendCount(b, 0xda, n)
 	}
 	return append(b, v...)
-}
-
-// AppendBytes appends binary data.
-func AppendBytes(b, v []byte) []byte {
-	if n := len(v); n <= math.MaxUint8 {
-		b = append(b, 0xc4, byte(n))
-	} else {
-		b = appendCount(b, 0xc5, n)
-	}
-	return append(b, v...)
-}
-
-// AppendArrayHeader appends the header of an array; its n elements follow.
-func AppendArrayHeader(b []byte, n int) []byte {
-	if n <= 0x0f {
-		return append(b, 0x90|byte(n))
-	}
-	return appendCount(b, 0xdc, n)
 }
 
 // AppendMapHeader appends the header of a map; its n keys follow, each with its value.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
@@ -57,7 +58,7 @@ func TestMsgpack_AgreesWithPythons(t *testing.T) {
 // ours are messages that are appended at the bounds of every form.
 func ours() [][]byte {
 	messages := [][]byte{
-		msgpack.AppendNil(nil), msgpack.AppendBool(nil, true), msgpack.AppendBool(nil, false), msgpack.AppendFloat(nil, -2.5),
+		msgpacktest.AppendNil(nil), msgpacktest.AppendBool(nil, true), msgpacktest.AppendBool(nil, false), msgpacktest.AppendFloat(nil, -2.5),
 		msgpack.AppendText(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), "type"), "ProxyNotif"),
 	}
 	for power := range 64 {
@@ -68,12 +69,12 @@ func ours() [][]byte {
 	messages = append(messages, msgpack.AppendUint(nil, math.MaxUint64), msgpack.AppendInt(nil, math.MinInt64))
 	for _, n := range []int{0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536} {
 		text := strings.Repeat("x", n)
-		array, entries := msgpack.AppendArrayHeader(nil, n), msgpack.AppendMapHeader(nil, n)
+		array, entries := msgpacktest.AppendArrayHeader(nil, n), msgpack.AppendMapHeader(nil, n)
 		for i := range n {
-			array = msgpack.AppendNil(array)
-			entries = msgpack.AppendNil(msgpack.AppendText(entries, "k"+strings.Repeat("k", i%2)+hex.EncodeToString([]byte{byte(i >> 16), byte(i >> 8), byte(i)})))
+			array = msgpacktest.AppendNil(array)
+			entries = msgpacktest.AppendNil(msgpack.AppendText(entries, "k"+strings.Repeat("k", i%2)+hex.EncodeToString([]byte{byte(i >> 16), byte(i >> 8), byte(i)})))
 		}
-		messages = append(messages, msgpack.AppendText(nil, text), msgpack.AppendBytes(nil, []byte(text)), array, entries)
+		messages = append(messages, msgpack.AppendText(nil, text), msgpacktest.AppendBytes(nil, []byte(text)), array, entries)
 	}
 	return messages
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 )
 
 // What vLLM 0.32 has published.
@@ -57,17 +58,17 @@ type pairs []any
 func value(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
-		return msgpack.AppendNil(b)
+		return msgpacktest.AppendNil(b)
 	case int:
 		return msgpack.AppendInt(b, int64(v))
 	case uint64:
 		return msgpack.AppendUint(b, v)
 	case float64:
-		return msgpack.AppendFloat(b, v)
+		return msgpacktest.AppendFloat(b, v)
 	case string:
 		return msgpack.AppendText(b, v)
 	case []byte:
-		return msgpack.AppendBytes(b, v)
+		return msgpacktest.AppendBytes(b, v)
 	case pairs:
 		b = msgpack.AppendMapHeader(b, len(v)/2)
 		for _, e := range v {
@@ -75,7 +76,7 @@ func value(b []byte, v any) []byte {
 		}
 		return b
 	case []any:
-		b = msgpack.AppendArrayHeader(b, len(v))
+		b = msgpacktest.AppendArrayHeader(b, len(v))
 		for _, e := range v {
 			b = value(b, e)
 		}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -147,14 +148,14 @@ func unhex(tb testing.TB, texts []string) (frames [][]byte) {
 
 // stored is a batch that stores one block of two tokens as vLLM 0.24 and newer write it.
 func stored(hash uint64) []byte {
-	b := msgpack.AppendArrayHeader(nil, 3)
-	b = msgpack.AppendFloat(b, 1.5)
-	b = msgpack.AppendArrayHeader(b, 1)
+	b := msgpacktest.AppendArrayHeader(nil, 3)
+	b = msgpacktest.AppendFloat(b, 1.5)
+	b = msgpacktest.AppendArrayHeader(b, 1)
 	b = msgpack.AppendMapHeader(b, 5)
 	b = msgpack.AppendText(msgpack.AppendText(b, "type"), nameStored)
-	b = msgpack.AppendUint(msgpack.AppendArrayHeader(msgpack.AppendText(b, "block_hashes"), 1), hash)
-	b = msgpack.AppendNil(msgpack.AppendText(b, "parent_block_hash"))
-	b = msgpack.AppendArrayHeader(msgpack.AppendText(b, "token_ids"), 2)
+	b = msgpack.AppendUint(msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "block_hashes"), 1), hash)
+	b = msgpacktest.AppendNil(msgpack.AppendText(b, "parent_block_hash"))
+	b = msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "token_ids"), 2)
 	b = msgpack.AppendUint(msgpack.AppendUint(b, 7), 8)
 	b = msgpack.AppendUint(msgpack.AppendText(b, "block_size"), 2)
 	return msgpack.AppendUint(b, 0)

@@ -13,6 +13,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/kvready"
 )
 
@@ -40,8 +41,8 @@ func status(id, state string, rank int64) []byte {
 	b = msgpack.AppendInt(msgpack.AppendText(b, "tp_rank"), rank)
 	b = msgpack.AppendText(msgpack.AppendText(b, "state"), state)
 	b = msgpack.AppendUint(msgpack.AppendText(b, "writer_epoch"), 1<<40)
-	b = msgpack.AppendNil(msgpack.AppendText(b, "error_text"))
-	b = msgpack.AppendArrayHeader(msgpack.AppendText(b, "manifest_digest"), 0)
+	b = msgpacktest.AppendNil(msgpack.AppendText(b, "error_text"))
+	b = msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "manifest_digest"), 0)
 	return msgpack.AppendText(msgpack.AppendText(b, "ack_endpoint"), "tcp://10.0.0.1:1")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/msgpack"
+	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/kvready"
 )
 
@@ -78,7 +79,7 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 		"AllocRequest":              {typed(class("AllocRequest")), ignored},
 		"a lower case type":         {typed(class("proxynotif")), ignored},
 		"an empty type":             {typed(class("")), ignored},
-		"a type that is nil":        {typed(msgpack.AppendNil), ignored},
+		"a type that is nil":        {typed(msgpacktest.AppendNil), ignored},
 		"a type that is a number":   {typed(func(b []byte) []byte { return msgpack.AppendInt(b, 1) }), ignored},
 		"a status of no state":      {typed(class("StoragePDStatus")), ignored},
 		"a status of another state": {status(id, "STAGED", 0), ignored},
@@ -87,10 +88,10 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 		"a long id":                 {notif("ProxyNotif", strings.Repeat("x", 257)), malformed},
 		"an id that is a number":    {mapOf("req_id", msgpack.AppendInt(nil, 1)), malformed},
 		"an id that is no text":     {mapOf("req_id", msgpack.AppendText(nil, "\xff")), malformed},
-		"an id of bytes":            {mapOf("req_id", msgpack.AppendBytes(nil, []byte(id))), malformed},
+		"an id of bytes":            {mapOf("req_id", msgpacktest.AppendBytes(nil, []byte(id))), malformed},
 		"an id that is a map":       {mapOf("req_id", mapOf("req_id", msgpack.AppendText(nil, id))), malformed},
 		"no members":                {msgpack.AppendMapHeader(nil, 0), malformed},
-		"an array":                  {append(msgpack.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
+		"an array":                  {append(msgpacktest.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
 		"a text":                    {msgpack.AppendText(nil, id), malformed},
 		"JSON":                      {[]byte(`{"type":"ProxyNotif","req_id":"the id"}`), malformed},
 		"nothing":                   {nil, malformed},
