@@ -26,9 +26,9 @@ type unoccupied struct {
 }
 
 // Await implements pick.Slots. It waits for nothing: where all engines are full, the error is upstream.ErrBusy.
-func (u unoccupied) Await(_ context.Context, wish pick.Wish) (engine *fleet.Engine, leave func(), err error) {
-	engine, err = u.fleet.Picker.Predict(wish.Role, wish.Hint, wish.Exclude)
-	return engine, nil, err
+func (u unoccupied) Await(_ context.Context, wish pick.Wish) (*fleet.Engine, pick.Slot, error) {
+	engine, err := u.fleet.Picker.Predict(wish.Role, wish.Hint, wish.Exclude)
+	return engine, pick.Slot{}, err
 }
 
 // DecodeOnly implements pick.Slots.

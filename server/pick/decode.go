@@ -30,7 +30,7 @@ func (g *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 		if ctx.Err() != nil { // the turn was cancelled, which says nothing about the engine
 			return nil, context.Cause(ctx)
 		}
-		g.pair.decodes(nil)
+		g.pair.decodes(Slot{})
 		g.Excluded = append(slices.Clip(g.Excluded), engine)
 		if dials == MaxDials {
 			return nil, last

@@ -16,7 +16,7 @@ type Pair struct {
 	Tied            bool   // the path was chosen because of the KV that this decode instance holds
 
 	uncached                int // an estimate of the prompt's tokens that are in no cache
-	prefillSlot, decodeSlot slot
+	prefillSlot, decodeSlot held
 	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
 }
 
@@ -41,28 +41,35 @@ func (p *Pair) DetachDecode() (leave func()) { return p.decodeSlot.detach() }
 
 // decodes replaces the decode instance's slot, after the instance has refused the connection, by that of another. The first slot is given
 // back at once, because the instance may serve again long before the turn's stream ends.
-func (p *Pair) decodes(leave func()) {
+func (p *Pair) decodes(s Slot) {
 	p.decodeSlot.leave()
-	p.decodeSlot.take(leave)
+	p.decodeSlot.take(s)
 }
 
-// slot is an attempt's slot on an instance. The zero value is no slot. It is safe for concurrent use.
-type slot struct{ free atomic.Pointer[func()] }
+// held is the slot of an attempt until it is given back. The zero value holds none.
+type held struct {
+	slot Slot
+	has  atomic.Bool
+}
 
-// take fills an empty slot. free gives it back; it is nil for none.
-func (r *slot) take(free func()) {
-	if free != nil {
-		r.free.Store(&free)
+// take fills an empty one. Nothing else may be called at the same time.
+func (h *held) take(s Slot) {
+	h.slot = s
+	h.has.Store(s.free != nil)
+}
+
+// leave gives the slot back, once. It is safe for concurrent use.
+func (h *held) leave() {
+	if h.has.Swap(false) {
+		h.slot.leave()
 	}
 }
 
-// leave gives the slot back, once.
-func (r *slot) leave() { r.detach()() }
-
-// detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing.
-func (r *slot) detach() (leave func()) {
-	if free := r.free.Swap(nil); free != nil {
-		return *free
+// detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing. It is
+// safe for concurrent use.
+func (h *held) detach() (leave func()) {
+	if h.has.Swap(false) {
+		return h.slot.leave
 	}
 	return func() {}
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"slices"
 
 	"carryover/server/record"
 	"carryover/server/request"
@@ -98,7 +99,7 @@ func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 	g := picking{Picker: k, Attempt: attempt, pair: pair}
 	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), g.excluding(upstream.RoleDecode))
 	if err == nil {
-		pair.decodes(leave)
+		pair.decodes(Slot{free: leave})
 	}
 	return next, err
 }
@@ -153,7 +154,7 @@ func (g *picking) uncached(tokens int) {
 
 // engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
-func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
+func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *held) (*fleet.Engine, error) {
 	hint := g.hint()
 	hint.AllowQuarantined = quarantined
 	engine, err := g.awaitSlot(ctx, role, hint, in)
@@ -165,12 +166,12 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	return engine, err
 }
 
-func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *slot) (*fleet.Engine, error) {
-	engine, leave, err := g.deps.Slots.Await(ctx, Wish{
+func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *held) (*fleet.Engine, error) {
+	engine, slot, err := g.deps.Slots.Await(ctx, Wish{
 		Client: g.Client, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded), Role: role, Hint: hint, Exclude: g.excluding(role),
 		Record: g.Record,
 	})
-	in.take(leave)
+	in.take(slot)
 	return engine, err
 }
 
@@ -188,7 +189,8 @@ func (g *picking) excluding(role upstream.Role) func(*fleet.Engine) bool {
 	if len(g.Excluded) == 0 && (role == upstream.RoleDecode || g.Request.Prefiller == "") {
 		return nil
 	}
+	excluded, request := g.Excluded, g.Request // not g, which would then be allocated with each pick
 	return func(e *fleet.Engine) bool {
-		return g.Excludes(e) || role == upstream.RolePrefill && !g.Request.MayPrefill(e.Name)
+		return slices.Contains(excluded, e) || role == upstream.RolePrefill && !request.MayPrefill(e.Name)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // A place on an instance is given back once, whichever does it: the turn, or a prefill leg that goes on beside it.
 func TestSlot_IsLeftOnce(t *testing.T) {
-	(&slot{}).leave() // none
+	(&held{}).leave() // none
 	q := queue.New(queue.Config{MaxPerTenant: 1})
 	claim := queue.Claim{Tenant: "t", Class: "c"}
 	take := func() error {
@@ -21,14 +21,11 @@ func TestSlot_IsLeftOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var freed atomic.Int64
-	var r slot
-	r.take(func() {
-		q.Leave(claim)
-		freed.Add(1)
-	})
+	var h held
+	h.take(Slot{q, claim, func() { freed.Add(1) }})
 	var all sync.WaitGroup
 	for range 4 {
-		all.Go(r.leave)
+		all.Go(h.leave)
 	}
 	all.Wait()
 	if n := freed.Load(); n != 1 {

@@ -13,9 +13,9 @@ import (
 
 // Slots gives attempts their slots.
 type Slots interface {
-	// Await picks an engine as [fleet.Picker.Pick] does, and waits while all engines that could be picked are full. leave gives the slot back,
-	// and is called once; it is nil where no slot was taken.
-	Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error)
+	// Await picks an engine as [fleet.Picker.Pick] does, and waits while all engines that could be picked are full. The slot is the zero Slot
+	// where none was taken.
+	Await(ctx context.Context, wish Wish) (*fleet.Engine, Slot, error)
 	// DecodeOnly gives a turn of the client a slot for decode alone, if one is free. leave gives it back, and is called once.
 	DecodeOnly(client string) (leave func(), ok bool)
 	// Free reports whether DecodeOnly would give the client a slot now.
@@ -30,6 +30,21 @@ type Wish struct {
 	Hint    fleet.Hint
 	Exclude func(*fleet.Engine) bool // see [fleet.Picker.Pick]
 	Record  *record.Builder          // knows how long the turn has waited for slots, and is told how long it waits now
+}
+
+// Slot is a slot on an instance. The zero value is no slot. It is a value because every attempt has two of them.
+type Slot struct {
+	waiting *queue.Queue // counts the claim, nil if it is counted nowhere
+	claim   queue.Claim
+	free    func() // gives the instance back
+}
+
+// leave gives the slot back. It is called once.
+func (s Slot) leave() {
+	if s.waiting != nil {
+		s.waiting.Leave(s.claim)
+	}
+	s.free() // the picker then tells the queue (OnFreed)
 }
 
 // EngineSlots are the slots of instances, with the queue of the turns that wait for one, and the slots for decode alone.
@@ -47,7 +62,7 @@ func NewSlots(of *fleet.Picker, waiting *queue.Queue) *EngineSlots {
 }
 
 // Await implements Slots.
-func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engine, leave func(), err error) {
+func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engine, _ Slot, err error) {
 	claim := queue.Claim{Tenant: wish.Client, Class: wish.Class}
 	var free func()
 	waited, full := s.waiting.Wait(ctx, claim, wish.Record.Times().Queued, func() bool {
@@ -57,15 +72,12 @@ func (s *EngineSlots) Await(ctx context.Context, wish Wish) (engine *fleet.Engin
 	wish.Record.Waited(waited, full == nil)
 	switch {
 	case full != nil:
-		return nil, nil, full
+		return nil, Slot{}, full
 	case err != nil:
 		s.waiting.Leave(claim)
-		return nil, nil, err
+		return nil, Slot{}, err
 	}
-	return engine, func() {
-		s.waiting.Leave(claim)
-		free() // the picker then tells the queue (OnFreed)
-	}, nil
+	return engine, Slot{s.waiting, claim, free}, nil
 }
 
 // DecodeOnly implements Slots.
