@@ -40,10 +40,13 @@ type attempt struct {
 	proving        *reuse.Proving
 	claim          *reuse.Claim
 	out            *commitWriter
-	withoutRelease bool                // the legs must carry no release
-	tried          *attempted          // what the attempt gets to
-	detach         func() (end func()) // lets the turn's slot and its reserved bytes outlive the turn
+	withoutRelease bool       // the legs must carry no release
+	tried          *attempted // what the attempt gets to
+	turn           detacher
 }
+
+// detacher is a turn whose slot and reserved bytes can outlive it.
+type detacher interface{ detach() (end func()) }
 
 // run runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
 // the claimed ticket.

@@ -47,7 +47,7 @@ func (r *reading) buffered() error {
 	}
 	b := answer.EventBuffer{API: r.out.api}
 	b.Options(r.options)
-	if r.exposed && rawjson.Valid(result.Params) {
+	if r.runner.cfg.ExposeParams && rawjson.Valid(result.Params) {
 		b.Params = gjson.GetBytes(result.Params, "@ugly").Raw
 	}
 	if err = b.Write(rest); err != nil {

@@ -16,7 +16,7 @@ type commitWriter struct {
 	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
 	limit   time.Duration                   // of one write
 	bounded time.Time                       // when the limit was last set
-	errors  func(err error) *apierror.Error // turns an error into the one that clients see
+	errors  *apierror.Mapper                // turns an error into the one that clients see
 	early   bool                            // decode has not been asked yet, so that the turn still needs its request
 
 	api       body.API
@@ -27,7 +27,7 @@ type commitWriter struct {
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
 func newCommitWriter(
-	w http.ResponseWriter, limit time.Duration, errors func(err error) *apierror.Error, api body.API, record *record.Builder, forget func(),
+	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, forget func(),
 ) *commitWriter {
 	o := &commitWriter{w: w, limit: limit, bounded: record.Times().Began, errors: errors, api: api, record: record, forget: forget}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
@@ -117,7 +117,7 @@ func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 // lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for a complete one.
 func (o *commitWriter) lastWords(err error, events int64) {
-	known := o.errors(err)
+	known := o.errors.Map(err)
 	o.record.Broke(known.Code)
 	if _, err := o.Write(known.Event(o.api, events)); err == nil {
 		_ = o.Flush()

@@ -97,7 +97,7 @@ type Deps struct {
 // newRunner returns a runner of turns.
 func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
-		cfg: cfg, deps: deps, tickets: deps.Tickets.Maker, finder: deps.Tickets.Finder, picker: deps.Picker, background: deps.Background,
+		cfg: cfg, deps: deps, tickets: deps.Tickets.Maker, finder: deps.Tickets.Finder, picker: deps.Picker, background: deps.Background.Run,
 		retries: &retries{
 			fleet: deps.Fleet, budget: newRetryBudget(), rereads: deps.Connector.Traits().Introduce != nil,
 			patience: cfg.FirstByteTimeout / 2,

@@ -64,8 +64,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 	var refused []*fleet.Engine
 	for {
 		d, err := a.decodeOn(ctx, incarnation, h)
-		var leg *upstream.LegError
-		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
+		if err == nil || !unsent(err) {
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
@@ -81,6 +80,12 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 		}
 		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs
 	}
+}
+
+// unsent reports whether err is the failure of a leg of which nothing was sent, because the engine refused the connection.
+func unsent(err error) bool {
+	var leg *upstream.LegError
+	return errors.As(err, &leg) && !leg.Sent && leg.Kind == upstream.Dial
 }
 
 // decodeOn runs the decode leg on one engine. The leg does not end at once if the client leaves: when decode has got the hand-over, the leg
@@ -182,7 +187,7 @@ func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h hande
 	}
 	id, model, pair, r := a.Record.ID(), a.Request.Model, a.pair, a.legRunner // the work keeps nothing else of the attempt
 	ctx = context.WithoutCancel(ctx)
-	end, leave := a.detach(), pair.DetachDecode()
+	end, leave := a.turn.detach(), pair.DetachDecode()
 	r.background.Run("turn", id, func() {
 		defer end()
 		defer leave()

@@ -19,17 +19,14 @@ const maxAnswer = 64 << 20
 // reading is decode's answer while it is read and sent to the client.
 type reading struct {
 	answer.Reader
-	ctx        context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
-	decoding   *decoding
-	out        *commitWriter
-	exposed    bool   // the client sees kv_transfer_params
-	options    []byte // the request's stream_options, for a stream that is made of a whole answer
-	memory     *sse.Memory
-	legs       interface{ Close() } // closes the connections to engines that no leg uses
-	store      func(answer.Result)  // stores the ticket that the answer leaves, if it leaves one
-	mayRestart func() bool          // reports whether the turn can be tried again if decode fails at once
-	relay      *sse.Relay           // nil for a whole answer
-	concluded  bool                 // the answer's ticket has been stored or given up
+	ctx       context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
+	decoding  *decoding
+	out       *commitWriter
+	runner    *runner
+	turn      *turn      // whose answer it is
+	options   []byte     // the request's stream_options, for a stream that is made of a whole answer
+	relay     *sse.Relay // nil for a whole answer
+	concluded bool       // the answer's ticket has been stored or given up
 }
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
@@ -67,11 +64,7 @@ func (r *reading) relayed() (err error) {
 // reading begins to read an answer.
 func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
 	d.leg.Reply, d.leg.IDs = t.proving.Listen(&d.origin)
-	r := &reading{
-		ctx: ctx, decoding: d, out: t.out, exposed: s.cfg.ExposeParams, memory: &s.streamed, legs: s.deps.Legs,
-		store:      func(result answer.Result) { s.tickets.Keep(ctx, &t.proving, &t.lookup, &d.origin, result) },
-		mayRestart: func() bool { return s.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began) },
-	}
+	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t}
 	if d.leg.Asks.Whole {
 		r.options, _ = t.body.Member("stream_options")
 	}
@@ -108,7 +101,8 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.out.committed && r.mayRestart()
+	t := r.turn
+	return !t.committed() && r.runner.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
@@ -120,7 +114,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
 		result.Ineligible = "oversize"
 	}
-	r.store(result)
+	r.runner.tickets.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
 }
 
 // whole relays a JSON answer as it is, without kv_transfer_params.
@@ -140,7 +134,7 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(answer.ErrNotJSON)
 	}
-	if r.exposed && !r.out.api.Rendered() {
+	if r.runner.cfg.ExposeParams && !r.out.api.Rendered() {
 		rest = body
 	}
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
@@ -167,7 +161,7 @@ func (r *reading) start() {
 	r.out.announceStream(r.decoding.ContentType())
 	cfg := r.Relay()
 	// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
-	cfg.EventFirst, cfg.Memory = !r.out.committed, r.memory
+	cfg.EventFirst, cfg.Memory = !r.out.committed, &r.runner.streamed
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
@@ -179,7 +173,6 @@ func (r *reading) ended(err error) error {
 		d.leavesUnread()
 	}
 	r.keep(r.Result(leftEarly(r.ctx, err))) // does nothing if the end was seen, because the ticket was stored then
-	var write *sse.WriteError
 	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""
 	if stopped {
 		fault, why = r.Fault()
@@ -197,7 +190,7 @@ func (r *reading) ended(err error) error {
 		return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})
 	case stopped:
 		return d.failed(upstream.LegError{Kind: upstream.KVLoad, Err: errKVLoad})
-	case r.Over() && !errors.As(err, &write):
+	case r.Over() && !writeFailed(err):
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case clientLeft(r.ctx, err):
 		return record.ErrClientGone
@@ -227,7 +220,7 @@ func (r *reading) broken(err error) error {
 	leg := upstream.LegError{Kind: upstream.Broken, Err: err}
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		r.legs.Close() // the connection that is out of step is among them
+		r.runner.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, answer.ErrNotJSON), errors.Is(err, errUnwritable):
@@ -238,8 +231,13 @@ func (r *reading) broken(err error) error {
 
 // clientLeft reports whether the reading of a stream ended with err because the client has gone.
 func clientLeft(ctx context.Context, err error) bool {
+	return writeFailed(err) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown) && legErrorOf(ctx) == nil
+}
+
+// writeFailed reports whether the reading of a stream ended because the client could not be written to.
+func writeFailed(err error) bool {
 	var write *sse.WriteError
-	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown) && legErrorOf(ctx) == nil
+	return errors.As(err, &write)
 }
 
 // leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the

@@ -36,7 +36,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 	a.claim.Sent()
 	began := time.Now()
 	// The work and finish keep nothing else of the attempt, because they may last as long as the stream.
-	r, turn, pair, claim, request, tried, detach := a.legRunner, a.Record.ID(), a.pair, a.claim, a.Request, a.tried, a.detach
+	r, turn, pair, claim, request, tried, detach := a.legRunner, a.Record.ID(), a.pair, a.claim, a.Request, a.tried, a.turn.detach
 	r.background.Run("turn", turn, func() {
 		defer close(ended)
 		defer closePlan(plan)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"carryover/server/admission"
-	"carryover/server/background"
 	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -43,8 +42,8 @@ type runner struct {
 	tickets    *reuse.Maker
 	retries    *retries
 	legs       *legRunner
-	background *background.Group
-	streamed   sse.Memory // the memory of relays
+	background func(what, id string, work func()) // runs work that no turn waits for
+	streamed   sse.Memory                         // the memory of relays
 }
 
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
@@ -115,13 +114,13 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	}()
 	t.retry.last.prefill = pair.Prefill
 
-	t.proving.Begin(ctx, reuse.Pair{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background.Run)
+	t.proving.Begin(ctx, reuse.Pair{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background)
 	claimed := s.finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
 	a := &attempt{
 		legRunner: s.legs, Attempt: asked, legID: t.legID, pair: pair, proving: &t.proving, claim: claimed, out: t.out, tried: &t.retry.last,
-		withoutRelease: t.retry.withoutRelease, detach: t.detach,
+		withoutRelease: t.retry.withoutRelease, turn: t,
 	}
 	d, err := a.run(ctx) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
