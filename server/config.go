@@ -24,7 +24,7 @@ const (
 	ProofHistory ProofMode = "history"
 )
 
-// Config configures a Server. Durations and sizes must be positive; package cmd/carryover validates them.
+// Config configures a Server. Durations and sizes must be positive; cmd/carryover/config validates them.
 type Config struct {
 	Proof       ProofMode
 	ModelProofs map[string]ProofMode // per model; Proof for the others

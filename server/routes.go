@@ -88,7 +88,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	methods, known := served.methods[r.URL.EscapedPath()]
 	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
 	allowed := known && slices.Contains(methods, r.Method)
-	if !allowed || r.Method != http.MethodPost { // turns name themselves (SetHeaders)
+	if !allowed || r.Method != http.MethodPost { // turns name themselves (package record)
 		w.Header().Set("X-Request-Id", requestID(r))
 	}
 	api := apiAt(r.URL.EscapedPath())

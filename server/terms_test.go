@@ -87,15 +87,15 @@ func wantTerms(t *testing.T, what string, written, declared []string) {
 // The tables are what docs/reference.md is made of: nothing that the program says may be missing there.
 func TestTerms_EveryReasonIsThere(t *testing.T) {
 	miss := words(server.MissReasons())
-	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "."), "Reason"))
+	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "record"), "Reason"))
 	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "proof"), "Miss"))
 	var lacks []string
-	for _, why := range constants(slices.Concat(parsed(t, "proof"), parsed(t, ".")), "Lacks", "lacks") {
+	for _, why := range constants(parsed(t, "proof", "reuse", "turn"), "Lacks", "lacks") {
 		lacks = append(lacks, proof.Unproven(why))
 	}
 	wantTerms(t, "what the proof lacks", miss, lacks)
 	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
-	alone := constants(parsed(t, ".", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why")
+	alone := constants(parsed(t, "pick", "record", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why", "Why")
 	wantTerms(t, "decode alone", words(server.AloneReasons()), alone)
 	var stored []string
 	for _, why := range constants(parsed(t, "../convcache"), "Why") {
@@ -136,7 +136,7 @@ func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	for _, c := range apierror.Codes() {
 		written = append(written, c.Name)
 	}
-	for _, file := range parsed(t, ".", "apierror", "explain", "request", "../upstream", "../upstream/body") {
+	for _, file := range parsed(t, ".", "apierror", "explain", "pick", "request", "reuse", "turn", "../upstream", "../upstream/body") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
 				made = append(made, code)

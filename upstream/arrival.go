@@ -9,7 +9,7 @@ import (
 // process or the machine may have stood still, or a slow client may have kept the relay from reading. What the engine
 // could not send meanwhile arrives later, because TCP's retransmission timer doubles (RFC 6298, 5.5). So an empty
 // connection proves nothing until the same time has passed again. Up to this bound the error stays below TicketSlack
-// of package server.
+// of package pins.
 const heldBack = 2 * time.Second
 
 // arrival keeps a moment at which nothing had arrived yet of what was last read of an answer. The evidence is a look

@@ -54,6 +54,9 @@ func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []stri
 // the index of its field. A payload that read does not know, and returns false for, is reported like a forged value.
 func (s *Store) authentic(ctx context.Context, hash string, f field, fields []string, read func(i int, payload []byte) bool) error {
 	values, err := s.servers.hmget(ctx, hash, fields...)
+	if err != nil {
+		return err
+	}
 	for i, value := range values {
 		value, there := value.(string)
 		if !there {
@@ -64,7 +67,7 @@ func (s *Store) authentic(ctx context.Context, hash string, f field, fields []st
 			s.lines.warnForged()
 		}
 	}
-	return err
+	return nil
 }
 
 // idOf returns the field of what is shared without a conversation, derived from its name like a ticket's id.

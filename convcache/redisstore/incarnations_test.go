@@ -1,12 +1,15 @@
 package redisstore_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"carryover/convcache"
 	"carryover/convcache/redisstore"
@@ -224,4 +227,34 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 		wantNoAnswer(t, r, "")
 	}
 	wantNoAnswer(t, r, "not asked")
+}
+
+// longer answers HMGET with a value too many, as a connection that is out of step may.
+type longer struct{}
+
+func (longer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (longer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (longer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if values, ok := cmd.(*redis.SliceCmd); ok && cmd.Name() == "hmget" {
+			values.SetVal(append(values.Val(), "another"))
+		}
+		return err
+	}
+}
+
+func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
+	r := openAt(t, redistest.Start(t).Addr())
+	r.Client().AddHook(longer{})
+	if known, err := r.QuarantinedIncarnations(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "3 values of 2 fields") {
+		t.Errorf("got %v and the error %v, want the answer to be refused", known, err)
+	}
+	if all, err := r.Quarantines(t.Context()); err == nil || len(all) != 0 {
+		t.Errorf("got %v and the error %v, want the answer to be refused", all, err)
+	}
 }

@@ -58,10 +58,7 @@ func (s *Store) Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
 		}
 		return ok
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 func encodeQuarantine(q convcache.Quarantine) []byte {

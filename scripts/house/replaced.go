@@ -1,9 +1,13 @@
 package main
 
+import "slices"
+
 // replaced are the words that the glossary has replaced. Each row is what was renamed, and no more: held, kept, common, start, room,
 // place and bar are good English where they name something else.
 func replaced() []word {
-	server, fleet, ours := []string{"server"}, []string{"upstream/fleet"}, []string{"server", "upstream/fleet"}
+	server := []string{"server", "server/admission", "server/apierror", "server/explain", "server/pick", "server/reuse", "server/turn"}
+	fleet := []string{"upstream/fleet", "upstream/fleet/health"}
+	ours := slices.Concat(server, fleet)
 	product := []string{"server/...", "convcache/...", "upstream/...", "sse/...", "cmd/carryover/..."}
 	types := []kind{ofType}
 	texts := []kind{ofText}
@@ -23,8 +27,6 @@ func replaced() []word {
 		{old: "Departs", use: "BeginTransfer", whole: true},
 		{old: "Arrives", use: "EndTransfer", whole: true},
 		{old: "noted", use: "a hint of the prefix index", in: ours, whole: true},
-		{old: "turns.remember", use: "the prefix index"},
-		{old: "Fleet.Remember", use: "the prefix index"},
 		{old: "pace", use: "the estimate of prefill speed", in: fleet, kinds: types, whole: true},
 		{old: "tempo", use: "the estimate of prefill speed", in: fleet, kinds: types, whole: true},
 		{old: "bar", use: "quarantine", in: product},
@@ -72,6 +74,6 @@ func replaced() []word {
 		{old: "receipt", use: "id_echo", in: product, kinds: texts},
 		{old: "receipts", use: "records", in: product, kinds: texts},
 		{old: "link", use: "pair", in: server, kinds: texts},
-		{old: "start", use: "incarnation", in: []string{"server", "server/admin", "server/proof"}, kinds: texts},
+		{old: "start", use: "incarnation", in: append(slices.Clone(server), "server/admin", "server/proof"), kinds: texts},
 	}
 }

@@ -20,7 +20,7 @@ type QueueConfig struct {
 
 // Slots are the slots of a server, and the queues in which requests wait for them and for instances. They are safe for concurrent use.
 type Slots struct {
-	held      chan struct{} // has one element for each slot that is held
+	taken     chan struct{} // has one element for each slot that is taken
 	begin     *queue.Queue  // requests that wait for a slot of the server
 	instances *queue.Queue  // turns that wait for a slot of an instance
 	closed    atomic.Bool
@@ -28,7 +28,7 @@ type Slots struct {
 
 // New returns so many slots, all free.
 func New(most int, cfg QueueConfig) *Slots {
-	s := &Slots{held: make(chan struct{}, most), begin: queue.New(queue.Config{}), instances: queue.New(queue.Config{})}
+	s := &Slots{taken: make(chan struct{}, most), begin: queue.New(queue.Config{}), instances: queue.New(queue.Config{})}
 	s.Configure(cfg)
 	return s
 }
@@ -45,7 +45,7 @@ func (s *Slots) Configure(cfg QueueConfig) {
 func (s *Slots) Take(ctx context.Context, client string) (lease Lease, waited time.Duration, err error) {
 	waited, err = s.begin.Wait(ctx, queue.Claim{Tenant: client}, 0, func() bool {
 		select {
-		case s.held <- struct{}{}:
+		case s.taken <- struct{}{}:
 			return true
 		default:
 			return false
@@ -64,10 +64,10 @@ func (s *Slots) Instances() *queue.Queue { return s.instances }
 func (s *Slots) Waiting() (toBegin, forInstance int) { return s.begin.Waiting(), s.instances.Waiting() }
 
 // Open returns how many slots are held now.
-func (s *Slots) Open() int { return len(s.held) }
+func (s *Slots) Open() int { return len(s.taken) }
 
 // Full reports whether all slots are held.
-func (s *Slots) Full() bool { return len(s.held) == cap(s.held) }
+func (s *Slots) Full() bool { return len(s.taken) == cap(s.taken) }
 
 // Delay returns how long turns have waited recently.
 func (s *Slots) Delay() time.Duration { return max(s.begin.Delay(), s.instances.Delay()) }
@@ -96,6 +96,6 @@ func (l *Lease) GiveBack() {
 	}
 	l.of = nil
 	of.begin.Leave(queue.Claim{Tenant: l.client})
-	<-of.held
+	<-of.taken
 	of.begin.Freed()
 }

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// relayed runs n chunks through a relay to an answer, as respondStream does.
+// relayed runs n chunks through a relay to an answer, as package turn does.
 func relayed(tb testing.TB, a *Reader, chunk []byte, n int) {
 	tb.Helper()
 	r := sse.New(io.Discard, nil, sse.Config{

@@ -16,7 +16,7 @@ type Pair struct {
 	Tied            bool   // the path was chosen because of the KV that this decode instance holds
 
 	uncached                int // an estimate of the prompt's tokens that are in no cache
-	prefillSlot, decodeSlot held
+	prefillSlot, decodeSlot attemptSlot
 	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
 }
 
@@ -46,20 +46,20 @@ func (p *Pair) decodes(s Slot) {
 	p.decodeSlot.take(s)
 }
 
-// held is the slot of an attempt until it is given back. The zero value holds none.
-type held struct {
+// attemptSlot is the slot of an attempt until it is given back. The zero value holds none.
+type attemptSlot struct {
 	slot Slot
 	has  atomic.Bool
 }
 
 // take fills an empty one. Nothing else may be called at the same time.
-func (h *held) take(s Slot) {
+func (h *attemptSlot) take(s Slot) {
 	h.slot = s
 	h.has.Store(s.free != nil)
 }
 
 // leave gives the slot back, once. It is safe for concurrent use.
-func (h *held) leave() {
+func (h *attemptSlot) leave() {
 	if h.has.Swap(false) {
 		h.slot.leave()
 	}
@@ -67,7 +67,7 @@ func (h *held) leave() {
 
 // detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing. It is
 // safe for concurrent use.
-func (h *held) detach() (leave func()) {
+func (h *attemptSlot) detach() (leave func()) {
 	if h.has.Swap(false) {
 		return h.slot.leave
 	}

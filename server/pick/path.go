@@ -35,9 +35,9 @@ func (g *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 	if !last.Known() || g.Request.API != body.Text && !g.Request.Length.Answered {
 		return 0
 	}
-	for _, held := range g.Holds {
-		if held.Decode == decode.Name && held.Incarnation == last.ID() {
-			tokens = max(tokens, held.Tokens)
+	for _, holding := range g.Holds {
+		if holding.Decode == decode.Name && holding.Incarnation == last.ID() {
+			tokens = max(tokens, holding.Tokens)
 		}
 	}
 	return tokens

@@ -5,7 +5,7 @@
 // request with fewer uncached tokens than the threshold, or one that no hand-over serves, goes to decode alone.
 //
 // What asks engines ([Asker]) and what gives slots ([Slots]) is injected. A picker whose asker asks nobody and whose slots are never taken
-// predicts what a turn's picker would pick, and changes nothing.
+// predicts what a turn's picker would pick, and changes nothing, for an attempt that has its [Earlier] say that models were refreshed.
 package pick
 
 import (
@@ -154,7 +154,7 @@ func (g *picking) uncached(tokens int) {
 
 // engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
-func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *held) (*fleet.Engine, error) {
+func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *attemptSlot) (*fleet.Engine, error) {
 	hint := g.hint()
 	hint.AllowQuarantined = quarantined
 	engine, err := g.awaitSlot(ctx, role, hint, in)
@@ -166,7 +166,7 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	return engine, err
 }
 
-func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *held) (*fleet.Engine, error) {
+func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *attemptSlot) (*fleet.Engine, error) {
 	engine, slot, err := g.deps.Slots.Await(ctx, Wish{
 		Client: g.Client, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded), Role: role, Hint: hint, Exclude: g.excluding(role),
 		Record: g.Record,

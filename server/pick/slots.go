@@ -88,7 +88,7 @@ func (s *EngineSlots) DecodeOnly(client string) (leave func(), ok bool) {
 // Free implements Slots.
 func (s *EngineSlots) Free(client string) bool { return s.decodeOnly.free(client) }
 
-// longestModel is longer than any model name that an engine may list (maxModelID of package fleet).
+// longestModel is longer than any model name that an engine may list (maxModelID of package facts).
 const longestModel = 1 << 10
 
 // slotClass names a turn's class in the queue. Turns of one class could be given the same instances.

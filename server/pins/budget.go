@@ -38,7 +38,7 @@ const (
 	// the blocks of those for which the fleet's list is full would stay pinned until decode's TTL ends.
 	maxLeaving = 256
 	// compareEvery is how often the tickets of all replicas are compared with the budget. In this time tickets that were given up are released
-	// (releaseAfter of package fleet), and the engine is read again.
+	// (ReleaseAfter of package unused), and the engine is read again.
 	compareEvery = 15 * time.Second
 	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it.
 	budgetEvery = 2 * time.Second

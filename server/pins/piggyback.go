@@ -47,7 +47,7 @@ type queued struct {
 
 func (q queued) move(next State) { q.states.move(q.name, next) }
 
-// Dropped implements unused.TicketOwner.
+// Dropped implements unused.Owner.
 func (q queued) Dropped(gone bool) {
 	if gone {
 		q.move(Void)

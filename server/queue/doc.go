@@ -14,5 +14,5 @@
 //   - A turn leaves when its context ends, when its time is over, or when the queue is closed.
 //   - A tenant that holds and waits for nothing takes no memory, because clients choose their tenants' names.
 //
-// The caller is package server. queue.go is what it calls, line.go the order in which turns are served.
+// The callers are packages admission and pick. queue.go is what it calls, line.go the order in which turns are served.
 package queue

@@ -8,7 +8,7 @@ const (
 	WayDecodeOnly    = "decode_only"
 )
 
-// Why decode serves a turn alone. Besides these there are WhyConnector and the reasons of package upstream for requests that share one
+// Why decode serves a turn alone. Besides these there are WhyConnector and the reasons of package body for requests that share one
 // hand-over. The set is closed.
 const (
 	WhyThreshold   = "disagg_threshold"    // so little is left to compute that a hand-over does not pay

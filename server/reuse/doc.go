@@ -2,8 +2,8 @@
 // knows no turn:
 //
 //   - proving.go: the part that a turn takes in reuse, from its request to the end of its answer; how its proof begins
-//   - lookup.go: what the store has of a conversation
-//   - find.go: looks the conversation up, proves how much of it a request may use on a pair of engines, and takes the ticket
+//   - lookup.go: looks up what the store has of a conversation
+//   - find.go: proves how much of the conversation a request may use on a pair of engines, and takes the ticket
 //   - drop.go: gives up tickets whose blocks are gone or in doubt
 //   - miss.go: why a turn uses no ticket
 //   - claim.go: a ticket that an attempt has taken, and what becomes of it

@@ -110,7 +110,8 @@ func (k *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket con
 func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
 	return pins.Answer{
 		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt),
-		Conversation: p.record.Asked().Conversation, Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity, PromptTokens: a.Usage.Prompt,
+		Conversation: p.record.Asked().Conversation, Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity,
+		PromptTokens: a.Usage.Prompt,
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// AsksCache means that prefill has to show what its cache still holds of a conversation that was handed back. The other questions are those
+// AsksCache means that prefill has to show what its cache dry holds of a conversation that was handed back. The other questions are those
 // of package proof.
 const AsksCache = "cache"
 
@@ -25,8 +25,8 @@ type Predictor struct {
 
 // Predict returns a predictor of a turn whose proof has begun.
 func (f *Finder) Predict(p *Proving) *Predictor {
-	still := *f
-	still.effects = effects{
+	dry := *f
+	dry.effects = effects{
 		await:   func(context.Context, convcache.Key) {},
 		giveUp:  func(context.Context, convcache.Key, convcache.TicketID, string) {},
 		current: func(engine *fleet.Engine, _ context.Context) *fleet.Incarnation { return engine.Last() },
@@ -35,7 +35,7 @@ func (f *Finder) Predict(p *Proving) *Predictor {
 			return nil, prefill.StatusWith(decode)
 		},
 	}
-	return &Predictor{finder: still, of: p}
+	return &Predictor{finder: dry, of: p}
 }
 
 // Look does what [Finder.Look] does, except that hand-backs are not awaited and no ticket is given up.

@@ -6,12 +6,8 @@ import (
 	"errors"
 	"fmt"
 
-	"carryover/server/background"
 	"carryover/server/pick"
-	"carryover/server/pins"
-	"carryover/server/quarantine"
 	"carryover/server/record"
-	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -20,15 +16,10 @@ import (
 
 // legRunner runs the legs of attempts. One value serves all turns.
 type legRunner struct {
-	cfg        *Config
-	deps       *Deps
-	picker     *pick.Picker
-	pins       *pins.Pins
-	lineages   *quarantine.Lineages
-	background *background.Group
-	ratios     *request.Ratios
-	counts     *counts
-	late       chan struct{} // has one element for each wait that goes on after the hand-over budget has ended
+	cfg    *Config
+	deps   *Deps
+	counts *counts
+	late   chan struct{} // has one element for each wait that goes on after the hand-over budget has ended
 }
 
 // attempt runs the legs of one try of a turn: engines have been picked, and a ticket may have been claimed.
@@ -67,7 +58,7 @@ func (a *attempt) run(ctx context.Context) (*decoding, error) {
 	}()
 	switch plan.Order {
 	case upstream.DecodeAlone:
-		if a.picker.NeedsPrefill() {
+		if a.deps.Picker.NeedsPrefill() {
 			return nil, noHandover(a.pair.Prefill, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, record.WhyConnector)))
 		}
 		a.pair.Prefilled()
@@ -123,7 +114,7 @@ func (a *attempt) run(ctx context.Context) (*decoding, error) {
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	transfer, err := a.transfer(ctx)
 	switch {
-	case errors.Is(err, facts.ErrNotComparable) && a.picker.NeedsPrefill():
+	case errors.Is(err, facts.ErrNotComparable) && a.deps.Picker.NeedsPrefill():
 		return upstream.Plan{}, &pick.NeedsPrefillError{Why: "no_ids"}
 	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
@@ -131,10 +122,10 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = a.claim.TicketOffer()
-	if engine := a.pair.Prefill.Engine(); !a.pair.Quarantined && (engine.Quarantined() || a.lineages.Quarantined(a.pair.Prefill)) { // after it had been picked
+	if engine := a.pair.Prefill.Engine(); !a.pair.Quarantined && (engine.Quarantined() || a.deps.Lineages.Quarantined(a.pair.Prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
-	if a.claim.Ticket != nil && a.lineages.InDoubt(a.claim.Ticket.Lineage) { // after it had been taken
+	if a.claim.Ticket != nil && a.deps.Lineages.InDoubt(a.claim.Ticket.Lineage) { // after it had been taken
 		a.claim.Abandon(record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
@@ -152,7 +143,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		a.claim.Abandon(record.ReasonRewritten)
 	}
 	if a.cfg.Release && !a.withoutRelease {
-		a.claim.Piggyback = a.pins.Releases.Piggyback(a.pair.Prefill)
+		a.claim.Piggyback = a.deps.Pins.Releases.Piggyback(a.pair.Prefill)
 	}
 	if a.claim.Piggyback != nil {
 		transfer.Offer = a.claim.Piggyback.Offer()

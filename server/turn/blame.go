@@ -47,7 +47,7 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 }
 
 // atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
-// not offer (501), nor where the client, a bar or the other leg has ended the leg; and how long an answer is, the client says.
+// not offer (501), nor where the client, a quarantine or the other leg has ended the leg; and how long an answer is, the client says.
 func atFault(leg *upstream.LegError) bool {
 	var other *upstream.LegError
 	if leg.Paused() {

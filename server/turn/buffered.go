@@ -47,6 +47,7 @@ func (r *reading) buffered() error {
 	}
 	b := answer.EventBuffer{API: r.out.api}
 	b.Options(r.options)
+	r.options = nil // a part of the body, which is freed when the answer is committed
 	if r.runner.cfg.ExposeParams && rawjson.Valid(result.Params) {
 		b.Params = gjson.GetBytes(result.Params, "@ugly").Raw
 	}

@@ -56,7 +56,7 @@ func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	})
 }
 
-// The request has set a deadline when the turn began, which serves the first writes like one of the outlet's own.
+// The request has set a deadline when the turn began, which serves the first writes like one of the commitWriter's own.
 func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
@@ -131,7 +131,7 @@ func (*wireless) SetDeadline(time.Time) error      { return nil }
 func (*wireless) SetReadDeadline(time.Time) error  { return nil }
 func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 
-// serveWireless has net/http's server run handle for a client with an outlet.
+// serveWireless has net/http's server run handle for a client with a commitWriter.
 func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		handle(newCommitWriter(rw, time.Minute, nil, body.Chat, &record.Builder{}, func() {}))

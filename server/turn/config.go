@@ -97,15 +97,12 @@ type Deps struct {
 // newRunner returns a runner of turns.
 func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
-		cfg: cfg, deps: deps, tickets: deps.Tickets.Maker, finder: deps.Tickets.Finder, picker: deps.Picker, background: deps.Background.Run,
+		cfg: cfg, deps: deps, background: deps.Background.Run,
 		retries: &retries{
 			fleet: deps.Fleet, budget: newRetryBudget(), rereads: deps.Connector.Traits().Introduce != nil,
 			patience: cfg.FirstByteTimeout / 2,
 		},
 	}
-	s.legs = &legRunner{
-		cfg: &s.cfg, deps: &s.deps, picker: deps.Picker, pins: deps.Pins, lineages: deps.Lineages, background: deps.Background,
-		ratios: deps.Ratios, counts: &counts{}, late: make(chan struct{}, mostLate),
-	}
+	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, late: make(chan struct{}, mostLate)}
 	return s
 }

@@ -57,7 +57,7 @@ func (d *decoding) leavesUnread() {
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.
 func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
-	if h.Handover == nil && a.picker.NeedsPrefill() {
+	if h.Handover == nil && a.deps.Picker.NeedsPrefill() {
 		return nil, noHandover(a.pair.Prefill, true, errNoHandover)
 	}
 	incarnation := a.pair.Decode
@@ -72,7 +72,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 		if len(refused) == pick.MaxDials || a.tried.anotherDecode || a.pair.Tied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
-		next, noneErr := a.picker.AnotherDecode(a.Attempt, a.pair, refused)
+		next, noneErr := a.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
 		if noneErr != nil {
 			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
 			a.tried.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
@@ -156,10 +156,10 @@ func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.D
 	switch {
 	case a.pair.Salt != "":
 	case h.Handover == nil:
-		found = a.lineages.At(incarnation)
+		found = a.deps.Lineages.At(incarnation)
 	default:
 		ok := false
-		if found, ok = a.lineages.Enter(incarnation, h.lineage); !ok {
+		if found, ok = a.deps.Lineages.Enter(incarnation, h.lineage); !ok {
 			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
@@ -188,7 +188,7 @@ func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h hande
 	id, model, pair, r := a.Record.ID(), a.Request.Model, a.pair, a.legRunner // the work keeps nothing else of the attempt
 	ctx = context.WithoutCancel(ctx)
 	end, leave := a.turn.detach(), pair.DetachDecode()
-	r.background.Run("turn", id, func() {
+	r.deps.Background.Run("turn", id, func() {
 		defer end()
 		defer leave()
 		defer closePlan(plan)
@@ -207,7 +207,7 @@ func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h hande
 			return
 		}
 		pair.Prefill.PairWith(pair.Decode).ExchangedKV()
-		r.pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, Began: began, FreshAsOf: began})
+		r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, Began: began, FreshAsOf: began})
 		r.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true

@@ -23,7 +23,7 @@
 // given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
 // decode.go, drainHandover; package storetime).
 //
-// Three files decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
+// Three places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
 // blame.go decides which engine a failure counts against; package apierror decides how an error looks to a client. Around the turns,
 // package pins has decode free the blocks of tickets that no turn will use, and package quarantine shares with other replicas which
 // incarnations of prefill computed other ids than they were sent, and which KV may descend from them.
@@ -55,7 +55,7 @@
 //
 // # The APIs
 //
-// Chat, text completions, Messages and Responses are rows of a table in package upstream. A turn doesn't know which it has; four places do.
+// Chat, text completions, Messages and Responses are rows of a table in package body. A turn doesn't know which it has; four places do.
 // Requests: what is refused because it would need a store of responses, what of a body is plain text, and what the body of each leg is.
 // Ids: only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has other ids (measured on
 // vLLM 0.32); its prefill leg is always a text completion of exactly these ids. Answers: one reader for each API. Errors: the shape that

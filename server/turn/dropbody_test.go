@@ -61,12 +61,12 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn, held := turnOfLargeBody(t, row.way)
+			turn, holdsBody := turnOfLargeBody(t, row.way)
 			turn.proving.Begin(t.Context(), row.pair, nil)
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()
-			if held.Value() != nil {
+			if holdsBody.Value() != nil {
 				t.Error("the body is held")
 			}
 			runtime.KeepAlive(turn)

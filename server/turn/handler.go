@@ -131,7 +131,7 @@ func (h *Handler) refuse(w http.ResponseWriter, t *turn, e *apierror.Error) {
 func (h *Handler) account(t *turn, err error) *record.Turn {
 	r := t.record.End(err)
 	if r.Path.Way == record.WayDecodeOnly && r.End.Status == http.StatusOK {
-		h.turns.legs.ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
+		h.turns.legs.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !h.turns.deps.Fleet.Catalogue.Serves(r.Model)
 	r.Answer.Finish = clip(r.Answer.Finish)
@@ -172,7 +172,7 @@ func (h *Handler) Stranded() record.Stranded {
 
 // Steps returns what turns find tickets and pick engines with, for those that predict turns.
 func (h *Handler) Steps() (reuse.Tickets, *pick.Picker) {
-	return h.turns.deps.Tickets, h.turns.picker
+	return h.turns.deps.Tickets, h.turns.deps.Picker
 }
 
 // Retries returns the budget for what is tried again.

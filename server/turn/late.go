@@ -28,7 +28,7 @@ func (r *legRunner) arrived(ctx context.Context, plan upstream.Plan, h handed) e
 	if wait == nil {
 		wait = plan.Ready
 	}
-	ending := r.background.Context().Err() != nil
+	ending := r.deps.Background.Context().Err() != nil
 	if left := time.Until(h.until); left > 0 || ending {
 		if ending || left < detachedLimit {
 			left = detachedLimit
@@ -45,7 +45,7 @@ func (r *legRunner) arrived(ctx context.Context, plan upstream.Plan, h handed) e
 	default:
 		return upstream.ErrNotReady
 	}
-	bounded, cancel := context.WithTimeoutCause(r.background.Context(), lateKV, upstream.ErrNotReady)
+	bounded, cancel := context.WithTimeoutCause(r.deps.Background.Context(), lateKV, upstream.ErrNotReady)
 	defer cancel()
 	return wait(bounded)
 }

@@ -74,7 +74,7 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 		return handed{}, err
 	}
 	Blame(engine, nil, false)
-	a.ratios.Learn(a.Request, answer.PromptTokens)
+	a.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	if a.claim.Ticket == nil {
 		a.pair.Prefill.Engine().Speed.LearnBody(size, took)
@@ -100,7 +100,7 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 	learnSpeed(a.pair.Prefill, answer, handover.Cached, &a.Request.Length, a.claim, took)
 	return handed{
 		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: a.lineages.Of(found), prefilled: cached,
+		lineage: a.deps.Lineages.Of(found), prefilled: cached,
 	}, nil
 }
 
@@ -108,11 +108,11 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 // quarantined in the name of this turn, and the error says so.
 func (r *legRunner) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found lineage.Space, computed []byte, turn string) error {
 	if err := ids.CheckEcho(computed); err != nil {
-		r.lineages.Caught(prefill, found, turn)
+		r.deps.Lineages.Caught(prefill, found, turn)
 		return idEchoFailed(prefill.Engine(), true)
 	}
 	if ids.Wanted() && ids.ForPrefill() != nil {
-		r.lineages.Good(found)
+		r.deps.Lineages.Good(found)
 	}
 	return nil
 }
@@ -143,9 +143,9 @@ func (a *attempt) finds() (found lineage.Space, ok bool) {
 	case a.pair.Salt != "":
 		return found, true
 	case a.claim.Ticket == nil:
-		return a.lineages.At(a.pair.Prefill), true
+		return a.deps.Lineages.At(a.pair.Prefill), true
 	}
-	return a.lineages.Enter(a.pair.Prefill, a.claim.Ticket.Lineage)
+	return a.deps.Lineages.Enter(a.pair.Prefill, a.claim.Ticket.Lineage)
 }
 
 // prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
@@ -189,6 +189,6 @@ func (a *attempt) indexPrompt(ids []uint32) {
 	}
 	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
-		Salt: cmp.Or(a.cacheSalt(a.lineages.At(a.pair.Prefill)), a.ownSalt()),
+		Salt: cmp.Or(a.cacheSalt(a.deps.Lineages.At(a.pair.Prefill)), a.ownSalt()),
 	})
 }

@@ -114,7 +114,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
 		result.Ineligible = "oversize"
 	}
-	r.runner.tickets.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
+	r.runner.deps.Tickets.Maker.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
 }
 
 // whole relays a JSON answer as it is, without kv_transfer_params.

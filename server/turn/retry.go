@@ -138,7 +138,7 @@ func (r *retries) reread(ctx context.Context, t *retryState, err error) {
 //
 //   - another prefill instance: any number of times while connections are refused, and once, within the retry budget, if the leg was sent.
 //     The same instance is asked again if there is no other, except after a 500, which another try would repeat, and while it is paused;
-//   - decode alone at once, which costs no retry budget because it has a limit of its own (maxDecodeOnly);
+//   - decode alone at once, which costs no retry budget because it has a limit of its own (package pick);
 //   - the error.
 //
 // The decode leg that follows has a new request id.

@@ -37,11 +37,11 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 	began := time.Now()
 	// The work and finish keep nothing else of the attempt, because they may last as long as the stream.
 	r, turn, pair, claim, request, tried, detach := a.legRunner, a.Record.ID(), a.pair, a.claim, a.Request, a.tried, a.turn.detach
-	r.background.Run("turn", turn, func() {
+	r.deps.Background.Run("turn", turn, func() {
 		defer close(ended)
 		defer closePlan(plan)
 		defer end(nil)
-		defer context.AfterFunc(r.background.Context(), func() { end(background.ErrShuttingDown) })()
+		defer context.AfterFunc(r.deps.Background.Context(), func() { end(background.ErrShuttingDown) })()
 		limited, stop := context.WithTimeoutCause(own, r.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
 		answer, err := r.deps.Legs.Prefill(limited, sending(&leg))
@@ -66,17 +66,17 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 			sent.Answered(prefill.took, prefill.err)
 			tried.blamePrefill(pair.Prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
-				r.ratios.Learn(request, prefill.answer.PromptTokens)
+				r.deps.Ratios.Learn(request, prefill.answer.PromptTokens)
 				learnSpeed(pair.Prefill, prefill.answer, cached, &request.Length, claim, prefill.took)
 			}
 		default:
 			free, leave := detach(), pair.DetachPrefill()
-			r.background.Run("turn", turn, func() { <-ended; free(); leave() }) // the leg goes on
+			r.deps.Background.Run("turn", turn, func() { <-ended; free(); leave() }) // the leg goes on
 			sent.Answered(time.Since(began), errUnanswered)
 		}
 	}
 	d, err := a.decode(both, handed{
-		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), together: true, lineage: a.lineages.Of(found),
+		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), together: true, lineage: a.deps.Lineages.Of(found),
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {

@@ -37,9 +37,6 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 type runner struct {
 	cfg        Config
 	deps       Deps
-	finder     *reuse.Finder
-	picker     *pick.Picker
-	tickets    *reuse.Maker
 	retries    *retries
 	legs       *legRunner
 	background func(what, id string, work func()) // runs work that no turn waits for
@@ -96,13 +93,13 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}
 	t.proving.Without = t.retry.withoutTicket
-	t.lookup = s.finder.Look(ctx, &t.proving, t.lookup) // which tickets the conversation has, and on which engines
+	t.lookup = s.deps.Tickets.Finder.Look(ctx, &t.proving, t.lookup) // which tickets the conversation has, and on which engines
 	if t.chain == nil {
-		t.chain = s.picker.PromptChain(t.body)
+		t.chain = s.deps.Picker.PromptChain(t.body)
 	}
 	asked := t.picks()
-	pair, picks, err := s.picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
-	t.retry.picks = picks
+	pair, picks, err := s.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
+	t.retry.picks, asked.Earlier = picks, picks
 	if err != nil {
 		lookup.Ended(false)
 		return nil, nil, err
@@ -115,7 +112,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	t.retry.last.prefill = pair.Prefill
 
 	t.proving.Begin(ctx, reuse.Pair{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background)
-	claimed := s.finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
+	claimed := s.deps.Tickets.Finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
 	a := &attempt{

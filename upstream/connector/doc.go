@@ -34,7 +34,7 @@
 //
 // A plan (upstream.Plan) says which legs run in which order, each leg's endpoint, request id, rank and members, and how
 // prefill's answer becomes a hand-over. Where the engine needs it, the plan also has a wait between the legs, a first piece of
-// the answer from prefill, and a rewriting of decode's events. One runner in package server executes all plans and knows no
+// the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
 // connector. A plan may reserve something; it is closed once, after the last call of its functions.
 //
 // Decode engines of MoRI-IO rely on KV of a prefill engine for each request: without it they wait for ever, end, or

@@ -12,7 +12,7 @@ type attempts struct {
 	queued    atomic.Int64 // prompt tokens of these attempts
 	handBacks atomic.Int64 // hand-back legs to this prefill engine
 
-	mu   sync.Mutex // guards the rest. Lock order: Fleet, attempts
+	mu   sync.Mutex // guards the rest. Lock order: Picker, attempts
 	open map[uint64]int
 	last uint64
 }

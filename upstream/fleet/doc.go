@@ -15,8 +15,8 @@
 //   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no unused tickets and no findings
 //     (incarnation.go, pairing.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one that stands for unknown ones, a
-//     prefill incarnation has one pair for each decode engine, and all memory of clients' requests is bounded (engine.go,
-//     pairing.go);
+//     prefill incarnation has one pair for each decode engine, and all memory of clients' requests is bounded
+//     (readings.go, pairing.go);
 //   - a reading of /metrics counts for five seconds on both clocks, for tickets only while a connection from before it
 //     stands, and is discarded when a connection is refused while it is under way (readings.go);
 //   - a pick takes one lock, however many engines there are, and picks are made one after another (pick.go, view.go);
@@ -29,7 +29,7 @@
 // pair. An Incarnation that an attempt holds does not change identity when its engine is restarted or removed; what is
 // learnt of it then goes with it, except quarantines.
 //
-// Package server calls this package. The fleet asks engines through [upstream.Client], and an [upstream.Source] tells it
+// Package server and the steps of its turns call this package. The fleet asks engines through [upstream.Client], and an [upstream.Source] tells it
 // which instances there are.
 //
 // # What ends with what

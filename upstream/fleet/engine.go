@@ -61,8 +61,8 @@ func (f *Fleet) broke(url string) {
 	for _, e := range f.at(url) {
 		e.doubt()
 	}
-	for _, e := range f.Holders.All() {
-		if e.BaseURL == url && e.member.gone.Load() {
+	for _, e := range f.Holders.All() { // those that have left, come back or leave at this moment are listed here alone
+		if e.BaseURL == url {
 			e.doubt()
 		}
 	}

@@ -132,8 +132,8 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	return len(gone) > 0
 }
 
-// change makes next the members of the fleet. What is remembered for added engines is theirs before a pick sees them. It
-// needs f.mu.
+// change makes next the members of the fleet. What is remembered for added engines is theirs, and those of decode are
+// holders, before a pick sees them. It needs f.mu.
 func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
@@ -147,6 +147,7 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 		f.removed.away.restore(e)
 		f.removed.clearings.restore(e)
 	}
+	f.Holders.join(added)
 	f.members.Store(next)
 	for _, e := range gone {
 		e.member.gone.Store(true)

@@ -13,7 +13,7 @@ import (
 type Holders struct {
 	now func() time.Time
 
-	mu       sync.Mutex // guards the rest. Lock order: Fleet, Holders, Engine
+	mu       sync.Mutex // guards the rest. Lock order: Fleet, Holders
 	departed []departed // the one that was removed first comes first
 	all      []*Engine  // the decode engines of the fleet, then the departed ones; replaced, never changed
 }
@@ -86,6 +86,18 @@ func (e *Engine) due(backlog int) *Incarnation {
 
 // Done ends what Due began.
 func (s *Incarnation) Done() { s.engine.releases.Store(false) }
+
+// join adds the decode engines among those that are new to the fleet, so that the holder of each turn's ticket is found.
+func (h *Holders) join(added []*Engine) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.all = slices.Clip(h.all)
+	for _, e := range added {
+		if e.Role == upstream.RoleDecode && !slices.Contains(h.all, e) {
+			h.all = append(h.all, e)
+		}
+	}
+}
 
 // depart remembers a removed engine if it may pin blocks of ours, and reports whether it does.
 func (h *Holders) depart(e *Engine) bool {

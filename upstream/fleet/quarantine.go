@@ -108,7 +108,7 @@ func (q *quarantines) restore(e *Engine) {
 	})
 }
 
-// restore quarantines the incarnation with the id start. Until a reading says otherwise, it counts as the engine's
+// restore quarantines the incarnation with that id. Until a reading says otherwise, it counts as the engine's
 // incarnation.
 func (r *readings) restore(incarnation string) {
 	r.engine.seen.suspected.Store(true)

@@ -33,7 +33,7 @@ func newConsole(w io.Writer, level slog.Leveler, colour bool) *console {
 	return &console{w: w, level: level, colour: colour, mu: &sync.Mutex{}}
 }
 
-// OmitsEmpty implements server.EmptyOmitter.
+// OmitsEmpty implements record.EmptyOmitter.
 func (c *console) OmitsEmpty() bool { return true }
 
 // Enabled implements slog.Handler.

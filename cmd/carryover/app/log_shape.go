@@ -14,7 +14,7 @@ type shapedHandler struct {
 	short bool
 }
 
-// OmitsEmpty implements server.EmptyOmitter.
+// OmitsEmpty implements record.EmptyOmitter.
 func (h *shapedHandler) OmitsEmpty() bool { return h.short }
 
 // Handle implements slog.Handler.

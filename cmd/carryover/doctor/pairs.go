@@ -75,14 +75,14 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 		return // nothing is reused then, and what turns leave at decode could not be released
 	}
 	seen, err := try(ctx, d.cfg, d.logger, c, model)
+	if seen != nil && seen.continued(true) {
+		d.measured(seen.turn(true, false).pace)
+	}
 	if err != nil {
 		d.report.found(c.name(), codeTurnFailed, err.Error(), "{instance}", c.prefill.Name)
 		return
 	}
-	if len(seen.turns) > 0 {
-		d.report.sent(len(seen.turns))
-		d.measured(seen.turn(true, false).pace)
-	}
+	d.report.sent(len(seen.turns))
 	if ctx.Err() == nil {
 		d.judge(c, model, seen)
 	}

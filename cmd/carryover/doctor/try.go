@@ -44,6 +44,12 @@ func (t *tried) turn(stream bool, second bool) *probeTurn {
 	return nil
 }
 
+// continued reports whether both turns of a conversation were answered.
+func (t *tried) continued(stream bool) bool {
+	second := t.turn(stream, true)
+	return second != nil && second.failure == "" && second.record.End.Status == http.StatusOK
+}
+
 // Bounds of a pair.
 const (
 	releaseLimit  = 10 * time.Second

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -86,8 +87,12 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 }) {
-				t.Fatalf("decode pins %d answers, want the one that the mutant forgets", r.sum(t, config.RoleDecode)["pins"])
+			// Until the last release is answered, the program counts an answer that decode has freed, and it may be as long as the forgotten one.
+			told := func() int {
+				return int(scrape(t, r.metrics).sum("carryover_pinned_tokens", fmt.Sprintf("instance=%q", authority(r.decode[0]))))
+			}
+			if mutate != nil && !testrig.Eventually(func() bool { return done() && r.sum(t, config.RoleDecode)["pins"] == 1 && told() == 0 }) {
+				t.Fatalf("decode pins %d answers, want the one that the mutant forgets; %d tokens are counted", r.sum(t, config.RoleDecode)["pins"], told())
 			}
 			if mutate != nil {
 				samples.limit = 300 * time.Millisecond // it is wrong for ever

@@ -1,6 +1,6 @@
 // Package facts has what is known of one incarnation of an engine: one type for each fact, with its own lock and the
 // few methods that learn it and tell it. [All] has the facts of an incarnation; what outlasts it belongs to the
-// [Machine] of its engine. Package fleet keeps them, package server teaches and asks them.
+// [Machine] of its engine. Package fleet keeps them, the steps of turns teach and ask them.
 //
 // It promises that
 //

@@ -10,5 +10,5 @@
 //     circuit;
 //   - while a circuit is half-open, one attempt at a time tries the engine;
 //   - at least half of a role's engines are not ejected;
-//   - no function of [Config] is called with a lock held.
+//   - no function of [Config] but Now is called with a lock held.
 package health
