@@ -63,18 +63,14 @@ quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing,
 test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
-	go test -race -timeout 30m -parallel $(PARALLEL) ./...
+	go test -race -timeout 30m ./...
 	$(MAKE) cover
-
-# Most of what the tests of the whole program spend is waiting, for rounds and time limits of seconds, so more of them run at once than
-# there are cores: with 2 cores and 2 at once, the machine was idle for two thirds of the time.
-PARALLEL ?= 4
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
 # watched, the tests of sse took seven times as long. The short form is enough for the floors.
 .PHONY: cover
 cover: redis zmq ## coverage of the short tests: its floors, and cover.html to look at
-	go test -short -parallel $(PARALLEL) -coverpkg=./... -coverprofile=cover.out ./...
+	go test -short -coverpkg=./... -coverprofile=cover.out ./...
 	go tool cover -html=cover.out -o cover.html
 	scripts/check-coverage.sh cover.out
 

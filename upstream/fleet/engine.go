@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -58,11 +59,12 @@ func (e *Engine) Refused() {
 // another process may answer there by now. It may have the same engine id, so only process_start_time_seconds tells
 // the two processes apart.
 func (f *Fleet) broke(url string) {
-	for _, e := range f.at(url) {
+	members := f.at(url)
+	for _, e := range members {
 		e.doubt()
 	}
 	for _, e := range f.Holders.All() { // those that have left, come back or leave at this moment are listed here alone
-		if e.BaseURL == url {
+		if e.BaseURL == url && !slices.Contains(members, e) {
 			e.doubt()
 		}
 	}

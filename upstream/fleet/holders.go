@@ -37,8 +37,7 @@ func (h *Holders) Find(name, incarnation string) *Incarnation {
 	return nil
 }
 
-// maxDeparted bounds the removed decode engines that are remembered. Beyond it the one that was removed first is
-// forgotten.
+// maxDeparted bounds the removed decode engines that are remembered. Beyond it the oldest is forgotten.
 const maxDeparted = 64
 
 // unsetKVTTL is vLLM's default of decoder_kv_blocks_ttl.
@@ -156,8 +155,7 @@ func (h *Holders) rejoin(id identity) *Engine {
 	return e
 }
 
-// stays extends the time for which a departed engine is remembered: one of its attempts has just ended and may have
-// left pinned blocks.
+// stays extends the time for which a departed engine is remembered: an attempt that has ended may have left blocks.
 func (h *Holders) stays(e *Engine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -163,6 +163,10 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	}
 	after := s.scrape(t)
 	got := grown(before.own("carryover_", "http_", "gen_ai_"), after.own("carryover_", "http_", "gen_ai_"))
+	maps.DeleteFunc(got, func(name string, _ float64) bool { // the engines' own words at their last reading, which may fall into the script
+		gauge, _, _ := strings.Cut(name, "{")
+		return slices.Contains([]string{"carryover_instance_kv_usage_ratio", "carryover_instance_running", "carryover_instance_waiting"}, gauge)
+	})
 	wantSeries(t, got, s.expected(t, hit, before))
 	wantFamilies(t, after, "start", "redis", "later")
 	if saved := after.sum("carryover_prefill_saved_seconds_total") - before.sum("carryover_prefill_saved_seconds_total"); saved <= 0 || saved > 60 {
