@@ -49,22 +49,30 @@ func (s *runner) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
 	for {
 		err := s.try(ctx, t)
-		if err != nil && t.committed() {
-			return &record.AbortError{Err: err}
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		switch s.retries.decide(ctx, &t.retry, t.retrying(), err) {
-		case giveUp:
+		case t.committed():
+			return &record.AbortError{Err: err}
+		case !s.again(ctx, t, err):
 			return err
-		case restart:
-			t.legID = upstream.NewID()
 		}
-		t.record.Retried()
-		s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-		s.retries.reread(ctx, &t.retry, err)
 	}
+}
+
+// again reports whether a turn makes another attempt after one that failed with err, and prepares it. It is a function of its own for the
+// same reason as ask.
+func (s *runner) again(ctx context.Context, t *turn, err error) bool {
+	switch s.retries.decide(ctx, &t.retry, t.retrying(), err) {
+	case giveUp:
+		return false
+	case restart:
+		t.legID = upstream.NewID()
+	}
+	t.record.Retried()
+	s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
+	s.retries.reread(ctx, &t.retry, err)
+	return true
 }
 
 // retrying is what is known of the turn when an attempt has failed.
