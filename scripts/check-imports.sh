@@ -76,7 +76,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/pins") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, proofs, quarantines, records of turns and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(continuation|proof|quarantine|record|storetime))$/) bad("pins import convcache, upstream and its fleet, what is learnt of continuations, proofs, quarantines, records of turns and bounds of store operations only")
 			} else if (package == "carryover/server/pick") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/(queue|record|request))$/) bad("the picker imports upstream and its fleet, the queue, requests and records of turns only")
 			} else if (package == "carryover/server/reuse") {
@@ -91,6 +91,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(lineage|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, lineages, proofs and bounds of store operations only")
 			} else if (package == "carryover/server/record") {
 				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
+			} else if (package == "carryover/server/continuation") {
+				if (name !~ /^carryover\/(convcache|upstream\/body)$/) bad("continuations are learnt from keys and kinds of requests only")
 			} else if (package == "carryover/server/admin") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
 			} else if (package == "carryover/server/journal") {

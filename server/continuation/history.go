@@ -1,0 +1,104 @@
+package continuation
+
+import (
+	"container/list"
+	"time"
+)
+
+// maxSpans is into how many spans of time the life of a ticket is divided at most.
+const maxSpans = 14
+
+// Counts are kept for at most an hour, by quarters.
+const (
+	quarters = 4
+	quarter  = 15 * time.Minute
+)
+
+// history is what is known of the answers of one tenant and kind. The learner's lock guards it.
+type history struct {
+	kind    tenantKind
+	bounds  []time.Duration
+	at      *list.Element // in Learner.recent
+	waiting []list.List   // answers that wait for a next turn, by the span in which their age was when it was last examined
+	kept    [quarters]struct {
+		number int64 // which quarter of an hour since 1970 it is
+		counts counts
+	}
+}
+
+// counts are answers by the time for which they were seen to wait.
+type counts struct {
+	reached   [maxSpans]uint32 // answers that waited to the end of the span, or were continued in it
+	continued [maxSpans]uint32 // those that were continued in it
+	known     uint32           // answers that were continued, or waited for Fixed
+}
+
+// now returns the counts of the present quarter.
+func (h *history) now(at time.Time) *counts {
+	number := at.UnixNano() / int64(quarter)
+	k := &h.kept[number%quarters]
+	if k.number != number {
+		k.number, k.counts = number, counts{}
+	}
+	return &k.counts
+}
+
+// pass moves the answers that wait to the spans of their ages, counts what they have reached, and has those that wait too long forgotten.
+func (h *history) pass(at time.Time, forget func(*answer)) {
+	for i := range h.waiting {
+		for first := h.waiting[i].Front(); first != nil; first = h.waiting[i].Front() {
+			a := first.Value.(*answer)
+			if at.Sub(a.at) < h.bounds[i] {
+				break
+			}
+			c := h.now(at)
+			c.reached[i]++
+			if i == h.fixed() {
+				c.known++
+			}
+			if i == len(h.bounds)-1 {
+				forget(a)
+				continue
+			}
+			h.waiting[i].Remove(first)
+			a.age, a.inAge = i+1, h.waiting[i+1].PushBack(a)
+		}
+	}
+}
+
+// fixed is the span at whose end an answer counts as known without a continuation.
+func (h *history) fixed() int {
+	for i, bound := range h.bounds {
+		if bound >= Fixed {
+			return i
+		}
+	}
+	return len(h.bounds) - 1
+}
+
+// continued counts the continuation of an answer that waits.
+func (h *history) continued(a *answer, at time.Time) {
+	c := h.now(at)
+	c.reached[a.age]++
+	c.continued[a.age]++
+	if a.age <= h.fixed() {
+		c.known++
+	}
+}
+
+// counts sums up what was counted in the last hour.
+func (h *history) counts(at time.Time) (sum counts) {
+	number := at.UnixNano() / int64(quarter)
+	for i := range h.kept {
+		k := &h.kept[i]
+		if k.number <= number-quarters {
+			continue
+		}
+		for span := range h.bounds {
+			sum.reached[span] += k.counts.reached[span]
+			sum.continued[span] += k.counts.continued[span]
+		}
+		sum.known += k.counts.known
+	}
+	return sum
+}

@@ -1,0 +1,199 @@
+package continuation
+
+import (
+	"container/list"
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+)
+
+// Bounds of a learner's memory: 5 MB in all.
+const (
+	maxKinds   = 1024   // pairs of a tenant and a kind; the one used least recently is forgotten
+	maxPending = 16_384 // answers that wait for a next turn; the oldest is forgotten, and counts for the time that was seen
+)
+
+// Learner knows how often and after how long answers are continued, by tenant and kind. It is safe for concurrent use.
+type Learner struct {
+	bounds []time.Duration
+
+	mu      sync.Mutex // guards the rest
+	kinds   map[tenantKind]*history
+	recent  list.List // histories, the one used last in front
+	pending map[convcache.Key]*answer
+	oldest  list.List // answers that wait, in the order in which they were given
+	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
+	own, others float64
+}
+
+type tenantKind struct {
+	tenant string
+	kind   Kind
+}
+
+// answer is one that waits for its next turn.
+type answer struct {
+	key     convcache.Key
+	of      *history
+	at      time.Time
+	inOrder *list.Element // in Learner.oldest
+	inAge   *list.Element // in history.waiting
+	age     int           // which list of history.waiting that is
+}
+
+// New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
+func New(longest time.Duration) *Learner {
+	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key]*answer{}}
+}
+
+// Answered notes an answer under its conversation's key. It replaces an answer that waits under the same key.
+func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before := l.pending[key]; before != nil {
+		before.of.pass(at, l.forget)
+		l.forget(before)
+	}
+	if len(l.pending) >= maxPending {
+		first := l.oldest.Front().Value.(*answer)
+		first.of.pass(at, l.forget)
+		if l.pending[first.key] == first {
+			l.forget(first)
+		}
+	}
+	h := l.history(tenantKind{tenant, kind})
+	h.pass(at, l.forget)
+	a := &answer{key: key, of: h, at: at}
+	a.inOrder, a.inAge = l.oldest.PushBack(a), h.waiting[0].PushBack(a)
+	l.pending[key] = a
+}
+
+// Turn is what a turn shows of its conversation.
+type Turn struct {
+	Key      convcache.Key
+	Earlier  []convcache.Key // of the earlier parts of its history, newest first
+	Explicit bool            // the client named the conversation
+	Found    bool            // the store has a ticket or a note of the conversation
+}
+
+// Asked notes a turn. It returns how long after the answer that it continues it came, and false if no such answer is known.
+func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.continuedBy(turn)
+	if a != nil {
+		a.of.pass(at, l.forget)
+		if l.pending[a.key] != a { // its time is over
+			a = nil
+		}
+	}
+	switch {
+	case a != nil:
+		after = max(0, at.Sub(a.at))
+		a.of.continued(a, at)
+		l.forget(a)
+		if turn.Found {
+			l.seen(&l.own)
+		}
+	case turn.Found:
+		l.seen(&l.others)
+	}
+	return after, a != nil
+}
+
+// continuedBy returns the newest answer that a turn continues, nil if there is none. The caller holds l.mu.
+func (l *Learner) continuedBy(turn Turn) *answer {
+	if a := l.pending[turn.Key]; a != nil && (turn.Explicit || a.of.kind.kind.ToolCalls) {
+		return a
+	}
+	for _, key := range turn.Earlier {
+		if a := l.pending[key]; a != nil && key != turn.Key {
+			return a
+		}
+	}
+	return nil
+}
+
+// mostSeen bounds how many turns the coverage remembers: with twice as many all counts are halved.
+const mostSeen = 256
+
+// seen counts a turn for the coverage. The caller holds l.mu.
+func (l *Learner) seen(count *float64) {
+	*count++
+	if l.own+l.others > mostSeen {
+		l.own, l.others = l.own/2, l.others/2
+	}
+}
+
+// leastCoverage bounds the correction for other replicas.
+const leastCoverage = 1.0 / 16
+
+// coverage is which part of the continuations of its answers this replica sees. The caller holds l.mu.
+func (l *Learner) coverage() float64 {
+	return max(leastCoverage, (1+l.own)/(1+l.own+l.others))
+}
+
+// Curve returns what is known of the answers of a tenant and kind.
+func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.kinds[tenantKind{tenant, kind}]
+	if h == nil {
+		return Curve{}
+	}
+	l.recent.MoveToFront(h.at)
+	h.pass(at, l.forget)
+	return h.counts(at).curve(l.bounds, l.coverage())
+}
+
+// Kinds returns how many pairs of a tenant and a kind are known.
+func (l *Learner) Kinds() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.kinds)
+}
+
+// history returns the history of a tenant and kind. The caller holds l.mu.
+func (l *Learner) history(kind tenantKind) *history {
+	if h := l.kinds[kind]; h != nil {
+		l.recent.MoveToFront(h.at)
+		return h
+	}
+	if len(l.kinds) >= maxKinds {
+		last := l.recent.Back().Value.(*history)
+		for i := range last.waiting {
+			for last.waiting[i].Len() > 0 {
+				l.forget(last.waiting[i].Front().Value.(*answer))
+			}
+		}
+		delete(l.kinds, last.kind)
+		l.recent.Remove(last.at)
+	}
+	h := &history{kind: kind, bounds: l.bounds, waiting: make([]list.List, len(l.bounds))}
+	h.at = l.recent.PushFront(h)
+	l.kinds[kind] = h
+	return h
+}
+
+// forget removes an answer that waits no longer. The caller holds l.mu.
+func (l *Learner) forget(a *answer) {
+	delete(l.pending, a.key)
+	l.oldest.Remove(a.inOrder)
+	a.of.waiting[a.age].Remove(a.inAge)
+}
+
+// boundsTo returns the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
+func boundsTo(longest time.Duration) (bounds []time.Duration) {
+	steps := []time.Duration{1, 2, 5}
+	for unit := 100 * time.Millisecond; len(bounds) < maxSpans-1; unit *= 10 {
+		for _, step := range steps {
+			if step*unit >= longest || len(bounds) == maxSpans-1 {
+				return append(bounds, longest)
+			}
+			bounds = append(bounds, step*unit)
+		}
+	}
+	return append(slices.Clip(bounds), longest)
+}

@@ -1,0 +1,198 @@
+package continuation
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+)
+
+func key(n int) (k convcache.Key) {
+	binary.BigEndian.PutUint64(k[:], uint64(n)+1)
+	return k
+}
+
+var (
+	start = time.Unix(1_800_000_000, 0)
+	chat  = Kind{FollowUp: true}
+	calls = Kind{FollowUp: true, Tools: true, ToolCalls: true}
+)
+
+func TestLearner_LearnsShareAndTimes(t *testing.T) {
+	l, at := New(life), start
+	for i := range 400 { // three of four are continued, after 3 s
+		l.Answered("t", chat, key(i), at)
+		if at = at.Add(3 * time.Second); i%4 != 0 {
+			if after, known := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
+				t.Fatalf("answer %d: %v, %v", i, after, known)
+			}
+		}
+	}
+	c := l.Curve("t", chat, at)
+	if c.Known < 250 || math.Abs(c.ever()-0.75) > 0.03 {
+		t.Errorf("%d known, %.2f of them continued, want 0.75", c.Known, c.ever())
+	}
+	for i := range c.waits() {
+		switch left := c.leftAt(i); {
+		case c.wait(i) <= 2*time.Second && left < 0.99, c.wait(i) >= 5*time.Second && math.Abs(left-0.25) > 0.03:
+			t.Errorf("%.2f of the answers still wait after %v", left, c.wait(i))
+		}
+	}
+	if other := l.Curve("t", calls, at); other.Known != 0 {
+		t.Errorf("another kind knows %d", other.Known)
+	}
+	if other := l.Curve("u", chat, at); other.Known != 0 {
+		t.Errorf("another tenant knows %d", other.Known)
+	}
+}
+
+// Answers that nobody continues are known after Fixed, not after the life of a ticket.
+func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
+	l, at := New(life), start
+	for i := range Enough {
+		l.Answered("", Kind{}, key(i), at)
+	}
+	if c := l.Curve("", Kind{}, at.Add(Fixed-1)); c.Known != 0 {
+		t.Errorf("%d known too early", c.Known)
+	}
+	c := l.Curve("", Kind{}, at.Add(Fixed))
+	if c.Known != Enough {
+		t.Errorf("%d known, want %d", c.Known, Enough)
+	}
+	terms := both(Engines{KVTokens: 1_000_000, BlockSize: 16}, 1000, 800)
+	if got := terms.Least(&c); got.End != Release || got.Wait > 2*Fixed {
+		t.Errorf("after %v: %+v", Fixed, got)
+	}
+	for i := range 200 {
+		at = at.Add(time.Second)
+		l.Answered("", Kind{}, key(1000+i), at)
+	}
+	c = l.Curve("", Kind{}, at)
+	if got := terms.Least(&c); !got.AtOnce() {
+		t.Errorf("one-shot traffic: %+v", got)
+	}
+}
+
+func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
+	k, other := key(1), key(2)
+	for name, c := range map[string]struct {
+		kind Kind
+		turn Turn
+		want bool
+	}{
+		"an earlier part":                   {chat, Turn{Key: other, Earlier: []convcache.Key{key(3), k}}, true},
+		"the same request again":            {chat, Turn{Key: k}, false},
+		"the same request, with examples":   {chat, Turn{Key: k, Earlier: []convcache.Key{k}}, false},
+		"results of tools":                  {calls, Turn{Key: k, Earlier: []convcache.Key{k}}, true},
+		"examples that nobody has answered": {chat, Turn{Key: other, Earlier: []convcache.Key{key(3)}}, false},
+		"an explicit id":                    {Kind{Explicit: true}, Turn{Key: k, Explicit: true}, true},
+	} {
+		l := New(life)
+		l.Answered("", c.kind, k, start)
+		if _, got := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
+			t.Errorf("%s: continues %v, want %v", name, got, c.want)
+		}
+		if _, again := l.Asked(c.turn, start.Add(2*time.Second)); again {
+			t.Errorf("%s: continued twice", name)
+		}
+	}
+}
+
+func TestLearner_ForgetsAfterAnHour(t *testing.T) {
+	l := New(life)
+	for i := range 100 {
+		l.Answered("", chat, key(i), start)
+		l.Asked(Turn{Key: key(1000), Earlier: []convcache.Key{key(i)}}, start.Add(time.Second))
+	}
+	if c := l.Curve("", chat, start.Add(44*time.Minute)); c.Known != 100 {
+		t.Errorf("%d known after 44 minutes", c.Known)
+	}
+	if c := l.Curve("", chat, start.Add(time.Hour)); c.Known != 0 {
+		t.Errorf("%d known after an hour", c.Known)
+	}
+}
+
+// A continuation after the life of a ticket is none.
+func TestLearner_TooLate(t *testing.T) {
+	l := New(life)
+	l.Answered("", chat, key(1), start)
+	if after, known := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
+		t.Errorf("continued after %v", after)
+	}
+	if c := l.Curve("", chat, start.Add(life)); c.Known != 1 || c.ever() > 0.5 {
+		t.Errorf("%d known, chance %.2f", c.Known, c.ever())
+	}
+}
+
+func TestLearner_IsBounded(t *testing.T) {
+	l, at := New(life), start
+	for i := range 3 * maxPending {
+		at = at.Add(time.Microsecond)
+		l.Answered("", chat, key(i), at)
+	}
+	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
+		t.Errorf("%d answers wait, want %d", n, maxPending)
+	}
+	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
+		t.Error("the newest answer was forgotten")
+	}
+	for i := range 3 * maxKinds {
+		l.Answered(key(i).String(), chat, key(i), at)
+	}
+	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n {
+		t.Errorf("%d kinds, want %d", n, maxKinds)
+	}
+	waiting := 0
+	for _, h := range l.kinds {
+		for i := range h.waiting {
+			waiting += h.waiting[i].Len()
+		}
+	}
+	if waiting != len(l.pending) || waiting != l.oldest.Len() {
+		t.Errorf("%d answers wait in histories, %d by their keys, %d in order", waiting, len(l.pending), l.oldest.Len())
+	}
+}
+
+// Each of four replicas sees a quarter of the continuations of its answers, and finds in the store what the others have left.
+func TestLearner_CoverageOfReplicas(t *testing.T) {
+	l, at := New(life), start
+	for i := range 2000 { // 4 of 5 are continued, a quarter of them here
+		l.Answered("", chat, key(i), at)
+		at = at.Add(100 * time.Millisecond)
+		if i%5 == 0 {
+			l.Asked(Turn{Key: key(-2 - i), Earlier: []convcache.Key{key(i)}, Found: true}, at)
+			for range 3 {
+				l.Asked(Turn{Key: key(-2 - i), Earlier: []convcache.Key{key(1_000_000 + i)}, Found: true}, at)
+			}
+		}
+	}
+	if c := l.Curve("", chat, at); math.Abs(c.ever()-0.8) > 0.08 {
+		t.Errorf("chance %.2f, want 0.8", c.ever())
+	}
+}
+
+func TestBoundsTo(t *testing.T) {
+	for _, longest := range []time.Duration{50 * time.Millisecond, 3 * time.Second, life, 24 * time.Hour} {
+		bounds := boundsTo(longest)
+		if len(bounds) > maxSpans || bounds[len(bounds)-1] != longest {
+			t.Errorf("%v: %v", longest, bounds)
+		}
+		for i := 1; i < len(bounds); i++ {
+			if bounds[i] <= bounds[i-1] {
+				t.Errorf("%v: %v", longest, bounds)
+			}
+		}
+	}
+}
+
+func BenchmarkLearner(b *testing.B) {
+	l, at := New(life), start
+	for i := range b.N {
+		at = at.Add(time.Millisecond)
+		l.Asked(Turn{Key: key(i), Earlier: []convcache.Key{key(i - 100)}}, at)
+		l.Answered("", chat, key(i), at)
+		l.Curve("", chat, at)
+	}
+}

@@ -1,0 +1,166 @@
+package continuation
+
+import "time"
+
+// The rule: of the waits w from none to the life of a ticket, and of the two ends, the choice has the least
+//
+//	cost(w) = Price · Pinned · E[min(τ, w)] + P(τ > w) · min(Leg, P(continued | τ > w) · Recompute)
+//
+// in seconds that prefill computes. τ is the time until the next turn, endless if there is none. The first term is what the blocks are
+// worth to decode while they are pinned. The second one is what follows when no turn has come: a leg hands the KV back, or the ticket is
+// released, and prefill computes it again if a turn comes after all. A turn that uses the ticket ends both costs.
+//
+//	Price      (½ + share of decode's KV cache that is pinned) ÷ its size in tokens. With half of it pinned, which is the default of
+//	           release.pinned_share, all tokens of the cache together are worth as much as the engine: a second for each second. Where
+//	           nothing else is pinned, they are worth half of that.
+//	Leg        what prefill computes in (128 + one block) tokens: the block that vLLM computes of each prompt, the 64 tokens below which it
+//	           rather computes than reads (kv_recompute_threshold), and as much again for the place that the leg has in a step.
+//	Recompute  what prefill computes in the tokens that it does not have: those of the answer and a quarter of the prompt, because without
+//	           ticket and note the turn may go to another instance, or find its prompt evicted.
+//
+// A ticket that is kept for its whole life has no second term: decode frees its blocks by itself. Until Enough answers of a kind are known, a
+// ticket waits for Terms.Unlearnt and is handed back.
+
+// Fixed is after how long without a next turn an answer counts as known.
+const Fixed = 5 * time.Second
+
+// Enough is how many answers of a kind have to be known.
+const Enough = 8
+
+// Without hand-backs a ticket that is released wrongly costs most, so that more has to be known.
+const (
+	enoughToRelease = 64
+	rarely          = 0.05 // the highest chance of a continuation
+)
+
+// End is what becomes of a ticket that no turn has used.
+type End int
+
+// The ends.
+const (
+	Keep     End = iota // it stays until its own end
+	HandBack            // prefill reads its KV
+	Release             // decode frees its blocks
+)
+
+// String returns the end as the log and metrics name it.
+func (e End) String() string {
+	return [...]string{"ticket", "hand_back", "release"}[e]
+}
+
+// Choice is for how long a ticket waits for its turn, and what becomes of it then.
+type Choice struct {
+	Wait   time.Duration
+	End    End
+	Learnt bool // from answers of its kind
+}
+
+// AtOnce reports whether the ticket is released without being stored.
+func (c Choice) AtOnce() bool { return c.End == Release && c.Wait == 0 }
+
+// Name returns ticket if a turn may use the ticket, and otherwise what becomes of it at once.
+func (c Choice) Name() string {
+	if c.Wait > 0 {
+		return Keep.String()
+	}
+	return c.End.String()
+}
+
+// Terms are the costs in the rule, in seconds that prefill computes.
+type Terms struct {
+	Price     float64 // of a token that is pinned for a second
+	Pinned    int     // tokens of the ticket
+	Leg       float64 // of a hand-back
+	Recompute float64 // of what prefill does not have without a hand-back
+
+	HandsBack, Releases bool          // which ends there are
+	Unlearnt            time.Duration // the wait while not enough is known
+}
+
+// What is assumed of engines that have not told.
+const (
+	usualPerToken = 100 * time.Microsecond
+	usualKVTokens = 500_000
+)
+
+// Engines is what the terms are made of.
+type Engines struct {
+	PerToken     time.Duration // how long prefill takes for a token of a prompt, 0 if that is not known
+	KVTokens     int           // size of decode's KV cache, 0 if that is not known
+	PinnedTokens int           // how much of it is pinned
+	BlockSize    int
+}
+
+// The weights of the terms.
+const (
+	idlePrice   = 0.5 // of the whole cache for a second, where nothing is pinned
+	pinnedPrice = 1.0 // the same for each share of it that is pinned
+	legTokens   = 128
+	lostShare   = 0.25 // of the prompt
+)
+
+// TermsOf returns the terms for a ticket of so many tokens, of which prefill has computed the prompt's.
+func TermsOf(e Engines, tokens, promptTokens int) Terms {
+	perToken, cache := e.PerToken.Seconds(), float64(e.KVTokens)
+	if perToken <= 0 {
+		perToken = usualPerToken.Seconds()
+	}
+	if cache <= 0 {
+		cache = usualKVTokens
+	}
+	share := min(1, max(0, float64(e.PinnedTokens)/cache))
+	prompt := min(max(0, promptTokens), tokens)
+	return Terms{
+		Price: (idlePrice + pinnedPrice*share) / cache, Pinned: tokens,
+		Leg:       perToken * float64(legTokens+e.BlockSize),
+		Recompute: perToken * (float64(tokens-prompt) + lostShare*float64(prompt)),
+	}
+}
+
+// Least returns the choice that costs least. Among equal ones it is the shortest wait, and a release rather than a hand-back.
+func (t Terms) Least(c *Curve) Choice {
+	switch {
+	case !t.HandsBack && !t.Releases:
+		return Choice{End: Keep}
+	case !t.HandsBack:
+		return t.releaseOrKeep(c)
+	case c.Known < Enough:
+		return Choice{Wait: t.Unlearnt, End: HandBack}
+	}
+	best, least := Choice{}, 0.0
+	for i := range c.waits() {
+		cost, end := t.cost(c, i)
+		if i > 0 && cost >= least {
+			continue
+		}
+		best, least = Choice{Wait: c.wait(i), End: end, Learnt: true}, cost
+	}
+	return best
+}
+
+// releaseOrKeep releases at once what is almost certainly not continued.
+func (t Terms) releaseOrKeep(c *Curve) Choice {
+	last := c.waits() - 1
+	if c.Known < enoughToRelease || c.ever() > rarely {
+		return Choice{End: Keep}
+	}
+	keep, _ := t.cost(c, last)
+	if release, _ := t.cost(c, 0); release >= keep {
+		return Choice{End: Keep, Learnt: true}
+	}
+	return Choice{End: Release, Learnt: true}
+}
+
+// cost returns the cost of a wait and its cheaper end.
+func (t Terms) cost(c *Curve, i int) (cost float64, end End) {
+	pinned := t.Price * float64(t.Pinned) * c.pinnedFor(i)
+	if i == c.waits()-1 {
+		return pinned, Keep
+	}
+	handBack, release := c.leftAt(i)*t.Leg, c.later(i)*t.Recompute
+	cost, end = handBack, HandBack
+	if t.Releases && (release <= handBack || !t.HandsBack) {
+		cost, end = release, Release
+	}
+	return pinned + cost, end
+}

@@ -1,0 +1,298 @@
+package continuation
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+)
+
+// The workloads of cmd/pdbench/keep, without engines: what tickets pin, and what prefill computes, by virtual time.
+
+// talk is one turn and its answer.
+type talk struct {
+	at             time.Duration // of its turn, which is answered at once
+	kind           Kind
+	key            int
+	earlier        int // key of the answer that it continues, 0 for none
+	prompt, answer int // tokens
+	known          int // tokens of the prompt that the turn before left, prompt and answer
+	of             int // which workload of the mixed one it belongs to
+}
+
+// logNormal draws a time around a median.
+func logNormal(draw *rand.Rand, median time.Duration, sigma float64) time.Duration {
+	return time.Duration(float64(median) * math.Exp(sigma*draw.NormFloat64()))
+}
+
+// workload says when conversations begin and how they go on.
+type workload struct {
+	name  string
+	every time.Duration // between two beginnings, in the mean
+	begin func(draw *rand.Rand) talk
+	grow  func(draw *rand.Rand, t *talk) // makes the next turn of a conversation
+}
+
+func workloads() []workload {
+	oneShot := workload{name: "one-shot", every: 400 * time.Millisecond,
+		begin: func(draw *rand.Rand) talk { return talk{prompt: 400 + draw.IntN(1200), answer: 50 + draw.IntN(300)} },
+	}
+	chat := workload{name: "chat", every: 2 * time.Second,
+		begin: func(draw *rand.Rand) talk { return talk{prompt: 300 + draw.IntN(600), answer: 150 + draw.IntN(300)} },
+		grow: func(draw *rand.Rand, t *talk) {
+			t.prompt, t.answer, t.kind.FollowUp = t.known+20+draw.IntN(80), 150+draw.IntN(300), true
+		},
+	}
+	agent := workload{name: "agent", every: 8 * time.Second,
+		begin: func(draw *rand.Rand) talk {
+			return talk{prompt: 4000 + draw.IntN(4000), answer: 60 + draw.IntN(120), kind: Kind{Tools: true, ToolCalls: true}}
+		},
+		grow: func(draw *rand.Rand, t *talk) {
+			t.prompt, t.answer = t.known+100+draw.IntN(600), 60+draw.IntN(120)
+			t.kind = Kind{Tools: true, FollowUp: true, ToolCalls: draw.Float64() < 0.93}
+		},
+	}
+	mixed := workload{name: "mixed", every: 1500 * time.Millisecond}
+	all := []workload{oneShot, chat, agent}
+	mixed.begin = func(draw *rand.Rand) talk {
+		which := []int{0, 0, 0, 0, 1, 1, 2}[draw.IntN(7)]
+		t := all[which].begin(draw)
+		t.of = which
+		return t
+	}
+	mixed.grow = func(draw *rand.Rand, t *talk) { all[t.of].grow(draw, t) }
+	return append(all, mixed)
+}
+
+// continues draws whether and when a turn follows: a tool loop within seconds, a user within minutes.
+func (t *talk) continues(draw *rand.Rand, w *workload) (time.Duration, bool) {
+	switch {
+	case w.name == "one-shot", w.name == "mixed" && t.of == 0:
+		return 0, false
+	case t.kind.ToolCalls:
+		return logNormal(draw, 1500*time.Millisecond, 0.7), true
+	case t.kind.Tools:
+		return logNormal(draw, time.Minute, 0.8), draw.Float64() < 0.4
+	default:
+		return logNormal(draw, 30*time.Second, 0.8), draw.Float64() < 0.7
+	}
+}
+
+// policy chooses what becomes of a ticket.
+type policy struct {
+	name   string
+	choose func(l *Learner, k Kind, at time.Time, terms Terms) Choice
+}
+
+func fixed(name string, c Choice) policy {
+	return policy{name, func(*Learner, Kind, time.Time, Terms) Choice { return c }}
+}
+
+func policies() []policy {
+	return []policy{
+		fixed("release at once", Choice{End: Release}),
+		fixed("1 s", Choice{Wait: time.Second, End: HandBack}),
+		fixed("5 s", Choice{Wait: 5 * time.Second, End: HandBack}),
+		fixed("15 s", Choice{Wait: 15 * time.Second, End: HandBack}),
+		fixed("keep", Choice{Wait: life, End: Keep}),
+		{"learnt", func(l *Learner, k Kind, at time.Time, terms Terms) Choice {
+			c := l.Curve("", k, at)
+			return terms.Least(&c)
+		}},
+	}
+}
+
+// figures are what a policy costs behind the warm-up.
+type figures struct {
+	pinned         float64 // token-seconds
+	price          float64 // of what was pinned, in seconds of prefill
+	prompt         int     // tokens of turns
+	computed, legs int
+	turns          int
+}
+
+func (f *figures) hits() float64 { return 1 - float64(f.computed)/float64(f.prompt) }
+func (f *figures) prefill() float64 {
+	return engines.PerToken.Seconds() * float64(f.computed+f.legs*(legTokens+engines.BlockSize))
+}
+func (f *figures) total() float64 { return f.price + f.prefill() }
+
+var engines = Engines{PerToken: 100 * time.Microsecond, KVTokens: 1_500_000, BlockSize: 16}
+
+// moment is what happens at a time: a turn, or the end of a wait.
+type moment struct {
+	at   time.Duration
+	turn *talk
+	ends int // key of the answer whose wait ends, if it is no turn
+}
+
+type moments []moment
+
+func (m moments) Len() int           { return len(m) }
+func (m moments) Less(i, j int) bool { return m[i].at < m[j].at }
+func (m moments) Swap(i, j int)      { m[i], m[j] = m[j], m[i] }
+func (m *moments) Push(x any)        { *m = append(*m, x.(moment)) }
+func (m *moments) Pop() any {
+	last := (*m)[len(*m)-1]
+	*m = (*m)[:len(*m)-1]
+	return last
+}
+
+// releaseTakes is how long blocks stay pinned that a release or a hand-back is to free.
+const releaseTakes = 200 * time.Millisecond
+
+// run serves a workload for so long by a policy, and counts behind the warm-up.
+func run(w workload, p policy, seed uint64, warm, long time.Duration) figures {
+	s := simulation{
+		draw: rand.New(rand.NewPCG(seed, 7)), w: &w, p: p, learner: New(life), warm: warm,
+		held: map[int]ticket{}, found: map[int]int{},
+	}
+	for at := time.Duration(0); at < long; at += time.Duration(s.draw.ExpFloat64() * float64(w.every)) {
+		t := w.begin(s.draw)
+		s.comes(t, at, 0)
+	}
+	for len(s.queue) > 0 && s.queue[0].at < long {
+		m := heap.Pop(&s.queue).(moment)
+		s.pass(m.at)
+		if m.turn == nil {
+			s.ends(m.ends)
+		} else {
+			s.serve(m.turn)
+		}
+	}
+	return s.figures
+}
+
+// simulation is the state of a run.
+type simulation struct {
+	figures
+	draw      *rand.Rand
+	w         *workload
+	p         policy
+	learner   *Learner
+	warm      time.Duration
+	now       time.Duration
+	queue     moments
+	keys      int
+	held      map[int]ticket // by the answer's key
+	found     map[int]int    // tokens that a continuation finds without a ticket
+	pinnedNow int
+}
+
+type ticket struct {
+	tokens, prompt int
+	end            End
+}
+
+func (s *simulation) comes(t talk, at time.Duration, earlier int) {
+	s.keys++
+	t.at, t.key, t.earlier = at, s.keys, earlier
+	heap.Push(&s.queue, moment{at: at, turn: &t})
+}
+
+// pass counts what is pinned until a time.
+func (s *simulation) pass(at time.Duration) {
+	if at > s.warm {
+		amount := float64(s.pinnedNow) * (at - max(s.now, s.warm)).Seconds()
+		s.pinned += amount
+		s.price += s.terms(0, 0).Price * amount
+	}
+	s.now = at
+}
+
+func (s *simulation) terms(tokens, prompt int) Terms {
+	e := engines
+	e.PinnedTokens = s.pinnedNow
+	t := TermsOf(e, tokens, prompt)
+	t.HandsBack, t.Releases, t.Unlearnt = true, true, Fixed
+	return t
+}
+
+// ends is the end of a wait. What was kept for its life is in prefill's cache as what was released.
+func (s *simulation) ends(answer int) {
+	t, ok := s.held[answer]
+	if !ok {
+		return // a turn has used it
+	}
+	delete(s.held, answer)
+	s.pinnedNow -= t.tokens
+	switch {
+	case t.end == HandBack:
+		s.found[answer] = t.tokens
+		if s.now > s.warm {
+			s.legs++
+		}
+	case s.draw.Float64() >= lostShare:
+		s.found[answer] = t.prompt
+	}
+}
+
+func (s *simulation) serve(t *talk) {
+	found := s.found[t.earlier]
+	if before, ok := s.held[t.earlier]; ok {
+		s.pinnedNow -= before.tokens
+		found = before.tokens
+	}
+	delete(s.held, t.earlier)
+	delete(s.found, t.earlier)
+	at := start.Add(s.now)
+	if t.kind.FollowUp {
+		s.learner.Asked(Turn{Key: key(t.key), Earlier: []convcache.Key{key(t.earlier)}}, at)
+	}
+	if s.now > s.warm {
+		s.turns++
+		s.prompt += t.prompt
+		s.computed += t.prompt - found
+	}
+	s.learner.Answered("", t.kind, key(t.key), at)
+	tokens := t.prompt + t.answer
+	c := s.p.choose(s.learner, t.kind, at, s.terms(tokens, t.prompt))
+	s.held[t.key] = ticket{tokens: tokens, prompt: t.prompt, end: c.End}
+	s.pinnedNow += tokens
+	heap.Push(&s.queue, moment{at: s.now + c.Wait + releaseTakes, ends: t.key})
+	if after, more := t.continues(s.draw, s.w); more {
+		next := *t
+		next.known = tokens
+		s.w.grow(s.draw, &next)
+		s.comes(next, s.now+after, t.key)
+	}
+}
+
+// The learnt choice is never worse than the best fixed one, by more than a tenth, in what is pinned, what is reused and what is computed. The
+// best one costs least in all.
+func TestWorkloads_LearntAgainstFixed(t *testing.T) {
+	const warm, long = 20 * time.Minute, time.Hour
+	for _, seed := range []uint64{1, 2} {
+		compareWorkloads(t, seed, warm, long)
+	}
+}
+
+func compareWorkloads(t *testing.T, seed uint64, warm, long time.Duration) {
+	t.Helper()
+	table := fmt.Sprintf("%-9s %-16s %12s %8s %10s %8s %10s\n", "workload", "policy", "pinned Mts", "hits", "prefill s", "legs", "total s")
+	for _, w := range workloads() {
+		results := map[string]figures{}
+		best, least := "", math.Inf(1)
+		for _, p := range policies() {
+			f := run(w, p, seed, warm, long)
+			results[p.name] = f
+			if p.name != "learnt" && f.total() < least {
+				best, least = p.name, f.total()
+			}
+			table += fmt.Sprintf("%-9s %-16s %12.3f %7.2f%% %10.1f %8.2f %10.1f\n", w.name, p.name, f.pinned/1e6, 100*f.hits(), f.prefill(),
+				float64(f.legs)/float64(f.turns), f.total())
+		}
+		learnt, fixed := results["learnt"], results[best]
+		if learnt.pinned > 1.1*fixed.pinned || learnt.hits() < 0.9*fixed.hits() || learnt.prefill() > 1.1*fixed.prefill() {
+			t.Errorf("%s: learnt is worse than %s by more than a tenth", w.name, best)
+		}
+		if learnt.total() > 1.02*fixed.total() {
+			t.Errorf("%s: learnt costs %.1f s, %s %.1f s", w.name, learnt.total(), best, fixed.total())
+		}
+	}
+	t.Logf("\n%s", table)
+}
