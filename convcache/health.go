@@ -96,6 +96,7 @@ func (s *Shared) Run(ctx context.Context) error {
 			failed = 0
 			if s.state.CompareAndSwap(int32(RemoteUp), int32(RemoteDown)) {
 				s.logger.Warn("redis does not do what is needed; tickets stay in this process until it does", "error", s.lastFailure())
+				s.report("Redis does not do what is needed: new tickets stay in this replica until it does.")
 			}
 			wait = firstRetry
 			retry.Reset(wait)
@@ -143,8 +144,10 @@ func (s *Shared) settled(err error) bool {
 	case err == nil:
 		s.breaker.set(false)
 		s.logger.Info("redis answers; tickets are shared")
+		s.report("Redis answers: tickets are shared among replicas.")
 	case state != before && state == RemoteRefused:
 		s.logger.Error("redis can't be used", "error", err)
+		s.report("Redis refuses what is needed: new tickets stay in this replica until an operator mends that.")
 	}
 	if err != nil {
 		s.failed(err)

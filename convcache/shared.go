@@ -24,6 +24,7 @@ type Shared struct {
 	breaker *breaker
 	now     func() time.Time
 	logger  *slog.Logger
+	report  func(sentence string)
 	count   remoteCount
 	state   atomic.Int32          // a RemoteState
 	failure atomic.Pointer[error] // of the last operation or test that failed
@@ -36,6 +37,8 @@ type SharedConfig struct {
 	// Logger is told when the remote store stops or starts to work; nil discards. Its lines call the store redis,
 	// which is what operators run.
 	Logger *slog.Logger
+	// Tell is told the same as one sentence; nil for nobody.
+	Tell func(sentence string)
 }
 
 // NewShared returns a store that shares tickets through remote. Check says whether remote works; Run must run
@@ -47,8 +50,11 @@ func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Tell == nil {
+		cfg.Tell = func(string) {}
+	}
 	now := cfg.Local.Now
-	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger}
+	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger, report: cfg.Tell}
 }
 
 // Peek returns the usable branches of a conversation, those of this process first, newest first of each home, and

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -180,12 +181,14 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 		err   error
 		after time.Duration
 		want  convcache.RemoteState
+		told  string
 	}{
-		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown},
-		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused},
+		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown, "Redis does not do what is needed"},
+		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused, "Redis refuses what is needed"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newShared(&far{test: func() error { return test.err }})
+			var told []string
+			r := convcache.NewShared(&far{test: func() error { return test.err }}, convcache.SharedConfig{Tell: func(sentence string) { told = append(told, sentence) }})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()
@@ -206,8 +209,28 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 			if got := <-ended; !errors.Is(got, context.Canceled) {
 				t.Errorf("run: got %v, want %v", got, context.Canceled)
 			}
+			if len(told) != 1 || !strings.HasPrefix(told[0], test.told) {
+				t.Errorf("%v: operators are told %q, want once %q", test.err, told, test.told)
+			}
 		})
 	}
+}
+
+func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		r := convcache.NewShared(&far{test: func() error { return nil }}, convcache.SharedConfig{Tell: func(sentence string) { told = append(told, sentence) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		r.OpenBreaker()
+		<-time.After(time.Minute)
+		cancel()
+		_ = <-ended
+		if len(told) != 2 || !strings.Contains(told[0], "does not do what is needed") || told[1] != "Redis answers: tickets are shared among replicas." {
+			t.Errorf("operators are told %q", told)
+		}
+	})
 }
 
 func TestShared_RunSweeps(t *testing.T) {

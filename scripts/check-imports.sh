@@ -94,15 +94,15 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/continuation") {
 				if (name !~ /^carryover\/(convcache|upstream\/body)$/) bad("continuations are learnt from keys and kinds of requests only")
 			} else if (package == "carryover/server/admin") {
-				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
+				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/(events|journal))$/) bad("the listener for operators imports upstream, its fleet, the journal and the events only")
 			} else if (package == "carryover/server/journal") {
 				if (name !~ /^carryover\/(server\/record|upstream)$/) bad("the journal reads records of turns only")
 			} else if (package == "carryover/server/telemetry") {
 				if (name !~ /^carryover\/(server(\/record)?|upstream(\/fleet(\/[a-z]+)?)?|convcache)$/) bad("metrics and spans import server and its record, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|storetime)$/) {
-				bad("the queue, background work, suggestions, and the bounds of connections and store operations import nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|storetime|events)$/) {
+				bad("the queue, background work, suggestions, events, and the bounds of connections and store operations import nothing of ours")
 			} else if (package == "carryover/server/lineage") {
 				if (name != "carryover/convcache") bad("lineages are made of tickets only")
 			} else if (name == "carryover/upstream/connector") {

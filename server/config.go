@@ -42,8 +42,12 @@ type Config struct {
 	RedisRequired bool   // /readyz fails while Redis does not answer
 	Version       string // shown at /version
 	Logger        *slog.Logger
+	Tell          Tellers
 	LogClients    request.ClientsMode
 }
+
+// Tellers tell operators what happens, as one plain sentence each. A nil one tells nobody.
+type Tellers struct{ Quarantine, Stop, Drain func(sentence string) }
 
 // ReuseConfig says which tickets are worth using.
 type ReuseConfig struct {

@@ -30,12 +30,19 @@ func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
 }
 
 func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
-	r := newRig(t, setup{prefills: 2, cfg: byTokens})
+	told := make(chan string, 100)
+	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) {
+		byTokens(c)
+		c.Tell.Quarantine = func(sentence string) { told <- sentence }
+	}})
 	r.inIDs(nil)
 	r.prefill[0].always(takesOtherIDs)
 	prompt := count(100, 200)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
 	r.wantOK(r.sendIDs("c", true, append(prompt, outputIDs()...)...), "miss;reason=retried_without_ticket")
+	if got, want := <-told, "Prefill "+r.engine(r.prefill[0]).Name+" is quarantined until it is restarted: it computed other ids than it was sent."; got != want || len(told) != 0 {
+		t.Errorf("operators are told %q, want %q once", got, want)
+	}
 	before := len(r.prefill[0].seen())
 	if n := len(r.prefill[1].seen()); n != 1 {
 		t.Errorf("got %d legs on the other instance, want the turn's second try", n)
@@ -183,8 +190,12 @@ func (s *sharedQuarantines) set(down bool, forget bool) {
 func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	shared := &sharedQuarantines{down: true}
 	replicas := make([]*rig, 2)
+	var told []string
 	for i := range replicas {
-		replicas[i] = newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { d.Shared.Incarnations = shared }})
+		replicas[i] = newRig(t, setup{
+			prefills: 2, deps: func(d *server.Deps) { d.Shared.Incarnations = shared },
+			cfg: func(c *server.Config) { c.Tell.Quarantine = func(sentence string) { told = append(told, sentence) } },
+		})
 	}
 	// Both look at the same engines.
 	a, b := replicas[0], replicas[1]
@@ -215,6 +226,9 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	}
 	if n := b.log.count("another replica has found", `"level":"ERROR"`); n != 1 {
 		t.Errorf("got %d error lines, want 1", n)
+	}
+	if len(told) != 1 || !strings.Contains(told[0], "another replica found") {
+		t.Errorf("operators are told %q", told)
 	}
 }
 

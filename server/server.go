@@ -52,11 +52,11 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	problems := &apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger)
+	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger, cfg.Tell.Quarantine)
 	s.lineages = lineages
 	s.pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
-		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger,
+		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
 		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.Run,
 		Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
@@ -81,7 +81,7 @@ func New(cfg Config, deps Deps) *Server {
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
 	})
 	s.SetRouting(cfg.RoutingConfig)
-	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout}
+	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout, Tell: cfg.Tell.Quarantine}
 	s.quarantines = quarantine.NewWatch(watched, deps.Shared.Incarnations)
 	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.Shared.Lineages, s.background.Run)
 	s.health = health{
@@ -160,6 +160,9 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	toBegin, forInstance := s.slots.Waiting()
 	s.slots.Close()
 	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", s.slots.Open(), "waiting", toBegin+forInstance)
+	if s.cfg.Tell.Drain != nil {
+		s.cfg.Tell.Drain("This replica drains: it takes no new turns, and ends when those that it has are over.")
+	}
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))

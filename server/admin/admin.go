@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/server/events"
 	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -58,6 +59,8 @@ type Deps struct {
 	Handlers Handlers
 	// Journal has the last turns. Without it they are not served, and there is no page.
 	Journal *journal.Journal
+	// Events has the last events, and is told of drains. It is required.
+	Events *events.List
 	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
 	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
@@ -86,6 +89,7 @@ func New(deps Deps) http.Handler {
 	mux.handle("POST /admin/instances/{role}/{name}/drain", a.drain(true))
 	mux.handle("POST /admin/instances/{role}/{name}/undrain", a.drain(false))
 	mux.handle("POST /admin/reload", a.reload)
+	mux.handle("GET /admin/events", a.events)
 	if deps.LogLevel != nil {
 		mux.handle("GET /admin/log-level", a.logLevel)
 		mux.handle("PUT /admin/log-level", a.setLogLevel)

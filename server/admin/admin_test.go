@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/server/admin"
+	"carryover/server/events"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -66,7 +67,7 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 			},
 			Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 		},
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Events: &events.List{},
 	}, r
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"carryover/server/events"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -208,6 +209,15 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 			return
 		}
 		a.Logger.Info("instance drained or taken back", "role", role, "name", r.PathValue("name"), "draining", begin)
+		a.Events.Teller(events.Drain)(drained(role, r.PathValue("name"), begin))
 		answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": status})
 	}
+}
+
+// drained says for the list of events what an operator has done.
+func drained(role upstream.Role, name string, begin bool) string {
+	if begin {
+		return "An operator drains " + role.String() + " " + name + ": it gets no new turns, and its open turns end as usual."
+	}
+	return "An operator takes " + role.String() + " " + name + " back: it gets turns again."
 }

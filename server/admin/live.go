@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/server/events"
 	"carryover/server/journal"
 )
 
@@ -25,8 +26,9 @@ type snapshot struct {
 	Open      int                `json:"open_turns"`
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
-	Bounds    []float64          `json:"bounds_ms"` // bounds of the buckets of times in Totals
-	Records   []journal.Numbered `json:"records"`   // records of turns that have ended since, oldest first; in the first event the last turns
+	Bounds    []float64          `json:"bounds_ms"`        // bounds of the buckets of times in Totals
+	Records   []journal.Numbered `json:"records"`          // records of turns that have ended since, oldest first; in the first event the last turns
+	Events    []events.Event     `json:"events,omitempty"` // the last, newest first; absent if they are the same as before
 }
 
 // waiting is the length of the queue.
@@ -52,9 +54,8 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	tick := time.NewTicker(a.LiveEvery)
 	defer tick.Stop()
 	control := http.NewResponseController(w)
-	for told := uint64(0); ; {
-		event := a.snapshot(told)
-		told = event.Totals.Turns
+	for told := (known{}); ; {
+		event := a.snapshot(&told)
 		if send(w, control, event) != nil {
 			return
 		}
@@ -66,11 +67,18 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// snapshot returns the current state, with the records of the turns after the one with this number.
-func (a *admin) snapshot(after uint64) snapshot {
+// known is what a viewer has been told.
+type known struct {
+	turns, events uint64 // how many
+}
+
+// snapshot returns the current state, and what a viewer does not know yet.
+func (a *admin) snapshot(to *known) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.State.Open(), Bounds: journal.Bounds()}
 	s.Queue.ToBegin, s.Queue.ForInstance = a.State.Waiting()
-	s.Records, s.Totals = a.Journal.Since(after, maxRecords)
+	s.Records, s.Totals = a.Journal.Since(to.turns, maxRecords)
+	to.turns = s.Totals.Turns
+	s.Events, to.events = a.Events.Newest(to.events)
 	return s
 }
 
@@ -88,4 +96,10 @@ func send(w http.ResponseWriter, control *http.ResponseController, event snapsho
 		return err
 	}
 	return control.Flush()
+}
+
+// events answers GET /admin/events with the last events, newest first.
+func (a *admin) events(w http.ResponseWriter, _ *http.Request) {
+	last, _ := a.Events.Newest(0)
+	answer(w, http.StatusOK, map[string][]events.Event{"events": append([]events.Event{}, last...)})
 }

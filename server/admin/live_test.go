@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carryover/server/admin"
+	"carryover/server/events"
 	"carryover/server/journal"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -30,6 +31,7 @@ type liveEvent struct {
 	Totals  journal.Totals
 	Bounds  []float64 `json:"bounds_ms"`
 	Records []journal.Numbered
+	Events  []events.Event
 }
 
 // listener is the admin listener over sockets, with the limits that cmd sets.
@@ -260,4 +262,41 @@ func TestLive_SlowViewersAreLeftBehind(t *testing.T) {
 	}
 	l.ended(t)
 	other.next(t)
+}
+
+// An event is sent when it has happened, with those before it, and not again.
+func TestLive_TellsEvents(t *testing.T) {
+	l := startListener(t, 10*time.Millisecond, time.Minute)
+	v := l.look(t)
+	if e := v.next(t); e.Events != nil {
+		t.Errorf("events before any: %v", e.Events)
+	}
+	drain := func(how string) {
+		if status, body := ask(t, l.server.Handler, "POST", "/admin/instances/decode/d-1/"+how, "", nil); status != 200 {
+			t.Fatalf("%s: %d %s", how, status, body)
+		}
+		l.ended(t)
+	}
+	next := func() []events.Event {
+		for {
+			if e := v.next(t); e.Events != nil {
+				return e.Events
+			}
+		}
+	}
+	drain("drain")
+	if got := next(); len(got) != 1 || got[0].Kind != events.Drain || !strings.HasPrefix(got[0].Text, "An operator drains decode d-1:") || got[0].At.IsZero() {
+		t.Errorf("after a drain: %v", got)
+	}
+	if again := v.next(t).Events; again != nil {
+		t.Errorf("told again: %v", again)
+	}
+	drain("undrain")
+	if got := next(); len(got) != 2 || !strings.HasPrefix(got[0].Text, "An operator takes decode d-1 back:") {
+		t.Errorf("after it was taken back: %v", got)
+	}
+	status, body := ask(t, l.server.Handler, "GET", "/admin/events", "", nil)
+	if status != 200 || strings.Count(body, `"kind":"drain"`) != 2 {
+		t.Errorf("as a list: %d %s", status, body)
+	}
 }

@@ -50,6 +50,13 @@ type Config struct {
 	TrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	StoreTimeout time.Duration // bounds each operation of the store
 	Logger       *slog.Logger
+	Tell         func(sentence string) // is told when tickets of a pair are stopped, and when they are used again; nil for nobody
+}
+
+func (c *Config) tell(sentence string) {
+	if c.Tell != nil {
+		c.Tell(sentence)
+	}
 }
 
 // Store keeps tickets between turns. A failure is an outcome.

@@ -2,6 +2,7 @@ package pins
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -27,12 +28,14 @@ func (r *Releases) tell(pairState *pairs.State, outcome pairs.Outcome, ticket *c
 	switch {
 	case resumed:
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+		r.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name))
 	case pause > 0:
 		why := "prefill does not answer tickets of decode"
 		if outcome == pairs.Failed {
 			why = "prefill answers 5xx to tickets of decode"
 		}
 		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
+		r.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, why))
 	}
 }
 

@@ -1,7 +1,9 @@
 package pins
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,8 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	_, holder := newPair(t)
 	reader, _ := newPair(t)
 	var log strings.Builder
-	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	var told []string
+	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
 	pairState := reader.PairWith(holder)
 	ticket := &convcache.Ticket{Branch: convcache.Branch{FreshAsOf: time.Now().Add(-3 * time.Hour)}}
 	r.tell(pairState, pairs.Answered, ticket, reader, holder, "a")
@@ -37,5 +40,9 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	}
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)
+	}
+	want := fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for 1m0s: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
+	if !slices.Equal(told, []string{want}) {
+		t.Errorf("operators are told %q, want %q", told, want)
 	}
 }

@@ -63,6 +63,7 @@ func (w *ExposureWatch) Compare(ctx context.Context) {
 		if last := engine.Last(); !last.Quarantined() && w.lineages.Quarantined(last) {
 			w.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", engine.Name, "incarnation", last.ID())
+			w.tellShared(engine)
 		}
 	}
 	w.say()
@@ -100,6 +101,7 @@ func (w *ExposureWatch) say() {
 				w.logged[last] = struct{}{}
 				w.Logger.Error("engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted",
 					"role", role.String(), "instance", engine.Name, "incarnation", last.ID())
+				w.tell("The prefix cache of " + role.String() + " " + engine.Name + " has had KV of a quarantined prefill; its legs carry a cache_salt of their own until it is restarted.")
 			}
 		}
 	}

@@ -23,14 +23,19 @@ var ErrInDoubt = errors.New("the KV may come from a prefill instance that is und
 type Lineages struct {
 	records *lineage.Records
 	logger  *slog.Logger
+	tell    func(sentence string)
 	changed chan struct{} // holds at most one value, which says that more KV is in doubt than before
 	changes atomic.Int64  // how often more KV came into doubt
 	caught  atomic.Uint64 // see Caught
 }
 
-// NewLineages returns lineages that name incarnations under the secret that replicas share.
-func NewLineages(secret convcache.Secret, logger *slog.Logger) *Lineages {
-	l := &Lineages{logger: logger, changed: make(chan struct{}, 1)}
+// NewLineages returns lineages that name incarnations under the secret that replicas share. tell is told of a quarantine as one sentence; nil
+// for nobody.
+func NewLineages(secret convcache.Secret, logger *slog.Logger, tell func(sentence string)) *Lineages {
+	if tell == nil {
+		tell = func(string) {}
+	}
+	l := &Lineages{logger: logger, tell: tell, changed: make(chan struct{}, 1)}
 	l.records = lineage.New(func(p lineage.Address, incarnation string) convcache.Incarnation {
 		return secret.Incarnation(incarnationName(p, incarnation))
 	}, l.hurry)
@@ -128,6 +133,7 @@ func (l *Lineages) Caught(prefill *fleet.Incarnation, found lineage.Space, turn 
 	prefill.Quarantine()
 	l.logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
 		"incarnation", prefill.ID(), "error", proof.ErrIDs)
+	l.tell("Prefill " + prefill.Engine().Name + " is quarantined until it is restarted: it computed other ids than it was sent.")
 	l.caught.Add(1)
 }
 

@@ -37,7 +37,19 @@ type SharedIncarnations interface {
 type WatchConfig struct {
 	Fleet        *fleet.Fleet
 	Logger       *slog.Logger
-	StoreTimeout time.Duration // bounds an exchange with other replicas
+	StoreTimeout time.Duration         // bounds an exchange with other replicas
+	Tell         func(sentence string) // is told of a quarantine; nil for nobody
+}
+
+// tellShared tells operators of a quarantine that another replica has begun.
+func (c *WatchConfig) tellShared(prefill *fleet.Engine) {
+	c.tell("Prefill " + prefill.Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
+}
+
+func (c *WatchConfig) tell(sentence string) {
+	if c.Tell != nil {
+		c.Tell(sentence)
+	}
 }
 
 // Watch shares quarantines of prefill with other replicas, and mentions them in the log again and again. Only one goroutine uses it.
@@ -97,6 +109,7 @@ func (w *Watch) exchange(ctx context.Context, engines []*fleet.Engine) {
 			incarnation.Quarantine()
 			w.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
+			w.tellShared(incarnation.Engine())
 		case local && !shared[i]:
 			w.share(ctx, names[i])
 		}

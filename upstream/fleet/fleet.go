@@ -37,6 +37,8 @@ type Config struct {
 	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil discards
 	// these lines.
 	Logger *slog.Logger
+	// Tell is told, as one sentence, when an engine is restarted, goes down or is back; nil for nobody. It must not call the fleet.
+	Tell func(sentence string)
 }
 
 // Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to date with Run. It is safe for
@@ -71,6 +73,9 @@ func New(cfg Config) *Fleet {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tell == nil {
+		cfg.Tell = func(string) {}
 	}
 	f := &Fleet{
 		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(), removed: removed{clearings: clearings{}},

@@ -112,6 +112,7 @@ func (r *readings) become(told facts.Metrics) {
 		if old != nil {
 			old.end()
 			r.engine.Health.Restarted()
+			r.engine.tell("was restarted: what it held for tickets, and in its prefix cache, is gone")
 		}
 	}
 	r.known.blockSize.Store(int64(told.BlockSize))

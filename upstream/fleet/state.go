@@ -15,12 +15,23 @@ func newHealth(e *Engine) *health.Health {
 	f := e.fleet
 	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
 	return health.New(health.Config{
-		Now: f.facts.Now, Born: f.born, Log: log, Heard: func() { f.rounds.answered[e.Role].Store(true) }, Back: f.Picker.freed,
+		Now: f.facts.Now, Born: f.born, Log: log, Heard: func() { f.rounds.answered[e.Role].Store(true) },
+		Back: func() {
+			f.Picker.freed()
+			e.tell("answers again")
+		},
 		Down: func(why string) {
 			f.cfg.Client.Close() // idle connections will not serve again, and the host name may resolve to another address by now
 			log().Warn("engine is down", "why", why)
+			e.tell("is down: " + why)
 		},
 	}, &e.seen.health)
+}
+
+// tell tells operators what has become of the engine.
+func (e *Engine) tell(what string) {
+	role := map[upstream.Role]string{upstream.RolePrefill: "Prefill", upstream.RoleDecode: "Decode"}[e.Role]
+	e.fleet.cfg.Tell(role + " instance " + e.Name + " " + what + ".")
 }
 
 // state returns the engine's state for operators, and a sentence that says why it is picked only when no other is

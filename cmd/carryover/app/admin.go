@@ -65,7 +65,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed, Waiting: p.Server.Waiting, Open: p.Server.Open,
 		},
 		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler()},
-		Journal:  p.Journal, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
+		Journal:  p.Journal, Events: p.Events, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
 	}
 	if p.Sources.registry != nil {
 		deps.Registration.Registry = p.Sources.registry

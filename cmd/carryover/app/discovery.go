@@ -178,7 +178,7 @@ func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
 	err := p.Sources.All.Watch(ctx, func(instances []upstream.Instance) {
 		p.Fleet.Set(p.Sources.inherited.completed(instances))
-		p.events.follow()
+		p.kvEvents.follow()
 		first()
 	})
 	if ctx.Err() != nil {

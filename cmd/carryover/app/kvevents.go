@@ -16,21 +16,21 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// events are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances
+// kvEvents are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances
 // come and go.
-type events struct {
+type kvEvents struct {
 	cfg     config.KVEventsConfig
 	fleet   *fleet.Fleet
 	logger  *slog.Logger
 	changed chan struct{} // room for one word: the fleet has other instances
 }
 
-func newEvents(cfg config.KVEventsConfig, f *fleet.Fleet, logger *slog.Logger) *events {
-	return &events{cfg: cfg, fleet: f, logger: logger, changed: make(chan struct{}, 1)}
+func newKVEvents(cfg config.KVEventsConfig, f *fleet.Fleet, logger *slog.Logger) *kvEvents {
+	return &kvEvents{cfg: cfg, fleet: f, logger: logger, changed: make(chan struct{}, 1)}
 }
 
 // follow makes run look which instances the fleet has.
-func (e *events) follow() {
+func (e *kvEvents) follow() {
 	select {
 	case e.changed <- struct{}{}:
 	default: // it is about to look
@@ -45,7 +45,7 @@ type subscribed struct {
 
 // run keeps a subscription to each engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
 // subscribed to anew.
-func (e *events) run(ctx context.Context) error {
+func (e *kvEvents) run(ctx context.Context) error {
 	all := map[*fleet.Engine]subscribed{}
 	defer func() {
 		for _, one := range all {
@@ -84,7 +84,7 @@ func (e *events) run(ctx context.Context) error {
 }
 
 // subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
-func (e *events) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
+func (e *kvEvents) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
 	s := kvevents.Subscription{
 		Endpoint: at, Replay: replay, Topic: e.cfg.Topic, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
 	}
@@ -104,7 +104,7 @@ func (e *events) subscribe(ctx context.Context, engine *fleet.Engine, at, replay
 
 // endpoints are where an instance publishes its events and replays them, "" for nowhere. Data-parallel ranks have ports behind one
 // another (vLLM kv_events.py, offset_endpoint_port); that of an instance's own address is its rank's already.
-func (e *events) endpoints(instance *upstream.Instance) (at, replay string) {
+func (e *kvEvents) endpoints(instance *upstream.Instance) (at, replay string) {
 	host := instance.Host()
 	endpoint := func(port int) string {
 		if port == 0 {

@@ -16,7 +16,7 @@ import (
 
 // following is subscriptions to instances that a test has come and go.
 type following struct {
-	*events
+	*kvEvents
 	decode []*vllmsim.Instance
 }
 
@@ -24,7 +24,7 @@ func startFollowing(t *testing.T, cfg config.KVEventsConfig, n int) *following {
 	t.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{})
 	t.Cleanup(client.Close)
-	f := &following{events: newEvents(cfg, fleet.New(fleet.Config{Client: client}), slog.New(slog.DiscardHandler))}
+	f := &following{kvEvents: newKVEvents(cfg, fleet.New(fleet.Config{Client: client}), slog.New(slog.DiscardHandler))}
 	for range n {
 		sim := vllmsim.DefaultConfig()
 		sim.KVEvents = vllmsim.KVEventsConfig{Port: -1, ReplayPort: -1, Topic: "kv-events"}
@@ -112,7 +112,7 @@ func TestKVEvents_Endpoints(t *testing.T) {
 		{config.KVEventsConfig{}, named, "tcp://10.0.0.1:7000", ""},
 		{config.KVEventsConfig{Port: 5557, ReplayPort: 6557}, named, "tcp://10.0.0.1:7000", "tcp://10.0.0.1:6559"},
 	} {
-		e := newEvents(row.cfg, nil, nil)
+		e := newKVEvents(row.cfg, nil, nil)
 		if at, replay := e.endpoints(&row.instance); at != row.at || replay != row.replay {
 			t.Errorf("%+v of %s: got %q and %q, want %q and %q", row.cfg, row.instance.KVEvents, at, replay, row.at, row.replay)
 		}

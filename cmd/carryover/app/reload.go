@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"carryover/cmd/carryover/config"
+	"carryover/server/events"
 )
 
 // Configured is a configuration, and a function that reads it again.
@@ -36,6 +37,7 @@ type Reloader struct {
 func (r *Reloader) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	tell := r.Proxy.Events.Teller(events.Reload)
 	next, err := r.Again()
 	if err == nil {
 		err = fixed(&r.Cfg, &next)
@@ -45,10 +47,12 @@ func (r *Reloader) Reload() error {
 	}
 	if err != nil {
 		r.Logger.Error("configuration refused, nothing has changed", "error", err)
+		tell("The configuration was refused, and nothing has changed: " + err.Error())
 		return err
 	}
 	r.Cfg = next
 	r.Logger.Info("configuration reloaded", "prefill", len(next.Prefill), "decode", len(next.Decode))
+	tell("The configuration was read again and is in force.")
 	return nil
 }
 

@@ -28,8 +28,8 @@ type tickets struct {
 	Redis  *redisstore.Store // what is shared then; else nil
 }
 
-// openTickets makes the store, which connects to nothing yet.
-func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger) (tickets, error) {
+// openTickets makes the store, which connects to nothing yet. tell is told of its outages.
+func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger, tell func(sentence string)) (tickets, error) {
 	if cfg.Redis.URL == "" {
 		return tickets{Store: convcache.NewMemory(memoryBounds(cfg.Store))}, nil
 	}
@@ -47,7 +47,7 @@ func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger
 	if err != nil {
 		return tickets{}, err
 	}
-	shared := convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger})
+	shared := convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger, Tell: tell})
 	return tickets{Store: shared, Shared: shared, Redis: redis}, nil
 }
 

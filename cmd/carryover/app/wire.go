@@ -29,6 +29,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/events"
 	"carryover/server/journal"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
@@ -51,11 +52,11 @@ func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
 
 // Proxy is a wired server with everything that runs beside it.
 type Proxy struct {
-	Server    *server.Server
-	Journal   *journal.Journal // of the last turns, for operators
+	Server *server.Server
+	Memory
 	Telemetry exporters
 	Fleet     *fleet.Fleet
-	events    *events                     // what instances publish of their KV caches
+	kvEvents  *kvEvents                   // what instances publish of their KV caches
 	Probe     func(context.Context) error // keeps the fleet up to date
 	Sources   sources
 	own       ownAddresses   // where it listens
@@ -63,6 +64,12 @@ type Proxy struct {
 	Alongside []func(context.Context) error
 	Client    *upstream.Client
 	Tickets   tickets
+}
+
+// Memory is what is kept for operators.
+type Memory struct {
+	Journal *journal.Journal // of the last turns
+	Events  *events.List     // the last
 }
 
 // NewProxy puts the program together from a configuration. Observers hear of each finished turn.
@@ -77,7 +84,11 @@ func NewProxy(cfg Configured, logger *slog.Logger, observers ...record.Observer)
 		p.Close()
 		return nil, err
 	}
-	p.Server = server.New(NewServerConfig(cfg.Config, logger), deps)
+	settings := NewServerConfig(cfg.Config, logger)
+	settings.Tell = server.Tellers{
+		Quarantine: p.Events.Teller(events.Quarantine), Stop: p.Events.Teller(events.Stop), Drain: p.Events.Teller(events.Drain),
+	}
+	p.Server = server.New(settings, deps)
 	return p, nil
 }
 
@@ -145,11 +156,11 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	config.WarnOfReadable(cfg, logger)
-	p := &Proxy{Level: &slog.LevelVar{}}
+	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}}}
 	if p.Sources, err = openSources(cfg, &p.own, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
-	if p.Tickets, err = openTickets(cfg, secret, logger); err != nil {
+	if p.Tickets, err = openTickets(cfg, secret, logger, p.Events.Teller(events.Store)); err != nil {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{
@@ -163,11 +174,11 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
 		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
 		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
-		Render: config.RenderServer(cfg.Proof),
+		Render: config.RenderServer(cfg.Proof), Tell: p.Events.Teller(events.Engine),
 	})
 	p.Fleet, p.Probe, p.Client = engines, engines.Run, client
-	p.events = newEvents(cfg.KVEvents, engines, logger)
-	p.Alongside = append(p.Alongside, p.events.run)
+	p.kvEvents = newKVEvents(cfg.KVEvents, engines, logger)
+	p.Alongside = append(p.Alongside, p.kvEvents.run)
 	deps := server.Deps{
 		Store: p.Tickets.Store, RedisState: p.Tickets.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},

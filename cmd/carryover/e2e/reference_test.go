@@ -178,6 +178,7 @@ func described() (clients, operators [][2]string) {
 			{"POST /admin/instances/{role}/{name}/drain", "nothing new goes there; its turns go on to their end, and what tickets of this replica pin on a decode instance is handed back or released within seconds"},
 			{"POST /admin/instances/{role}/{name}/undrain", "takes that back"},
 			{"POST /admin/reload", "reads the configuration again, as `SIGHUP` does; 422 says what is wrong with it, and nothing has changed then. A file that is empty, or names no instances of a role that had some at the start, is wrong"},
+			{"GET /admin/events", "what has happened: quarantines, pairs left alone, drains, reloads, restarts of engines, outages of Redis; the last 100, newest first"},
 			{"GET /admin/log-level", "the level of the log, `{\"level\": \"info\"}`"},
 			{"PUT /admin/log-level", "changes it to `debug`, `info`, `warn` or `error` until the next reload; the body is as the answer to `GET`"},
 			{"GET /metrics", "metrics for Prometheus"},

@@ -123,6 +123,11 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 	if got := r.shown(t); got != 4 {
 		t.Errorf("%d instances after a reload, want 4", got)
 	}
+	status, events := r.operate(t, http.MethodGet, "/admin/events")
+	before, refused, _ := strings.Cut(events, "The configuration was refused, and nothing has changed: ")
+	if status != http.StatusOK || !strings.Contains(before, `"kind":"reload","text":"The configuration was read again and is in force."`) || !strings.Contains(refused, "store.max_tickets") {
+		t.Errorf("events, newest first: %d %s", status, events)
+	}
 }
 
 func TestReload_AtAHangup(t *testing.T) {
