@@ -3,6 +3,7 @@ package convcache
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 )
 
@@ -26,6 +27,27 @@ type Key [sha256.Size]byte
 // Conversation returns the key of the identity.
 func (s Secret) Conversation(id Identity) Key {
 	return s.hashed(conversationVersion, id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID)
+}
+
+// contentVersion begins the input of every key of a conversation without an id. It differs from conversationVersion, so that no id that a
+// client chooses gives such a key.
+const contentVersion byte = 9
+
+// Content is everything that names a conversation without an id. No sub-agent is in it: the children of an agent begin with texts of their
+// own.
+type Content struct {
+	Tenant    string
+	Model     string
+	CacheSalt string
+	Hash      uint64 // of what the user has written
+}
+
+// ByContent returns a key of a conversation without an id. Two conversations of one scope share it if their users have written the same, or
+// if the hashes happen to be equal; those of two tenants never share it.
+func (s Secret) ByContent(c Content) Key {
+	var hash [8]byte
+	binary.BigEndian.PutUint64(hash[:], c.Hash)
+	return s.hashed(contentVersion, c.Tenant, c.Model, c.CacheSalt, string(hash[:]))
 }
 
 // String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.

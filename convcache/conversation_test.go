@@ -2,6 +2,7 @@ package convcache_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"testing"
 
@@ -47,6 +48,44 @@ func TestConversation_KeyIsFixed(t *testing.T) {
 	}
 	if !k.Named(wantShort) || k.Named(wantShort[:8]) || k.Named("60c823d018b4") || k.Named("") {
 		t.Error("a key is named by all of its short name and by nothing else")
+	}
+}
+
+func TestByContent_KeysTellEveryFieldApart(t *testing.T) {
+	s := mustSecret(t, "0123456789abcdef")
+	seen := map[convcache.Key]convcache.Content{}
+	for _, c := range []convcache.Content{
+		{}, {Tenant: "ab"}, {Model: "ab"}, {CacheSalt: "ab"}, {Hash: 1}, {Tenant: "a", Model: "b"}, {Model: "a", CacheSalt: "b"}, {Tenant: "a", Hash: 1}, {Tenant: "b", Hash: 1},
+		{Hash: 1 << 63},
+	} {
+		k := s.ByContent(c)
+		if other, ok := seen[k]; ok {
+			t.Errorf("%+v and %+v share a key", c, other)
+		}
+		seen[k] = c
+		if other := mustSecret(t, "fedcba9876543210").ByContent(c); other == k {
+			t.Errorf("%+v: the secret does not count", c)
+		}
+	}
+}
+
+// No id, sub-agent or salt that a client chooses gives the key of a content.
+func TestByContent_IsNoKeyOfAnID(t *testing.T) {
+	s := mustSecret(t, "0123456789abcdef")
+	const hash = "abcdefgh" // a hash as bytes
+	key := s.ByContent(convcache.Content{Tenant: "t", Model: "m", CacheSalt: "s", Hash: binary.BigEndian.Uint64([]byte(hash))})
+	for _, id := range []convcache.Identity{
+		{Tenant: "t", Model: "m", CacheSalt: "s", ID: hash}, {Tenant: "t", Model: "m", CacheSalt: "s", SubAgent: hash},
+		{Tenant: "t", Model: "m", CacheSalt: "s\x00\x00\x00\x00\x00\x00\x00\x08" + hash}, {Tenant: "t", Model: "m", SubAgent: "s", ID: hash},
+	} {
+		if s.Conversation(id) == key {
+			t.Errorf("%+v gives the key of a content", id)
+		}
+	}
+	// The key is a wire format; its first input is a version byte of its own.
+	input := "\x09\x00\x00\x00\x00\x00\x00\x00\x01t\x00\x00\x00\x00\x00\x00\x00\x01m\x00\x00\x00\x00\x00\x00\x00\x01s\x00\x00\x00\x00\x00\x00\x00\x08" + hash
+	if want := s.Derive(9, []byte(input[1:])); !bytes.Equal(key[:], want) {
+		t.Errorf("got %x, want the HMAC of %q, %x", key, input, want)
 	}
 }
 

@@ -10,7 +10,8 @@
 //     putting one back never moves that deadline to later (expiry.go, which also removes what has passed
 //     it).
 //   - Two conversations share a key only if tenant, model, cache salt, sub-agent and id are all
-//     equal, and a key reveals none of them (conversation.go).
+//     equal, and a key reveals none of them. Without an id, the texts of users stand in place of
+//     sub-agent and id (conversation.go).
 //   - History.Extends is true only for a request that begins with exactly the text that a ticket
 //     covers, in the same scope, and continues after a border that a tokeniser keeps (history.go,
 //     text.go). canonical.go defines which JSON counts as the same, message.go which messages do.

@@ -23,8 +23,8 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //   - more about the answer and its path: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
 //     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
 //   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
-//     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and
-//     tenant (request.ClientsMode).
+//     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found, content if
+//     it has none), client and tenant (request.ClientsMode).
 //
 // Two keys appear only if they apply: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here) and
 // stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a

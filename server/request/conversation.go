@@ -18,13 +18,18 @@ const maxConversationID = 512
 
 // Conversation says under which conversation tickets of a turn are stored and looked up.
 type Conversation struct {
-	Known  bool   // an id was given
+	Known  bool   // an id was given, or the content names the conversation
 	Off    bool   // the client wants no look-up and nothing stored
 	Final  bool   // this turn is the last
-	Source string // where the id was found, "" if none was
-	Key    convcache.Key
-	Tenant string // "" for none
-	// Affinity is the routing key: equal for the turns of a conversation, "" without one.
+	Source string // where the id was found, SourceContent for a conversation without one, "" if it is not known
+	// Key is the key under which the turn's ticket is stored. Earlier has the other keys under which tickets of the conversation may be,
+	// newest first, at most body.MaxEarlier; it is nil if there is an id.
+	Key     convcache.Key
+	Earlier []convcache.Key
+	Name    string // names the conversation to operators, equally in all of its turns; "" if it is not known
+	Tenant  string // "" for none
+	// Affinity is the routing key: equal for the turns of a conversation, "" without an id. Without one, tickets and notes say where the
+	// conversation's KV is.
 	Affinity string
 }
 
@@ -88,9 +93,12 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 			c.Key = i.secret.Conversation(convcache.Identity{
 				Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
-			c.Affinity = c.Key.String()
+			c.Affinity, c.Name = c.Key.String(), c.Key.Short()
 			return c, nil
 		}
+	}
+	if i.cfg.ByContent {
+		i.identifyByContent(&c, req)
 	}
 	return c, nil
 }

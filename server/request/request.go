@@ -28,6 +28,7 @@ func (r *Request) MayPrefill(instance string) bool {
 // Config says how requests are read. Sizes and durations must be positive.
 type Config struct {
 	Sources              []string // of conversation ids, in the order in which they are tried
+	ByContent            bool     // what its user has written names a conversation without an id
 	TenantHeader         string   // names the tenant; "" derives it from the credential. A request that has the header twice is refused
 	TenantSalt           bool     // both legs get a cache_salt of the tenant
 	StripClientParams    bool     // remove client-sent kv_transfer_params instead of refusing them

@@ -50,13 +50,10 @@ type Prover struct {
 func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.Builder) Proving {
 	p := v.admit(req, parsed)
 	p.request, p.record = req, turn
-	reuse, conversation := turn.Reuse(), ""
+	reuse := turn.Reuse()
 	reuse.Off, reuse.Proof = req.Conversation.Off, p.way
 	turn.Reuses(reuse)
-	if req.Conversation.Known {
-		conversation = req.Conversation.Key.Short()
-	}
-	turn.Asks(req.Model, conversation, req.Conversation.Source)
+	turn.Asks(req.Model, req.Conversation.Name, req.Conversation.Source)
 	return p
 }
 

@@ -11,12 +11,13 @@
 //   - no path is derived from what a client sent: paths are constants per API (api.go).
 //
 // How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, media.go, chain.go):
-// enough to choose an instance and a path, and no proof of anything.
+// enough to choose an instance and a path, and no proof of anything. The texts of users name a conversation without an id (content.go),
+// and prove nothing either.
 //
 // # Bodies are read once
 //
-// One scan of a body (rawjson.List) notes where the members of each message are. Estimate, features, outline, media
-// check and history digest read these notes.
+// One scan of a body (rawjson.List) notes where the members of each message are. Estimate, content hashes, features,
+// outline, media check and history digest read these notes.
 //
 // The package knows no instance, no leg and no answer. Package upstream sends what it writes.
 package body

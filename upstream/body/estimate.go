@@ -108,12 +108,12 @@ func (m *messageLength) read(message rawjson.Element) {
 			}
 			m.Bytes += at.Text
 		case "type": // of an input item
-			m.assistant = m.assistant || string(at.Value) == `"function_call"` || string(at.Value) == `"reasoning"`
+			m.assistant = m.assistant || isAnswer(at.Value)
 			m.odd = m.odd || string(at.Value) != `"message"`
 		case "arguments", "output":
 			m.Bytes += max(at.Text, len(at.Value)-len(`""`))
 		case "role":
-			m.assistant = m.assistant || string(at.Value) == `"assistant"`
+			m.assistant = m.assistant || isAnswer(at.Value)
 			m.odd = m.odd || !m.assistant && string(at.Value) != `"user"` && string(at.Value) != `"system"`
 		case "tool_calls":
 			if !rawjson.IsNull(at.Value) {
@@ -127,6 +127,15 @@ func (m *messageLength) read(message rawjson.Element) {
 			}
 		}
 	}
+}
+
+// isAnswer reports whether the role of a message, or the type of an input item, shows that it is the assistant's.
+func isAnswer(value []byte) bool {
+	switch string(value) {
+	case `"assistant"`, `"function_call"`, `"reasoning"`:
+		return true
+	}
+	return false
 }
 
 // readCalls measures names and arguments of tool calls. Some clients send arguments as an object, against the API.

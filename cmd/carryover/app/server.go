@@ -36,7 +36,8 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		},
 		HandBackConfig: NewHandBack(cfg),
 		Config: request.Config{
-			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+			Sources: cfg.Conversation.Sources, ByContent: cfg.Conversation.ByContent == "on",
+			TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
 			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: cfg.Timeouts.ClientBody,
 		},

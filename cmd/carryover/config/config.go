@@ -108,6 +108,7 @@ type DiscoveryConfig struct {
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.
 type ConversationConfig struct {
 	Sources      []string // first that is present and valid wins
+	ByContent    string   // on or off
 	TenantHeader string   // empty: the tenant comes from the credential
 	TenantSalt   bool
 	SecretFile   string
@@ -251,7 +252,7 @@ func Default() Config {
 			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
-		Conversation: ConversationConfig{Sources: UsualSources()},
+		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "off"},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},

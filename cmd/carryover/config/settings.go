@@ -121,6 +121,7 @@ func reuseSettings(c *Config) []Setting {
 	backs := []string{string(pins.HandBackIdle), string(pins.HandBackNow), string(pins.HandBackOff)}
 	return []Setting{
 		{Key: "conversation.sources", Flag: "conversation-sources", To: &c.Conversation.Sources, OneOf: ConversationSources(), Help: "where a request names its conversation, first match wins"},
+		{Key: "conversation.by_content", Flag: "conversation-by-content", To: &c.Conversation.ByContent, OneOf: []string{"on", "off"}, Help: "know a conversation that the request does not name by what its user has written"},
 		{Key: "conversation.tenant_header", Flag: "tenant-header", To: &c.Conversation.TenantHeader, Help: "request header that names the tenant, which a gateway must replace, not append (default: the credential does)"},
 		{Key: "conversation.tenant_salt", Flag: "tenant-salt", To: &c.Conversation.TenantSalt, Help: "also isolate tenants in the engines by a cache_salt"},
 		{Key: "conversation.secret_file", Flag: "secret-file", To: &c.Conversation.SecretFile, Help: "file with the secret that replicas share (default: a random one per start)"},

@@ -1,0 +1,136 @@
+package request
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/upstream/body"
+)
+
+// contentReader knows conversations by their content.
+func contentReader(tb testing.TB) *Reader {
+	tb.Helper()
+	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &Reader{cfg: Config{Sources: usualTestSources, ByContent: true}, secret: secret, responseSources: responseSources(usualTestSources)}
+}
+
+// of finds the conversation of a chat.
+func (i *Reader) of(tb testing.TB, tenant string, header http.Header, text string) Conversation {
+	tb.Helper()
+	req, err := body.ParseRequest(body.Chat, []byte(text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := i.identify(&http.Request{Header: header}, req, tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+const (
+	opening  = `{"model":"m","messages":[{"role":"user","content":"one"}]}`
+	followUp = `{"model":"m","messages":[{"role":"user","content":"one"},{"role":"assistant","content":"a"},{"role":"user","content":"two"}]}`
+)
+
+func TestIdentify_ByContent(t *testing.T) {
+	i := contentReader(t)
+	first, second := i.of(t, "tenant", nil, opening), i.of(t, "tenant", nil, followUp)
+	for _, c := range []Conversation{first, second} {
+		if !c.Known || c.Source != SourceContent || c.Off || c.Affinity != "" || c.Name != first.Key.Short() || c.Tenant != "tenant" {
+			t.Errorf("got %+v", c)
+		}
+	}
+	if first.Earlier != nil || !slices.Equal(second.Earlier, []convcache.Key{first.Key}) || second.Key == first.Key {
+		t.Errorf("the second turn looks under %v, and the first has put under %v", second.Earlier, first.Key)
+	}
+	if c := i.of(t, "tenant", http.Header{FinalHeader: {"true"}}, followUp); !c.Final || c.Key != second.Key {
+		t.Errorf("the last turn: got %+v", c)
+	}
+}
+
+// What keeps conversations of equal ids apart keeps equal texts apart.
+func TestIdentify_ByContentWithinItsScope(t *testing.T) {
+	i := contentReader(t)
+	salted := strings.Replace(opening, `"m"`, `"m","cache_salt":"s"`, 1)
+	seen := map[convcache.Key]string{}
+	for name, c := range map[string]Conversation{
+		"one tenant": i.of(t, "tenant", nil, opening), "another tenant": i.of(t, "other", nil, opening), "no tenant": i.of(t, "", nil, opening),
+		"another model": i.of(t, "tenant", nil, strings.Replace(opening, `"m"`, `"n"`, 1)), "a salt": i.of(t, "tenant", nil, salted),
+	} {
+		if other, twice := seen[c.Key]; twice || !c.Known {
+			t.Errorf("%s shares a key with %s", name, other)
+		}
+		seen[c.Key] = name
+	}
+	child := i.of(t, "tenant", http.Header{http.CanonicalHeaderKey(subAgentHeader): {"child"}}, opening)
+	if seen[child.Key] != "one tenant" {
+		t.Error("the sub-agent counts")
+	}
+}
+
+func TestIdentify_ByContentOnlyWithoutID(t *testing.T) {
+	i := contentReader(t)
+	off := contentReader(t)
+	off.cfg.ByContent = false
+	named := strings.Replace(followUp, `"m"`, `"m","conversation_id":"c"`, 1)
+	c := i.of(t, "tenant", nil, named)
+	if want := off.of(t, "tenant", nil, named); c.Key != want.Key || c.Source != "conversation_id" || c.Earlier != nil || c.Affinity != c.Key.String() || c.Name != c.Key.Short() {
+		t.Errorf("a named conversation: got %+v", c)
+	}
+	for name, c := range map[string]Conversation{
+		"switched off":       off.of(t, "tenant", nil, followUp),
+		"X-KV-Reuse: off":    i.of(t, "tenant", http.Header{reuseHeader: {"off"}}, followUp),
+		"a task":             i.of(t, "tenant", http.Header{TaskHeader: {"title"}}, followUp),
+		"conversation_id":    i.of(t, "tenant", nil, strings.Replace(followUp, `"m"`, `"m","conversation_id":null`, 1)),
+		"no text of a user":  i.of(t, "tenant", nil, `{"messages":[{"role":"system","content":"s"}]}`),
+		"no messages at all": i.of(t, "tenant", nil, `{}`),
+	} {
+		if c.Known || c.Key != (convcache.Key{}) || c.Earlier != nil || c.Source != "" || c.Name != "" {
+			t.Errorf("%s: got %+v", name, c)
+		}
+	}
+}
+
+// An id that is spelled like what a content key is made of gives another key.
+func TestIdentify_NoIDGivesAContentKey(t *testing.T) {
+	i := contentReader(t)
+	c := i.of(t, "tenant", nil, opening)
+	for _, id := range []string{c.Key.String(), c.Key.Short(), "content", "one", "uone"} {
+		if named := i.of(t, "tenant", nil, fmt.Sprintf(`{"model":"m","conversation_id":%q}`, id)); !named.Known || named.Key == c.Key {
+			t.Errorf("the id %q gives the key of a content", id)
+		}
+	}
+}
+
+// BenchmarkByContent measures all that a turn without an id costs more: its hashes, its keys and its name.
+func BenchmarkByContent(b *testing.B) {
+	i := contentReader(b)
+	for _, row := range []struct {
+		name           string
+		messages, size int
+	}{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}} {
+		turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", row.size/17))
+		text := `{"model":"m","messages":[` + strings.Repeat(turn+",", row.messages/2) + `{"role":"user","content":"And?"}]}`
+		req, err := body.ParseRequest(body.Chat, []byte(text))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(row.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c := Conversation{Tenant: "bearer:0123456789abcdef0123456789abcdef"}
+				if i.identifyByContent(&c, req); len(c.Earlier) != body.MaxEarlier {
+					b.Fatal("no earlier keys")
+				}
+			}
+		})
+	}
+}

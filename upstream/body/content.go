@@ -1,0 +1,222 @@
+package body
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"carryover/sse/rawjson"
+)
+
+// MaxEarlier is the most hashes in Content.Earlier.
+const MaxEarlier = 3
+
+// Content is what names a conversation whose client sends no id for it: hashes of what its user has written. Two requests that have a hash
+// in common may be turns of one conversation.
+//
+// Only texts of users count. Clients send these as they were; of answers they drop reasoning or trim white space, they move cache_control,
+// and they write times into system prompts. The role system or developer, tool results and all members beside the text therefore don't
+// count. What tells whether two requests have a beginning in common is the proof, which compares everything.
+//
+// A text counts as the client spells it in JSON: a conversation's turns come from one client, which spells it the same way each time, and
+// its escapes needn't be decoded. One text gives the same hash as the string content and as the only part of the content.
+//
+// The hash is xxHash64, for which SHA-256 would take nine times as long (BenchmarkContent). Somebody who searches can make two texts of
+// equal hash. That gains nothing: a hash only proposes a ticket, which is used as far as the proof goes; and the store's key is an HMAC over
+// the hash and the tenant, so that the texts of two tenants never meet. Replicas of one version and the next must agree on the hash.
+type Content struct {
+	Whole uint64 // all texts of users: by this hash the turn's successors find what it has left
+	First uint64 // the first message of a user alone, which all turns of the conversation have in common
+	// Earlier has the texts up to each answer of the assistant, newest first, without repetitions and without Whole: by these hashes turns
+	// before this one have left something.
+	Earlier []uint64
+}
+
+// Content hashes what the user has written. ok is false if there is no text of a user, or a text completion is too short.
+//
+// A text completion does not show what in it is the user's. There the hashes are those of beginnings of the prompt as the client wrote it,
+// a text or a list of ids: of 128, 181, 256, 362, … bytes, a factor of √2 from one to the next. Whole is the longest that the prompt has, and
+// Earlier the next shorter ones. So a turn finds the one before it unless the prompt has grown to 2.8 times its length meanwhile. Completions
+// that begin with the same 128 bytes have the same First.
+func (p Prompt) Content() (c Content, ok bool) {
+	if p.api == Text {
+		return p.textContent()
+	}
+	texts := newUserTexts()
+	if raw := p.body.Get(p.api.subject()); p.api == Responses && len(raw) > 0 && raw[0] == '"' {
+		texts.add(raw)
+		texts.endMessage()
+	}
+	for message := range p.history.Elements() {
+		texts.read(p.api, message)
+	}
+	return texts.content()
+}
+
+// These bytes are in no UTF-8, so that texts that are divided otherwise into parts and messages are hashed otherwise.
+const (
+	endOfText    = 0xff
+	endOfMessage = 0xfe
+)
+
+// What is hashed begins with its kind, so that a completion is not taken for a chat.
+const (
+	kindTexts  = 'u'
+	kindPrompt = 'p'
+)
+
+// userTexts hashes the texts of users while messages are read.
+type userTexts struct {
+	hash    xxhash.Digest
+	any     bool // there is a message with text
+	text    bool // the message that is being read has text
+	changed bool // there is a text after the last answer
+	first   uint64
+	// answered are the sums at answers: those of the last answers stand in it, as in a ring. One may equal the sum at the end.
+	answered [MaxEarlier + 1]uint64
+	answers  int
+}
+
+func newUserTexts() *userTexts {
+	var t userTexts
+	t.hash.Reset()
+	t.mark(kindTexts)
+	return &t
+}
+
+func (t *userTexts) mark(b byte) { _, _ = t.hash.Write([]byte{b}) } // a hash never fails
+
+// read reads a message or an input item. Of members of equal names the last counts, as in Python.
+func (t *userTexts) read(api API, message rawjson.Element) {
+	var user, other, answer bool
+	var content []byte
+	for at := range message.Members() {
+		switch string(at.Name()) {
+		case "role":
+			user, answer = string(at.Value) == `"user"`, answer || isAnswer(at.Value)
+		case "type":
+			other, answer = string(at.Value) != `"message"`, answer || isAnswer(at.Value)
+		case "content":
+			content = at.Value
+		}
+	}
+	switch {
+	case answer:
+		t.answer()
+	case !user || len(content) == 0 || other && api == Responses:
+	case content[0] == '"':
+		t.add(content)
+		t.endMessage()
+	case content[0] == '[':
+		t.readParts(content)
+		t.endMessage()
+	}
+}
+
+// readParts adds the texts among content parts that have been read before.
+func (t *userTexts) readParts(raw []byte) {
+	s := rawjson.Scanner{Data: raw}
+	_ = s.Elements(func() error {
+		if start := s.Pos; s.Peek() != '{' {
+			err := s.Skip()
+			t.add(raw[start:s.Pos])
+			return err
+		}
+		var text []byte
+		other := false
+		err := s.Members(func(at rawjson.Member) error {
+			err := s.Skip()
+			switch value := raw[at.Value:s.Pos]; {
+			case at.Named("text"):
+				text = value
+			case at.Named("type"):
+				other = string(value) != `"text"` && string(value) != `"input_text"`
+			}
+			return err
+		})
+		if len(text) > 0 && !other {
+			t.add(text)
+		}
+		return err
+	})
+}
+
+// add adds a text of the message that is being read. What is no text, or an empty one, does not count.
+func (t *userTexts) add(raw []byte) {
+	if raw[0] != '"' || len(raw) == len(`""`) {
+		return
+	}
+	_, _ = t.hash.Write(raw[1 : len(raw)-1])
+	t.mark(endOfText)
+	t.text = true
+}
+
+func (t *userTexts) endMessage() {
+	if !t.text {
+		return
+	}
+	t.mark(endOfMessage)
+	if !t.any {
+		t.first = t.hash.Sum64()
+	}
+	t.any, t.text, t.changed = true, false, true
+}
+
+// answer takes note of an answer of the assistant: a turn has left something under the texts up to here.
+func (t *userTexts) answer() {
+	if t.changed {
+		t.answered[t.answers%len(t.answered)] = t.hash.Sum64()
+		t.answers++
+	}
+	t.changed = false
+}
+
+func (t *userTexts) content() (c Content, ok bool) {
+	if !t.any {
+		return Content{}, false
+	}
+	c = Content{Whole: t.hash.Sum64(), First: t.first}
+	for i := t.answers - 1; i >= max(0, t.answers-len(t.answered)) && len(c.Earlier) < MaxEarlier; i-- {
+		if sum := t.answered[i%len(t.answered)]; sum != c.Whole {
+			c.Earlier = append(c.Earlier, sum)
+		}
+	}
+	return c, true
+}
+
+// textContent hashes beginnings of a text completion's prompt.
+func (p Prompt) textContent() (c Content, ok bool) {
+	if kind := p.kind(); kind != promptText && kind != promptTokens {
+		return Content{}, false
+	}
+	raw := p.Text()
+	prompt := raw[1 : len(raw)-1] // a longer prompt goes on where this one ends
+	var hash xxhash.Digest
+	hash.Reset()
+	_, _ = hash.Write([]byte{kindPrompt, raw[0]})
+	var sums [MaxEarlier + 1]uint64 // of the longest beginnings, as in a ring
+	n, hashed := 0, 0
+	for ; anchor(n) <= len(prompt); n++ {
+		_, _ = hash.Write(prompt[hashed:anchor(n)])
+		hashed = anchor(n)
+		sums[n%len(sums)] = hash.Sum64()
+		if n == 0 {
+			c.First = sums[0]
+		}
+	}
+	if n == 0 {
+		return Content{}, false
+	}
+	c.Whole = sums[(n-1)%len(sums)]
+	for i := n - 2; i >= max(0, n-len(sums)); i-- {
+		c.Earlier = append(c.Earlier, sums[i%len(sums)])
+	}
+	return c, true
+}
+
+// anchor returns the length of the k-th beginning of a text completion that is hashed.
+func anchor(k int) int {
+	const shortest, next = 128, 181
+	if k%2 == 1 {
+		return next << (k / 2)
+	}
+	return shortest << (k / 2)
+}

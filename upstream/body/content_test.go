@@ -1,0 +1,440 @@
+package body
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// contentOf parses a body whose history is given, and returns its content.
+func contentOf(tb testing.TB, api API, history string) (Content, bool) {
+	tb.Helper()
+	return mustParse(tb, api, `{"model":"m","`+api.subject()+`":`+history+`}`).Prompt().Content()
+}
+
+// lookUp lists the hashes under which a turn looks for tickets.
+func (c Content) lookUp() []uint64 { return append([]uint64{c.Whole}, c.Earlier...) }
+
+const (
+	u1 = `{"role":"user","content":"one"}`
+	u2 = `{"role":"user","content":"two"}`
+	u3 = `{"role":"user","content":"three"}`
+	a1 = `{"role":"assistant","content":"answer"}`
+)
+
+// One row has requests with equal hashes: whatever else differs is not what a user has written.
+func TestContent_IsWhatTheUserHasWritten(t *testing.T) {
+	type written struct {
+		api     API
+		history string
+	}
+	for name, row := range map[string][]written{
+		"one message": {
+			{Chat, `[` + u1 + `]`}, {Messages, `[` + u1 + `]`}, {Responses, `[` + u1 + `]`}, {Responses, `"one"`},
+			{Chat, `[{"role":"system","content":"It is 10:02."},` + u1 + `]`},
+			{Chat, `[{"role":"developer","content":"It is 10:03."},` + u1 + `]`},
+			{Responses, `[{"role":"developer","content":[{"type":"input_text","text":"It is 10:03."}]},` + u1 + `]`},
+			{Chat, `[{"content":"one","role":"user","name":"alice"}]`},
+			{Chat, `[{"role":"user","content":[{"type":"text","text":"one"}]}]`},
+			{Chat, `[{"role":"user","content":["one"]}]`},
+			{Chat, `[{"role":"user","content":[{"type":"text","text":"one"},{"type":"image_url","image_url":{"url":"data:image/png;base64,aaaa"}},{"type":"text","text":""}]}]`},
+			{Messages, `[{"role":"user","content":[{"type":"text","text":"one","cache_control":{"type":"ephemeral"}}]}]`},
+			{Responses, `[{"type":"message","role":"user","content":[{"type":"input_text","text":"one"}]}]`},
+			{Responses, `[{"role":"user","content":[{"text":"one","type":"input_text"},{"type":"input_image","image_url":"data:"}]}]`},
+			{Chat, `[` + u1 + `,{"role":"user","content":""},{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]},{"role":"user","content":null}]`},
+		},
+		"a follow-up": {
+			{Chat, `[` + u1 + `,` + a1 + `,` + u2 + `]`},
+			{Chat, `[` + u1 + `,{"role":"assistant","content":"answer","reasoning_content":"Hm."},` + u2 + `]`},
+			{Chat, `[` + u1 + `,{"role":"assistant","content":" answer\n"},` + u2 + `]`},
+			{Messages, `[` + u1 + `,{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"s"},{"type":"text","text":"answer"}]},` + u2 + `]`},
+			{Messages, `[` + u1 + `,` + a1 + `,{"role":"user","content":[{"type":"text","text":"two","cache_control":{"type":"ephemeral"}}]}]`},
+			{Messages, `[` + u1 + `,` + a1 + `,{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"found"}]},{"type":"text","text":"two"}]}]`},
+			{Responses, `[` + u1 + `,{"type":"reasoning","content":[{"type":"reasoning_text","text":"Hm."}]},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"answer"}]},` + u2 + `]`},
+			{Responses, `[` + u1 + `,{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"found"},` + u2 + `]`},
+		},
+		"two parts": {
+			{Chat, `[{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}]`},
+			{Messages, `[{"role":"user","content":[{"type":"text","text":"one","cache_control":{}},{"type":"text","text":"two"}]}]`},
+			{Responses, `[{"role":"user","content":[{"type":"input_text","text":"one"},{"type":"input_text","text":"two"}]}]`},
+		},
+	} {
+		want, ok := contentOf(t, row[0].api, row[0].history)
+		if !ok {
+			t.Errorf("%s: no text is found", name)
+		}
+		for _, w := range row[1:] {
+			if got, _ := contentOf(t, w.api, w.history); got.Whole != want.Whole || got.First != want.First || !slices.Equal(got.Earlier, want.Earlier) {
+				t.Errorf("%s: %s %s: got %v, want %v", name, w.api.Path(), w.history, got, want)
+			}
+		}
+	}
+}
+
+// What a user has written otherwise, or in other pieces, is another content.
+func TestContent_TellsTextsApart(t *testing.T) {
+	seen := map[uint64]string{}
+	for _, history := range []string{
+		`[` + u1 + `]`, `[` + u2 + `]`, `[` + u1 + `,` + u2 + `]`, `[` + u2 + `,` + u1 + `]`, `[{"role":"user","content":"onetwo"}]`,
+		`[{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}]`,
+		`[{"role":"user","content":[{"type":"text","text":"onet"},{"type":"text","text":"wo"}]}]`,
+		`[{"role":"user","content":"on"},{"role":"user","content":"etwo"}]`, `[` + u1 + `,` + u1 + `]`,
+	} {
+		c, ok := contentOf(t, Chat, history)
+		if other := seen[c.Whole]; !ok || other != "" {
+			t.Errorf("%s: content %v %v, as of %s", history, c, ok, other)
+		}
+		seen[c.Whole] = history
+	}
+}
+
+func TestContent_NeedsTextOfAUser(t *testing.T) {
+	for api, histories := range map[API][]string{
+		Chat:      {`[]`, `[{"role":"system","content":"s"}]`, `[` + a1 + `]`, `[{"role":"user","content":""}]`, `null`, `"one"`, `[{"role":"tool","content":"t"}]`, `["one"]`, `[{"content":"one"}]`},
+		Messages:  {`[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"found"}]}]`},
+		Responses: {`""`, `[]`, `[{"type":"function_call_output","role":"user","content":"one"}]`},
+		Text:      {`null`, `""`, `"` + strings.Repeat("a", 127) + `"`, `[1,2]`, `["` + strings.Repeat("a", 500) + `"]`, `[[` + strings.Repeat("1,", 300) + `1]]`, `{}`},
+	} {
+		for _, history := range histories {
+			if c, ok := contentOf(t, api, history); ok || c.Whole != 0 || c.First != 0 || c.Earlier != nil {
+				t.Errorf("%s %s: got %v", api.Path(), history, c)
+			}
+		}
+	}
+}
+
+// Turns of a conversation, and which turns' tickets each of them looks for.
+func TestContent_LooksForEarlierTurns(t *testing.T) {
+	const (
+		call   = `{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+		result = `{"role":"tool","tool_call_id":"c","content":"found"}`
+	)
+	whole := func(messages ...string) uint64 {
+		c, _ := contentOf(t, Chat, `[`+strings.Join(messages, ",")+`]`)
+		return c.Whole
+	}
+	for name, row := range map[string]struct {
+		turn []string
+		want []uint64 // newest first
+	}{
+		"the first turn":              {[]string{u1}, nil},
+		"a follow-up":                 {[]string{u1, a1, u2}, []uint64{whole(u1)}},
+		"the assistant begins":        {[]string{a1, u1}, nil},
+		"several messages, no answer": {[]string{u1, u2}, nil},
+		"several messages":            {[]string{u1, u2, a1, u3}, []uint64{whole(u1, u2)}},
+		"an answer that is continued": {[]string{u1, a1, u2, a1}, []uint64{whole(u1)}},
+		"a tool loop":                 {[]string{u1, call, result, call, result}, nil},
+		"behind a tool loop":          {[]string{u1, call, result, call, result, a1, u2}, []uint64{whole(u1)}},
+		"a tool loop of a follow-up":  {[]string{u1, a1, u2, call, result}, []uint64{whole(u1)}},
+		"an edited message":           {[]string{u1, a1, u3}, []uint64{whole(u1)}},
+		"four turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1}, []uint64{whole(u1, u2, u3), whole(u1, u2), whole(u1)}},
+		"five turns":                  {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
+		"five turns and a call":       {[]string{u1, a1, u2, a1, u3, a1, u1, a1, u2, call, result}, []uint64{whole(u1, u2, u3, u1), whole(u1, u2, u3), whole(u1, u2)}},
+	} {
+		c, _ := contentOf(t, Chat, `[`+strings.Join(row.turn, ",")+`]`)
+		if !slices.Equal(c.Earlier, row.want) {
+			t.Errorf("%s: looks for %x, want %x", name, c.Earlier, row.want)
+		}
+		if c.First != whole(u1) {
+			t.Errorf("%s: has another first message", name)
+		}
+	}
+	// A regenerated answer is asked for by the same texts.
+	if whole(u1, a1, u2) != whole(u1, `{"role":"assistant","content":"another"}`, u2) {
+		t.Error("a regenerated answer changes what the user has written")
+	}
+}
+
+func TestContent_OfTextCompletions(t *testing.T) {
+	prompt := strings.Repeat("A text of some length \\n\\u00e9. ", 200)
+	of := func(n int) Content {
+		c, ok := contentOf(t, Text, `"`+prompt[:n]+`"`)
+		if !ok {
+			t.Fatalf("%d bytes have no content", n)
+		}
+		return c
+	}
+	for _, row := range []struct{ size, anchors int }{{128, 1}, {180, 1}, {181, 2}, {255, 2}, {256, 3}, {362, 4}, {512, 5}, {724, 6}, {1024, 7}} {
+		if c := of(row.size); len(c.lookUp()) != min(row.anchors, 4) || c.First != of(128).Whole {
+			t.Errorf("%d bytes: looks under %x", row.size, c.lookUp())
+		}
+	}
+	if a, b := of(362), of(1023); a.Whole != b.Earlier[1] || !slices.Equal(a.Earlier, []uint64{of(256).Whole, of(181).Whole, of(128).Whole}) {
+		t.Errorf("a prompt that goes on looks under %x, want %x in it", b.lookUp(), a.Whole)
+	}
+	if a, b := of(1024), of(1448); a.Whole != b.Earlier[0] || of(1447).Whole != a.Whole {
+		t.Errorf("the longest beginning counts")
+	}
+	ids := func(n int) Content {
+		c, _ := contentOf(t, Text, `[`+strings.Repeat("12, ", n)+`34]`)
+		return c
+	}
+	if a, b := ids(200), ids(300); a.Whole == 0 || !slices.Contains(b.lookUp(), a.Whole) || slices.Contains(ids(400).lookUp(), of(1024).Whole) {
+		t.Errorf("ids that go on look under %x, want %x in it", b.lookUp(), a.Whole)
+	}
+	listed, _ := contentOf(t, Text, `[`+strings.Repeat("1,", 100)+`1]`)
+	text, _ := contentOf(t, Text, `"`+strings.Repeat("1,", 100)+`1"`)
+	chat, _ := contentOf(t, Chat, `[{"role":"user","content":"`+strings.Repeat("1,", 100)+`1"}]`)
+	if listed.Whole == text.Whole || text.Whole == chat.Whole {
+		t.Error("kinds of prompts share a hash")
+	}
+}
+
+// However a conversation grows, each turn looks where the one before it has put its ticket.
+func TestContent_FindsTheTurnBefore(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		for _, api := range []API{Chat, Messages, Responses} {
+			var messages []string
+			var before Content
+			for turn := range 12 {
+				messages = append(messages, nextOf(random, api, turn)...)
+				shown := make([]string, len(messages))
+				for i, m := range messages { // what a client changes of its history from one turn to the next
+					shown[i] = strings.ReplaceAll(m, "REASONING", fmt.Sprint(random.IntN(2)))
+					if random.IntN(2) == 0 {
+						shown[i] = strings.ReplaceAll(shown[i], `,"cache_control":{}`, "")
+					}
+				}
+				c, ok := contentOf(t, api, `[{"role":"system","content":"It is `+fmt.Sprint(turn)+`."},`+strings.Join(shown, ",")+`]`)
+				if !ok {
+					t.Fatalf("seed %d, turn %d: no content", seed, turn)
+				}
+				if looks := c.lookUp(); turn > 0 && (!slices.Contains(looks, before.Whole) || c.First != before.First || len(looks) > 4 || repeats(looks)) {
+					t.Fatalf("seed %d, %s, turn %d looks under %x, and the one before put %x", seed, api.Path(), turn, looks, before.Whole)
+				}
+				before = c
+				messages = append(messages, answerOf(random, api)...)
+			}
+		}
+	}
+}
+
+func repeats(hashes []uint64) bool {
+	sorted := slices.Sorted(slices.Values(hashes))
+	return len(slices.Compact(sorted)) < len(hashes)
+}
+
+// nextOf returns what a client adds for its next turn: texts of the user, or results of tools.
+func nextOf(random *rand.Rand, api API, turn int) []string {
+	if turn > 0 && random.IntN(3) == 0 {
+		return []string{map[API]string{
+			Chat:      `{"role":"tool","tool_call_id":"c","content":"found"}`,
+			Messages:  `{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"found","cache_control":{}}]}`,
+			Responses: `{"type":"function_call_output","call_id":"c","output":"found"}`,
+		}[api]}
+	}
+	added := make([]string, 1+random.IntN(2))
+	for i := range added {
+		text := fmt.Sprintf(`"text %d\n"`, random.IntN(3))
+		kind := map[API]string{Chat: "text", Messages: "text", Responses: "input_text"}[api]
+		added[i] = `{"role":"user","content":` + text + `}`
+		if random.IntN(2) == 0 {
+			added[i] = `{"role":"user","content":[{"type":"` + kind + `","text":` + text + `,"cache_control":{}}]}`
+		}
+	}
+	return added
+}
+
+func answerOf(random *rand.Rand, api API) []string {
+	switch {
+	case api == Responses && random.IntN(2) == 0:
+		return []string{`{"type":"reasoning","content":[{"type":"reasoning_text","text":"REASONING"}]}`, `{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}`}
+	case api == Responses:
+		return []string{`{"type":"message","role":"assistant","content":[{"type":"output_text","text":"answer"}]}`}
+	}
+	return []string{`{"role":"assistant","content":"answer","reasoning":"REASONING"}`}
+}
+
+// The hashes make keys that replicas share.
+func TestContent_HashesAreFixed(t *testing.T) {
+	c, _ := contentOf(t, Chat, `[`+u1+`,`+a1+`,`+u2+`]`)
+	completion, _ := contentOf(t, Text, `"`+strings.Repeat("ab", 100)+`"`)
+	got := fmt.Sprintf("%x %x %x, %x %x", c.Whole, c.First, c.Earlier, completion.Whole, completion.First)
+	if want := fmt.Sprintf("%x %x [%[2]x], %x %x", xxhash.Sum64String("uone\xff\xfetwo\xff\xfe"), xxhash.Sum64String("uone\xff\xfe"),
+		xxhash.Sum64String(`p"`+strings.Repeat("ab", 100)[:181]), xxhash.Sum64String(`p"`+strings.Repeat("ab", 64))); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// FuzzContent holds the content to what another reader of JSON finds.
+func FuzzContent(f *testing.F) {
+	for _, seed := range []string{
+		`{"messages":[` + u1 + `,` + a1 + `,` + u2 + `]}`, claudeBody("1"), codexBody, `{"prompt":"` + strings.Repeat("ab", 300) + `"}`, `{"prompt":[` + strings.Repeat("1,", 300) + `2]}`,
+		`{"input":"one"}`, `{"messages":[{"role":"user","role":"assistant","content":"a","content":["b",{"text":"c"},{"text":"d","type":"x"}]}]}`,
+	} {
+		for api := range uint8(APIs) {
+			f.Add(api, []byte(seed))
+		}
+	}
+	f.Fuzz(func(t *testing.T, api uint8, body []byte) {
+		r, err := ParseRequest(API(api%APIs), body)
+		if err != nil {
+			return
+		}
+		got, ok := r.Prompt().Content()
+		want, known := slowContent(t, r.API(), body)
+		if ok != known || got.Whole != want.Whole || got.First != want.First || !slices.Equal(got.Earlier, want.Earlier) {
+			t.Fatalf("%s: got %x %v, want %x %v", body, got, ok, want, known)
+		}
+	})
+}
+
+// slowContent is what [Prompt.Content] returns, read by encoding/json, with each beginning hashed by itself.
+func slowContent(t *testing.T, api API, body []byte) (c Content, ok bool) {
+	t.Helper()
+	subject := slowObject(body)[api.subject()]
+	if len(subject) == 0 {
+		return c, false
+	}
+	if api == Text {
+		return slowText(subject)
+	}
+	var begun []byte
+	var sums []uint64
+	add := func(texts [][]byte) {
+		if len(texts) == 0 {
+			return
+		}
+		for _, text := range texts {
+			begun = append(append(begun, text...), 0xff)
+		}
+		begun = append(begun, 0xfe)
+		if c.First == 0 {
+			c.First = xxhash.Sum64(append([]byte("u"), begun...))
+		}
+	}
+	if api == Responses && subject[0] == '"' {
+		add(slowTexts(subject))
+	}
+	for _, raw := range slowList(subject) {
+		m := slowObject(raw)
+		switch role, kind := string(m["role"]), string(m["type"]); {
+		case bytes.Contains(raw, []byte(`"role"`)) && (isTwice(raw)):
+			t.Skip() // whether the first of two roles counts is not promised
+		case isAnswer(m["role"]), isAnswer(m["type"]):
+			if len(begun) > 0 {
+				sums = append(sums, xxhash.Sum64(append([]byte("u"), begun...)))
+			}
+		case role == `"user"` && (api != Responses || kind == "" || kind == `"message"`):
+			add(slowTexts(m["content"]))
+		}
+	}
+	if len(begun) == 0 {
+		return Content{}, false
+	}
+	c.Whole = xxhash.Sum64(append([]byte("u"), begun...))
+	for _, sum := range slices.Backward(sums) {
+		if len(c.Earlier) < MaxEarlier && sum != c.Whole && !slices.Contains(c.Earlier, sum) {
+			c.Earlier = append(c.Earlier, sum)
+		}
+	}
+	return c, true
+}
+
+// isTwice reports whether a message may have a member twice, or one with an escaped name.
+func isTwice(raw []byte) bool {
+	return bytes.Count(raw, []byte(`"role"`)) > 1 || bytes.Count(raw, []byte(`"type"`)) > 1 || bytes.Contains(raw, []byte(`\u`))
+}
+
+func slowText(raw []byte) (c Content, ok bool) {
+	if raw[0] == '[' {
+		if list := slowList(raw); len(list) == 0 || list[0][0] != '-' && (list[0][0] < '0' || list[0][0] > '9') {
+			return c, false
+		}
+	} else if raw[0] != '"' {
+		return c, false
+	}
+	var sums []uint64
+	for k := 0; anchor(k) <= len(raw)-2; k++ {
+		sums = append(sums, xxhash.Sum64(append([]byte("p"), raw[:1+anchor(k)]...)))
+	}
+	if len(sums) == 0 {
+		return c, false
+	}
+	c.First, c.Whole = sums[0], sums[len(sums)-1]
+	for _, sum := range slices.Backward(sums[max(0, len(sums)-4) : len(sums)-1]) {
+		c.Earlier = append(c.Earlier, sum)
+	}
+	return c, true
+}
+
+// slowTexts returns the texts of a content, as they are written.
+func slowTexts(content []byte) (texts [][]byte) {
+	add := func(raw []byte) {
+		if len(raw) > 2 && raw[0] == '"' {
+			texts = append(texts, raw[1:len(raw)-1])
+		}
+	}
+	add(content)
+	for _, part := range slowList(content) {
+		add(part)
+		m := slowObject(part)
+		switch string(m["type"]) {
+		case "", `"text"`, `"input_text"`:
+			add(m["text"])
+		}
+	}
+	return texts
+}
+
+func slowObject(raw []byte) (m map[string]json.RawMessage) {
+	_ = json.Unmarshal(raw, &m)
+	return m
+}
+
+func slowList(raw []byte) (list []json.RawMessage) {
+	_ = json.Unmarshal(raw, &list)
+	return list
+}
+
+// benchMessages are the histories that conversations are measured by.
+func benchMessages(n, size int) string {
+	text := strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100)
+	if n > 1 && size/100 == 0 {
+		text = strings.Repeat("word ", size/5)
+	}
+	turn := `{"role":"user","content":"` + text + `"},{"role":"assistant","content":"` + text + `"}`
+	return `[` + strings.Repeat(turn+",", n/2-1) + turn + `]`
+}
+
+func BenchmarkContent(b *testing.B) {
+	for _, row := range []struct {
+		name    string
+		api     API
+		history string
+	}{
+		{"100_messages", Chat, benchMessages(100, 80)},
+		{"256_KiB_of_users", Chat, `[{"role":"user","content":` + benchText(128<<10) + `},` + a1 + `,{"role":"user","content":` + benchText(128<<10) + `}]`},
+		{"256_KiB_in_parts", Messages, `[{"role":"user","content":[{"type":"text","text":` + benchText(256<<10) + `}]}]`},
+		{"256_KiB_completion", Text, benchText(256 << 10)},
+		{"100_000_messages", Chat, benchMessages(100_000, 5)},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			p := mustParse(b, row.api, `{"`+row.api.subject()+`":`+row.history+`}`).Prompt()
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := p.Content(); !ok {
+					b.Fatal("no content")
+				}
+			}
+		})
+	}
+	text := []byte(benchText(256 << 10))
+	b.Run("SHA-256_of_256_KiB", func(b *testing.B) {
+		for b.Loop() {
+			sha256.Sum256(text)
+		}
+	})
+}
+
+func benchText(size int) string {
+	return `"` + strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100) + `"`
+}
