@@ -24,6 +24,13 @@ type Identity struct {
 // Key names a conversation in a store. It reveals nothing of the identity that it was made from.
 type Key [sha256.Size]byte
 
+// MaxKeys is how many keys one look-up may ask for. A look-up reads at most as many branches of each key as a
+// conversation keeps, so that this bounds what a turn reads of a store, and what the store does for it in one step.
+const MaxKeys = 4
+
+// Bounded returns the keys that a look-up asks for: the first MaxKeys.
+func Bounded(keys []Key) []Key { return keys[:min(len(keys), MaxKeys)] }
+
 // Conversation returns the key of the identity.
 func (s Secret) Conversation(id Identity) Key {
 	return s.hashed(conversationVersion, id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID)

@@ -102,23 +102,36 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	return m
 }
 
-// Peek returns the usable branches of a conversation, newest first, and Found; Expired if all its tickets are past
-// their deadline; Empty if it has none; Unavailable if ctx has ended.
-func (m *Memory) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
+// Peek returns the usable branches of at most [MaxKeys] different keys, those of the first key first and the newest of a
+// key first, and Found; Expired if no branch is usable and a key has tickets past their deadline; Empty if no key has
+// any; Unavailable if ctx has ended. Keys beyond MaxKeys are not looked up. What it returns was there at one moment.
+func (m *Memory) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	if ctx.Err() != nil {
 		return nil, Unavailable
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c, ok := m.conversations.Get(key)
-	if !ok {
+	var known [MaxKeys]*conversation
+	there := 0
+	for i, key := range Bounded(keys) {
+		if c, ok := m.conversations.Get(key); ok {
+			known[i] = c
+			there += len(c.branches)
+		}
+	}
+	if there == 0 {
 		return nil, Empty
 	}
 	now := m.now()
-	branches := make([]Branch, 0, len(c.branches))
-	for _, s := range c.branches {
-		if s.usable(now) {
-			branches = append(branches, s.ticket.Branch)
+	branches := make([]KeyedBranch, 0, there)
+	for _, c := range known {
+		if c == nil {
+			continue
+		}
+		for _, s := range c.branches {
+			if s.usable(now) {
+				branches = append(branches, KeyedBranch{c.key, s.ticket.Branch})
+			}
 		}
 	}
 	if len(branches) == 0 {

@@ -62,7 +62,7 @@ func mustPut(t *testing.T, m *convcache.Memory, k convcache.Key, tk convcache.Ti
 // wantPeek looks a conversation up and compares the outcome.
 func wantPeek(t *testing.T, m *convcache.Memory, k convcache.Key, want convcache.Outcome) {
 	t.Helper()
-	if _, got := m.Peek(t.Context(), k); got != want {
+	if _, got := m.Peek(t.Context(), []convcache.Key{k}); got != want {
 		t.Errorf("peek of %s: got %v, want %v", k.Short(), got, want)
 	}
 }
@@ -185,7 +185,7 @@ func TestMemory_DropsOldestBranchWhenOneConversationFillsIt(t *testing.T) {
 	if got, want := ids(mustPut(t, m, key(1), c, time.Hour)...), ids(a); !slices.Equal(got, want) {
 		t.Errorf("displaced: got %v, want %v", got, want)
 	}
-	if branches, _ := m.Peek(t.Context(), key(1)); m.Len() != 1 || len(branches) != 2 {
+	if branches, _ := m.Peek(t.Context(), []convcache.Key{key(1)}); m.Len() != 1 || len(branches) != 2 {
 		t.Errorf("got %d conversations and %d branches, want 1 and 2", m.Len(), len(branches))
 	}
 }
@@ -279,7 +279,7 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 				k := key((g*7 + n*13) % 30)
 				displaced, _ := m.Put(t.Context(), k, ticket(n%6, 10), time.Duration(1+n%9)*time.Second)
 				leave(displaced...)
-				branches, _ := m.Peek(t.Context(), k)
+				branches, _ := m.Peek(t.Context(), []convcache.Key{k})
 				for _, b := range branches {
 					if n%3 == 0 {
 						if tk, outcome := m.Take(t.Context(), k, b.ID); outcome == convcache.Taken {

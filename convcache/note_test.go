@@ -116,7 +116,7 @@ func TestMemory_KeepsNotesBesideWhatHasExpired(t *testing.T) {
 	if displaced := mustPut(t, m, key(1), noteFor(mine, c), convcache.NoteTTL); len(displaced) != 0 {
 		t.Errorf("displaced: got %v, want none", ids(displaced...))
 	}
-	if branches, _ := m.Peek(t.Context(), key(1)); len(branches) != 1 || !branches[0].HandedBack() {
+	if branches, _ := m.Peek(t.Context(), []convcache.Key{key(1)}); len(branches) != 1 || !branches[0].HandedBack() {
 		t.Errorf("branches: got %+v, want the note", branches)
 	}
 }

@@ -15,9 +15,9 @@ const (
 	Taken
 	// Stored: the ticket can be found and taken until its deadline. From Put.
 	Stored
-	// Empty: nothing is kept for the conversation. From Peek.
+	// Empty: nothing is kept for any of the keys. From Peek.
 	Empty
-	// Expired: all tickets have passed their deadline (Peek); the ticket has passed its deadline, and is
+	// Expired: all tickets of all keys have passed their deadline (Peek); the ticket has passed its deadline, and is
 	// gone (Take); or the ticket has no time left, and is not stored (Put).
 	Expired
 	// Consumed: the ticket is not there any more. From Take.

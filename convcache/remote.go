@@ -20,8 +20,10 @@ type Remote interface {
 // RemoteTickets are the tickets of a Remote. Outcomes mean what they mean for Memory; next to an error they mean
 // nothing.
 type RemoteTickets interface {
-	// Peek returns the usable branches, newest first: Found, Empty or Expired.
-	Peek(ctx context.Context, key Key) ([]Branch, Outcome, error)
+	// Peek returns the usable branches of at most MaxKeys different keys, in the order of Memory, in one round trip to
+	// each server that has one of them: Found, Empty or Expired. It is one operation, of which an error is one failure.
+	// Next to an error the branches are those of the keys that could be read.
+	Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome, error)
 	// Take removes and returns one ticket: Taken, Consumed, Expired or Fenced. The ticket is gone after each of these.
 	Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome, error)
 	// Put keeps a ticket until its deadline, which is set, and returns the tickets that it removed: Stored, Expired

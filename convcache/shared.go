@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -57,28 +58,38 @@ func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger, report: cfg.Tell}
 }
 
-// Peek returns the usable branches of a conversation, those of this process first, newest first of each home, and
-// Found; Expired if all its tickets are past their deadline; Empty if it has none; Unavailable if that is not known. A
-// branch that it returns may turn out to be Fenced.
-func (s *Shared) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
-	branches, local := s.home.Peek(ctx, key)
+// Peek returns the usable branches of at most [MaxKeys] different keys, those of the first key first, and Found; Expired
+// if no branch is usable and a key has tickets past their deadline; Empty if no key has any; Unavailable if that is not
+// known. Of a key it returns the branches of this process first, and the newest of each home first. Keys beyond MaxKeys
+// are not looked up. A branch that it returns may turn out to be Fenced. Found does not say that every key was read.
+func (s *Shared) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
+	branches, local := s.home.Peek(ctx, keys)
 	if local == Unavailable || !s.breaker.allows() {
 		return branches, found(branches, Unavailable)
 	}
-	shared, outcome, err := s.remote.Peek(ctx, key)
+	shared, outcome, err := s.remote.Peek(ctx, keys)
 	s.note(err)
-	if err != nil {
-		return branches, found(branches, Unavailable)
-	}
-	if outcome == Empty {
+	switch {
+	case err != nil:
+		outcome = Unavailable
+	case outcome == Empty:
 		outcome = local
 	}
-	branches = append(branches, shared...)
+	branches = merged(keys, branches, shared)
 	return branches, found(branches, outcome)
 }
 
+// merged returns the branches of two homes in the order of the keys, those of the first home first.
+func merged(keys []Key, first, second []KeyedBranch) []KeyedBranch {
+	both := append(first, second...)
+	if len(keys) > 1 && len(first) > 0 && len(second) > 0 {
+		slices.SortStableFunc(both, func(a, b KeyedBranch) int { return slices.Index(keys, a.Key) - slices.Index(keys, b.Key) })
+	}
+	return both
+}
+
 // found returns Found if there is a branch, else otherwise.
-func found(branches []Branch, otherwise Outcome) Outcome {
+func found(branches []KeyedBranch, otherwise Outcome) Outcome {
 	if len(branches) > 0 {
 		return Found
 	}

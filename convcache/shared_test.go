@@ -27,7 +27,7 @@ func (f *far) err() error {
 	return f.fail()
 }
 
-func (f *far) Peek(context.Context, convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
+func (f *far) Peek(context.Context, []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome, error) {
 	return nil, convcache.Empty, f.err()
 }
 
@@ -104,7 +104,7 @@ func TestShared_WhatShowsNothingIsNotCounted(t *testing.T) {
 			if n == 4 {
 				err = &convcache.RemoteError{Err: cause, Shows: test.shows}
 			}
-			r.Peek(t.Context(), key(1))
+			r.Peek(t.Context(), []convcache.Key{key(1)})
 		}
 		if got := r.Shares(); got == test.opens {
 			t.Errorf("shown %v: operations are sent: got %v, want %v", test.shows, got, !test.opens)
@@ -194,7 +194,7 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 			go func() { ended <- r.Run(ctx) }()
 			for range int(test.after/time.Second)*10 - 1 {
 				<-time.After(time.Second / 10)
-				if _, got := r.Peek(ctx, key(1)); got != convcache.Empty {
+				if _, got := r.Peek(ctx, []convcache.Key{key(1)}); got != convcache.Empty {
 					t.Errorf("peek: got %v, want %v", got, convcache.Empty)
 				}
 			}

@@ -85,7 +85,7 @@ func TestMemory_SupersedesWhatALaterChainContains(t *testing.T) {
 	if _, outcome := m.Take(t.Context(), key(1), first.ID); outcome != convcache.Consumed {
 		t.Errorf("take of the superseded: got %v, want %v", outcome, convcache.Consumed)
 	}
-	branches, _ := m.Peek(t.Context(), key(1))
+	branches, _ := m.Peek(t.Context(), []convcache.Key{key(1)})
 	if len(branches) != 2 || branches[0].ID != third.ID || branches[1].ID != again.ID {
 		t.Errorf("branches: got %+v, want the third turn's and the regenerated one's", branches)
 	}

@@ -66,6 +66,12 @@ type Branch struct {
 	Deadline time.Time
 }
 
+// KeyedBranch is a branch and the conversation under which it is stored.
+type KeyedBranch struct {
+	Key Key
+	Branch
+}
+
 // Covered is the history that a ticket's blocks cover.
 type Covered struct {
 	// Digest is of scope, prompt and reply. The zero Digest means that the request's history could not be read; it equals no other.

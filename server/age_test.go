@@ -129,8 +129,8 @@ func (s *paused) now() time.Time { return time.Now().Add(time.Duration(s.clock.L
 func (s *paused) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	s.clock.Store(int64(time.Minute))
 	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
-	branches, _ := s.Peek(ctx, key)
-	s.stored <- branches[0]
+	branches, _ := s.Peek(ctx, []convcache.Key{key})
+	s.stored <- branches[0].Branch
 	return displaced, outcome
 }
 

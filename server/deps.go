@@ -17,8 +17,9 @@ import (
 // Store keeps tickets between turns. Every method returns within the store's time limit. A failure is an outcome, which costs a miss;
 // clients never get an error for it.
 type Store interface {
-	// Peek lists the conversation's tickets and notes, newest first, and removes nothing.
-	Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome)
+	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, those of the first key first and the newest of a key first, and
+	// removes nothing.
+	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 	// Take removes the ticket with this id. At most one caller ever gets it.
 	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
 	// Put stores a ticket for ttl and returns the tickets that it displaced.

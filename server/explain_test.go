@@ -274,11 +274,11 @@ type outcomes struct {
 }
 
 // Peek implements server.Store.
-func (s *outcomes) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+func (s *outcomes) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	if s.peek != convcache.Found {
 		return nil, s.peek
 	}
-	return s.Store.Peek(ctx, key)
+	return s.Store.Peek(ctx, keys)
 }
 
 func TestExplain_WhatTheStoreSays(t *testing.T) {

@@ -56,7 +56,7 @@ func TestRelease_SurvivesADefect(t *testing.T) {
 			Fleet: fleet.New(fleet.Config{}), Store: store, Connector: nixl.Connector{}, Background: work.Run,
 		})
 		chains := diverging(t, 3)
-		p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{{Chain: chains[0]}, {ID: convcache.TicketID{1}, Chain: chains[1]}}, &convcache.Ticket{Branch: convcache.Branch{Chain: chains[2]}})
+		p.WatchBranches("m", []convcache.KeyedBranch{{Branch: convcache.Branch{Chain: chains[0]}}, {Branch: convcache.Branch{ID: convcache.TicketID{1}, Chain: chains[1]}}}, &convcache.Ticket{Branch: convcache.Branch{Chain: chains[2]}})
 		for _, task := range p.Tasks() {
 			if task.Name == "release" {
 				work.Repeat(task.Name, task.Every, task.Early, task.Round)

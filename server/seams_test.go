@@ -23,11 +23,11 @@ type storeSeam struct {
 	put  func(ctx context.Context) (convcache.Outcome, bool)
 }
 
-func (s *storeSeam) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+func (s *storeSeam) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	if s.peek != nil {
 		s.peek(ctx)
 	}
-	return s.Store.Peek(ctx, key)
+	return s.Store.Peek(ctx, keys)
 }
 
 func (s *storeSeam) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {

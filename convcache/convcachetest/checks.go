@@ -295,7 +295,7 @@ func checkContextEnded(ctx context.Context, h Harness) error {
 	c.put(ctx, t, ttl)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if got, outcome := h.Store.Peek(ended, c.key); outcome != convcache.Unavailable || len(got) != 0 {
+	if got, outcome := h.Store.Peek(ended, []convcache.Key{c.key}); outcome != convcache.Unavailable || len(got) != 0 {
 		c.wrong("peek with an ended context: got %v and %d branches, want %v and 0", outcome, len(got), convcache.Unavailable)
 	}
 	if _, outcome := h.Store.Take(ended, c.key, t.ID); outcome != convcache.Unavailable {

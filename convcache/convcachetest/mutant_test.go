@@ -53,6 +53,13 @@ type mutant struct {
 	notesDisplace    bool // tickets too, by what they contain
 	notesPushOut     bool // tickets too, as the fifth branch
 	notesGoFirst     bool // whatever is put as the fifth
+	firstKeyOnly     bool // of several keys one is looked up
+	anyNumber        bool // of keys is looked up
+	lastKeyFirst     bool // the keys are looked up in the wrong order
+	namesFirstKey    bool // all branches carry the first key
+	lastKeyDecides   bool // whether tickets of other keys have expired is forgotten
+	expiredHides     bool // so are usable ones, where those of a key have expired
+	emptyIsExpired   bool // a key without a ticket is as if its tickets had expired
 
 	mu      sync.Mutex // guards now and tickets
 	now     time.Time
@@ -76,16 +83,54 @@ func (m *mutant) key(key convcache.Key) convcache.Key {
 	return key
 }
 
-func (m *mutant) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+func (m *mutant) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	if ctx.Err() != nil && !m.ignoresContext {
 		return nil, convcache.Unavailable
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var branches []convcache.Branch
+	if !m.anyNumber {
+		keys = convcache.Bounded(keys)
+	}
+	switch {
+	case m.firstKeyOnly && len(keys) > 1:
+		keys = keys[:1]
+	case m.lastKeyFirst:
+		keys = slices.Clone(keys)
+		slices.Reverse(keys)
+	}
+	var branches []convcache.KeyedBranch
+	otherwise := convcache.Empty
+	for _, key := range keys {
+		own, outcome := m.branches(key)
+		if m.emptyIsExpired && outcome == convcache.Empty {
+			outcome = convcache.Expired
+		}
+		if m.lastKeyDecides || outcome == convcache.Expired {
+			otherwise = outcome
+		}
+		if m.expiredHides && outcome == convcache.Expired {
+			return nil, convcache.Expired
+		}
+		if m.namesFirstKey {
+			for i := range own {
+				own[i].Key = keys[0]
+			}
+		}
+		branches = append(branches, own...)
+	}
+	if len(branches) > 0 {
+		return branches, convcache.Found
+	}
+	return nil, otherwise
+}
+
+// branches returns what is shown of one key.
+func (m *mutant) branches(key convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	var branches []convcache.KeyedBranch
 	for _, t := range m.tickets[m.key(key)] {
 		if m.usable(t) || m.peeksExpired {
-			branches = append(branches, t.Branch)
+			branches = append(branches, convcache.KeyedBranch{Key: key, Branch: t.Branch})
 		}
 	}
 	if m.oldestFirst {
@@ -326,6 +371,17 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"a note displaces no ticket", func() *mutant { return &mutant{notesPushOut: true} }},
 		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesPushOut: true} }},
 		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesGoFirst: true} }},
+		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{lastKeyFirst: true} }},
+		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{oldestFirst: true} }},
+		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{namesFirstKey: true} }},
+		{"several keys are shown whole", func() *mutant { return &mutant{firstKeyOnly: true} }},
+		{"several keys without a ticket are empty", func() *mutant { return &mutant{emptyIsExpired: true} }},
+		{"keys beyond the bound are not looked up", func() *mutant { return &mutant{anyNumber: true} }},
+		{"expired tickets of one key hide no others", func() *mutant { return &mutant{expiredHides: true} }},
+		{"expired tickets of one key hide no others", func() *mutant { return &mutant{lastKeyDecides: true} }},
+		{"expired tickets of one key hide no others", func() *mutant { return &mutant{peeksExpired: true} }},
+		{"a ticket is shown and taken under its own key", func() *mutant { return &mutant{oneConversation: true} }},
+		{"an ended context shows none of several keys", func() *mutant { return &mutant{ignoresContext: true} }},
 	} {
 		if failed := failing(t, tc.open); !slices.Contains(failed, tc.check) {
 			t.Errorf("mutant %+v: failing checks: got %q, want %q among them", tc.open(), failed, tc.check)

@@ -12,8 +12,9 @@ import (
 
 // Store is what a turn needs of a ticket store.
 type Store interface {
-	// Peek returns the usable branches, newest first: Found, Empty, Expired or Unavailable.
-	Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome)
+	// Peek returns the usable branches of at most MaxKeys different keys, those of the first key first and the newest of a
+	// key first: Found, Empty, Expired or Unavailable.
+	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 	// Take removes and returns exactly one ticket: Taken, Consumed, Expired or Unavailable.
 	Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
 	// Put stores a ticket and returns those it removed: Stored, Expired, Refused, Superseded or Unavailable.
@@ -71,6 +72,13 @@ func Checks() []Check {
 		{"a late note is stored beside what has not", checkLateNoteOfMore},
 		{"a note displaces no ticket", checkNoteDisplacesNoTicket},
 		{"a fifth branch displaces notes like tickets", checkFifthBesideNotes},
+		{"branches of several keys are shown in the order of the keys", checkKeysInOrder},
+		{"several keys are shown whole", checkKeysFull},
+		{"several keys without a ticket are empty", checkKeysMissing},
+		{"keys beyond the bound are not looked up", checkKeysBeyond},
+		{"expired tickets of one key hide no others", checkKeysExpired},
+		{"a ticket is shown and taken under its own key", checkKeysTaken},
+		{"an ended context shows none of several keys", checkKeysContextEnded},
 	}
 }
 
@@ -139,8 +147,8 @@ func (c *client) take(ctx context.Context, t convcache.Ticket, want convcache.Ou
 }
 
 // peek looks and compares the outcome and the branches.
-func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...convcache.Ticket) []convcache.Branch {
-	got, outcome := c.store.Peek(ctx, c.key)
+func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...convcache.Ticket) []convcache.KeyedBranch {
+	got, outcome := c.store.Peek(ctx, []convcache.Key{c.key})
 	if outcome != want {
 		c.wrong("peek: outcome: got %v, want %v", outcome, want)
 	}
@@ -149,7 +157,7 @@ func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...co
 		return nil
 	}
 	for i, b := range got {
-		if err := sameBranch(b, tickets[i].Branch); err != nil {
+		if err := sameBranch(b.Branch, tickets[i].Branch); err != nil {
 			c.wrong("peek: branch %d: %w", i, err)
 		}
 	}

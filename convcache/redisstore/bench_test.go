@@ -53,7 +53,7 @@ func BenchmarkRedis_Turn(b *testing.B) {
 			var peeks, takes, puts, turns, gets []time.Duration
 			for b.Loop() {
 				began := time.Now()
-				branches, _ := r.Peek(b.Context(), key(1))
+				branches, _ := r.Peek(b.Context(), []convcache.Key{key(1)})
 				peeked := time.Now()
 				_, outcome := r.Take(b.Context(), key(1), branches[0].ID)
 				taken := time.Now()
@@ -95,9 +95,9 @@ func BenchmarkRedis_Sizes(b *testing.B) {
 				began := time.Now()
 				_, stored := r.Put(b.Context(), key(1), tk, time.Hour)
 				put := time.Now()
-				r.Peek(b.Context(), key(1))
+				r.Peek(b.Context(), []convcache.Key{key(1)})
 				peeked := time.Now()
-				four, _ := r.Peek(b.Context(), key(2))
+				four, _ := r.Peek(b.Context(), []convcache.Key{key(2)})
 				all := time.Now()
 				_, outcome := r.Take(b.Context(), key(1), tk.ID)
 				taken := time.Now()
@@ -147,7 +147,7 @@ func BenchmarkRedis_Stopped(b *testing.B) {
 		began := time.Now()
 		switch n % 3 {
 		case 0:
-			r.Peek(ctx, key(1))
+			r.Peek(ctx, []convcache.Key{key(1)})
 		case 1:
 			r.Take(ctx, key(1), unknown)
 		case 2:

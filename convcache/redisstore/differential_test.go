@@ -29,7 +29,8 @@ type twins struct {
 	clock  *clock
 	memory convcachetest.Store
 	redis  *replica
-	key    convcache.Key
+	key    convcache.Key   // the operations are on this one
+	keys   []convcache.Key // it and those of the sequences before
 	// ages lets the clock go on. Then nothing is put back: as long as tickets end in the order in which they were
 	// put it does not show that the server's clock stands still beside ours.
 	ages  bool
@@ -64,7 +65,7 @@ func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.
 	for seed := range sequences {
 		w := &twins{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 3)), clock: c, memory: model, redis: r, //nolint:gosec // reproducible
-			key: key(seed), ages: seed%3 == 2, mixes: mixes,
+			key: key(seed), keys: lastKeys(seed), ages: seed%3 == 2, mixes: mixes,
 		}
 		for range sequenceLength {
 			outcome, n := w.step()
@@ -86,6 +87,16 @@ func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.
 	}
 }
 
+// lastKeys returns the key of a sequence, and those of the ones before.
+func lastKeys(seed int) []convcache.Key {
+	keys := []convcache.Key{key(seed)}
+	for seed > 0 && len(keys) < convcache.MaxKeys {
+		seed--
+		keys = append(keys, key(seed))
+	}
+	return keys
+}
+
 // step does one operation on both, and returns how it ended and how many tickets it displaced.
 func (w *twins) step() (convcache.Outcome, int) {
 	ctx := context.Background()
@@ -93,14 +104,8 @@ func (w *twins) step() (convcache.Outcome, int) {
 	case n < 5 || len(w.put) == 0:
 		return w.compareMemoryPut(ctx, w.next())
 	case n < 6:
-		one, first := w.memory.Peek(ctx, w.key)
-		two, second := w.redis.Peek(ctx, w.key)
-		w.trail = append(w.trail, fmt.Sprintf("peek: %v %v\n", first, len(one)))
-		w.sameOutcome(first, second, convcache.Empty)
-		if a, b := describe(one, branchText), describe(two, branchText); !slices.Equal(a, b) {
-			w.t.Errorf("peek: memory shows %q, redis %q", a, b)
-		}
-		return first, 0
+		w.comparePeek(ctx, w.keys)
+		return w.comparePeek(ctx, w.keys[:1]), 0
 	case n < 9 || !w.ages:
 		id := w.put[w.rng.IntN(len(w.put))].ID
 		if w.rng.IntN(3) > 0 { // one that is likely to be there
@@ -122,6 +127,17 @@ func (w *twins) step() (convcache.Outcome, int) {
 		w.trail = append(w.trail, "time goes on\n")
 		return convcache.Unavailable, 0
 	}
+}
+
+func (w *twins) comparePeek(ctx context.Context, keys []convcache.Key) convcache.Outcome {
+	one, first := w.memory.Peek(ctx, keys)
+	two, second := w.redis.Peek(ctx, keys)
+	w.trail = append(w.trail, fmt.Sprintf("peek at %d: %v %v\n", len(keys), first, len(one)))
+	w.sameOutcome(first, second, convcache.Empty)
+	if a, b := describe(one, keyedText), describe(two, keyedText); !slices.Equal(a, b) {
+		w.t.Errorf("peek at %d: memory shows %q, redis %q", len(keys), a, b)
+	}
+	return first
 }
 
 func (w *twins) compareMemoryPut(ctx context.Context, tk convcache.Ticket) (convcache.Outcome, int) {
@@ -208,6 +224,8 @@ func describe[T any](all []T, text func(T) string) []string {
 	}
 	return texts
 }
+
+func keyedText(b convcache.KeyedBranch) string { return b.Key.Short() + " " + branchText(b.Branch) }
 
 func branchText(b convcache.Branch) string {
 	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v %v", b.ID, b.History.Digest[:2], b.History.Covers, b.History.OK, b.Tokens, b.Chain, b.Groups,

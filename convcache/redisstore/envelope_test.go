@@ -127,3 +127,28 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// What was made for one conversation opens for no other, however alike their keys are.
+func FuzzOpen_MovedToAnotherKey(f *testing.F) {
+	f.Add([]byte{1}, []byte{2}, []byte("payload"), false)
+	f.Add([]byte{1}, []byte{1}, []byte("payload"), true)
+	f.Add(make([]byte, 31), append(make([]byte, 31), 1), []byte{}, true)
+	f.Add([]byte{1}, []byte{1, 0}, encodeBranch(&convcache.Branch{Tokens: 70}, convcache.Digest{1}), false)
+	f.Fuzz(func(t *testing.T, from, to, payload []byte, sealed bool) {
+		name := "authentic"
+		if sealed {
+			name = "sealed"
+		}
+		var a, b convcache.Key
+		copy(a[:], from)
+		copy(b[:], to)
+		e, id := envelopes(t)[name], convcache.TicketID{2}
+		value := e.close(a, id, fieldBranch, payload)
+		if _, err := e.open(b, id, fieldBranch, value); (err == nil) != (a == b) {
+			t.Errorf("a value of %x opened for %x: error %v", a, b, err)
+		}
+		if _, err := e.openBranch(b, id, value); err == nil && a != b {
+			t.Errorf("a branch of %x opened for %x", a, b)
+		}
+	})
+}

@@ -101,7 +101,7 @@ func TestRedis_DiesWhileInUse_BreakerOpensAtTheFifthFailure(t *testing.T) {
 	s.Kill()
 	for n := range 4 {
 		timed(t, granted, func(ctx context.Context) {
-			if _, got := r.Peek(ctx, key(1)); got != convcache.Unavailable {
+			if _, got := r.Peek(ctx, []convcache.Key{key(1)}); got != convcache.Unavailable {
 				t.Errorf("peek %d: got %v, want %v", n, got, convcache.Unavailable)
 			}
 		})
@@ -131,7 +131,7 @@ func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
 			var got convcache.Outcome
 			switch n % 3 {
 			case 0:
-				_, got = r.Peek(ctx, key(1))
+				_, got = r.Peek(ctx, []convcache.Key{key(1)})
 			case 1:
 				_, got = r.Put(ctx, key(1), lost, redisTTL)
 			case 2:
@@ -255,7 +255,7 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 			began := time.Now()
 			switch i % 3 {
 			case 0:
-				_, outcomes[i] = r.Peek(ctx, key(i))
+				_, outcomes[i] = r.Peek(ctx, []convcache.Key{key(i)})
 			case 1:
 				_, outcomes[i] = r.Take(ctx, key(i), ticket(i, 1).ID)
 			case 2:

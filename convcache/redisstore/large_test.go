@@ -78,7 +78,7 @@ func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 	wantPut(t, other, key(1), tk, convcache.Stored)
 	for range 8 {
 		stuck(t, func(ctx context.Context) convcache.Outcome {
-			_, outcome := r.Peek(ctx, key(1))
+			_, outcome := r.Peek(ctx, []convcache.Key{key(1)})
 			return outcome
 		})
 	}
@@ -143,7 +143,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	wantLook(t, r, key(1), convcache.Empty)
 }
 
-func branchIDs(branches []convcache.Branch) []convcache.TicketID {
+func branchIDs(branches []convcache.KeyedBranch) []convcache.TicketID {
 	var out []convcache.TicketID
 	for _, b := range branches {
 		out = append(out, b.ID)

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,11 +73,23 @@ func (c *randomClient) step() {
 			c.take(k, id)
 		}
 	default:
-		branches, _ := c.fleet.peek(c.store, k)
+		branches, _ := c.fleet.peek(c.store, c.keysWith(k)...)
 		if len(branches) > 0 && n < 90 {
-			c.take(k, branches[c.rng.IntN(len(branches))].ID)
+			b := branches[c.rng.IntN(len(branches))]
+			c.take(b.Key, b.ID)
 		}
 	}
+}
+
+// keysWith returns a key, and as often as not others.
+func (c *randomClient) keysWith(k convcache.Key) []convcache.Key {
+	keys := []convcache.Key{k}
+	for n := c.rng.IntN(2 * convcache.MaxKeys); len(keys) <= n && len(keys) < convcache.MaxKeys; n-- {
+		if other := key(c.rng.IntN(fleetKeys)); !slices.Contains(keys, other) {
+			keys = append(keys, other)
+		}
+	}
+	return keys
 }
 
 func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {

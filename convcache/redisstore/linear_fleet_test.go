@@ -184,17 +184,26 @@ func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcac
 	return taken, c.outcome
 }
 
-// peek looks a conversation up through one store and writes that down.
-func (f *fleet) peek(store int, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+// peek looks conversations up through one store and writes that down, as a call for each: what different keys have need
+// not have been there at one moment.
+func (f *fleet) peek(store int, keys ...convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
-	c := call{store: store, op: opPeek, key: k, began: f.journal.at()}
-	branches, outcome := f.stores[store].Peek(ctx, k)
-	c.outcome, c.returned = outcome, f.journal.at()
-	for _, b := range branches {
-		c.branches = append(c.branches, b.ID)
+	began := f.journal.at()
+	branches, outcome := f.stores[store].Peek(ctx, keys)
+	returned := f.journal.at()
+	for _, k := range keys {
+		c := call{store: store, op: opPeek, key: k, outcome: outcome, began: began, returned: returned}
+		for _, b := range branches {
+			if b.Key == k {
+				c.branches = append(c.branches, b.ID)
+			}
+		}
+		if outcome == convcache.Found && len(c.branches) == 0 {
+			c.outcome = convcache.Empty
+		}
+		f.journal.add(c)
 	}
-	f.journal.add(c)
 	return branches, outcome
 }
 

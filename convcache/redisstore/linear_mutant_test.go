@@ -131,6 +131,8 @@ func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(*testing.T, *fleet, *replica) convcachetest.Store{
 		"shows what it saw last":           showsLast,
+		"reads one key of several":         readsFirst,
+		"mixes keys up":                    mixesKeys,
 		"displaces the newest":             script(newestLast, oldestLast),
 		"keeps what is contained":          script(`return old.last == string`, `return false and old.last == string`),
 		"loses what it displaces":          script(`table.insert(answer, old.index)`, `table.insert(answer, '')`),
@@ -252,17 +254,39 @@ func (s twoHomes) Take(ctx context.Context, k convcache.Key, id convcache.Ticket
 // lastPeek shows what a look-up saw the last time.
 type lastPeek struct {
 	convcachetest.Store
-	last *sync.Map // of []convcache.Branch by key
+	last *sync.Map // of []convcache.KeyedBranch by key
 }
 
 func showsLast(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 	return lastPeek{r, new(sync.Map)}
 }
 
-func (s lastPeek) Peek(ctx context.Context, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
-	branches, outcome := s.Store.Peek(ctx, k)
-	if last, ok := s.last.Swap(k, branches); ok && len(last.([]convcache.Branch)) > 0 {
-		return last.([]convcache.Branch), convcache.Found
+func (s lastPeek) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	branches, outcome := s.Store.Peek(ctx, keys)
+	if last, ok := s.last.Swap(keys[0], branches); ok && len(last.([]convcache.KeyedBranch)) > 0 {
+		return last.([]convcache.KeyedBranch), convcache.Found
+	}
+	return branches, outcome
+}
+
+// firstOnly reads one of several keys.
+type firstOnly struct{ convcachetest.Store }
+
+func readsFirst(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return firstOnly{r} }
+
+func (s firstOnly) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	return s.Store.Peek(ctx, keys[:1])
+}
+
+// swapsKeys shows the branches of one of several keys under another.
+type swapsKeys struct{ convcachetest.Store }
+
+func mixesKeys(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return swapsKeys{r} }
+
+func (s swapsKeys) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	branches, outcome := s.Store.Peek(ctx, keys)
+	for i := range branches {
+		branches[i].Key = keys[len(keys)-1]
 	}
 	return branches, outcome
 }

@@ -18,14 +18,17 @@ type mixed struct {
 	home, shared *convcache.Memory
 }
 
-// Peek shows both.
-func (m mixed) Peek(ctx context.Context, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
-	branches, local := m.home.Peek(ctx, k)
-	others, outcome := m.shared.Peek(ctx, k)
-	if outcome == convcache.Empty {
-		outcome = local
+// Peek shows both, key by key.
+func (m mixed) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome) {
+	outcome = convcache.Empty
+	for i := range keys {
+		for _, home := range []*convcache.Memory{m.home, m.shared} {
+			own, of := home.Peek(ctx, keys[i:i+1])
+			if branches = append(branches, own...); of == convcache.Expired {
+				outcome = of
+			}
+		}
 	}
-	branches = append(branches, others...)
 	if len(branches) > 0 {
 		outcome = convcache.Found
 	}

@@ -101,7 +101,7 @@ func connect(t *testing.T, r *replica, k convcache.Key, s *redistest.Server) {
 	s.Stop()
 	var waiting sync.WaitGroup
 	for range connections {
-		waiting.Go(func() { r.Peek(context.WithoutCancel(t.Context()), k) })
+		waiting.Go(func() { r.Peek(context.WithoutCancel(t.Context()), []convcache.Key{k}) })
 	}
 	eventually(t, "connections in use", func() bool {
 		stats := r.Client().PoolStats()

@@ -57,14 +57,14 @@ func (r *replica) Mutant(text, by string) (*replica, bool) {
 // Shares says whether operations are sent.
 func (r *replica) Shares() bool {
 	asked := false
-	r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{asked: &asked}), convcache.Key{})
+	r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{asked: &asked}), []convcache.Key{{}})
 	return asked
 }
 
 // OpenBreaker has operations fail until the breaker opens.
 func (r *replica) OpenBreaker() {
 	for r.Shares() {
-		r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{}), convcache.Key{})
+		r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{}), []convcache.Key{{}})
 	}
 }
 
@@ -83,10 +83,10 @@ type wayKey struct{}
 type wayfarer struct{ asked *bool }
 
 // Peek asks the store, unless ctx is that of a wayfarer.
-func (w way) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
+func (w way) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome, error) {
 	f, ok := ctx.Value(wayKey{}).(wayfarer)
 	if !ok {
-		return w.Store.Peek(ctx, key)
+		return w.Store.Peek(ctx, keys)
 	}
 	err := errors.New("did not get there")
 	if f.asked != nil {

@@ -72,32 +72,6 @@ func lengthOf(args []any) int {
 	return n
 }
 
-// hmget reads fields of a hash from the one server that has it, a value for each. How large they are is not known before. After a failure
-// the server is therefore asked for its time as well: if that came and the fields did not, they are large, and the
-// server does what is needed for others.
-func (s *servers) hmget(ctx context.Context, key string, fields ...string) ([]any, error) {
-	server, err := s.of(ctx, key)
-	if err != nil {
-		return nil, s.judged(err)
-	}
-	var values []any
-	if s.doubt.Load() {
-		both := server.Pipeline()
-		present := both.Time(ctx)
-		reading := both.HMGet(ctx, key, fields...)
-		_, _ = both.Exec(ctx) // each command has its own error
-		if values, err = reading.Result(); timedOut(err) && !present.Val().IsZero() {
-			return nil, s.excused(err)
-		}
-	} else {
-		values, err = server.HMGet(ctx, key, fields...).Result()
-	}
-	if err = s.judged(err); err == nil && len(values) != len(fields) {
-		err = odd("%d values of %d fields", len(values), len(fields))
-	}
-	return values, err
-}
-
 // judged says what the end of a command shows of the server, and doubts it after a failure.
 func (s *servers) judged(err error) error {
 	if err == nil {

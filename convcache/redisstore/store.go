@@ -97,16 +97,38 @@ func (s *Store) fence() string {
 	return ""
 }
 
-// Peek returns the usable branches of a conversation, newest first, and Found; Expired when all that is there has
-// passed its deadline; Empty when nothing is there. It reads neither params nor the fence: what it shows may turn
-// out Fenced.
-func (s *Store) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
-	values, err := s.servers.hmget(ctx, s.names.of(key), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
-	if err != nil {
-		return nil, convcache.Unavailable, err
+// Peek returns the usable branches of at most [convcache.MaxKeys] different keys, those of the first key first and the
+// newest of a key first, and Found; Expired when no branch is usable and a key has some past their deadline; Empty when
+// no key has any. Next to an error it returns the branches of the keys that could be read. It asks each server that has
+// a key once for all its keys; what different keys have may not have been there at one moment. It reads neither params
+// nor the fence: what it shows may turn out Fenced.
+func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome, err error) {
+	keys = convcache.Bounded(keys)
+	if len(keys) == 0 {
+		return nil, convcache.Empty, nil
 	}
-	branches, outcome := s.branches(key, values)
-	return branches, outcome, nil
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = s.names.of(key)
+	}
+	values, err := s.servers.hmgets(ctx, names, "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
+	outcome = convcache.Empty
+	for i, key := range keys {
+		if values[i] == nil {
+			continue
+		}
+		var expired bool
+		if branches, expired = s.branches(branches, key, values[i]); expired {
+			outcome = convcache.Expired
+		}
+	}
+	switch {
+	case err != nil:
+		outcome = convcache.Unavailable
+	case len(branches) > 0:
+		outcome = convcache.Found
+	}
+	return branches, outcome, err
 }
 
 // Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any

@@ -96,9 +96,9 @@ func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID,
 }
 
 // wantLook peeks and compares the outcome.
-func wantLook(tb testing.TB, r *replica, k convcache.Key, want convcache.Outcome) []convcache.Branch {
+func wantLook(tb testing.TB, r *replica, k convcache.Key, want convcache.Outcome) []convcache.KeyedBranch {
 	tb.Helper()
-	branches, got := r.Peek(context.Background(), k)
+	branches, got := r.Peek(context.Background(), []convcache.Key{k})
 	if got != want {
 		tb.Errorf("peek at %s: got %v, want %v", k.Short(), got, want)
 	}

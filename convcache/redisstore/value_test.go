@@ -64,7 +64,7 @@ func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
 	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != convcache.Stored {
 		t.Fatalf("%s: put: got %v, want %v", what, got, convcache.Stored)
 	}
-	if branches, got := r.Peek(t.Context(), k); got != convcache.Found || !slices.ContainsFunc(branches, func(b convcache.Branch) bool { return b.ID == tk.ID }) {
+	if branches, got := r.Peek(t.Context(), []convcache.Key{k}); got != convcache.Found || !slices.ContainsFunc(branches, func(b convcache.KeyedBranch) bool { return b.ID == tk.ID }) {
 		t.Fatalf("%s: peek: got %v and not the ticket put last", what, got)
 	}
 	if _, got := r.Take(t.Context(), k, tk.ID); got != convcache.Taken {
@@ -121,7 +121,7 @@ func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
 func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at int) {
 	t.Helper()
 	k := key(1)
-	branches, outcome := r.Peek(t.Context(), k)
+	branches, outcome := r.Peek(t.Context(), []convcache.Key{k})
 	if outcome == convcache.Found && (field == "0b" || branches[0].ID != put.ID) {
 		t.Errorf("%s damaged at %d: peek shows %v", field, at, branches[0].ID)
 	}
@@ -180,7 +180,7 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 		damaged := maps.Clone(fields)
 		maps.Copy(damaged, change)
 		writeHash(t, r, k, damaged)
-		r.Peek(t.Context(), k)
+		r.Peek(t.Context(), []convcache.Key{k})
 		wantUsable(t, r, k, name)
 		got, outcome := r.Take(t.Context(), k, tk.ID)
 		if outcome == convcache.Unavailable || outcome == convcache.Taken && !sameAs(got, tk) {
@@ -216,6 +216,10 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 
 			writeHash(t, r, key(2), one) // a whole conversation
 			wantLook(t, r, key(2), convcache.Empty)
+			both, _ := r.Peek(t.Context(), []convcache.Key{key(2), key(1)}) // nor in a look-up that shows it in its place
+			if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
+				t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
+			}
 			wantTake(t, r, key(2), first.ID, convcache.Consumed)
 
 			for _, moved := range []string{"0b", "0p"} { // a value to another ticket

@@ -18,14 +18,14 @@ const (
 // maxSkew is how far ahead of this process' clock another replica's may be.
 const maxSkew = 2 * time.Second
 
-// branches reads what Peek got: four indexes, then as many branches.
-func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, convcache.Outcome) {
+// branches appends what Peek got of a key to the branches of others: four indexes, then as many branches. expired says
+// that some have passed their deadline.
+func (s *Store) branches(to []convcache.KeyedBranch, key convcache.Key, values []any) (_ []convcache.KeyedBranch, expired bool) {
 	type entry struct {
 		order  string
 		branch convcache.Branch
 	}
 	var entries []entry
-	outcome := convcache.Empty
 	now := s.cfg.Now()
 	for slot := range slots {
 		index, _ := values[slot].(string)
@@ -38,17 +38,17 @@ func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, c
 		case err != nil:
 			s.lines.warnForged()
 		case !usableAt(b, now):
-			outcome = convcache.Expired
+			expired = true
 		default:
 			entries = append(entries, entry{index[indexOrder:indexID], b})
 		}
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(b.order, a.order) })
-	branches := make([]convcache.Branch, len(entries))
-	for i, e := range entries {
-		branches[i] = e.branch
+	to = slices.Grow(to, len(entries))
+	for _, e := range entries {
+		to = append(to, convcache.KeyedBranch{Key: key, Branch: e.branch})
 	}
-	return branches, outcome
+	return to, expired
 }
 
 // usableAt reports whether a ticket may still be handed out by this process' clock. One that was made in the

@@ -18,6 +18,7 @@ type Forwarder struct {
 	target     string
 	cutReplies bool
 	cuts       int           // connections that CutReplies has cut
+	rounds     int           // see RoundTrips
 	gate       chan struct{} // closed to end a Hang; nil while there is none
 	narrow     int           // see Narrow
 	wider      chan struct{} // closed to end a Narrow; nil while there is none
@@ -224,6 +225,9 @@ func (f *Forwarder) pass(l *link, to net.Conn, said []byte, replies bool) bool {
 func (f *Forwarder) through(l *link, n int, replies bool) (int, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !replies && n > 0 && l.asked == 0 {
+		f.rounds++
+	}
 	spoken, silent := &l.asked, &l.answered
 	if replies {
 		spoken, silent = silent, spoken
@@ -260,6 +264,14 @@ func (f *Forwarder) cutsReply() bool {
 		f.cuts++
 	}
 	return f.cutReplies
+}
+
+// RoundTrips returns how often a client has asked on a new connection or after an answer: what it sends before the
+// server answers is one question.
+func (f *Forwarder) RoundTrips() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rounds
 }
 
 // Cuts returns how many replies CutReplies has cut off.

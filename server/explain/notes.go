@@ -19,7 +19,7 @@ type NoteAhead struct {
 }
 
 // listNotes describes the hand-backs of a conversation, the newest first.
-func listNotes(engines *fleet.Fleet, of []convcache.Branch) (notes []NoteAhead) {
+func listNotes(engines *fleet.Fleet, of []convcache.KeyedBranch) (notes []NoteAhead) {
 	now := time.Now()
 	for i := range of {
 		n := &of[i]

@@ -79,7 +79,7 @@ func finding(f facts.Finding) string {
 // listTickets describes the tickets of a turn's conversation, for the prefill instance that would read them, nil for none. compared says that
 // it is known how much of each ticket the request may use.
 func listTickets(
-	ctx context.Context, engines *fleet.Fleet, of *reuse.Predictor, branches []convcache.Branch, prefill *fleet.Incarnation, compared bool,
+	ctx context.Context, engines *fleet.Fleet, of *reuse.Predictor, branches []convcache.KeyedBranch, prefill *fleet.Incarnation, compared bool,
 ) []TicketAhead {
 	tickets := make([]TicketAhead, 0, len(branches))
 	for _, b := range branches {

@@ -29,7 +29,7 @@ type branches struct {
 
 // WatchBranches notes which branches of a conversation a new ticket diverges from: their tickets are given up after a while. The put has
 // displaced branches that the ticket contains.
-func (p *Pins) WatchBranches(key convcache.Key, model string, known []convcache.Branch, ticket *convcache.Ticket) {
+func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket *convcache.Ticket) {
 	if !p.cfg.Release {
 		return
 	}
@@ -38,7 +38,7 @@ func (p *Pins) WatchBranches(key convcache.Key, model string, known []convcache.
 	defer p.branches.mu.Unlock()
 	for _, b := range known {
 		if b.Chain.Relation(ticket.Chain) == convcache.Diverges && len(p.branches.wait) < maxRetiring {
-			p.branches.wait = append(p.branches.wait, retiring{key: key, id: b.ID, model: model, due: due})
+			p.branches.wait = append(p.branches.wait, retiring{key: b.Key, id: b.ID, model: model, due: due})
 		}
 	}
 }

@@ -48,10 +48,10 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 	}
 	shared := ids(32, 0)
 	ticket := convcache.Ticket{Branch: convcache.Branch{Chain: chain(append(shared[:32:32], ids(32, 500)...))}}
-	p.WatchBranches(convcache.Key{}, "m", []convcache.Branch{
-		{ID: convcache.TicketID{1}, Chain: chain(append(shared[:32:32], ids(32, 900)...))},
-		{ID: convcache.TicketID{2}, Chain: chain(shared)},
-		{ID: convcache.TicketID{3}, Chain: chain(ids(64, 2000))},
+	p.WatchBranches("m", []convcache.KeyedBranch{
+		{Branch: convcache.Branch{ID: convcache.TicketID{1}, Chain: chain(append(shared[:32:32], ids(32, 900)...))}},
+		{Branch: convcache.Branch{ID: convcache.TicketID{2}, Chain: chain(shared)}},
+		{Branch: convcache.Branch{ID: convcache.TicketID{3}, Chain: chain(ids(64, 2000))}},
 	}, &ticket)
 	if len(p.branches.wait) != 1 || p.branches.wait[0].id != (convcache.TicketID{1}) {
 		t.Errorf("watched: got %d, want the one that diverges", len(p.branches.wait))

@@ -17,6 +17,7 @@ type Claim struct {
 	// Piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
 	Piggyback *pins.Release
 
+	key     convcache.Key // under which the ticket was stored
 	of      *Proving
 	looked  *Lookup
 	finder  *Finder
@@ -79,6 +80,6 @@ func (h *Claim) Settle(ctx context.Context) {
 		h.of.record.Missed(record.ReasonRetried)
 		bounded, cancel := storetime.Limit(ctx, h.finder.cfg.StoreTimeout)
 		defer cancel()
-		h.of.put(bounded, h.finder.deps.Pins, ticket)
+		h.of.put(bounded, h.finder.deps.Pins, h.key, ticket)
 	})
 }

@@ -14,11 +14,11 @@ import (
 // conversation were sent there. compared says that the proof has run and can tell how many tokens the prompt shares with a branch. A
 // conversation that was handed back is not compared here: prefill compares tokens itself, and finds only those that are equal.
 func (p *Proving) had(looked *Lookup, compared bool) (had []convcache.Prefilled) {
-	for _, known := range [...][]convcache.Branch{looked.Branches, looked.Notes} {
+	for _, known := range [...][]convcache.KeyedBranch{looked.Branches, looked.Notes} {
 		for i := range known {
 			had = among(had, known[i].Prefilled, func() int {
 				if compared {
-					return p.proof.Offer(known[i]).Tokens
+					return p.proof.Offer(known[i].Branch).Tokens
 				}
 				return known[i].Tokens
 			})

@@ -14,26 +14,26 @@ import (
 // dropCleared gives up branches whose blocks are gone because their engine has cleared its cache. There is nothing left to release.
 // Every replica learns of a cleared cache by itself, so that this is right for tickets of other replicas too.
 func (f *Finder) dropCleared(ctx context.Context, of *request.Request, looked *Lookup) {
-	looked.Branches = slices.DeleteFunc(looked.Branches, func(b convcache.Branch) bool {
+	looked.Branches = slices.DeleteFunc(looked.Branches, func(b convcache.KeyedBranch) bool {
 		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance)
 		if engine == nil || !engine.Last().Pins.Void(b.FreshAsOf) {
 			return false
 		}
 		looked.dropped = record.ReasonInstanceCleared
-		f.giveUp(ctx, of.Conversation.Key, b.ID, of.Model)
+		f.giveUp(ctx, b.Key, b.ID, of.Model)
 		return true
 	})
 }
 
 // dropInDoubt gives up the branches that descend from a quarantined incarnation. Decode frees the blocks of tickets, and notes are forgotten.
 func (f *Finder) dropInDoubt(ctx context.Context, of *request.Request, looked *Lookup) {
-	for _, branches := range [...]*[]convcache.Branch{&looked.Branches, &looked.Notes} {
-		*branches = slices.DeleteFunc(*branches, func(b convcache.Branch) bool {
+	for _, branches := range [...]*[]convcache.KeyedBranch{&looked.Branches, &looked.Notes} {
+		*branches = slices.DeleteFunc(*branches, func(b convcache.KeyedBranch) bool {
 			if !f.deps.Lineages.InDoubt(b.Lineage) {
 				return false
 			}
 			looked.dropped = cmp.Or(looked.dropped, record.ReasonQuarantined)
-			f.giveUp(ctx, of.Conversation.Key, b.ID, of.Model)
+			f.giveUp(ctx, b.Key, b.ID, of.Model)
 			return true
 		})
 	}

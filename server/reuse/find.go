@@ -89,7 +89,7 @@ func (f *Finder) nothing(p *Proving, looked convcache.Outcome) record.Reason {
 
 // choice is a branch, and how much of it the request may use.
 type choice struct {
-	branch convcache.Branch
+	branch convcache.KeyedBranch
 	offer  convcache.Offer
 }
 
@@ -113,7 +113,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 		if reason = why; reason == "" {
 			reason = p.missed(outcome)
 		}
-		if reason == record.ReasonConsumed && f.deps.Pins.HandBacks.UnderWay(p.request.Conversation.Key) {
+		if reason == record.ReasonConsumed && f.deps.Pins.HandBacks.UnderWay(c.branch.Key) {
 			reason = record.ReasonHandingBack
 		}
 		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
@@ -132,7 +132,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 // list is empty.
 func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reason) {
 	for _, b := range looked.Branches {
-		if o := p.proof.Offer(b); o.Tokens > 0 {
+		if o := p.proof.Offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o})
 		}
 	}
@@ -148,10 +148,10 @@ func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reaso
 // outline is not known: another replica made the ticket, or the outline was displaced.
 func (f *Finder) differs(p *Proving, looked *Lookup) (latest outline.Difference) {
 	for _, b := range looked.Branches {
-		if p.proof.Offer(b).Whole {
+		if p.proof.Offer(b.Branch).Whole {
 			continue
 		}
-		if d := f.outlines.Compare(p.request.Conversation.Key, b.ID, p.outline); d.Position != "" && d.Later(latest) {
+		if d := f.outlines.Compare(b.Key, b.ID, p.outline); d.Position != "" && d.Later(latest) {
 			latest = d
 		}
 	}
@@ -164,7 +164,7 @@ func (f *Finder) usable(ctx context.Context, pair Pair, c choice) (_ Claim, why 
 	if c.offer.Tokens < f.cfg.MinTokens || float64(c.offer.Tokens) < f.cfg.MinShare*float64(c.branch.Tokens) {
 		return Claim{}, record.ReasonBelowThreshold
 	}
-	holder := f.holder(ctx, pair.Decode, c.branch)
+	holder := f.holder(ctx, pair.Decode, c.branch.Branch)
 	if holder == nil {
 		return Claim{}, record.ReasonInstanceGone
 	}
@@ -190,7 +190,7 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	tickets, model := f.deps.Pins, p.request.Model
-	ticket, outcome := tickets.Take(bounded, p.request.Conversation.Key, c.branch.ID)
+	ticket, outcome := tickets.Take(bounded, c.branch.Key, c.branch.ID)
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
@@ -202,7 +202,7 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 		tickets.Releases.Unuse(ticket, model)
 		return nil, outcome, record.ReasonInstanceCleared
 	}
-	h.Claim = tickets.Hold(&ticket, h.Claim, model, p.record.ID())
+	h.Claim, h.key = tickets.Hold(&ticket, h.Claim, model, p.record.ID()), c.branch.Key
 	return &h, outcome, ""
 }
 

@@ -13,7 +13,7 @@ const proofEngine = "engine"
 // sharedPrefixTokens returns how many tokens prefill's caches had of the conversation's first turn, as far as that is known. They are the
 // prefix that conversations share, such as a system prompt.
 func (p *Proving) sharedPrefixTokens(looked *Lookup) (tokens int) {
-	for _, known := range [...][]convcache.Branch{looked.Branches, looked.Notes} {
+	for _, known := range [...][]convcache.KeyedBranch{looked.Branches, looked.Notes} {
 		for i := range known {
 			tokens = max(tokens, known[i].SharedPrefixTokens)
 		}
@@ -56,7 +56,7 @@ func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
 	}
 	for i := range notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
-		d := h.finder.outlines.Compare(h.of.request.Conversation.Key, notes[i].ID, h.of.outline)
+		d := h.finder.outlines.Compare(notes[i].Key, notes[i].ID, h.of.outline)
 		if d.Position != "" && !d.Assumed && h.of.request.API != body.Text {
 			r.Reason, r.Differs = record.ReasonRewritten, d.Position
 			return

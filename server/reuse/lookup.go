@@ -11,9 +11,9 @@ import (
 
 // Lookup is what the store has of a conversation, as a turn last saw it.
 type Lookup struct {
-	Branches []convcache.Branch // the tickets, newest first
-	Notes    []convcache.Branch // the parts of the conversation that were handed back to prefill
-	Outcome  convcache.Outcome  // of the last look; Empty if the turn did not ask
+	Branches []convcache.KeyedBranch // the tickets, those of the first key first and the newest of a key first
+	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
+	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
 	dropped record.Reason // why the last look gave tickets up, "" if it gave up none
 }
@@ -29,18 +29,18 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	f.await(ctx, key)
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	looked := sorted(f.deps.Store.Peek(bounded, key))
+	looked := sorted(f.deps.Store.Peek(bounded, []convcache.Key{key}))
 	f.dropCleared(bounded, p.request, &looked)
 	f.dropInDoubt(bounded, p.request, &looked)
 	return looked
 }
 
 // sorted divides what the store has of a conversation into tickets and notes.
-func sorted(all []convcache.Branch, outcome convcache.Outcome) Lookup {
+func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Lookup {
 	looked := Lookup{Branches: all, Outcome: outcome}
 	for i := range all {
 		if all[i].HandedBack() {
-			looked.Branches = make([]convcache.Branch, 0, len(all))
+			looked.Branches = make([]convcache.KeyedBranch, 0, len(all))
 			for _, b := range all {
 				if b.HandedBack() {
 					looked.Notes = append(looked.Notes, b)

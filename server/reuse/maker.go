@@ -61,7 +61,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 			k.deps.Pins.Releases.UnuseParams(a.Params, left)
 		}
 		if p.request.Conversation.Final && a.Completeness != answer.Incomplete {
-			k.giveUpBranches(ctx, p.request.Conversation.Key, looked.Branches, p.request.Model)
+			k.giveUpBranches(ctx, looked.Branches, p.request.Model)
 		}
 		return
 	}
@@ -81,7 +81,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	}
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
-	if outcome := p.put(bounded, k.deps.Pins, ticket); outcome != convcache.Stored {
+	if outcome := p.put(bounded, k.deps.Pins, p.request.Conversation.Key, ticket); outcome != convcache.Stored {
 		p.record.Stored(outcome.String())
 		return
 	}
@@ -93,7 +93,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	p.record.Stored("yes")
 	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket)
 	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
-	k.deps.Pins.WatchBranches(p.request.Conversation.Key, p.request.Model, looked.Branches, &ticket)
+	k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
@@ -117,11 +117,11 @@ func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
 
 // giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
 // sent again and may use them.
-func (k *Maker) giveUpBranches(ctx context.Context, key convcache.Key, branches []convcache.Branch, model string) {
+func (k *Maker) giveUpBranches(ctx context.Context, branches []convcache.KeyedBranch, model string) {
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
 	for _, b := range branches {
-		k.deps.Pins.GiveUp(bounded, key, b.ID, model)
+		k.deps.Pins.GiveUp(bounded, b.Key, b.ID, model)
 	}
 }
 

@@ -101,10 +101,10 @@ func (w *Predictor) take(ctx context.Context, reuse *record.Reuse) {
 }
 
 // Offer returns how much of a branch the request may use. It is called where Begin has told that no engine has to be asked.
-func (w *Predictor) Offer(b convcache.Branch) convcache.Offer { return w.of.proof.Offer(b) }
+func (w *Predictor) Offer(b convcache.KeyedBranch) convcache.Offer { return w.of.proof.Offer(b.Branch) }
 
 // Barrier returns why the turn could not use the ticket of a branch if it is offered so much of it, "" if it could.
-func (w *Predictor) Barrier(ctx context.Context, b convcache.Branch, offer convcache.Offer) record.Reason {
+func (w *Predictor) Barrier(ctx context.Context, b convcache.KeyedBranch, offer convcache.Offer) record.Reason {
 	if why := w.Excludes(); why != "" {
 		return why
 	}
@@ -116,6 +116,6 @@ func (w *Predictor) Barrier(ctx context.Context, b convcache.Branch, offer convc
 }
 
 // Differs returns where the turn's history differs from that of a branch, as far as its outline is known.
-func (w *Predictor) Differs(b convcache.Branch) outline.Difference {
-	return w.finder.outlines.Compare(w.of.request.Conversation.Key, b.ID, w.of.outline)
+func (w *Predictor) Differs(b convcache.KeyedBranch) outline.Difference {
+	return w.finder.outlines.Compare(b.Key, b.ID, w.of.outline)
 }

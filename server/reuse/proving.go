@@ -153,10 +153,10 @@ func (p *Proving) Bytes() int64 { return p.IDs.Bytes() + p.outline.Bytes() }
 // Discard frees the ids that the attempt has kept for a hand-back that will not happen.
 func (p *Proving) Discard() { p.IDs.Discard() }
 
-// put stores a ticket of the turn's conversation.
-func (p *Proving) put(ctx context.Context, tickets *pins.Pins, ticket convcache.Ticket) convcache.Outcome {
+// put stores a ticket under a key of the turn's conversation.
+func (p *Proving) put(ctx context.Context, tickets *pins.Pins, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
 	step := p.record.Step(record.StepPut)
-	outcome := tickets.Put(ctx, p.request.Conversation.Key, ticket, p.request.Model)
+	outcome := tickets.Put(ctx, key, ticket, p.request.Model)
 	step.Ended(outcome == convcache.Stored)
 	return outcome
 }

@@ -41,8 +41,9 @@ type Deps struct {
 
 // Store keeps tickets between turns.
 type Store interface {
-	// Peek lists the conversation's tickets and notes, newest first, and removes nothing.
-	Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome)
+	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, those of the first key first and the newest of a key first, and
+	// removes nothing.
+	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
 }
 
 // Fetcher asks engines.

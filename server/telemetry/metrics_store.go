@@ -19,10 +19,10 @@ type Store struct {
 // Store returns the store with its operations measured.
 func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
 
-// Peek lists the tickets of a conversation.
-func (s *Store) Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+// Peek lists the tickets of conversations.
+func (s *Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	began := time.Now()
-	branches, outcome := s.Store.Peek(ctx, conversation)
+	branches, outcome := s.Store.Peek(ctx, keys)
 	s.took("peek", outcome, began)
 	return branches, outcome
 }

@@ -214,7 +214,7 @@ type failing struct {
 }
 
 // Peek implements server.Store.
-func (f failing) Peek(context.Context, convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+func (f failing) Peek(context.Context, []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	return nil, f.outcome
 }
 
@@ -232,7 +232,7 @@ func TestStore_CountsWhatOperationsCameTo(t *testing.T) {
 	m, read := newMetrics(t)
 	for _, outcome := range []convcache.Outcome{convcache.Unavailable, convcache.Stored} {
 		s := m.Store(failing{outcome: outcome})
-		_, peeked := s.Peek(t.Context(), convcache.Key{})
+		_, peeked := s.Peek(t.Context(), []convcache.Key{{}})
 		_, took := s.Take(t.Context(), convcache.Key{}, convcache.TicketID{})
 		displaced, put := s.Put(t.Context(), convcache.Key{}, convcache.Ticket{}, time.Second)
 		if peeked != outcome || took != outcome || put != outcome || len(displaced) != 2 || s.displaced.Load() != 2 {

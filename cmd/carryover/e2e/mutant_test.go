@@ -74,8 +74,8 @@ type blindStore struct {
 }
 
 // Peek implements server.Store.
-func (s *blindStore) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
-	branches, outcome := s.Store.Peek(ctx, key)
+func (s *blindStore) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	branches, outcome := s.Store.Peek(ctx, keys)
 	for i := range branches {
 		branches[i].History.Digest, branches[i].History.Covers = s.history, s.covers
 	}

@@ -24,7 +24,7 @@ type mixingStore struct {
 
 // Take implements server.Store.
 func (s *mixingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	branches, _ := s.Peek(ctx, key)
+	branches, _ := s.Peek(ctx, []convcache.Key{key})
 	if !s.mixes || len(branches) != 2 {
 		return s.Store.Take(ctx, key, id)
 	}

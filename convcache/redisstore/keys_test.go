@@ -1,0 +1,183 @@
+package redisstore_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// keysTo returns the keys of the conversations 1 to n.
+func keysTo(n int) []convcache.Key {
+	var keys []convcache.Key
+	for i := range n {
+		keys = append(keys, key(1+i))
+	}
+	return keys
+}
+
+// wantKeys peeks at several keys and compares the outcome, and under which keys branches are shown.
+func wantKeys(t *testing.T, r *replica, keys []convcache.Key, want convcache.Outcome, shown ...convcache.Key) {
+	t.Helper()
+	branches, got := r.Peek(context.Background(), keys)
+	var under []convcache.Key
+	for _, b := range branches {
+		under = append(under, b.Key)
+	}
+	if got != want || !slices.Equal(under, shown) {
+		t.Errorf("peek at %d keys: got %v and branches under %v, want %v and %v", len(keys), got, under, want, shown)
+	}
+}
+
+func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
+	s := redistest.Start(t)
+	front := redistest.Forward(t, s.Addr())
+	r, other := openAt(t, front.Addr()), openAt(t, s.Addr())
+	for n := range convcache.MaxKeys {
+		wantPut(t, other, key(1+n), fullTicket(n), convcache.Stored)
+	}
+	for n := 1; n <= convcache.MaxKeys; n++ {
+		keys := keysTo(n)
+		wantKeys(t, r, keys, convcache.Found, keys...) // on a connection that is greeted now
+		before := front.RoundTrips()
+		said := monitor(t, s, func() { wantKeys(t, r, keys, convcache.Found, keys...) })
+		if got := front.RoundTrips() - before; got != 1 {
+			t.Errorf("a look-up of %d keys: got %d round trips, want 1", n, got)
+		}
+		if got, all := strings.Count(said, `"hmget"`), strings.Count(said, "\n"); got != n || all != n {
+			t.Errorf("a look-up of %d keys: got %d commands, %d hmget, want %d hmget alone", n, all, got, n)
+		}
+	}
+}
+
+func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 3)
+	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
+	mustCheck(t, r)
+	for n := range 3 * convcache.MaxKeys {
+		wantPut(t, r, key(1+n), ticket(n, 10), convcache.Stored)
+	}
+	asked := func() (counts []int) {
+		for _, node := range nodes.Nodes {
+			counts = append(counts, calls(node, "hmget"))
+		}
+		return counts
+	}
+	before := asked()
+	all := keysTo(3 * convcache.MaxKeys)
+	for keys := range slices.Chunk(all, convcache.MaxKeys) {
+		wantKeys(t, r, keys, convcache.Found, keys...)
+	}
+	total := 0
+	for i, got := range asked() {
+		if got == before[i] {
+			t.Errorf("node %d was asked nothing", i)
+		}
+		total += got - before[i]
+	}
+	if total != len(all) {
+		t.Errorf("masters were asked %d times for %d keys", total, len(all))
+	}
+
+	for _, node := range nodes.Nodes {
+		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	nodes.Nodes[0].Kill() // it had the first third of the slots
+	lost := func(k convcache.Key) bool {
+		slot, err := strconv.Atoi(nodes.Nodes[1].CLI("CLUSTER", "KEYSLOT", r.KeyName(k)))
+		return err == nil && slot < 16384/3
+	}
+	for keys := range slices.Chunk(all, convcache.MaxKeys) { // fewer look-ups than open the breaker
+		there := slices.DeleteFunc(slices.Clone(keys), lost)
+		if len(there) == 0 {
+			wantKeys(t, r, keys, convcache.Unavailable)
+			continue
+		}
+		wantKeys(t, r, keys, convcache.Found, there...)
+	}
+}
+
+func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	s.CLI("SET", r.KeyName(key(1)), "somebody's")
+	wantPut(t, r, key(2), ticket(2, 10), convcache.Stored)
+	for range 8 {
+		wantKeys(t, r, []convcache.Key{key(1), key(2), key(3)}, convcache.Found, key(2))
+		wantKeys(t, r, []convcache.Key{key(3), key(1)}, convcache.Unavailable)
+	}
+	if !r.Shares() {
+		t.Error("one conversation's key keeps all others from being shared")
+	}
+}
+
+func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	s.Kill()
+	for n := range 5 {
+		if !r.Shares() {
+			t.Fatalf("the breaker opened after %d failures", n)
+		}
+		wantKeys(t, r, keysTo(convcache.MaxKeys), convcache.Unavailable)
+	}
+	if r.Shares() {
+		t.Error("five look-ups failed, and more are sent")
+	}
+}
+
+// Of several keys one is large, and its answer needs too long. Those before it are shown, and the look-up does not count.
+func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
+	r, other := narrowRedis(t, 32<<10)
+	wantPut(t, other, key(1), ticket(1, 10), convcache.Stored)
+	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), convcache.Stored)
+	keys := keysTo(2)
+	for range 8 {
+		timed(t, granted, func(ctx context.Context) {
+			branches, outcome := r.Peek(ctx, keys)
+			if outcome == convcache.Unavailable && len(branches) == 0 {
+				return // a busy machine has needed all of the time before
+			}
+			if outcome != convcache.Found || len(branches) != 1 || branches[0].Key != key(1) {
+				t.Errorf("peek: got %v and %d branches, want that of the first key", outcome, len(branches))
+			}
+		})
+	}
+	wantShared(t, r, other)
+}
+
+// BenchmarkRedis_Peek reports the medians of look-ups of one key and of four, each with a ticket of 4k tokens.
+func BenchmarkRedis_Peek(b *testing.B) {
+	s := redistest.Start(b)
+	r := openRedis(b, redisstore.Config{Addresses: []string{s.Addr()}, Now: time.Now, Prefix: freshPrefix()})
+	mustCheck(b, r)
+	for n := range convcache.MaxKeys {
+		tk := longTicket(b, 4<<10, scatteredBlocks(256))
+		tk.FreshAsOf = time.Now()
+		wantPut(b, r, key(1+n), tk, convcache.Stored)
+	}
+	for name, n := range map[string]int{"1 key": 1, "4 keys": convcache.MaxKeys} {
+		b.Run(name, func(b *testing.B) {
+			keys := keysTo(n)
+			b.ReportAllocs()
+			var all []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				branches, _ := r.Peek(b.Context(), keys)
+				all = append(all, time.Since(began))
+				if len(branches) != n {
+					b.Fatalf("peek: got %d branches, want %d", len(branches), n)
+				}
+			}
+			reportMedian(b, all, "peek-µs")
+		})
+	}
+}
