@@ -58,7 +58,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != 2 || hit.End.Status != 200 || hit.End.Code != "" || hit.End.Err != nil {
 		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.End.Status, hit.End.Code, hit.End.Err)
 	}
-	if len(hit.Legs) != 2 || hit.TTFT <= 0 || hit.Took < hit.TTFT || hit.Lookup <= 0 || hit.Lookup > hit.TTFT || hit.Conversation != first.Conversation {
+	if len(hit.Legs) != 2 || hit.TTFT != 0 || hit.Whole <= 0 || hit.Took < hit.Whole || hit.Lookup <= 0 || hit.Lookup > hit.Whole || hit.Conversation != first.Conversation {
 		t.Fatalf("hit: %+v", hit)
 	}
 	for i, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {

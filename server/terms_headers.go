@@ -26,7 +26,7 @@ func AnswerHeaders() []Term {
 	return []Term{
 		{"X-KV-Reuse", "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, `miss;reason=…` or `off`", ""},
 		{"X-KV-Path", "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`", ""},
-		{"Server-Timing", "`queue`, `lookup`, `prefill` and `ttft` in milliseconds", ""},
+		{"Server-Timing", "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds", ""},
 		{"X-Request-Id", "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`", ""},
 		{"Retry-After", "seconds, on 429 and 503", ""},
 	}

@@ -78,10 +78,10 @@ func TestAlerts(t *testing.T) {
 			`carryover_queue_length{queue="place"} 3x479 0`,
 		},
 		"CarryoverSlowFirstToken": {
-			`carryover_turn_ttft_seconds_bucket{le="10", outcome="hit"} 0+9x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", outcome="hit"} 0+10x480` + "\n" +
-				`carryover_turn_ttft_seconds_bucket{le="+Inf", outcome="hit"} 0+10x480`,
-			`carryover_turn_ttft_seconds_bucket{le="10", outcome="hit"} 0+10x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", outcome="hit"} 0+10x480` + "\n" +
-				`carryover_turn_ttft_seconds_bucket{le="+Inf", outcome="hit"} 0+10x480`,
+			`carryover_turn_ttft_seconds_bucket{le="10", path="prefill_decode"} 0+9x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", path="prefill_decode"} 0+10x480` + "\n" +
+				`carryover_turn_ttft_seconds_bucket{le="+Inf", path="prefill_decode"} 0+10x480`,
+			`carryover_turn_ttft_seconds_bucket{le="10", path="prefill_decode"} 0+10x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", path="prefill_decode"} 0+10x480` + "\n" +
+				`carryover_turn_ttft_seconds_bucket{le="+Inf", path="prefill_decode"} 0+10x480`,
 		},
 	}
 	expressions := rules(t)
@@ -108,10 +108,10 @@ func TestAlerts(t *testing.T) {
 
 // TestRecordings computes what alerts are made of: of six turns a minute three can be hits, two are.
 func TestRecordings(t *testing.T) {
-	series := `carryover_turns_total{outcome="hit", reason="none"} 0+2x480
-carryover_turns_total{outcome="miss", reason="expired"} 0+1x480
-carryover_turns_total{outcome="miss", reason="first_turn"} 0+2x480
-carryover_turns_total{outcome="off", reason="none"} 0+1x480`
+	series := `carryover_turns_total{follow_up="true", outcome="hit", reason="none"} 0+2x480
+carryover_turns_total{follow_up="true", outcome="miss", reason="expired"} 0+1x480
+carryover_turns_total{follow_up="false", outcome="miss", reason="first_turn"} 0+2x480
+carryover_turns_total{follow_up="false", outcome="off", reason="none"} 0+1x480`
 	expressions := rules(t)
 	followups := query(t, series, expressions["carryover:followups:rate10m"])
 	if len(followups) != 1 || followups[0].F < 2.99/60 || followups[0].F > 3.01/60 {

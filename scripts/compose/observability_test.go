@@ -16,8 +16,8 @@ func TestMetrics_FindsWhatAlertsAndDashboardsName(t *testing.T) {
 		t.Errorf("%d metrics are named; where are the others?", len(used))
 	}
 	for metric, labels := range map[string][]string{
-		"carryover_turn_ttft_seconds_bucket": {"le", "outcome", "path"},
-		"carryover_turns_total":              {"outcome", "reason"},
+		"carryover_turn_ttft_seconds_bucket": {"le", "path"},
+		"carryover_turns_total":              {"follow_up", "outcome", "reason"},
 		"carryover_build_info":               {"replica"},
 		"carryover_queue_length":             {"queue"},
 	} {

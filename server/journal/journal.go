@@ -46,7 +46,7 @@ func (j *Journal) Observe(r *record.Turn) {
 	e.n = j.turns.Load()
 	j.ring[e.n%uint64(len(j.ring))].Store(e)
 	j.turns.Store(e.n + 1)
-	j.totals.add(&e.TurnRecord)
+	j.totals.add(&e.TurnRecord, r)
 }
 
 // Recent returns the newest records, at most so many, newest first.

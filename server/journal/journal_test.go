@@ -64,19 +64,22 @@ func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
 // Turns are hits, misses by reason, and those that wanted none, whatever turns there are.
 func TestTotals_AddUp(t *testing.T) {
 	j, random := journal.New(journal.Config{}), rand.New(rand.NewPCG(1, 2))
-	hits, off, failed, saved := uint64(0), uint64(0), uint64(0), uint64(0)
+	hits, off, failed, saved, opening := uint64(0), uint64(0), uint64(0), uint64(0), uint64(0)
 	const turns = 5000
 	for n := range turns {
 		r := turnOf(n)
 		switch random.IntN(4) {
 		case 0:
-			r.Reuse = record.Reuse{Hit: true, Offered: 100, Read: 40, Saved: time.Second, Cached: 90}
+			r.Reuse = record.Reuse{Continues: true, Hit: true, Offered: 100, Read: 40, Saved: time.Second, Cached: 90}
 			hits, saved = hits+1, saved+40
 		case 1:
-			r.Reuse = record.Reuse{Off: true}
+			r.Reuse = record.Reuse{Off: true, Continues: n%2 == 0} // it wants no reuse all the same
 			off++
 		default:
 			r.Reuse.Reason = record.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
+			if r.Reuse.Continues = random.IntN(2) == 0; !r.Reuse.Continues {
+				opening++
+			}
 		}
 		r.Path.Way, r.TTFT = record.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
 		switch random.IntN(6) {
@@ -104,7 +107,14 @@ func TestTotals_AddUp(t *testing.T) {
 	if total.Failed != failed || total.SavedTokens != saved || total.SavedSeconds != float64(hits) {
 		t.Errorf("failed %d, saved %d tokens and %v s; want %d, %d, %d", total.Failed, total.SavedTokens, total.SavedSeconds, failed, saved, hits)
 	}
-	if len(total.Misses) > 300 {
+	followUps := total.Hits
+	for _, n := range total.FollowUpMisses {
+		followUps += n
+	}
+	if total.FollowUps != followUps || total.Turns != total.FollowUps+total.Off+opening {
+		t.Errorf("%d follow-ups of %d turns, of which %d open a conversation; the hits and misses of follow-ups are %d", total.FollowUps, turns, opening, followUps)
+	}
+	if len(total.Misses) > 300 || len(total.FollowUpMisses) > 300 {
 		t.Errorf("%d reasons are told apart", len(total.Misses))
 	}
 	timed := uint64(0)

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"carryover/server/record"
 )
 
 // Totals are sums over all turns since the start. Turns is Hits + Off + the sum of Misses.
@@ -14,10 +16,20 @@ type Totals struct {
 	Hits   uint64            `json:"hits"`
 	Off    uint64            `json:"off"`
 	Misses map[string]uint64 `json:"misses"` // by reason
-	Failed uint64            `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
+	// FollowUps are the turns that could have reused something, and FollowUpMisses those of them that did not, by reason. The share of hits
+	// is Hits / FollowUps. A turn that opens its conversation is no follow-up.
+	FollowUps      uint64            `json:"follow_ups"`
+	FollowUpMisses map[string]uint64 `json:"follow_up_misses"`
+	Failed         uint64            `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
 	// What hits saved prefill: tokens that it did not compute because of what was reused, and seconds at its learnt speed.
 	SavedTokens  uint64  `json:"saved_tokens"`
 	SavedSeconds float64 `json:"saved_seconds"`
+	// TTFTHits are the times to the first token of hits as measured, and TTFTHitsWithout those of the same turns with the time in which
+	// prefill would have computed the tokens that it did not. Both have the same turns: streams, from instances whose speed is known.
+	TTFTHits        Histogram `json:"ttft_hits"`
+	TTFTHitsWithout Histogram `json:"ttft_hits_without"`
+	TTFTStreams     Histogram `json:"ttft_streams"`  // of all streams
+	WholeAnswers    Histogram `json:"whole_answers"` // until the whole answer, of all that come in one piece
 	// TTFT of turns that went by prefill and decode and got an answer, by outcome.
 	HitTTFT  Histogram `json:"hit_ttft"`
 	MissTTFT Histogram `json:"miss_ttft"`
@@ -36,13 +48,16 @@ type Histogram struct {
 
 func newTotals(now time.Time) Totals {
 	empty := func() Histogram { return Histogram{Counts: make([]uint64, len(Bounds())+1)} }
-	return Totals{Since: now, Misses: map[string]uint64{}, HitTTFT: empty(), MissTTFT: empty()}
+	return Totals{
+		Since: now, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
+		TTFTHits: empty(), TTFTHitsWithout: empty(), TTFTStreams: empty(), WholeAnswers: empty(), HitTTFT: empty(), MissTTFT: empty(),
+	}
 }
 
 // maxReasons bounds the reasons that are told apart. They are a closed set of this program; the bound is a second line.
 const maxReasons = 256
 
-func (t *Totals) add(r *TurnRecord) {
+func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	t.Turns++
 	switch r.Outcome {
 	case Hit:
@@ -54,14 +69,26 @@ func (t *Totals) add(r *TurnRecord) {
 	case Off:
 		t.Off++
 	default:
-		reason := r.Reason
-		if _, known := t.Misses[reason]; !known && len(t.Misses) >= maxReasons {
-			reason = "other"
+		missed(t.Misses, r.Reason)
+		if r.FollowUp {
+			missed(t.FollowUpMisses, r.Reason)
 		}
-		t.Misses[reason]++
+	}
+	if r.FollowUp {
+		t.FollowUps++
 	}
 	if r.failed() {
 		t.Failed++
+	}
+	if with, without, ok := of.HitTTFT(); ok {
+		t.TTFTHits.add(record.Milliseconds(with))
+		t.TTFTHitsWithout.add(record.Milliseconds(without))
+	}
+	if r.TTFT > 0 {
+		t.TTFTStreams.add(r.TTFT)
+	}
+	if r.Whole > 0 {
+		t.WholeAnswers.add(r.Whole)
 	}
 	if r.TTFT > 0 && r.Path == "prefill_decode" {
 		if r.Outcome == Hit {
@@ -70,6 +97,14 @@ func (t *Totals) add(r *TurnRecord) {
 			t.MissTTFT.add(r.TTFT)
 		}
 	}
+}
+
+// missed counts a miss by its reason.
+func missed(by map[string]uint64, reason string) {
+	if _, known := by[reason]; !known && len(by) >= maxReasons {
+		reason = "other"
+	}
+	by[reason]++
 }
 
 // failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
@@ -88,9 +123,15 @@ func (h *Histogram) add(milliseconds float64) {
 	h.Sum += milliseconds
 }
 
+func (t *Totals) histograms() []*Histogram {
+	return []*Histogram{&t.TTFTHits, &t.TTFTHitsWithout, &t.TTFTStreams, &t.WholeAnswers, &t.HitTTFT, &t.MissTTFT}
+}
+
 func (t *Totals) clone() Totals {
 	c := *t
-	c.Misses = maps.Clone(t.Misses)
-	c.HitTTFT.Counts, c.MissTTFT.Counts = slices.Clone(t.HitTTFT.Counts), slices.Clone(t.MissTTFT.Counts)
+	c.Misses, c.FollowUpMisses = maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
+	for _, h := range c.histograms() {
+		h.Counts = slices.Clone(h.Counts)
+	}
 	return c
 }

@@ -23,6 +23,7 @@ type TurnRecord struct {
 	Source       string    `json:"id_source,omitempty"`    // where the id was found
 	Endpoint     string    `json:"endpoint"`
 	Model        string    `json:"model,omitempty"`
+	FollowUp     bool      `json:"follow_up,omitempty"` // it goes on with a conversation and wanted reuse
 
 	Path       string `json:"path,omitempty"` // prefill_decode or decode_only
 	PathReason string `json:"path_reason,omitempty"`
@@ -51,7 +52,8 @@ type TurnRecord struct {
 	Queued   float64 `json:"queue_ms,omitempty"`
 	Lookup   float64 `json:"lookup_ms"`
 	PrefillT float64 `json:"prefill_ms,omitempty"`
-	TTFT     float64 `json:"ttft_ms,omitempty"`
+	TTFT     float64 `json:"ttft_ms,omitempty"`   // of a stream
+	Whole    float64 `json:"answer_ms,omitempty"` // until an answer that came in one piece
 	Took     float64 `json:"duration_ms"`
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
 }
@@ -60,13 +62,14 @@ type TurnRecord struct {
 func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 	rec := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
-		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
+		FollowUp: r.Reuse.FollowUp(),
+		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),
-		TTFT: record.Milliseconds(r.TTFT), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
+		TTFT: record.Milliseconds(r.TTFT), Whole: record.Milliseconds(r.Whole), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
 	}
 	rec.Outcome, rec.Reason = r.Reuse.Outcome()
 	if rec.Outcome == Hit {

@@ -76,10 +76,15 @@ func (b *Builder) Retried() { b.turn.Retries++ }
 // Joins puts a leg that has no place in the record under the turn's span.
 func (b *Builder) Joins(leg *upstream.Leg) { b.turn.Trace.Joins(leg) }
 
-// Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn.
-func (b *Builder) Committed(header http.Header) {
+// Committed records that status 200 and the headers are about to be sent, and sets the headers that tell of the turn. whole says that all
+// of the answer follows in one piece.
+func (b *Builder) Committed(header http.Header, whole bool) {
 	b.turn.End.Status = http.StatusOK
-	b.turn.TTFT = time.Since(b.turn.Began)
+	if took := time.Since(b.turn.Began); whole {
+		b.turn.Whole = took
+	} else {
+		b.turn.TTFT = took
+	}
 	setHeaders(header, &b.turn)
 }
 

@@ -48,6 +48,9 @@ func appendTiming(b []byte, r *Turn) []byte {
 	if r.TTFT > 0 {
 		add("ttft", r.TTFT)
 	}
+	if r.Whole > 0 {
+		add("answer", r.Whole)
+	}
 	return b
 }
 

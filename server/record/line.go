@@ -16,7 +16,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //   - result: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history differs), tokens_offered,
 //     tokens_read (tokens that reuse spared prefill), tokens_confirmed (tokens that prefill took from caches, its own included; -1 if it
 //     does not report them), prompt_tokens, completion_tokens (from decode's usage, -1 if no usage was read);
-//   - time: ttft_ms, duration_ms;
+//   - time: ttft_ms (of a stream), answer_ms (of a whole answer), duration_ms;
 //   - instances: prefill, decode (the instance that had the last leg of each role);
 //   - errors: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (of that failure),
 //     error;
@@ -62,6 +62,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.number(attrs, "prompt_tokens", r.Answer.PromptTokens, false)
 		attrs = l.number(attrs, "completion_tokens", r.Answer.CompletionTokens, false)
 		attrs = l.milliseconds(attrs, "ttft_ms", r.TTFT)
+		attrs = l.milliseconds(attrs, "answer_ms", r.Whole)
 		attrs = l.milliseconds(attrs, "duration_ms", r.Took)
 		attrs = l.text(attrs, "prefill", r.Leg(upstream.RolePrefill).Instance)
 		attrs = l.text(attrs, "decode", r.Leg(upstream.RoleDecode).Instance)

@@ -38,18 +38,24 @@ type Times struct {
 	Began  time.Time
 	Queued time.Duration // all waits for slots together
 	Lookup time.Duration // in the last attempt, until the reuse was decided, without waits for slots
-	TTFT   time.Duration // from Began to the first byte for the client, 0 if there was none
-	Took   time.Duration
+	TTFT   time.Duration // of a stream, from Began to its first byte for the client; 0 if there was none
+	// Whole is the time from Began until the client got its answer in one piece, 0 for a stream. A stream that was made of a whole answer
+	// counts here, too: its first token came with the last.
+	Whole time.Duration
+	Took  time.Duration
 }
 
 // Reuse is what a turn reused, or why it reused nothing.
 type Reuse struct {
-	Off     bool   // the client wanted no reuse
-	Hit     bool   // a ticket was used
-	Reason  Reason // why no ticket was used, "" for a hit
-	Proof   string // the proof that decided how much could be used
-	Offered int    // how many tokens of the ticket could be used
-	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not report them
+	Off bool // the client wanted no reuse
+	// Continues says that the turn goes on with a conversation: the request has an answer of the assistant, or the store has, or had until
+	// its time was over, something of the conversation.
+	Continues bool
+	Hit       bool   // a ticket was used
+	Reason    Reason // why no ticket was used, "" for a hit
+	Proof     string // the proof that decided how much could be used
+	Offered   int    // how many tokens of the ticket could be used
+	Cached    int    // prompt tokens that prefill took from caches, its own included, -1 if it does not report them
 	// Read is how many prompt tokens prefill did not compute because of what was reused: what it found beyond what it had of the prompt by
 	// itself. Where it does not tell what it found, it is taken to be all that was offered.
 	Read      int

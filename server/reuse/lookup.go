@@ -30,6 +30,11 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	looked := sorted(f.deps.Store.Peek(bounded, []convcache.Key{key}))
+	if looked.Outcome == convcache.Found || looked.Outcome == convcache.Expired {
+		r := p.record.Reuse()
+		r.Continues = true
+		p.record.Reuses(r)
+	}
 	f.dropCleared(bounded, p.request, &looked)
 	f.dropInDoubt(bounded, p.request, &looked)
 	return looked

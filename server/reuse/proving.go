@@ -51,7 +51,7 @@ func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.
 	p := v.admit(req, parsed)
 	p.request, p.record = req, turn
 	reuse := turn.Reuse()
-	reuse.Off, reuse.Proof = req.Conversation.Off, p.way
+	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered
 	turn.Reuses(reuse)
 	turn.Asks(req.Model, req.Conversation.Name, req.Conversation.Source)
 	return p

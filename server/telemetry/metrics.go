@@ -21,7 +21,8 @@ type Metrics struct {
 	to    instruments
 
 	turns   *labels[turnLabels]
-	ttft    *labels[turnLabels]
+	sources *labels[sourceLabels]
+	paths   *labels[string]
 	proofs  *labels[string]
 	roles   *labels[string]
 	tickets *labels[string]
@@ -33,7 +34,14 @@ type Metrics struct {
 
 // Labels that distinguish measurements.
 type (
-	turnLabels struct{ outcome, reason, path string }
+	turnLabels struct {
+		outcome, reason, path string
+		followUp              bool
+	}
+	sourceLabels struct {
+		source, outcome string
+		followUp        bool
+	}
 	legLabels  struct{ role, instance, failure string }
 	httpLabels struct {
 		route   string
@@ -58,12 +66,14 @@ func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 		return newLabels(other, func(value string) []attribute.KeyValue { return []attribute.KeyValue{attribute.String(name, value)} })
 	}
 	m := &Metrics{
-		meter: meter, to: to, proofs: one("proof"), roles: one("role"), tickets: one("result"),
-		turns: newLabels(turnLabels{other, other, other}, func(l turnLabels) []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("outcome", l.outcome), attribute.String("reason", l.reason), attribute.String("path", l.path)}
+		meter: meter, to: to, proofs: one("proof"), roles: one("role"), tickets: one("result"), paths: one("path"),
+		turns: newLabels(turnLabels{outcome: other, reason: other, path: other}, func(l turnLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{
+				attribute.String("outcome", l.outcome), attribute.String("reason", l.reason), attribute.String("path", l.path), attribute.Bool("follow_up", l.followUp),
+			}
 		}),
-		ttft: newLabels(turnLabels{outcome: other, path: other}, func(l turnLabels) []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("outcome", l.outcome), attribute.String("path", l.path)}
+		sources: newLabels(sourceLabels{source: other, outcome: other}, func(l sourceLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("id_source", l.source), attribute.String("outcome", l.outcome), attribute.Bool("follow_up", l.followUp)}
 		}),
 		legs: newLabels(legLabels{other, other, other}, func(l legLabels) []attribute.KeyValue {
 			return withError(l.failure, attribute.String("role", l.role), attribute.String("instance", l.instance))
@@ -98,7 +108,7 @@ func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
 func (m *Metrics) begin() {
 	ctx := context.Background()
 	for _, path := range []string{record.WayPrefillDecode, record.WayDecodeOnly} {
-		for _, l := range []turnLabels{{"hit", none, path}, {"off", none, path}, {"miss", string(record.ReasonFirstTurn), path}} {
+		for _, l := range []turnLabels{{"hit", none, path, true}, {"off", none, path, false}, {"miss", string(record.ReasonFirstTurn), path, false}} {
 			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
 		}
 	}
@@ -126,7 +136,8 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if path == "" {
 		path = none
 	}
-	m.to.turns.Add(ctx, 1, m.turns.get(turnLabels{outcome, reason, path}).add...)
+	m.to.turns.Add(ctx, 1, m.turns.get(turnLabels{outcome, reason, path, r.Reuse.FollowUp()}).add...)
+	m.to.sources.Add(ctx, 1, m.sources.get(sourceLabels{cmp.Or(r.Source, none), outcome, r.Reuse.FollowUp()}).add...)
 	m.reuse(ctx, r, outcome)
 	if r.Stored != "" {
 		m.to.tickets.Add(ctx, 1, m.tickets.get(r.Stored).add...)
@@ -138,15 +149,27 @@ func (m *Metrics) Observe(r *record.Turn) {
 	if path != none {
 		m.to.lookup.Record(ctx, r.Lookup.Seconds())
 	}
-	if r.TTFT > 0 {
-		m.to.ttft.Record(ctx, r.TTFT.Seconds(), m.ttft.get(turnLabels{outcome: outcome, path: path}).record...)
-	}
+	m.firsts(ctx, r, path)
 	for i := range r.Legs {
 		leg := &r.Legs[i]
 		key := legLabels{leg.Role.String(), leg.Instance, failureOfLeg(leg.Err)}
 		m.to.leg.Record(ctx, leg.Took.Seconds(), m.legs.get(key).record...)
 	}
 	m.request(ctx, r)
+}
+
+// firsts measures how long the client waited for the first byte of a stream or for a whole answer, and what a hit is compared with.
+func (m *Metrics) firsts(ctx context.Context, r *record.Turn, path string) {
+	if r.TTFT > 0 {
+		m.to.ttft.Record(ctx, r.TTFT.Seconds(), m.paths.get(path).record...)
+	}
+	if r.Whole > 0 {
+		m.to.whole.Record(ctx, r.Whole.Seconds(), m.paths.get(path).record...)
+	}
+	if with, without, ok := r.HitTTFT(); ok {
+		m.to.hitTTFT.Record(ctx, with.Seconds())
+		m.to.hitTTFTWithout.Record(ctx, without.Seconds())
+	}
 }
 
 // reuse counts the tokens that the turn reused, and the time saved.

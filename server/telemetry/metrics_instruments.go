@@ -45,13 +45,15 @@ const (
 	dimensionless = "{1}"
 )
 
-// instruments are the instruments for ended turns. Three sums hold: turns over all labels is the number of turns that have ended; turns
-// with outcome "hit" equals hits; tickets with the result "yes" is the number of answers that left a ticket.
+// instruments are the instruments for ended turns. These sums hold: turns over all labels, and so sources, is the number of turns that have
+// ended; turns with outcome "hit" equals hits, and all of them are follow-ups; tickets with the result "yes" is the number of answers that
+// left a ticket; hitTTFT and hitTTFTWithout have the same turns.
 type instruments struct {
-	turns, hits, offered, read, confirmed, tickets, retries metric.Int64Counter
-	saved                                                   metric.Float64Counter
+	turns, sources, hits, offered, read, confirmed, tickets, retries metric.Int64Counter
+	saved                                                            metric.Float64Counter
 
-	ttft, queue, lookup, leg, store metric.Float64Histogram
+	ttft, whole, hitTTFT, hitTTFTWithout metric.Float64Histogram
+	queue, lookup, leg, store            metric.Float64Histogram
 
 	httpDuration                                metric.Float64Histogram
 	genAIFirst, genAIDuration, genAIPerOutToken metric.Float64Histogram
@@ -84,6 +86,7 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 	m := &maker{meter: meter}
 	i := instruments{
 		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation and why nothing."),
+		sources:   m.counter("carryover.turns.id_source", turnUnit, "Turns that have ended, by where their conversation's id was found and whether they reused something."),
 		hits:      m.counter("carryover.reuse.hits", turnUnit, "Turns that reused what was kept of their conversation, by what showed how much: of a ticket, or, engine, of what was handed back."),
 		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read, and, of proof engine, those of what was handed back that it found."),
 		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of what was reused: beyond what it had of the prompt by itself."),
@@ -92,7 +95,11 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
 		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
 			metric.WithDescription("Time that prefill would have computed for the tokens that it did not because of what was reused, at its learnt speed."))),
-		ttft:   m.times("carryover.turn.ttft", "Time until the first byte for the client, of turns that have one.", longTimes()),
+		ttft:    m.times("carryover.turn.ttft", "Time until the first byte of streams.", longTimes()),
+		whole:   m.times("carryover.turn.answer", "Time until whole answers: those of no stream, and streams that are made of one.", longTimes()),
+		hitTTFT: m.times("carryover.reuse.ttft", "Time until the first byte of streams that are hits.", longTimes()),
+		hitTTFTWithout: m.times("carryover.reuse.ttft.without",
+			"The same turns without reuse: their times and what prefill would have computed longer, at its learnt speed.", longTimes()),
 		queue:  m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
 		lookup: m.times("carryover.turn.lookup", "Time until it was known what a turn's last attempt reuses, without waits for a place.", shortTimes()),
 		leg:    m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),

@@ -84,7 +84,7 @@ func hit() *record.Turn {
 	return &record.Turn{
 		Turn: "t", Asked: record.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
 		Path:  record.Path{Way: record.WayPrefillDecode, Tokens: 100},
-		Reuse: record.Reuse{Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
+		Reuse: record.Reuse{Continues: true, Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
 		Legs: []record.Leg{
 			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
 			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
@@ -202,7 +202,7 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 			t.Errorf("%s: %v in %d series, want %v in %d at most", name, got, series, want, maxLabels+1)
 		}
 	}
-	if got := after["carryover.turns{outcome=other,path=other,reason=other}"]; got < turns-maxLabels {
+	if got := after["carryover.turns{follow_up=false,outcome=other,path=other,reason=other}"]; got < turns-maxLabels {
 		t.Errorf("other: got %v", got)
 	}
 }

@@ -62,5 +62,6 @@ const (
 	attrSaved      = attribute.Key("carryover.reuse.saved")            // prefill time, in seconds
 	attrStored     = attribute.Key("carryover.stored")                 // yes, or why the answer left no ticket
 	attrTimeQueued = attribute.Key("carryover.queue.time")             // in seconds
-	attrTTFT       = attribute.Key("carryover.ttft")                   // until the client's first byte, in seconds
+	attrTTFT       = attribute.Key("carryover.ttft")                   // until a stream's first byte, in seconds
+	attrWhole      = attribute.Key("carryover.answer")                 // until a whole answer, in seconds
 )

@@ -89,6 +89,9 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 	if r.TTFT > 0 {
 		attrs = append(attrs, attrTTFT.Float64(r.TTFT.Seconds()))
 	}
+	if r.Whole > 0 {
+		attrs = append(attrs, attrWhole.Float64(r.Whole.Seconds()))
+	}
 	words(attrConversation, r.Conversation)
 	words(attrSource, r.Source)
 	words(attrWay, r.Path.Way)

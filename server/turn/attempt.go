@@ -227,7 +227,7 @@ func (a *attempt) between(ctx context.Context, plan upstream.Plan, h handed) (wh
 		out.announce("application/json", len(h.Whole))
 		return true, out.head(h.Whole)
 	case h.Whole != nil:
-		out.announceStream(eventStream)
+		out.announceWholeStream()
 		return true, out.head(h.Whole)
 	case h.Head != nil && a.Request.Stream:
 		out.announceStream(eventStream)

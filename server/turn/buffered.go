@@ -58,7 +58,7 @@ func (r *reading) buffered() error {
 	if err != nil {
 		return r.decoding.failed(upstream.LegError{Kind: upstream.Garbage, Err: err})
 	}
-	r.out.announceStream(eventStream)
+	r.out.announceWholeStream()
 	stream, events := b.Stream()
 	told := r.Record(sse.Stats{Events: events, Bytes: int64(len(stream))})
 	told.Buffered = true

@@ -18,6 +18,7 @@ type commitWriter struct {
 	bounded time.Time                       // when the limit was last set
 	errors  *apierror.Mapper                // turns an error into the one that clients see
 	early   bool                            // decode has not been asked yet, so that the turn still needs its request
+	whole   bool                            // the first write has all of the answer
 
 	api       body.API
 	record    *record.Builder
@@ -62,6 +63,7 @@ const eventStream = "text/event-stream; charset=utf-8"
 
 // announce sets the headers of an answer that is sent whole.
 func (o *commitWriter) announce(mediaType string, length int) {
+	o.whole = true
 	o.w.Header().Set("Content-Type", mediaType)
 	o.w.Header().Set("Content-Length", strconv.Itoa(length))
 }
@@ -72,13 +74,19 @@ func (o *commitWriter) announceStream(contentType string) {
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
+// announceWholeStream sets the headers of an event stream that was made of a whole answer and is sent in one piece.
+func (o *commitWriter) announceWholeStream() {
+	o.announceStream(eventStream)
+	o.whole = true
+}
+
 // commit sends status and headers. From now on the turn can't be tried again.
 func (o *commitWriter) commit() {
 	o.committed = true
 	if !o.early {
 		o.forget()
 	}
-	o.record.Committed(o.w.Header())
+	o.record.Committed(o.w.Header(), o.whole)
 	o.w.WriteHeader(http.StatusOK)
 }
 

@@ -83,6 +83,10 @@ func moveTurns(t *testing.T, m *moves) {
 	talk.learnt(t)
 	talk.h.messages = talk.h.messages[:len(talk.h.messages)-1]
 	talk.repeat(t) // the answer is made again
+	again := streamed(map[string]any{"model": "sim", "messages": talk.h.messages, "max_tokens": 400, "conversation_id": talk.id})
+	if a, err := s.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(again), unwatched); err != nil || !strings.HasPrefix(a.reuse(), "hit;") {
+		t.Fatalf("a stream: %v %v, want a hit", a, err)
+	}
 	see()
 
 	slow := vllmsim.Timing{InterToken: 50 * time.Millisecond}

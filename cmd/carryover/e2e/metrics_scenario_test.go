@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func (s *scripted) say(ctx context.Context, t *testing.T, members map[string]any
 	}
 	s.rig.turns.await(t, name)
 	if a != nil {
-		usage := gjson.GetBytes(a.raw, "usage")
+		usage := gjson.Parse(a.usage)
 		s.prompts += usage.Get("prompt_tokens").Float()
 		s.completions += usage.Get("completion_tokens").Float()
 		s.cached += usage.Get("prompt_tokens_details.cached_tokens").Float()
@@ -89,6 +90,12 @@ func wantSeries(t *testing.T, got, want map[string]float64) {
 	}
 }
 
+// streamed is a request for a stream with its usage.
+func streamed(members map[string]any) map[string]any {
+	members["stream"], members["stream_options"] = true, map[string]any{"include_usage": true}
+	return members
+}
+
 func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
@@ -131,11 +138,11 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	first := question("SAY " + longText(20) + ".")
 	one := want("first turn", s.say(ctx, t, chat("a", first), nil), 200, "miss;reason=first_turn")
 	history := []json.RawMessage{first, one.assistant(), question("SAY " + longText(21) + ".")}
-	hit := want("second turn", s.say(ctx, t, chat("a", history...), nil), 200, "hit;")
+	hit := want("second turn", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "hit;")
 	history[0] = question("SAY something else, at " + longText(23))
-	want("rewritten", s.say(ctx, t, chat("a", history...), nil), 200, "miss;reason=history_rewritten")
+	want("rewritten", s.say(ctx, t, streamed(chat("a", history...)), nil), 200, "miss;reason=history_rewritten")
 	want("no conversation", s.say(ctx, t, chat("", question("SAY one.")), nil), 200, "miss;reason=no_conversation")
-	want("release rides", s.say(ctx, t, chat("", question("SAY two.")), nil), 200, "miss;reason=no_conversation")
+	want("release rides", s.say(ctx, t, chat("", question("SAY two."), one.assistant(), question("SAY more.")), nil), 200, "miss;reason=no_conversation")
 	want("off", s.say(ctx, t, chat("", question("SAY three.")), http.Header{"X-KV-Reuse": {"off"}}), 200, "off")
 	several := chat("n", question("SAY four."))
 	several["n"] = 2
@@ -172,6 +179,11 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	if saved := after.sum("carryover_prefill_saved_seconds_total") - before.sum("carryover_prefill_saved_seconds_total"); saved <= 0 || saved > 60 {
 		t.Errorf("prefill is said to have saved %v s", saved)
 	}
+	grew := func(family string) float64 { return after.sum(family) - before.sum(family) }
+	with, without, saved := grew("carryover_reuse_ttft_seconds_sum"), grew("carryover_reuse_ttft_without_seconds_sum"), grew("carryover_prefill_saved_seconds_total")
+	if math.Abs(without-with-saved) > 1e-9 || with <= 0 {
+		t.Errorf("the hit took %v s to its first token, %v s without reuse, and has saved %v s", with, without, saved)
+	}
 	if up := after.sum("carryover_redis_up"); up != 1 {
 		t.Errorf("carryover_redis_up: got %v, want 1", up)
 	}
@@ -190,27 +202,35 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 	pinned := float64(s.decode[0].Stats().PinnedBlocks * 16)
 	offered := float64(offeredBy(hit))
 	want := map[string]float64{
-		`carryover_turns_total{outcome="hit",path="prefill_decode",reason="none"}`:               1,
-		`carryover_turns_total{outcome="off",path="prefill_decode",reason="none"}`:               1,
-		`carryover_turns_total{outcome="miss",path="prefill_decode",reason="first_turn"}`:        4, // a, and those of faults
-		`carryover_turns_total{outcome="miss",path="prefill_decode",reason="history_rewritten"}`: 1,
-		`carryover_turns_total{outcome="miss",path="prefill_decode",reason="no_conversation"}`:   2,
-		`carryover_turns_total{outcome="miss",path="decode_only",reason="ineligible_n"}`:         1,
-		`carryover_turns_total{outcome="miss",path="none",reason="bypass"}`:                      1,
-		`carryover_turn_ttft_seconds_count{outcome="hit",path="prefill_decode"}`:                 1,
-		`carryover_turn_ttft_seconds_count{outcome="off",path="prefill_decode"}`:                 1,
-		`carryover_turn_ttft_seconds_count{outcome="miss",path="prefill_decode"}`:                5, // without the one that failed and the one that left
-		`carryover_turn_ttft_seconds_count{outcome="miss",path="decode_only"}`:                   1,
-		`carryover_turn_queue_seconds_count`:                                                     11,
-		`carryover_turn_lookup_seconds_count`:                                                    10, // without the malformed one
-		`carryover_reuse_hits_total{proof="tokens"}`:                                             1,
-		`carryover_reuse_tokens_offered_total{proof="tokens"}`:                                   offered,
-		`carryover_reuse_tokens_read_total{proof="tokens"}`:                                      float64(readOf(hit)),
-		`carryover_reuse_tokens_confirmed_total{role="prefill"}`:                                 offered,
-		`carryover_reuse_tokens_confirmed_total{role="decode"}`:                                  s.cached,
-		`carryover_tickets_total{result="yes"}`:                                                  4,
-		`carryover_tickets_total{result="no_conversation"}`:                                      3,
-		`carryover_tickets_total{result="ineligible_n"}`:                                         1,
+		`carryover_turns_total{follow_up="true",outcome="hit",path="prefill_decode",reason="none"}`:               1,
+		`carryover_turns_total{follow_up="false",outcome="off",path="prefill_decode",reason="none"}`:              1,
+		`carryover_turns_total{follow_up="false",outcome="miss",path="prefill_decode",reason="first_turn"}`:       4, // a, and those of faults
+		`carryover_turns_total{follow_up="true",outcome="miss",path="prefill_decode",reason="history_rewritten"}`: 1,
+		`carryover_turns_total{follow_up="false",outcome="miss",path="prefill_decode",reason="no_conversation"}`:  1,
+		`carryover_turns_total{follow_up="true",outcome="miss",path="prefill_decode",reason="no_conversation"}`:   1, // the one that rides goes on
+		`carryover_turns_total{follow_up="false",outcome="miss",path="decode_only",reason="ineligible_n"}`:        1,
+		`carryover_turns_total{follow_up="false",outcome="miss",path="none",reason="bypass"}`:                     1,
+		`carryover_turns_id_source_total{follow_up="true",id_source="conversation_id",outcome="hit"}`:             1,
+		`carryover_turns_id_source_total{follow_up="true",id_source="conversation_id",outcome="miss"}`:            1,
+		`carryover_turns_id_source_total{follow_up="false",id_source="conversation_id",outcome="miss"}`:           5, // the first turns, and n
+		`carryover_turns_id_source_total{follow_up="true",id_source="none",outcome="miss"}`:                       1,
+		`carryover_turns_id_source_total{follow_up="false",id_source="none",outcome="miss"}`:                      2, // the malformed one has none
+		`carryover_turns_id_source_total{follow_up="false",id_source="none",outcome="off"}`:                       1,
+		`carryover_turn_ttft_seconds_count{path="prefill_decode"}`:                                                2, // the two streams
+		`carryover_turn_answer_seconds_count{path="prefill_decode"}`:                                              5, // without the one that failed and the one that left
+		`carryover_turn_answer_seconds_count{path="decode_only"}`:                                                 1,
+		`carryover_reuse_ttft_seconds_count`:                                                                      1,
+		`carryover_reuse_ttft_without_seconds_count`:                                                              1,
+		`carryover_turn_queue_seconds_count`:                                                                      11,
+		`carryover_turn_lookup_seconds_count`:                                                                     10, // without the malformed one
+		`carryover_reuse_hits_total{proof="tokens"}`:                                                              1,
+		`carryover_reuse_tokens_offered_total{proof="tokens"}`:                                                    offered,
+		`carryover_reuse_tokens_read_total{proof="tokens"}`:                                                       float64(readOf(hit)),
+		`carryover_reuse_tokens_confirmed_total{role="prefill"}`:                                                  offered,
+		`carryover_reuse_tokens_confirmed_total{role="decode"}`:                                                   s.cached,
+		`carryover_tickets_total{result="yes"}`:                                                                   4,
+		`carryover_tickets_total{result="no_conversation"}`:                                                       3,
+		`carryover_tickets_total{result="ineligible_n"}`:                                                          1,
 		`carryover_tickets_held`:  3, // four, of which one was taken
 		`carryover_retries_total`: 2,
 		`carryover_leg_duration_seconds_count{instance="p",role="prefill"}`:                    11,
@@ -235,8 +255,8 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 	for _, failure := range []string{"client_gone", "decode_failed"} {
 		want[`gen_ai_server_request_duration_seconds_count{error_type="`+failure+`",`+chat+`}`] = 1
 	}
-	want[`gen_ai_server_time_to_first_token_seconds_count{`+chat+`}`] = 8
-	want[`gen_ai_server_time_per_output_token_seconds_count{`+chat+`}`] = 8
+	want[`gen_ai_server_time_to_first_token_seconds_count{`+chat+`}`] = 2
+	want[`gen_ai_server_time_per_output_token_seconds_count{`+chat+`}`] = 2
 	for kind, tokens := range map[string]float64{"input": s.prompts, "output": s.completions} {
 		want[`gen_ai_client_token_usage_count{`+chat+`,gen_ai_token_type="`+kind+`"}`] = 8
 		want[`gen_ai_client_token_usage_sum{`+chat+`,gen_ai_token_type="`+kind+`"}`] = tokens
