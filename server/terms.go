@@ -56,7 +56,7 @@ var missReasons = []Term{
 	{proof.Unproven(reuse.LacksQuarantined), "prefill computed other ids than it was sent and is under quarantine, or the KV may come from such a prefill", "restart it"},
 	{proof.Unproven(proof.LacksRender), "no render endpoint tells the ids of a prompt of /v1/messages or /v1/responses", "`--enable-scale-out` on prefill, or `--render`"},
 	{proof.Unproven(proof.LacksRendered), "the render endpoint did not answer", "look at it"},
-	{proof.Unproven(proof.LacksShape), "this shape of request is new to the prefill instance, or /tokenize renders it otherwise than prefill does", "the next one is proven, or a warning in the log says more"},
+	{proof.Unproven(proof.LacksShape), "this shape of request is new to this start of the prefill instance and is not among those that it is taught, or /tokenize renders it otherwise than prefill does", "the next one is proven, or a warning in the log says more"},
 }
 
 // IneligibleReasons returns the words of ineligible_<why>: a request, or an answer, that can take no part whatever the store has.

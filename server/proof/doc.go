@@ -28,7 +28,8 @@
 //   - capability: each incarnation shows once, by a probe with ids that it has to refuse, that its endpoint uses the ids
 //     that it is sent. The probe carries Carryover's own key and the first model that the instance lists.
 //   - parity: /tokenize is believed for an incarnation of prefill, a model and a shape of requests only after it has agreed
-//     with what prefill itself rendered. One difference rules the shape out.
+//     with what prefill itself rendered: in a lesson at the start of the incarnation (fleet/facts/lessons.go), or in a turn. One
+//     difference rules the shape out.
 //   - id echo: prefill's answer has to repeat the ids that it was sent. If it does not, the incarnation is quarantined on
 //     all replicas: its prefix cache is in doubt for every client.
 //   - incarnation: a ticket names decode's incarnation. It must have been read within five seconds, and since the engine

@@ -28,6 +28,9 @@ type Config struct {
 	// ProbeIDs makes Run probe each new incarnation for whether it uses the token ids that it is sent, so that turns
 	// rarely wait for the probe.
 	ProbeIDs bool
+	// TeachShapes makes Run teach each new incarnation of prefill that uses ids the common shapes of requests while it is
+	// idle, so that no turn is the first of its shape (ProbeIDs is required).
+	TeachShapes bool
 	// Introduce asks an incarnation for the facts that the connector needs of it; nil if the connector needs none.
 	Introduce upstream.Introduce
 	// MaxInFlight is how many attempts an engine may run at once; 0 means no limit.

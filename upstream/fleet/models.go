@@ -77,6 +77,23 @@ func (l *listing) run(ctx context.Context, r *reading) {
 	// No answer: what was known before stays.
 }
 
+// of returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
+// under way.
+func (l *listing) of(ctx context.Context, incarnation string) []facts.Model {
+	l.mu.Lock()
+	under := l.under
+	l.mu.Unlock()
+	if under != nil {
+		wait(ctx, under.done)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.known || l.incarnation != incarnation {
+		return nil
+	}
+	return l.models
+}
+
 // read fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
 // list, and another if it gave no answer or a temporary refusal.
 func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {

@@ -25,6 +25,7 @@ type rounds struct {
 	every    time.Duration
 	came     chan struct{}                        // wakes Run: there are engines that were never asked
 	answered [upstream.RoleDecode + 1]atomic.Bool // by role: whether any engine has ever answered
+	lessons  sync.WaitGroup                       // that run beside the rounds
 }
 
 func newRounds() rounds { return rounds{every: probeEvery, came: make(chan struct{}, 1)} }
@@ -39,10 +40,11 @@ func (r *rounds) soon() {
 
 // Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
 // It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
-// nil.
+// nil when its last lesson has ended, too.
 func (f *Fleet) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.rounds.every)
 	defer tick.Stop()
+	defer f.rounds.lessons.Wait()
 	select {
 	case <-f.rounds.came: // the engines of the first round have been asked
 	default:
@@ -95,6 +97,7 @@ func (e *Engine) follow(ctx context.Context) {
 	}
 	if incarnation := e.Fresh(); incarnation.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
 		incarnation.Capability.Begin(ctx)
+		e.teach(ctx, incarnation)
 	}
 }
 

@@ -123,6 +123,7 @@ type ProofConfig struct {
 	ReuseMinShare     float64 // of a ticket's tokens, 0 to 1
 	ReuseTrialTimeout time.Duration
 	ReuseHybrid       bool   // use tickets of several block groups too
+	TeachShapes       string // on or off
 	Render            string // address of a server that renders prompts for the fleet; empty: the prefill instances do
 }
 
@@ -253,7 +254,7 @@ func Default() Config {
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
 		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "off"},
-		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
+		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second, TeachShapes: "on"},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},

@@ -132,6 +132,7 @@ func reuseSettings(c *Config) []Setting {
 		{Key: "proof.reuse_min_share", Flag: "reuse-min-share", To: &c.Proof.ReuseMinShare, Help: "smallest share of a ticket worth using it up, 0 to 1"},
 		{Key: "proof.reuse_hybrid", Flag: "reuse-hybrid", To: &c.Proof.ReuseHybrid, Help: "use tickets of several block groups (hybrid models) too, whole: where a load of one group fails, vLLM 0.32 answers wrongly"},
 		{Key: "proof.reuse_trial_timeout", Flag: "reuse-trial-timeout", To: &c.Proof.ReuseTrialTimeout, Help: "longest wait for prefill's first answer to a ticket, at most 25s"},
+		{Key: "proof.teach_shapes", Flag: "teach-shapes", To: &c.Proof.TeachShapes, OneOf: []string{"on", "off"}, Help: "compare /tokenize with what prefill renders at each start of a prefill instance, by 24 short requests of a token for each model, so that a first conversation reuses its KV"},
 		{Key: "proof.render", Flag: "render", To: &c.Proof.Render, Help: "address of a server that renders the prompts of /v1/messages and /v1/responses, such as vllm launch render (default: the prefill instances, with --enable-scale-out)"},
 		{Key: "release.mode", Flag: "release", To: &c.Release.Mode, OneOf: []string{"on", "off"}, Help: "free the blocks of tickets that nobody will use"},
 		{Key: "release.backlog", Flag: "release-backlog", To: &c.Release.Backlog, min: 0, Help: "more unused tickets of one decode instance are released at once"},

@@ -10,11 +10,12 @@ import (
 // All is what is known of one incarnation of an engine. Each fact has an owner, which is safe for concurrent use. Of an
 // incarnation whose id is not known nothing is recorded except what needs no comparison (Silence, PrefixCache).
 type All struct {
-	// Capability, Template, Prompts and Introduction ask the engine; the others learn from answers to turns.
+	// Capability, Template, Prompts, Introduction and Lessons ask the engine; the others learn from answers to turns.
 	Capability   Capability
 	Template     Template
 	Prompts      Prompts
 	Introduction Introduction
+	Lessons      Lessons
 	Parity       Parity
 	PlugIn       PlugIn
 	Silence      Silence
@@ -46,7 +47,7 @@ func (s *Shared) Render(at *upstream.Instance) { s.renderer = &renderer{at: at} 
 // New returns what is known of a new incarnation: nothing. known says whether its id is known.
 func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
-	return &All{
+	all := &All{
 		Capability:   Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
 		Template:     Template{asker: a, renders: newQuestions(shared.AskLimit, templateRetry, shared.Now)},
 		Prompts:      Prompts{asker: a},
@@ -55,6 +56,8 @@ func New(shared *Shared, engine Engine, known bool) *All {
 		PlugIn:       PlugIn{known: known},
 		PrefixCache:  PrefixCache{now: shared.Now},
 	}
+	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts}
+	return all
 }
 
 // asker asks the engine of one incarnation.

@@ -11,6 +11,8 @@
 //     30 seconds (render.go);
 //   - the memory of a prompt's ids serves another prompt only after the turn that asked for them has given it back
 //     (promptbuffer.go);
+//   - a common shape of requests is known before a turn has it, by lessons that are bounded in number and size, pin
+//     nothing, and go to an engine only while it is idle (lessons.go, lesson.go; fleet/teach.go says when);
 //   - what clients' requests teach is bounded (question.go, parity.go, template.go);
 //   - several samples of a metric, as of several engines or processes, must agree, or the incarnation and the block size
 //     are not known (metrics.go);

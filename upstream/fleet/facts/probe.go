@@ -36,6 +36,7 @@ type Capability struct {
 	mu      sync.Mutex // guards the rest
 	usesIDs [body.APIs]Finding
 	refused [body.APIs]bool // the last probe with our own key was refused
+	under   <-chan struct{} // closed when the probe that Begin has started is over, nil for none
 }
 
 // UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
@@ -77,8 +78,22 @@ func (c *Capability) Begin(ctx context.Context) {
 	asked := c.usesIDs[body.Chat] != Unknown || c.refused[body.Chat]
 	c.mu.Unlock()
 	if !asked {
-		c.ask(ctx, body.Chat, "")
+		under := c.ask(ctx, body.Chat, "")
+		c.mu.Lock()
+		c.under = under
+		c.mu.Unlock()
 	}
+}
+
+// begun waits for the probe that Begin has started, at most until ctx ends, and returns what is known then.
+func (c *Capability) begun(ctx context.Context) Finding {
+	c.mu.Lock()
+	under := c.under
+	c.mu.Unlock()
+	if under != nil {
+		wait(ctx, under)
+	}
+	return c.UsesIDs(body.Chat)
 }
 
 // ask runs the probe with one credential. A failure with a client's credential is remembered for that client only.

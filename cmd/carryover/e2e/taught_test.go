@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
+	"carryover/upstream/vllmsim"
+)
+
+// taughtLast is the shape of the last lesson.
+const taughtLast = `chat;"tool_choice"="auto";"tools";"assistant":st;"system":s;"tool":s;"user":p;`
+
+// startTaught starts a rig whose prefill instance is taught. The function waits until its incarnation has had all lessons.
+func startTaught(t *testing.T, c rigConfig) (r *rig, await func()) {
+	t.Helper()
+	var engines *fleet.Fleet
+	c.probed, c.replace = true, func(deps *server.Deps) { engines = deps.Fleet }
+	r = startRig(t, c)
+	last := ""
+	return r, func() {
+		t.Helper()
+		if !testrig.Eventually(func() bool {
+			for _, e := range engines.Engines(upstream.RolePrefill) {
+				s := e.Fresh()
+				if s.Known() && s.ID() != last && s.Parity.Of("sim", taughtLast) != facts.Unknown {
+					last = s.ID()
+					return true
+				}
+			}
+			return false
+		}) {
+			t.Fatal("no incarnation of prefill was taught")
+		}
+	}
+}
+
+// send sends messages as a turn of a conversation, with members of its own.
+func (r *rig) send(t *testing.T, id string, members map[string]any, messages ...json.RawMessage) *answered {
+	t.Helper()
+	body := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id}
+	for name, value := range members {
+		body[name] = value
+	}
+	a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(body), unwatched)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestTaught_TheFirstConversationHitsOnItsSecondTurn(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	taught()
+	c := &chatting{rig: r, id: "first", cfg: cfg}
+	c.want(t, "miss;reason=first_turn")
+	c.want(t, "hit;")
+	r.verify(t, pins{})
+}
+
+// weather is a tool as clients offer it.
+var weather = map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "look_up"}}}, "tool_choice": "auto"}
+
+func TestTaught_ADifferenceWithToolsExcludesToolsOnly(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	p := &tampering{request: func(path string, body []byte) []byte {
+		if path == "/tokenize" { // an engine whose /tokenize is not told of tools
+			body = bytes.Replace(body, []byte(`"tools":`), []byte(`"utensils":`), 1)
+		}
+		return body
+	}}
+	behind := testrig.StartInstance(t, cfg, "")
+	r, taught := startTaught(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", p.front(t, behind)}})
+	r.prefill = append(r.prefill, behind)
+	taught()
+	for id, row := range map[string]struct {
+		members map[string]any
+		second  string
+	}{
+		"plain": {nil, "hit;"},
+		"tools": {weather, "miss;reason=ineligible_unproven;why=shape"},
+	} {
+		messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
+		first := r.send(t, id, row.members, messages...)
+		messages = append(messages, first.assistant(), question("SAY "+longText(2)+"."))
+		if got := r.send(t, id, row.members, messages...).reuse(); !strings.HasPrefix(got, row.second) {
+			t.Errorf("%s: X-KV-Reuse %q, want %s", id, got, row.second)
+		}
+	}
+	if n := r.turns.count("WARN tokenize differs from what prefill renders; requests of these shapes reuse nothing"); n != 1 {
+		t.Errorf("warnings: got %d, want one for the start", n)
+	}
+	r.verify(t, pins{})
+}
+
+func TestTaught_ARestartedPrefillIsTaughtAgain(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	taught()
+	r.prefill[0].Restart()
+	taught()
+	c := &chatting{rig: r, id: "restarted", cfg: cfg}
+	c.want(t, "miss;reason=first_turn")
+	c.want(t, "hit;")
+	r.verify(t, pins{})
+}
+
+func TestTaught_NothingIsTaughtWhereThatIsOff(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, probed: true, flags: []string{"--teach-shapes", "off"}})
+	c := &chatting{rig: r, id: "off", cfg: cfg}
+	c.want(t, "miss;reason=first_turn")
+	c.want(t, "miss;reason=ineligible_unproven;why=shape")
+	c.want(t, "hit;")
+	r.verify(t, pins{})
+}
+
+// A turn of a shape that nobody has taught uses nothing and teaches it, and the ticket that it did not use stays.
+func TestTaught_ANewShapeIsLearntBesideATurnThatHasATicket(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
+	taught()
+	messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
+	messages = append(messages, r.send(t, "new", nil, messages...).assistant(), question("SAY "+longText(2)+"."))
+	unknown := map[string]any{"response_format": map[string]any{"type": "text"}}
+	if got := r.send(t, "new", unknown, messages...).reuse(); got != "miss;reason=ineligible_unproven;why=shape" {
+		t.Errorf("X-KV-Reuse %q, want a miss for the shape", got)
+	}
+	if n := r.store.unused(); n != 2 {
+		t.Errorf("%d tickets, want that of the first turn and that of the second", n)
+	}
+	for _, members := range []map[string]any{unknown, nil} {
+		if got := r.send(t, "new", members, messages...).reuse(); !strings.HasPrefix(got, "hit;") {
+			t.Errorf("X-KV-Reuse %q, want a hit", got)
+		}
+	}
+	r.verify(t, pins{})
+}
