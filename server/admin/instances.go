@@ -39,8 +39,10 @@ type instance struct {
 	PinnedTokens int      `json:"pinned_tokens"`
 	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
 	// TokenMicros is how many microseconds prefill takes for one token of a prompt.
-	TokenMicros float64  `json:"us_per_prompt_token,omitempty"`
-	Models      []string `json:"models,omitempty"`
+	TokenMicros float64 `json:"us_per_prompt_token,omitempty"`
+	// Shapes is of how many shapes of requests, over all models, prefill's /tokenize is believed.
+	Shapes int      `json:"shapes,omitempty"`
+	Models []string `json:"models,omitempty"`
 }
 
 // list answers with all instances, and with removed instances that still have turns.
@@ -65,7 +67,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	live := engine.Live()
 	i := instance{
 		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Instance().Weight, 1), State: live.State, Why: live.Why,
-		Incarnation: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
+		Incarnation: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models, Shapes: live.Shapes,
 		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
 	}
 	if engine.Ranked {

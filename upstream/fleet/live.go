@@ -22,6 +22,8 @@ type Live struct {
 	Pins     unused.Pinned // tokens of the cache that our tickets pin, those in the store left out
 	// CachedBlocks is how many blocks a prefill engine's prefix cache holds, -1 if that is not known (KV events).
 	CachedBlocks int
+	// Shapes is of how many shapes of requests, over all models, a prefill engine's /tokenize is believed.
+	Shapes int
 	// Models are the models that it serves, nil while no list is known.
 	Models []string
 }
@@ -46,7 +48,7 @@ func (e *Engine) Live() Live {
 	last := e.Last()
 	live := Live{
 		Incarnation: last.ID(), InFlight: int(e.attempts.inFlight.Load()), Queued: int(e.attempts.queued.Load()), PerToken: e.PerToken(),
-		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Load: e.latest(),
+		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Shapes: last.Parity.Equal(), Load: e.latest(),
 	}
 	live.State, live.Why = e.state()
 	for _, model := range e.Models() {

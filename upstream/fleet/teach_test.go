@@ -35,6 +35,9 @@ func TestTeach_EachIncarnationOfPrefillKnowsShapesBeforeATurn(t *testing.T) {
 		if got := e.Fresh().Parity.Of("sim", plainShape); got != facts.Yes {
 			t.Errorf("got %d, want Yes", got)
 		}
+		if n := e.Live().Shapes; n != 24 {
+			t.Errorf("operators see %d shapes, want 24", n)
+		}
 		before := chats(sim)
 		r.taught()
 		if chats(sim) != before {
@@ -47,8 +50,9 @@ func TestTeach_EachIncarnationOfPrefillKnowsShapesBeforeATurn(t *testing.T) {
 
 func TestTeach_DecodeIsNotTaught(t *testing.T) {
 	r := newRig(t).teaching()
-	sim, _ := r.simulate(upstream.RoleDecode, nil)
+	sim, e := r.simulate(upstream.RoleDecode, nil)
 	r.taught()
+	e.Fresh().Capability.Probe(t.Context(), body.Chat, "") // waits for the one that the round has begun
 	r.taught()
 	if n := chats(sim); n != 1 {
 		t.Errorf("got %d chats, want the probe alone", n)

@@ -22,6 +22,18 @@ func (p *Parity) Of(model, features string) Finding {
 	return p.findings[digest(model, features)]
 }
 
+// Equal returns how many shapes of requests, over all models, were seen with the same ids.
+func (p *Parity) Equal() (shapes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, finding := range p.findings {
+		if finding == Yes {
+			shapes++
+		}
+	}
+	return shapes
+}
+
 // Learn records a comparison of /tokenize's ids with those that prefill rendered itself, and returns what is
 // known now. One difference decides for good: equal ids before or after it were luck.
 func (p *Parity) Learn(model, features string, equal bool) Finding {
