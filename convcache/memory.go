@@ -219,7 +219,7 @@ func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket
 			leaving = append(leaving, old)
 		case t.HandedBack() && t.OutdatedBy(&old.ticket.Branch):
 			return nil, false
-		case t.displaces(&old.ticket.Branch):
+		case t.Displaces(&old.ticket.Branch):
 			leaving = append(leaving, old)
 		default:
 			staying = append(staying, old)

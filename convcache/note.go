@@ -17,7 +17,7 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 // tokens of the note, and it is a ticket or covers more. Then a later turn has stored the branch, and its ticket is worth
 // more than the note of the turn before. Of two notes for the same text, the later one is useful.
 func (b *Branch) OutdatedBy(there *Branch) bool {
-	if there.HandedBack() && b.displaces(there) {
+	if there.HandedBack() && b.Displaces(there) {
 		return false
 	}
 	return b.sameHistory(there) || there.supersedes(b)

@@ -59,9 +59,9 @@ func (b *Branch) sameHistory(other *Branch) bool {
 	return b.History.Digest == other.History.Digest && b.History.Digest != Digest{}
 }
 
-// displaces reports whether b makes an older branch superfluous. A note never makes a ticket superfluous: decode
+// Displaces reports whether b makes an older branch superfluous. A note never makes a ticket superfluous: decode
 // certainly has the ticket's KV, and prefill may have evicted the note's.
-func (b *Branch) displaces(older *Branch) bool {
+func (b *Branch) Displaces(older *Branch) bool {
 	if b.HandedBack() && !older.HandedBack() {
 		return false
 	}

@@ -1,7 +1,6 @@
 package reuse
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
@@ -84,7 +83,12 @@ func (f *Finder) nothing(p *Proving, looked convcache.Outcome) record.Reason {
 	if reason != record.ReasonNothingStored {
 		return reason
 	}
-	return cmp.Or(f.deps.Pins.WhyGone(p.request.Conversation.Key), reason)
+	for _, key := range p.request.Keys() {
+		if why := f.deps.Pins.WhyGone(key); why != "" {
+			return why
+		}
+	}
+	return reason
 }
 
 // choice is a branch, and how much of it the request may use.
@@ -108,6 +112,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 		}
 		h, outcome, why := f.takeBranch(ctx, p, c, usable)
 		if h != nil {
+			looked.taken = c.branch.ID
 			return h, ""
 		}
 		if reason = why; reason == "" {
@@ -128,15 +133,24 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 	return &Claim{}, reason
 }
 
-// choices lists the branches that the request may use, the one with most usable tokens first. reason says why nothing is reused if the
-// list is empty.
+// choices lists the branches that the request may use, the one with most usable tokens first. Where the request does not name its
+// conversation, branches of which it may use all come before others: a branch that would be cut may be of another conversation that began
+// alike, and its own next turn would find it gone. reason says why nothing is reused if the list is empty.
 func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reason) {
 	for _, b := range looked.Branches {
 		if o := p.proof.Offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o})
 		}
 	}
-	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
+	slices.SortStableFunc(choices, func(a, b choice) int {
+		if p.request.Conversation.ByContent() && a.offer.Whole != b.offer.Whole {
+			if a.offer.Whole {
+				return -1
+			}
+			return 1
+		}
+		return b.offer.Tokens - a.offer.Tokens
+	})
 	if looked.dropped != "" && len(looked.Branches) == 0 {
 		return choices, looked.dropped
 	}

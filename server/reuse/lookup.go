@@ -15,21 +15,24 @@ type Lookup struct {
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
 	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
-	dropped record.Reason // why the last look gave tickets up, "" if it gave up none
+	dropped record.Reason      // why the last look gave tickets up, "" if it gave up none
+	taken   convcache.TicketID // the ticket that the turn has taken, zero if none
 }
 
 // Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
 // A turn that can use no ticket does not ask, and keeps what its last look has seen.
 func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
-	if p.proof == nil || !p.request.Conversation.Known || p.Without != "" || p.proof.Opens() {
+	keys := p.request.Keys()
+	if p.proof == nil || len(keys) == 0 || p.Without != "" || p.proof.Opens() {
 		last.Outcome = convcache.Empty
 		return last
 	}
-	key := p.request.Conversation.Key
-	f.await(ctx, key)
+	for _, key := range keys {
+		f.await(ctx, key)
+	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	looked := sorted(f.deps.Store.Peek(bounded, []convcache.Key{key}))
+	looked := sorted(f.deps.Store.Peek(bounded, keys))
 	if looked.Outcome == convcache.Found || looked.Outcome == convcache.Expired {
 		r := p.record.Reuse()
 		r.Continues = true
@@ -62,6 +65,17 @@ func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Lookup {
 // AllHandedBack reports whether everything that the store has of the conversation was handed back to prefill.
 func (l *Lookup) AllHandedBack() bool {
 	return len(l.Notes) > 0 && len(l.Branches) == 0 && l.dropped == ""
+}
+
+// outdatedBy returns the branches under other keys that a ticket under this key makes superfluous. Those under its own key the put has
+// displaced. A branch of another conversation that began alike may be among them: prefill has just computed all that it covers.
+func (l *Lookup) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdated []convcache.KeyedBranch) {
+	for i := range l.Branches {
+		if b := &l.Branches[i]; b.Key != key && b.ID != l.taken && ticket.Displaces(&b.Branch) {
+			outdated = append(outdated, *b)
+		}
+	}
+	return outdated
 }
 
 // Holdings tells the routing policies how many tokens of the conversation each incarnation of decode holds.

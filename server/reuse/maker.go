@@ -60,7 +60,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		} else {
 			k.deps.Pins.Releases.UnuseParams(a.Params, left)
 		}
-		if p.request.Conversation.Final && a.Completeness != answer.Incomplete {
+		if p.request.Conversation.Final && !p.request.Conversation.ByContent() && a.Completeness != answer.Incomplete {
 			k.giveUpBranches(ctx, looked.Branches, p.request.Model)
 		}
 		return
@@ -93,6 +93,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	p.record.Stored("yes")
 	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket)
 	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
+	k.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
 	k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
 }
 
@@ -115,8 +116,8 @@ func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
 	}
 }
 
-// giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
-// sent again and may use them.
+// giveUpBranches takes tickets that a turn saw and that no later turn needs: all of a conversation, at its last turn, and those that its newest
+// ticket makes superfluous. It is called only if the turn succeeded, because a failed one is sent again and may use them.
 func (k *Maker) giveUpBranches(ctx context.Context, branches []convcache.KeyedBranch, model string) {
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
