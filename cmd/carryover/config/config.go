@@ -253,7 +253,7 @@ func Default() Config {
 			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
-		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "off"},
+		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on"},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second, TeachShapes: "on"},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},

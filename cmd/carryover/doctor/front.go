@@ -56,7 +56,7 @@ func (d *doctor) front(ctx context.Context) {
 func (f *front) examine(ctx context.Context, underscores bool) {
 	at, r, details := f.at, f.report, []string{"{url}", f.url}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}
-	streamed, err := sendChat(ctx, client, f.url, f.body(frontTokens, true), http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
+	streamed, err := send(ctx, client, f.url+textPath, f.body(frontTokens, true), http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
 	if why := refusedThrough(streamed, err); why != "" {
 		r.found(at, codeFrontDown, why, details...)
 		return
@@ -80,7 +80,7 @@ func (f *front) examine(ctx context.Context, underscores bool) {
 	}
 	named(codeFrontID, "X-Conversation-Id", known(streamed))
 	// net/http would send Session_id; proxies that drop underscores drop it alike.
-	second, err := sendChat(ctx, client, f.url, f.body(1, false), http.Header{"session_id": {"doctor-" + rand.Text()}})
+	second, err := send(ctx, client, f.url+textPath, f.body(1, false), http.Header{"session_id": {"doctor-" + rand.Text()}})
 	if why := refusedThrough(second, err); why != "" {
 		r.found(at, codeFrontDown, why, details...)
 		return
@@ -100,10 +100,11 @@ func (d *doctor) anyModel() string {
 	return ""
 }
 
+// body is a request whose content does not name its conversation: the prompt is too short for that (body.Prompt.Content).
 func (f *front) body(tokens int, stream bool) []byte {
 	fields := map[string]any{
 		"model": f.model, "stream": stream, "max_tokens": tokens, "min_tokens": tokens, "temperature": 1, "n": 2,
-		"messages": []chatMessage{{"user", "Describe an archive in a few sentences."}},
+		"prompt": "Describe an archive in a few sentences.",
 	}
 	if !f.choices {
 		delete(fields, "n")

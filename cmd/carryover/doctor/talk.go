@@ -97,7 +97,7 @@ func (t *probeTalk) turn(ctx context.Context, w *onlooker, second bool) probeTur
 	turn := probeTurn{stream: t.stream, second: second}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTurnLimit)
 	defer cancel()
-	answer, err := sendChat(ctx, t.client, t.base, t.body(second), http.Header{})
+	answer, err := send(ctx, t.client, t.base+chatPath, t.body(second), http.Header{})
 	turn.pace = answer.pace
 	t.messages = append(t.messages, chatMessage{"assistant", answer.text})
 	ended := time.NewTimer(recordLimit)
@@ -125,9 +125,15 @@ type pace struct {
 	spread time.Duration // from there to the last
 }
 
-// sendChat sends a chat and reads the answer to its end.
-func sendChat(ctx context.Context, client *http.Client, base string, body []byte, header http.Header) (answer probeAnswered, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", bytes.NewReader(body))
+// The paths of the requests that the doctor sends.
+const (
+	chatPath = "/v1/chat/completions"
+	textPath = "/v1/completions"
+)
+
+// send sends a request for a chat or a text completion, and reads the answer to its end.
+func send(ctx context.Context, client *http.Client, url string, body []byte, header http.Header) (answer probeAnswered, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return answer, fmt.Errorf("ask: %w", err)
 	}
@@ -169,6 +175,7 @@ func (a *probeAnswered) add(data []byte) bool {
 	var said struct {
 		Choices []struct {
 			Index          int
+			Text           string
 			Delta, Message struct{ Content string }
 		}
 	}
@@ -176,7 +183,7 @@ func (a *probeAnswered) add(data []byte) bool {
 		return false
 	}
 	choice := said.Choices[0]
-	text := choice.Delta.Content + choice.Message.Content
+	text := choice.Text + choice.Delta.Content + choice.Message.Content
 	if choice.Index == 0 {
 		a.text += text
 	}
