@@ -94,7 +94,9 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket)
 	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
 	k.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
-	k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
+	if !p.request.Conversation.ByContent() { // else they may be of other conversations that began alike
+		k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
+	}
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
