@@ -29,7 +29,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 	t.Run("too little for a hand-over", func(t *testing.T) {
 		r := taught(t, setup{cfg: func(c *server.Config) { c.DisaggThreshold = 10_000 }})
 		said := r.agree(chatPath, ask("c", true, history(4)...), "miss;reason=bypass")
-		if said.Path.Reason != "disagg_threshold" || !strings.Contains(said.Sentence, "disagg_threshold") || said.Prefill != nil || said.Decode == nil {
+		if said.Path.Reason != "disagg_threshold" || !strings.Contains(said.Sentence, "--disagg-threshold") || said.Hint == "" || said.Prefill != nil || said.Decode == nil {
 			t.Errorf("explained as %+v", said)
 		}
 	})

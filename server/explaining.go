@@ -14,7 +14,7 @@ func (s *Server) ExplainHandler() http.Handler {
 		Config: s.cfg.Config, Secret: s.deps.Secret, Named: s.deps.Prefillers != nil, MaxHeaderBytes: s.cfg.MaxHeaderBytes,
 	}, explain.Deps{
 		Fleet: s.deps.Fleet, Prover: tickets.Prover, Finder: tickets.Finder, Picker: picker,
-		Errors: s.turns.Errors(), Meaning: meaning,
+		Errors:  s.turns.Errors(),
 		Routing: func() pick.Routing { return s.turns.Routing().Picks() },
 		Queue: func() explain.QueueNow {
 			toBegin, forInstance := s.Waiting()

@@ -79,6 +79,7 @@ func New(cfg Config, deps Deps) *Server {
 	}, turn.HandlerDeps{
 		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
+		Hints: cfg.ReuseHints,
 	})
 	s.SetRouting(cfg.RoutingConfig)
 	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout, Tell: cfg.Tell.Quarantine}

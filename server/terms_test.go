@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/server/apierror"
 	"carryover/server/proof"
+	"carryover/server/record"
 )
 
 // parsed are the files of packages without their tests.
@@ -65,7 +65,7 @@ func constants(files []*ast.File, prefixes ...string) (all []string) {
 	return all
 }
 
-func words(terms ...[]server.Term) (all []string) {
+func words(terms ...[]record.Term) (all []string) {
 	for _, term := range slices.Concat(terms...) {
 		all = append(all, term.Name)
 	}
@@ -86,7 +86,7 @@ func wantTerms(t *testing.T, what string, written, declared []string) {
 
 // The tables are what docs/reference.md is made of: nothing that the program says may be missing there.
 func TestTerms_EveryReasonIsThere(t *testing.T) {
-	miss := words(server.MissReasons())
+	miss := words(record.MissReasons())
 	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "record"), "Reason"))
 	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "proof"), "Miss"))
 	var lacks []string
@@ -94,14 +94,94 @@ func TestTerms_EveryReasonIsThere(t *testing.T) {
 		lacks = append(lacks, proof.Unproven(why))
 	}
 	wantTerms(t, "what the proof lacks", miss, lacks)
-	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
+	wantTerms(t, "ineligible", words(record.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
 	alone := constants(parsed(t, "pick", "record", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why", "Why")
-	wantTerms(t, "decode alone", words(server.AloneReasons()), alone)
+	wantTerms(t, "decode alone", words(record.AloneReasons()), alone)
 	var stored []string
 	for _, why := range constants(parsed(t, "../convcache"), "Why") {
 		stored = append(stored, "ineligible_"+why)
 	}
-	wantTerms(t, "stored", words(server.StoredResults()), stored)
+	wantTerms(t, "stored", words(record.StoredResults()), stored)
+}
+
+// said are the strings of the code that decides about reuse, without the sentences themselves.
+func said(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, folder := range []string{
+		"record", "proof", "reuse", "turn", "pick", "pins", "answer", "../convcache", "../upstream", "../upstream/body",
+		"../upstream/connector/lmcache", "../upstream/connector/moriio",
+	} {
+		names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(filepath.Base(name), "sentences") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				if e, ok := n.(ast.Expr); ok && literal(e) != "" {
+					all[literal(e)] = true
+				}
+				return true
+			})
+		}
+	}
+	return all
+}
+
+// A sentence belongs to a reason that the program can give, fits a header, and says something.
+func TestTerms_NoSentenceIsDead(t *testing.T) {
+	in := said(t)
+	for _, term := range slices.Concat(record.MissReasons(), record.IneligibleReasons(), record.AloneReasons(), record.StoredResults()) {
+		_, lacks, _ := strings.Cut(term.Name, ";why=")
+		if !in[term.Name] && !in[strings.TrimPrefix(term.Name, "ineligible_")] && !in[lacks] {
+			t.Errorf("nothing says %s", term.Name)
+		}
+		for _, sentence := range []string{term.Means, term.Do} {
+			if sentence == "" && sentence == term.Do {
+				continue
+			}
+			if !strings.HasSuffix(sentence, ".") || strings.ToUpper(sentence[:1]) != sentence[:1] || strings.ContainsFunc(sentence, func(r rune) bool { return r < ' ' || r > '~' }) {
+				t.Errorf("%s: %q is no sentence that fits a header", term.Name, sentence)
+			}
+		}
+	}
+}
+
+// Every reason in the code has its own sentence; the words for an unknown one are for defects.
+func TestTerms_EveryReasonHasAHint(t *testing.T) {
+	reasons := slices.Concat(constants(parsed(t, "record"), "Reason"), constants(parsed(t, "proof"), "Miss"))
+	for _, why := range constants(parsed(t, "proof", "reuse", "turn"), "Lacks", "lacks") {
+		reasons = append(reasons, proof.Unproven(why))
+	}
+	for _, why := range slices.Concat(constants(parsed(t, "../upstream", "../upstream/body", "../convcache"), "Why"), constants(parsed(t, "answer"), "Unparsable")) {
+		reasons = append(reasons, "ineligible_"+why)
+	}
+	for text := range said(t) {
+		if strings.HasPrefix(text, "ineligible_") && text != "ineligible_" && !strings.HasSuffix(text, "=") {
+			reasons = append(reasons, text)
+		}
+	}
+	for _, reason := range reasons {
+		hint, stored := record.Hint(reason, ""), record.StoredHint(reason)
+		if hint == "" || strings.Contains(hint, "can take no part in reuse (") || strings.Contains(stored, "can take no part in reuse (") {
+			t.Errorf("%s: %q, %q", reason, hint, stored)
+		}
+	}
+	for _, why := range constants(parsed(t, "pick", "record", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why", "Why") {
+		if hint := record.Hint(string(record.ReasonBypass), why); !strings.HasPrefix(hint, "Decode served the turn alone: ") {
+			t.Errorf("decode alone, %s: %q", why, hint)
+		}
+	}
+	if hint := record.Hint("", "n"); hint != "" {
+		t.Errorf("a hit: %q", hint)
+	}
 }
 
 // errorCode is the code that a call or a composite literal gives an error, "" if it gives none that is written out.

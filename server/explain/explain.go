@@ -58,9 +58,8 @@ type Deps struct {
 	Finder  *reuse.Finder
 	Picker  *pick.Picker
 	Errors  *apierror.Mapper
-	Routing func() pick.Routing        // of turns that begin now
-	Queue   func() QueueNow            // Busy is left out
-	Meaning func(reason string) string // what a miss with this reason means, as a clause
+	Routing func() pick.Routing // of turns that begin now
+	Queue   func() QueueNow     // Busy is left out
 }
 
 // New returns an explainer. Its reader of requests counts their memory for no client, and takes the prefill instance that a request names as
@@ -110,8 +109,10 @@ func (e *Explainer) explain(ctx context.Context, r *http.Request, api body.API, 
 	}
 	if x.Verdict == "" {
 		x.Verdict = outcome.Header(time.Now())
+		_, reason := outcome.Outcome()
+		x.Hint = record.Hint(reason, now.record.Path().Reason)
 	}
-	x.Sentence = x.sentence(&outcome, e.deps.Meaning)
+	x.Sentence = x.sentence(&outcome)
 	return x
 }
 

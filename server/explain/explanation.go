@@ -10,6 +10,7 @@ type Explanation struct {
 	// to be asked for something else, or the turn would wait for one. "refused": the client would get Error.
 	Verdict  string `json:"verdict"`
 	Sentence string `json:"sentence"`
+	Hint     string `json:"hint,omitempty"` // of a miss: what happened and what can be done
 
 	Error        *Refusal      `json:"error,omitempty"`
 	Endpoint     string        `json:"endpoint"`

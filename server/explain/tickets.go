@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -29,6 +30,7 @@ type TicketAhead struct {
 	Offered *int   `json:"tokens_offered,omitempty"`
 	Usable  bool   `json:"usable"`
 	Why     string `json:"why,omitempty"`
+	Hint    string `json:"hint,omitempty"` // the same in words
 	// Differs and How say where the request's history differs from the ticket's. They are empty if the whole ticket is offered, or if
 	// another replica has made it. If Offered is absent, they cover only the parts before the reply.
 	Differs string `json:"differs,omitempty"`
@@ -101,7 +103,7 @@ func listTickets(
 			}
 		}
 		ticket.Why = string(of.Barrier(ctx, b, offer))
-		ticket.Usable = ticket.Why == ""
+		ticket.Usable, ticket.Hint = ticket.Why == "", record.Hint(ticket.Why, "")
 		if !compared || !offer.Whole {
 			if d := of.Differs(b); compared || !d.Assumed {
 				ticket.Differs, ticket.How = d.Position, d.How

@@ -7,8 +7,8 @@ import (
 	"carryover/server/reuse"
 )
 
-// sentence explains the verdict to a person. meaning explains the reason of a miss.
-func (x *Explanation) sentence(outcome *record.Reuse, meaning func(reason string) string) string {
+// sentence explains the verdict to a person.
+func (x *Explanation) sentence(outcome *record.Reuse) string {
 	switch {
 	case x.Error != nil:
 		return fmt.Sprintf("The client would get status %d, %s: %s", x.Error.Status, x.Error.Code, x.Error.Message)
@@ -24,12 +24,9 @@ func (x *Explanation) sentence(outcome *record.Reuse, meaning func(reason string
 		return "The client wants no reuse: nothing is looked up and nothing stored."
 	}
 	_, reason := outcome.Outcome()
-	sentence := "Nothing would be reused: " + meaning(reason) + "."
+	sentence := "Nothing would be reused. " + x.Hint
 	if reason == string(record.ReasonRewritten) || reason == string(record.ReasonBelowThreshold) {
 		sentence += x.differing()
-	}
-	if x.Path != nil && x.Path.Way == record.WayDecodeOnly && reason == string(record.ReasonBypass) {
-		sentence += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
 	}
 	return sentence
 }

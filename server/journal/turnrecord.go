@@ -31,14 +31,16 @@ type TurnRecord struct {
 	Decode     string `json:"decode,omitempty"`
 	Retries    int    `json:"retries,omitempty"`
 
-	Outcome   string `json:"outcome"` // hit, miss or off
-	Reason    string `json:"reason,omitempty"`
-	Differs   string `json:"differs,omitempty"` // where a rewritten history differs
-	Proof     string `json:"proof,omitempty"`
-	Offered   int    `json:"tokens_offered,omitempty"`
-	Read      *int   `json:"tokens_read,omitempty"`      // that prefill did not compute because of it; of hits
-	Confirmed *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
-	Stored    string `json:"stored,omitempty"`           // yes, hand_back, or why the answer left no ticket
+	Outcome    string `json:"outcome"` // hit, miss or off
+	Reason     string `json:"reason,omitempty"`
+	Hint       string `json:"hint,omitempty"`    // the reason in words, and what can be done
+	Differs    string `json:"differs,omitempty"` // where a rewritten history differs
+	Proof      string `json:"proof,omitempty"`
+	Offered    int    `json:"tokens_offered,omitempty"`
+	Read       *int   `json:"tokens_read,omitempty"`      // that prefill did not compute because of it; of hits
+	Confirmed  *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
+	Stored     string `json:"stored,omitempty"`           // yes, hand_back, or why the answer left no ticket
+	StoredHint string `json:"stored_hint,omitempty"`      // the same in words, where there is no ticket
 
 	PromptTokens     *int   `json:"prompt_tokens,omitempty"` // by decode's usage, absent where that was not read
 	CompletionTokens *int   `json:"completion_tokens,omitempty"`
@@ -65,7 +67,7 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
-		Differs: r.Reuse.Differs, Stored: r.Stored,
+		Differs: r.Reuse.Differs, Stored: r.Stored, Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),

@@ -10,11 +10,14 @@ import (
 
 // Builder makes the record of a turn out of what the steps of the turn report. Only the turn's own goroutine uses it. It must not be
 // copied once a leg has been sent.
-type Builder struct{ turn Turn }
+type Builder struct {
+	turn  Turn
+	Hints bool // answers get X-KV-Reuse-Hint
+}
 
 // NewBuilder returns the builder of a turn that begins now.
 func NewBuilder(id string, api body.API, trace Trace) Builder {
-	return Builder{Turn{
+	return Builder{turn: Turn{
 		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: time.Now()},
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
@@ -85,14 +88,14 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 	} else {
 		b.turn.TTFT = took
 	}
-	setHeaders(header, &b.turn)
+	setHeaders(header, &b.turn, b.Hints)
 }
 
 // Refused records the error that the client gets in place of an answer, and sets the headers that tell of the turn.
 func (b *Builder) Refused(header http.Header, status int, code string) {
 	b.turn.End.Status, b.turn.End.Code = status, code
 	if status != StatusClientGone {
-		setHeaders(header, &b.turn)
+		setHeaders(header, &b.turn, b.Hints)
 	}
 }
 

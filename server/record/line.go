@@ -20,6 +20,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //   - instances: prefill, decode (the instance that had the last leg of each role);
 //   - errors: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (of that failure),
 //     error;
+//   - hint: of a miss, what happened and what can be done, in words;
 //   - more about the answer and its path: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
 //     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
 //   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
@@ -71,6 +72,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.text(attrs, "blame", blamed)
 		attrs = l.text(attrs, "kind", kind)
 		attrs = l.text(attrs, "error", failure)
+		attrs = l.text(attrs, "hint", r.Hint())
 		attrs = l.text(attrs, "stored", r.Stored)
 		attrs = l.text(attrs, "finish", r.Answer.Finish)
 		attrs = l.text(attrs, "reuse", headers[path:])

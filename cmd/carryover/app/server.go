@@ -54,6 +54,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
 		},
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
+		ReuseHints: cfg.Log.ReuseHint == "on",
 	}
 }
 

@@ -236,6 +236,8 @@ type LogConfig struct {
 	Format  string // LogAuto or another
 	Level   string // debug, info, warn or error, as slog.Level reads it
 	Clients string // a request.ClientsMode
+	// ReuseHint is on where answers say in words why a turn reused nothing.
+	ReuseHint string
 }
 
 // Default returns what holds where nothing is set.
@@ -283,7 +285,7 @@ func Default() Config {
 			ClientBody:     60 * time.Second,
 		},
 		Upstream: UpstreamConfig{Client: "own"},
-		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
+		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear), ReuseHint: "off"},
 	}
 }
 

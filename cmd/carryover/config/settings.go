@@ -201,6 +201,7 @@ func clientSettings(c *Config) []Setting {
 		{Key: "auth.upstream_key", env: "OPENAI_API_KEY", To: &c.Auth.UpstreamKey, Help: "bearer token for the engines"},
 		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogAuto, LogText, LogJSON, LogConsole}, Help: "log format; auto is console on a terminal, else text"},
 		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(request.ClientsClear), string(request.ClientsHash), string(request.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
+		{Key: "log.reuse_hint_header", Flag: "reuse-hint-header", To: &c.Log.ReuseHint, OneOf: []string{"on", "off"}, Help: "answers say in words why a turn reused nothing, in X-KV-Reuse-Hint"},
 		{Key: "log.level", Flag: "log-level", To: &c.Log.Level, Live: true, OneOf: []string{"debug", "info", "warn", "error"}, Help: "least severe record that is logged"},
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"carryover/server/admin"
 	"carryover/server/apierror"
 	"carryover/server/journal"
+	"carryover/server/record"
 	"carryover/upstream/vllmsim"
 )
 
@@ -73,13 +74,13 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 	b.WriteString("Carryover adds these to answers.\n\n")
 	terms(b, "header", server.AnswerHeaders())
 	b.WriteString("## Reasons of a miss\n\n`reason` in `X-KV-Reuse`, in the line of the turn and in `carryover_turns_total`.\n\n")
-	terms(b, "reason", server.MissReasons())
+	terms(b, "reason", record.MissReasons())
 	b.WriteString("`ineligible_<why>`: the request can take no part, or its ids can't be compared. `<why>` is one of these, or a word of [what became of a ticket](#what-became-of-a-ticket).\n\n")
-	terms(b, "why", server.IneligibleReasons())
+	terms(b, "why", record.IneligibleReasons())
 	b.WriteString("## Reasons why decode serves alone\n\n`reason` behind `decode_only` in `X-KV-Path`.\n\n")
-	terms(b, "reason", server.AloneReasons())
+	terms(b, "reason", record.AloneReasons())
 	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, `result` of `carryover_tickets_total`. Reasons of a miss that hold for the answer, too, stand there.\n\n")
-	terms(b, "result", server.StoredResults())
+	terms(b, "result", record.StoredResults())
 	b.WriteString("## Error codes\n\n`error.code` of an answer, and `code` in the line of the turn. Messages have Anthropic's shape on `/v1/messages`, which has no code.\n\n| code | status | means |\n|---|---|---|\n")
 	for _, c := range apierror.Codes() {
 		status := "the engine's"
@@ -94,8 +95,8 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 }
 
 // terms writes a table of words. What is to be done has a column where there is anything.
-func terms(b *strings.Builder, what string, all []server.Term) {
-	does := slices.ContainsFunc(all, func(term server.Term) bool { return term.Do != "" })
+func terms(b *strings.Builder, what string, all []record.Term) {
+	does := slices.ContainsFunc(all, func(term record.Term) bool { return term.Do != "" })
 	fmt.Fprintf(b, "| %s | means |%s\n|---|---|%s\n", what, map[bool]string{true: " what to do |"}[does], map[bool]string{true: "---|"}[does])
 	for _, term := range all {
 		fmt.Fprintf(b, "| `%s` | %s |", term.Name, cell(term.Means))

@@ -1,0 +1,79 @@
+package record
+
+import "strings"
+
+// Term is a word of a closed set that answers, logs and metrics have.
+type Term struct {
+	Name  string
+	Means string // what happened; of a reason, a sentence for people
+	Do    string // what an operator or a client can do, as a sentence; "" where nothing is wrong, or Means says it
+}
+
+// hint returns the sentences of a term on one line.
+func (t *Term) hint() string {
+	if t.Do == "" {
+		return t.Means
+	}
+	return t.Means + " " + t.Do
+}
+
+// hints has the sentences of terms by their names.
+type hints map[string]string
+
+func hintsOf(terms []Term) hints {
+	all := make(hints, len(terms))
+	for i := range terms {
+		all[terms[i].Name] = terms[i].hint()
+	}
+	return all
+}
+
+//nolint:gochecknoglobals // immutable tables
+var (
+	missHints, ineligibleHints  = hintsOf(missReasons), hintsOf(ineligibleReasons)
+	aloneHints, storedTermHints = hintsOf(aloneReasons), hintsOf(storedResults)
+)
+
+// Hint returns in plain words why a turn reused nothing and what can be done; "" for a turn that did, and for one whose client wanted no
+// reuse.
+func (r *Turn) Hint() string {
+	_, reason := r.Reuse.Outcome()
+	return Hint(reason, r.Path.Reason)
+}
+
+// Hint returns the sentences of a reason why a turn reuses nothing, "" for no reason. alone is why decode serves the turn alone, "" if it does
+// not.
+func Hint(reason, alone string) string {
+	switch {
+	case reason == "":
+		return ""
+	case reason == string(ReasonBypass) && aloneHints[alone] != "":
+		return aloneHints[alone]
+	}
+	return hintOf(reason)
+}
+
+// StoredHint returns in plain words why an answer left no ticket, "" if it left one or there was no answer.
+func StoredHint(stored string) string {
+	if stored == "" || stored == "yes" {
+		return ""
+	}
+	if hint := storedTermHints[stored]; hint != "" {
+		return hint
+	}
+	return hintOf(stored)
+}
+
+func hintOf(reason string) string {
+	if hint := missHints[reason]; hint != "" {
+		return hint
+	}
+	why := strings.TrimPrefix(reason, "ineligible_")
+	if hint := ineligibleHints[why]; hint != "" {
+		return hint
+	}
+	if hint := storedTermHints[reason]; hint != "" { // of an answer as of a history with such a message
+		return hint
+	}
+	return "The request or its answer can take no part in reuse (" + why + ")."
+}

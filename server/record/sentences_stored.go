@@ -1,0 +1,36 @@
+package record
+
+// StoredResults returns what became of a turn's ticket: `stored` in its log line, `result` of carryover_tickets_total. Reasons of a
+// miss that hold for its answer, too, are not repeated.
+func StoredResults() []Term { return storedResults }
+
+//nolint:gochecknoglobals // immutable table
+var storedResults = []Term{
+	{"yes", "A ticket was kept.", ""},
+	{"hand_back", "The request names no conversation; the KV of its answer is handed back to prefill.", ""},
+	{"incomplete", "The answer did not come to its end, so nothing was kept.", ""},
+	{"uncounted", "The usage that was to count the answer's tokens did not come, so nothing was kept.", ""},
+	{"no_handover", "Decode served the turn alone, so nothing was kept.", "`X-KV-Path` says why."},
+	{"final", "The client said that no turn follows, so nothing was kept.", ""},
+	{"unavailable", "The ticket store did not answer in time.", "Check Redis and the network to it."},
+	{"not_stored", "No time was left to ask the ticket store.", ""},
+	{"refused", "The ticket alone is larger than the store may grow.", "Raise `--store-max-bytes`."},
+	{"expired", "The ticket's time was over before it could be stored.", ""},
+	{"duplicate", "Another answer named the same KV blocks, so the ticket was dropped.", "Report this: an engine should not do it."},
+	{"ineligible_bad_params", "Decode's kv_transfer_params can't be read.", "Check that both engines run the same vLLM version."},
+	{"ineligible_block_count", "Decode's kv_transfer_params name more or fewer blocks than the tokens need.", ""},
+	{"ineligible_block_groups", "The model has several groups of KV blocks.", "`--reuse-hybrid` allows such models; read its help first."},
+	{"ineligible_response_id", "The answer does not carry the id of the request that was sent.", ""},
+	{"ineligible_choices", "The answer has several choices.", ""},
+	{"ineligible_prompt_ids", "The answer does not tell in one piece which ids its prompt had.", ""},
+	{"ineligible_unparsable", "An event of the answer can't be read.", ""},
+	{"ineligible_oversize", "An event of the answer is too large to be read.", ""},
+	{"ineligible_finish", "The answer ended neither by itself nor at its limit nor with tool calls.", ""},
+	{"ineligible_stop_string", "A stop string ended the answer, so the KV holds tokens that the text lacks.", ""},
+	{"ineligible_reasoning", "The model thought before its answer, and chat templates drop that (`--proof history`).", "Use `--proof auto`."},
+	{"ineligible_too_large", "The answer is larger than 8 MiB (`--proof history`).", ""},
+	{"ineligible_empty", "The answer has neither text nor tool calls (`--proof history`).", ""},
+	{"ineligible_tool_arguments", "The chat template would print the tool calls differently from how decode generated them (`--proof history`).", "Use `--proof auto`."},
+	{"ineligible_unicode", "The answer has a character that generation left incomplete (`--proof history`).", ""},
+	{"ineligible_whitespace", "The answer begins or ends with white space, which chat templates trim (`--proof history`).", "Use `--proof auto`."},
+}
