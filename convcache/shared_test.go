@@ -226,7 +226,9 @@ func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 		r.OpenBreaker()
 		<-time.After(time.Minute)
 		cancel()
-		_ = <-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("run: got %v, want %v", err, context.Canceled)
+		}
 		if len(told) != 2 || !strings.Contains(told[0], "does not do what is needed") || told[1] != "Redis answers: tickets are shared among replicas." {
 			t.Errorf("operators are told %q", told)
 		}

@@ -38,20 +38,16 @@ func (h *health) handleHealth(c echo.Context) error {
 // decode if it may serve alone. Quarantined prefill instances are reported, but do not make the server unready, because decode serves
 // without them. Turns are also served without Redis, so that a replica without it is unready only if the operator asks for that.
 func (h *health) handleReady(c echo.Context) error {
-	prefill, decode := h.fleet.Up(upstream.RolePrefill), h.fleet.Up(upstream.RoleDecode)
-	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
-	status, word := http.StatusOK, "ready"
-	why := h.decodesAlone()
-	needsPrefill := prefill == 0 && why == ""
-	switch {
-	case h.slots.Closed():
-		status, word = http.StatusServiceUnavailable, "draining"
-	case decode == 0 && h.fleet.Started(upstream.RoleDecode), needsPrefill && h.fleet.Started(upstream.RolePrefill):
-		status, word = http.StatusServiceUnavailable, "no_instance"
-	case decode == 0, needsPrefill:
-		status, word = http.StatusServiceUnavailable, "starting"
-	case prefill == 0:
-		word, answer["why"] = "decode_only", why
+	word, why := h.verdict()
+	answer := map[string]any{
+		"status": word, "prefill": h.fleet.Up(upstream.RolePrefill), "decode": h.fleet.Up(upstream.RoleDecode), "store": "memory",
+	}
+	status := http.StatusServiceUnavailable
+	if word == wordReady || word == wordDecodeOnly {
+		status = http.StatusOK
+	}
+	if word == wordDecodeOnly {
+		answer["why"] = why
 	}
 	quarantined := 0
 	for _, engine := range h.fleet.Engines(upstream.RolePrefill) {
@@ -63,15 +59,39 @@ func (h *health) handleReady(c echo.Context) error {
 		answer["quarantined"] = quarantined
 	}
 	if h.redis != nil {
-		state := h.redis()
-		if status == http.StatusOK && state != RedisUp && h.redisRequired {
-			status, word = http.StatusServiceUnavailable, "store_down"
-			delete(answer, "why")
-		}
-		answer["store"], answer["redis"] = "redis", state
+		answer["store"], answer["redis"] = "redis", h.redis()
 	}
-	answer["status"] = word
 	return c.JSON(status, answer)
+}
+
+// Words of /readyz with which turns are served.
+const (
+	wordReady      = "ready"
+	wordDecodeOnly = "decode_only"
+)
+
+// verdict returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
+func (h *health) verdict() (word, why string) {
+	prefill, decode := h.fleet.Up(upstream.RolePrefill), h.fleet.Up(upstream.RoleDecode)
+	alone := h.decodesAlone()
+	needsPrefill := prefill == 0 && alone == ""
+	switch {
+	case h.slots.Closed():
+		return "draining", "this replica drains"
+	case decode == 0 && h.fleet.Started(upstream.RoleDecode):
+		return "no_instance", "no decode instance answers"
+	case needsPrefill && h.fleet.Started(upstream.RolePrefill):
+		return "no_instance", "no prefill instance answers"
+	case decode == 0:
+		return "starting", "no decode instance has answered yet"
+	case needsPrefill:
+		return "starting", "no prefill instance has answered yet"
+	case h.redis != nil && h.redisRequired && h.redis() != RedisUp:
+		return "store_down", "Redis does not answer, and redis.required is set"
+	case prefill == 0:
+		return wordDecodeOnly, alone
+	}
+	return wordReady, ""
 }
 
 // decodesAlone says why turns are served while no prefill instance answers, "" if they are not.

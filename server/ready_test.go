@@ -72,6 +72,9 @@ func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
 		if p := r.get("/readyz"); p.status != 503 || !strings.Contains(p.body, `"status":"no_instance"`) {
 			t.Errorf("%+v, without decode: got %d %s, want 503", row.cfg, p.status, p.body)
 		}
+		if word, why := r.server.Ready(); word != "no_instance" || why != "no decode instance answers" {
+			t.Errorf("%+v, without decode: %s, because %q", row.cfg, word, why)
+		}
 	}
 }
 

@@ -28,6 +28,9 @@ func (s *Server) SetQueue(cfg admission.QueueConfig) { s.slots.Configure(cfg) }
 // Waiting returns how many turns wait to begin, and how many wait for an instance.
 func (s *Server) Waiting() (toBegin, forInstance int) { return s.slots.Waiting() }
 
+// Ready returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
+func (s *Server) Ready() (word, why string) { return s.health.verdict() }
+
 // Open returns how many turns have a slot now.
 func (s *Server) Open() int { return s.slots.Open() }
 

@@ -10,8 +10,8 @@ import (
 
 // node is one of the accessibility tree: what a screen reader has of the page.
 type node struct {
-	Ignored    bool
-	Role, Name struct{ Value any }
+	Ignored                 bool
+	Role, Name, Description struct{ Value any }
 }
 
 func (b *tab) accessible(t *testing.T) (nodes []node) {

@@ -37,7 +37,7 @@ func TestPage_AsksForTheTokenAndShowsNamesAsText(t *testing.T) {
 	s.turn(hostile, "mine", question, s.turn(hostile, "mine", question), "Thank you.")
 	b.await(t, "both turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 2`)
 	b.eval(t, `document.querySelector("#turns-table button").click()`, nil)
-	for _, cell := range []string{"#fleet-table tbody tr td:last-child", "#turns-table tbody tr td:nth-child(3)"} {
+	for _, cell := range []string{"#fleet-table tbody tr td:nth-child(11)", "#turns-table tbody tr td:nth-child(5)"} {
 		if text := b.text(t, cell); text != hostile {
 			t.Errorf("%s says %q", cell, text)
 		}

@@ -29,6 +29,7 @@ type Registration struct {
 
 // State is what the listener shows of the server's state.
 type State struct {
+	Identity Identity
 	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
 	// 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
@@ -38,6 +39,15 @@ type State struct {
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
+	// Ready returns the word of /readyz. why says in words why no turns are served, or why decode serves alone; it is "" if all is well.
+	Ready func() (word, why string)
+}
+
+// Identity says which program this is.
+type Identity struct {
+	Version string            `json:"version"`
+	Replica string            `json:"replica"` // the name of the host
+	Reasons map[string]string `json:"reasons"` // what each reason of a miss means, and what to do
 }
 
 // Handlers answer requests that the listener passes on. A nil one is not served.
@@ -46,6 +56,14 @@ type Handlers struct {
 	Explain http.Handler // what would become of a request
 	// Health answers /healthz, /readyz and /health without a token, because programs that watch the process have none.
 	Health http.Handler
+}
+
+// Conversations are found by name and by the id that a client sent.
+type Conversations struct {
+	// HashID returns the keyed hash of an id that a client sent. It is required with a Journal.
+	HashID func(id string) [8]byte
+	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
+	Tickets func(conversation string) []Ticket
 }
 
 // Deps is what the listener works with.
@@ -61,9 +79,8 @@ type Deps struct {
 	Journal *journal.Journal
 	// Events has the last events, and is told of drains. It is required.
 	Events *events.List
-	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
-	Tickets func(conversation string) []Ticket
-	Logger  *slog.Logger
+	Conversations
+	Logger *slog.Logger
 	// LogLevel is the level of the log, which operators may change. It is nil if they may not.
 	LogLevel *slog.LevelVar
 	// LiveEvery is the time between two events of the live data, 1 s by default.
@@ -108,6 +125,7 @@ func New(deps Deps) http.Handler {
 	if deps.Journal != nil {
 		mux.handle("GET /admin/turns", a.turns)
 		mux.handle("GET /admin/conversations/{hash}", a.conversation)
+		mux.handle("POST /admin/conversations/search", a.search)
 	}
 	addProfiles(mux)
 	page := http.Handler(mux) // without the page, mux answers 404

@@ -24,6 +24,8 @@ type instance struct {
 	Weight      int    `json:"weight"`
 	State       string `json:"state"`
 	Why         string `json:"why,omitempty"`
+	Drained     bool   `json:"drained,omitempty"` // an operator drains it
+	Removed     bool   `json:"removed,omitempty"` // it is no part of the fleet any more, but has turns
 	Incarnation string `json:"incarnation,omitempty"`
 	// ExposedSince is when the instance was found to have KV of a quarantined prefill instance in its prefix cache.
 	ExposedSince *time.Time `json:"exposed_since,omitempty"`
@@ -58,7 +60,9 @@ func (a *admin) instances() []instance {
 		}
 	}
 	for _, engine := range a.Fleet.Draining() {
-		instances = append(instances, a.show(engine))
+		gone := a.show(engine)
+		gone.Removed = true
+		instances = append(instances, gone)
 	}
 	return instances
 }
@@ -67,6 +71,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	live := engine.Live()
 	i := instance{
 		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Instance().Weight, 1), State: live.State, Why: live.Why,
+		Drained:     engine.Health.Drains(),
 		Incarnation: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models, Shapes: live.Shapes,
 		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
 	}

@@ -23,6 +23,9 @@ const (
 type snapshot struct {
 	Now       time.Time          `json:"now"`
 	Instances []instance         `json:"instances"`
+	Ready     string             `json:"ready"`             // the word of /readyz
+	Why       string             `json:"why,omitempty"`     // why that is not "ready"
+	Identity  *Identity          `json:"program,omitempty"` // in the first event
 	Open      int                `json:"open_turns"`
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
@@ -69,12 +72,17 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 
 // known is what a viewer has been told.
 type known struct {
+	program       bool
 	turns, events uint64 // how many
 }
 
 // snapshot returns the current state, and what a viewer does not know yet.
 func (a *admin) snapshot(to *known) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.State.Open(), Bounds: journal.Bounds()}
+	s.Ready, s.Why = a.State.Ready()
+	if !to.program {
+		s.Identity, to.program = &a.State.Identity, true
+	}
 	s.Queue.ToBegin, s.Queue.ForInstance = a.State.Waiting()
 	s.Records, s.Totals = a.Journal.Since(to.turns, maxRecords)
 	to.turns = s.Totals.Turns

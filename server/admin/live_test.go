@@ -28,6 +28,9 @@ type liveEvent struct {
 		ToBegin     int `json:"to_begin"`
 		ForInstance int `json:"for_instance"`
 	}
+	Ready   string
+	Why     string
+	Program *admin.Identity
 	Totals  journal.Totals
 	Bounds  []float64 `json:"bounds_ms"`
 	Records []journal.Numbered
@@ -154,6 +157,9 @@ func TestLive_TellsEachTurnOnce(t *testing.T) {
 	if e.Open != 5 || e.Queue.ToBegin != 3 || e.Queue.ForInstance != 4 || len(e.Instances) != 1 || e.Now.IsZero() {
 		t.Errorf("first event %+v", e)
 	}
+	if e.Ready != "no_instance" || e.Why != "no decode instance answers" || e.Program == nil || e.Program.Version != "v9" || e.Program.Replica != "host-1" || e.Program.Reasons["first_turn"] == "" {
+		t.Errorf("first event: ready %q, %q, program %+v", e.Ready, e.Why, e.Program)
+	}
 	if d := e.Instances[0]; d["name"] != "d-1" || d["pinned_tokens"] != 77.0 || d["budget_tokens"] != 900.0 {
 		t.Errorf("instance %v", d)
 	}
@@ -165,6 +171,9 @@ func TestLive_TellsEachTurnOnce(t *testing.T) {
 		if (told == "") != (e.Totals.Turns == 2) {
 			t.Fatalf("totals and records are of two moments: %+v", e)
 		}
+	}
+	if e.Program != nil {
+		t.Error("the program is told again")
 	}
 	if told != "c" || e.Totals.Misses["first_turn"] != 2 {
 		t.Errorf("then %q, totals %+v", told, e.Totals)

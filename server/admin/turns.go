@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -44,6 +46,24 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 		limit = n
 	}
 	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit)})
+}
+
+// maxID is the length in bytes of the longest id that a client may send (package request).
+const maxID = 512
+
+// search answers POST /admin/conversations/search with the conversations whose turns had a client's id. The id comes in the body, so that no
+// log of a proxy has it, and only its keyed hash is compared.
+func (a *admin) search(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ ID string }
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(text, &asked)
+	}
+	if err != nil || asked.ID == "" || len(asked.ID) > maxID {
+		refuseParam(w, http.StatusBadRequest, "id", "invalid_id", `The body must be {"id": "…"} with the id that the client sent, of at most 512 bytes.`)
+		return
+	}
+	answer(w, http.StatusOK, map[string][]journal.Named{"conversations": a.Journal.Named(a.HashID(asked.ID))})
 }
 
 // conversation answers GET /admin/conversations/{hash}. The answer has the records that are kept of the conversation's turns, newest first,

@@ -26,7 +26,8 @@ type Journal struct {
 type entry struct {
 	n uint64
 	TurnRecord
-	counts [4]int // the numbers that the record points to
+	counts [4]int  // the numbers that the record points to
+	id     [8]byte // hash of the id that the client sent
 }
 
 // New returns an empty journal.
@@ -39,7 +40,7 @@ func New(cfg Config) *Journal {
 
 // Observe takes in a turn that has ended. It is a record.Observer.
 func (j *Journal) Observe(r *record.Turn) {
-	e := &entry{}
+	e := &entry{id: r.ID}
 	e.TurnRecord = turnRecordOf(r, &e.counts)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,16 +52,16 @@ func (j *Journal) Observe(r *record.Turn) {
 
 // Recent returns the newest records, at most so many, newest first.
 func (j *Journal) Recent(most int) []TurnRecord {
-	return j.pick(most, func(*TurnRecord) bool { return true })
+	return j.pick(most, func(*entry) bool { return true })
 }
 
 // Conversation returns the records of a conversation, newest first. The conversation is named as in the log.
 func (j *Journal) Conversation(hash string) []TurnRecord {
-	return j.pick(len(j.ring), func(r *TurnRecord) bool { return hash != "" && r.Conversation == hash })
+	return j.pick(len(j.ring), func(e *entry) bool { return hash != "" && e.Conversation == hash })
 }
 
 // pick returns the records that want accepts, newest first.
-func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
+func (j *Journal) pick(most int, want func(*entry) bool) []TurnRecord {
 	picked := []TurnRecord{}
 	turns := j.turns.Load()
 	for back := uint64(1); back <= min(turns, uint64(len(j.ring))) && len(picked) < most; back++ {
@@ -68,7 +69,7 @@ func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
 		if e.n != turns-back { // a newer record has replaced it, and all older ones were replaced before
 			break
 		}
-		if want(&e.TurnRecord) {
+		if want(e) {
 			picked = append(picked, e.TurnRecord)
 		}
 	}

@@ -45,8 +45,8 @@ func (b *Builder) Reuse() Reuse { return b.turn.Reuse }
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
 
 // Asks records the model that the client has named, the hash of the conversation, and where its id was found.
-func (b *Builder) Asks(model, conversation, source string) {
-	b.turn.Model, b.turn.Conversation, b.turn.Source = model, conversation, source
+func (b *Builder) Asks(model, conversation, source string, id [8]byte) {
+	b.turn.Model, b.turn.Conversation, b.turn.Source, b.turn.ID = model, conversation, source, id
 }
 
 // Uncached records an estimate of the prompt's tokens that are in no cache.

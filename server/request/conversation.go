@@ -26,8 +26,9 @@ type Conversation struct {
 	// newest first, at most body.MaxEarlier; it is nil if there is an id.
 	Key     convcache.Key
 	Earlier []convcache.Key
-	Name    string // names the conversation to operators, equally in all of its turns; "" if it is not known
-	Tenant  string // "" for none
+	ID      convcache.ClientID // the hash of the client's id alone, by which operators find its turns
+	Name    string             // names the conversation to operators, equally in all of its turns; "" if it is not known
+	Tenant  string             // "" for none
 	// Affinity is the routing key: equal for the turns of a conversation, "" without an id. Without one, tickets and notes say where the
 	// conversation's KV is.
 	Affinity string
@@ -89,7 +90,7 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 	for _, source := range i.sources(req.API()) {
 		if id := conversationID(source, r.Header, req); id != "" {
 			salt, _ := req.String("cache_salt")
-			c.Known, c.Source = true, source
+			c.Known, c.Source, c.ID = true, source, i.secret.ClientID(id)
 			c.Key = i.secret.Conversation(convcache.Identity{
 				Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})

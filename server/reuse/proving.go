@@ -53,7 +53,7 @@ func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.
 	reuse := turn.Reuse()
 	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered
 	turn.Reuses(reuse)
-	turn.Asks(req.Model, req.Conversation.Name, req.Conversation.Source)
+	turn.Asks(req.Model, req.Conversation.Name, req.Conversation.Source, req.Conversation.ID)
 	return p
 }
 

@@ -9,10 +9,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"strings"
 	"syscall"
 	"time"
 
+	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
+	"carryover/server"
 	"carryover/server/admin"
 )
 
@@ -53,6 +57,28 @@ func (p *Proxy) tickets(conversation string) []admin.Ticket {
 	return out
 }
 
+// identity says which program this is.
+func identity() admin.Identity {
+	host, _ := os.Hostname() // "" where it is not known
+	reasons := map[string]string{}
+	for _, term := range server.MissReasons() {
+		reasons[term.Name] = sentence(term)
+	}
+	for _, term := range server.IneligibleReasons() {
+		reasons["ineligible_"+term.Name] = sentence(term)
+	}
+	return admin.Identity{Version: command.Version, Replica: host, Reasons: reasons}
+}
+
+// sentence is what a term means, and what to do, in plain text.
+func sentence(term server.Term) string {
+	text := term.Means
+	if term.Do != "" {
+		text += "; " + term.Do
+	}
+	return strings.ReplaceAll(text, "`", "")
+}
+
 // PageAt returns the URL of the page for operators.
 func PageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
 
@@ -63,9 +89,10 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
 		State: admin.State{
 			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed, Waiting: p.Server.Waiting, Open: p.Server.Open,
+			Ready: p.Server.Ready, Identity: identity(),
 		},
 		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler()},
-		Journal:  p.Journal, Events: p.Events, Tickets: p.tickets, Logger: logger, LogLevel: p.Level,
+		Journal:  p.Journal, Events: p.Events, Conversations: admin.Conversations{HashID: p.HashID, Tickets: p.tickets}, Logger: logger, LogLevel: p.Level,
 	}
 	if p.Sources.registry != nil {
 		deps.Registration.Registry = p.Sources.registry

@@ -70,6 +70,7 @@ type Proxy struct {
 type Memory struct {
 	Journal *journal.Journal // of the last turns
 	Events  *events.List     // the last
+	HashID  func(id string) [8]byte
 }
 
 // NewProxy puts the program together from a configuration. Observers hear of each finished turn.
@@ -156,7 +157,8 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	config.WarnOfReadable(cfg, logger)
-	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}}}
+	hash := func(id string) [8]byte { return secret.ClientID(id) }
+	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}, HashID: hash}}
 	if p.Sources, err = openSources(cfg, &p.own, logger); err != nil {
 		return nil, server.Deps{}, err
 	}

@@ -189,6 +189,7 @@ func described() (clients, operators [][2]string) {
 			{"POST /admin/explain", "what would become of a request"},
 			{"GET /admin/turns", "records of the last turns, newest first, 100 unless `?limit=N` says otherwise; this replica keeps 4,096"},
 			{"GET /admin/conversations/{hash}", "those of one conversation, and the tickets that this replica has put into the store for it"},
+			{"POST /admin/conversations/search", "the conversations whose turns had a client's id, `{\"id\": \"…\"}`; the id is hashed and forgotten"},
 			{"GET /debug/pprof/profile", "a CPU profile (`?seconds=20`) for `go tool pprof`, behind the admin token; it holds nothing of a client"},
 			{"GET /debug/pprof/{name}", "`heap`, `allocs` or `goroutine`, likewise"},
 			{"GET /admin/live", "events, one per second, with what the page shows; 16 may look on at once"},

@@ -6,21 +6,21 @@ import { ask } from "./token.js";
 
 function columns() {
   return [
-    { head: "Began", key: (t) => t.began, make: (t) => h("time", { datetime: t.began }, time(t.began)) },
-    { head: "After", class: "number", text: (t) => (t.gap === undefined ? none : span(t.gap)) },
+    { head: "Began", title: "When the turn began", key: (t) => t.began, make: (t) => h("time", { datetime: t.began }, time(t.began)) },
+    { head: "After", title: "Time since the end of the turn before", class: "number", text: (t) => (t.gap === undefined ? none : span(t.gap)) },
     {
-      head: "Outcome", key: (t) => [t.outcome, t.reason, t.differs].join(),
+      head: "Outcome", title: "Whether KV was reused, and why not", key: (t) => [t.outcome, t.reason, t.differs].join(),
       make: (t) => tagged(t.outcome, t.outcome, [t.outcome, t.reason?.replaceAll("_", " "), t.differs].filter(Boolean).join(" · ")),
     },
-    { head: "Prefill → decode", text: (t) => `${t.prefill || none} → ${t.decode || none}` },
+    { head: "Prefill → decode", title: "The instances of its last legs", text: (t) => `${t.prefill || none} → ${t.decode || none}` },
     {
-      head: "Reused of prompt", class: "number", key: (t) => [t.tokens_offered, t.prompt_tokens].join(),
+      head: "Reused of prompt", title: "Tokens of the ticket that could be used, and tokens of the prompt", class: "number", key: (t) => [t.tokens_offered, t.prompt_tokens].join(),
       make: (t) => h("span", {}, bar((t.tokens_offered ?? 0) / (t.prompt_tokens || Infinity), t.outcome), `${count(t.tokens_offered ?? 0)} / ${count(t.prompt_tokens)}`),
     },
-    { head: "First token", class: "number", text: (t) => (t.ttft_ms ? milliseconds(t.ttft_ms) : none) },
-    { head: "Took", class: "number", text: (t) => milliseconds(t.duration_ms) },
-    { head: "Ticket kept", text: (t) => t.stored ?? none },
-    { head: "Turn", class: "code", text: (t) => t.turn },
+    { head: "First token", title: "From the request to the first byte of the answer", class: "number", text: (t) => (t.ttft_ms ? milliseconds(t.ttft_ms) : none) },
+    { head: "Took", title: "From the request to the end of the answer", class: "number", text: (t) => milliseconds(t.duration_ms) },
+    { head: "Ticket kept", title: "Whether the answer left a ticket for the next turn, or why not", text: (t) => t.stored ?? none },
+    { head: "Turn", title: "X-Request-Id, as the log names the turn", class: "code", text: (t) => t.turn },
   ];
 }
 

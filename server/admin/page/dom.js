@@ -37,6 +37,7 @@ export function text(element, value) {
 // glyphs stand before words, so that a state can be found at a glance also without colours.
 const glyphs = {
   hit: "◆", miss: "◇", off: "·",
+  quarantine: "⊘", stop: "▽", drain: "◐", reload: "↻", engine: "●", store: "▤", prefix: "◈",
   up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", quarantined: "⊘",
 };
 
@@ -56,12 +57,12 @@ export function bar(share, kind = "", mark = undefined) {
 }
 
 // Table is a table whose rows are kept from one show to the next, so that focus, selection and a reader's place stay.
-// A column has a head, perhaps a class, and either text(item), or make(item) with key(item) that says when it has to be made anew.
+// A column has a head, perhaps a class and a title, which explains it, and either text(item), or make(item) with key(item) that says when it has to be made anew.
 export class Table {
   constructor(table, columns) {
     this.columns = columns;
     this.rows = new Map();
-    this.heads = columns.map((column) => h("th", { scope: "col", class: column.class }, column.head));
+    this.heads = columns.map((column) => h("th", { scope: "col", class: column.class, title: column.title }, column.head));
     this.body = h("tbody");
     table.append(h("thead", {}, h("tr", {}, ...this.heads)), this.body);
   }

@@ -39,6 +39,13 @@ export function span(ms) {
   return `${Math.floor(seconds / size)} ${name}${rest > 0 ? ` ${rest} ${its}` : ""}`;
 }
 
+const dated = new Intl.DateTimeFormat("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+// date writes the day and the time of day, here.
+export function date(text) {
+  return dated.format(new Date(text));
+}
+
 // time writes the time of day, here.
 export function time(text) {
   return clock.format(new Date(text));

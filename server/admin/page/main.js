@@ -3,9 +3,12 @@
 import { byId, text } from "./dom.js";
 import { span } from "./format.js";
 import { Conversation } from "./conversation.js";
+import { Events } from "./events.js";
 import { Fleet } from "./fleet.js";
 import { Live } from "./live.js";
+import { learn } from "./reasons.js";
 import { Reuse } from "./reuse.js";
+import { Search } from "./search.js";
 import { Turns } from "./turns.js";
 import { TTFT } from "./ttft.js";
 import * as theme from "./theme.js";
@@ -14,20 +17,38 @@ import * as token from "./token.js";
 const conversation = new Conversation();
 const turns = new Turns((hash) => conversation.open(hash));
 const reuse = new Reuse();
-const parts = [reuse, new Fleet(), new TTFT(), turns];
+const events = new Events();
+const parts = [reuse, new Fleet(), new TTFT(), events, turns];
+new Search((names) => turns.only(names), (hash) => conversation.open(hash));
 
 let since; // of the program that is shown
 
 function show(snapshot) {
+  if (snapshot.program !== undefined) {
+    learn(snapshot.program.reasons ?? {});
+    text(byId("program"), [snapshot.program.version, snapshot.program.replica].filter(Boolean).join(" on "));
+  }
   if (since !== snapshot.totals.since) { // another start of it, which counts anew
     since = snapshot.totals.since;
     turns.clear();
     reuse.history.clear();
+    events.clear();
   }
+  ready(snapshot.ready ?? "ready", snapshot.why);
   for (const part of parts) {
     part.show(snapshot);
   }
   text(byId("uptime"), `since ${new Date(since).toISOString().slice(0, 19).replace("T", " ")} UTC, for ${span(Date.parse(snapshot.now) - Date.parse(since))}`);
+}
+
+// Words of readiness that are no fault.
+const fine = { ready: "", decode_only: "decode alone" };
+
+// ready says in the header why no turns are served, or not as they should be.
+function ready(word, why) {
+  const words = fine[word] ?? "not ready";
+  byId("readiness").dataset.ready = fine[word] === undefined ? "no" : "yes";
+  text(byId("readiness"), words === "" ? "" : `${words}: ${why ?? word}`);
 }
 
 // What is told of the connection, with a glyph.

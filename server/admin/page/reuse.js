@@ -1,6 +1,7 @@
 // The figures of now, and reuse by reason.
 
 import { bar, byId, h, Table, tagged, text } from "./dom.js";
+import { meaning } from "./reasons.js";
 import { count, percent, span } from "./format.js";
 import { countsOf, History } from "./counts.js";
 
@@ -19,12 +20,19 @@ function shared(n, all, kind) {
 
 function columns() {
   return [
-    { head: "Outcome and reason", class: "wide", key: (row) => row.kind, make: (row) => tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " ")) },
-    { head: "Last 5 min", class: "number", text: (row) => count(row.late) },
-    { head: "Share", class: "number", text: (row) => percent(row.late / row.allLate) },
-    { head: "Since start", class: "number", text: (row) => count(row.ever) },
-    { head: "Share", class: "number", key: (row) => `${row.ever}/${row.allEver}`, make: (row) => shared(row.ever, row.allEver, row.outcome) },
+    { head: "Outcome and reason", title: "What became of the reuse of turns; each reason says what it means", class: "wide", key: (row) => row.kind, make: named },
+    { head: "Last 5 min", title: "Turns that ended lately", class: "number", text: (row) => count(row.late) },
+    { head: "Share", title: "Of the turns that ended lately", class: "number", text: (row) => percent(row.late / row.allLate) },
+    { head: "Since start", title: "Turns that ended since the program began", class: "number", text: (row) => count(row.ever) },
+    { head: "Share", title: "Of the turns since the start", class: "number", key: (row) => `${row.ever}/${row.allEver}`, make: (row) => shared(row.ever, row.allEver, row.outcome) },
   ];
+}
+
+// named is the name of a row, with what its reason means.
+function named(row) {
+  const words = tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " "));
+  const means = meaning(row.kind.slice(row.outcome.length + 1));
+  return means === undefined ? words : h("div", { title: means }, words);
 }
 
 // figures are what stands first: a name, a number, and what is to be said of it.

@@ -6,6 +6,9 @@ const kept = "carryover.token";
 export function ask(path, options = {}) {
   const token = sessionStorage.getItem(kept);
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
+  if (options.body !== undefined) {
+    headers["Content-Type"] = "application/json";
+  }
   return fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
 }
 

@@ -64,9 +64,9 @@ export class TTFT {
 
   constructor() {
     this.table = new Table(byId("ttft-table"), [
-      { head: "Up to", class: "number", text: (row) => row.bound },
-      { head: "Hits", class: "number", text: (row) => count(row.hits) },
-      { head: "Without reuse", class: "number", text: (row) => count(row.others) },
+      { head: "Up to", title: "Upper bound of the time to the first token", class: "number", text: (row) => row.bound },
+      { head: "Hits", title: "Turns that reused KV", class: "number", text: (row) => count(row.hits) },
+      { head: "Without reuse", title: "All other turns", class: "number", text: (row) => count(row.others) },
     ]);
   }
 

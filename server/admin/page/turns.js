@@ -2,13 +2,24 @@
 
 import { byId, h, tagged, text } from "./dom.js";
 import { count, milliseconds, none, time } from "./format.js";
+import { meaning } from "./reasons.js";
 import { record } from "./record.js";
 
 const most = 200; // turns on the page; open records stay beyond that
 
 const columns = [
-  ["Ended", ""], ["Outcome", "wide"], ["Model", "wide"], ["Prefill → decode", ""], ["Prompt", "number"], ["Reused", "number"], ["Read", "number"],
-  ["Confirmed", "number"], ["First token", "number"], ["Took", "number"], ["Status", "number"], ["Conversation", "code"],
+  ["Ended", "", "When the turn ended; the button opens its record"],
+  ["Outcome", "wide", "Whether KV was reused, and why not"],
+  ["First token", "number", "From the request to the first byte of the answer"],
+  ["Took", "number", "From the request to the end of the answer"],
+  ["Model", "wide", "As the client named it"],
+  ["Prefill → decode", "", "The instances of its last legs"],
+  ["Prompt", "number", "Tokens of the prompt, by decode's usage"],
+  ["Reused", "number", "Tokens of a ticket that could be used"],
+  ["Read", "number", "Tokens that prefill did not compute because of what was reused"],
+  ["Confirmed", "number", "Tokens that prefill says it took from caches, its own included"],
+  ["Status", "number", "What the client got, with the error if there was one"],
+  ["Conversation", "code", "The beginning of its keyed hash, as the log names it"],
 ];
 
 // The filters: which choice a turn belongs to.
@@ -22,14 +33,21 @@ export class Turns {
   #turns = []; // newest first: {turn, row, detail}
   #body = h("tbody");
   #openConversation;
+  #only; // names of the conversations that are shown, undefined for all
 
   constructor(openConversation) {
     this.#openConversation = openConversation;
-    byId("turns-table").append(h("thead", {}, h("tr", {}, ...columns.map(([head, kind]) => h("th", { scope: "col", class: kind }, head)))), this.#body);
+    byId("turns-table").append(h("thead", {}, h("tr", {}, ...columns.map(([head, kind, title]) => h("th", { scope: "col", class: kind, title }, head)))), this.#body);
     for (const [id] of filters) {
       byId(id).append(h("option", { value: "" }, "all"));
       byId(id).addEventListener("change", () => this.#filter(true));
     }
+  }
+
+  // only shows no turns but those of some conversations, or all turns.
+  only(names) {
+    this.#only = names;
+    this.#filter(true);
   }
 
   clear() {
@@ -70,9 +88,9 @@ export class Turns {
     const detail = h("tr", { id, class: "record", hidden: true });
     button.addEventListener("click", () => this.#toggle(turn, button, detail));
     const cells = [
-      tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · ")),
-      turn.model ?? none, `${turn.prefill || none} → ${turn.decode || none}`, count(turn.prompt_tokens), count(turn.tokens_offered), count(turn.tokens_read), count(turn.tokens_confirmed),
-      turn.ttft_ms ? milliseconds(turn.ttft_ms) : none, milliseconds(turn.duration_ms), statusOf(turn), turn.conversation ?? none,
+      outcome(turn),
+      turn.ttft_ms ? milliseconds(turn.ttft_ms) : none, milliseconds(turn.duration_ms), turn.model ?? none, `${turn.prefill || none} → ${turn.decode || none}`, count(turn.prompt_tokens), count(turn.tokens_offered), count(turn.tokens_read), count(turn.tokens_confirmed),
+      statusOf(turn), turn.conversation ?? none,
     ];
     const row = h("tr", { class: first ? undefined : "new" }, h("th", { scope: "row" }, button),
       ...cells.map((cell, i) => h("td", { class: columns[i + 1][1] || undefined }, cell)));
@@ -113,7 +131,7 @@ export class Turns {
     const wanted = filters.map(([id, choices]) => [byId(id).value, choices]);
     let shown = 0;
     for (const { turn, row, detail } of this.#turns) {
-      const fits = wanted.every(([value, choices]) => value === "" || choices(turn).includes(value));
+      const fits = (this.#only?.has(turn.conversation) ?? true) && wanted.every(([value, choices]) => value === "" || choices(turn).includes(value));
       row.hidden = !fits;
       if (!fits && !detail.hidden) {
         row.querySelector("button").click();
@@ -126,6 +144,16 @@ export class Turns {
       text(byId("said"), words);
     }
   }
+}
+
+// outcome is a turn's outcome, with what its reason means.
+function outcome(turn) {
+  const words = tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · "));
+  const means = meaning(turn.reason);
+  if (means !== undefined) {
+    words.title = means;
+  }
+  return words;
 }
 
 function statusOf(turn) {
