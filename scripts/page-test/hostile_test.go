@@ -158,7 +158,7 @@ func TestPage_ShowsAStartThatIsNoDate(t *testing.T) {
 	b.live(t)
 	event := `{"now":"2026-11-22T20:00:00Z","instances":[{"role":"decode","name":"d-1","url":"http://d","state":"up","incarnation":"1e300","in_flight":0,"pinned_tokens":0}],
 		"open_turns":0,"queue":{"to_begin":0,"for_instance":0},"records":[],"bounds_ms":[5,10],"totals":{"since":"2026-11-22T19:00:00Z","turns":77,"hits":77,"off":0,
-		"misses":{"__proto__":3},"failed":0,"saved_tokens":0,"saved_seconds":0,"hit_ttft":{"counts":[1,2,3],"sum_ms":60},"miss_ttft":{"counts":[0,0,0],"sum_ms":0}}}`
+		"misses":{"__proto__":3},"failed":0,"saved_tokens":0,"saved_seconds":0,"ttft_hits":{"counts":[1,2,3],"sum_ms":60},"ttft_hits_without":{"counts":[0,0,0],"sum_ms":0}}}`
 	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + strings.Join(strings.Fields(event), "") + "\n\n"})
 	b.do(t, "Page.reload", nil)
 	b.await(t, "the start is shown as it was said", `document.querySelector("#fleet-table tbody")?.textContent.includes("1e300")`)

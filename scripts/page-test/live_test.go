@@ -61,7 +61,7 @@ func TestPage_ShowsADemoAsItGoes(t *testing.T) {
 	if got := b.text(t, "#turns-table tbody tr:first-child td"); !strings.Contains(got, "hit") {
 		t.Errorf("the newest turn is shown as %q, want a hit", got)
 	}
-	if head := b.text(t, "#ttft-hits h3"); !strings.HasPrefix(head, "Hits: 4 turns, ") {
+	if head := b.text(t, "#ttft-hits h3"); !strings.HasPrefix(head, "Hits: 3 turns, ") {
 		t.Errorf("TTFT: %q", head)
 	}
 	var pinned []string
@@ -231,7 +231,7 @@ func TestPage_MarksEachStateOfAnInstance(t *testing.T) {
 	}
 	event := `{"now":"2026-11-22T20:00:00Z","instances":[` + strings.Join(instances, ",") + `],"open_turns":0,"queue":{"to_begin":0,"for_instance":0},` +
 		`"records":[],"bounds_ms":[5,10],"totals":{"since":"2026-11-22T19:00:00Z","turns":1,"hits":1,"off":0,"misses":{},"failed":0,` +
-		`"saved_tokens":0,"saved_seconds":0,"hit_ttft":{"counts":[1,0,0],"sum_ms":2},"miss_ttft":{"counts":[0,0,0],"sum_ms":0}}}`
+		`"saved_tokens":0,"saved_seconds":0,"ttft_hits":{"counts":[1,0,0],"sum_ms":2},"ttft_hits_without":{"counts":[0,0,0],"sum_ms":0}}}`
 	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
 	b.do(t, "Page.reload", nil)
 	b.await(t, "all instances are shown", `document.querySelectorAll("#fleet-table tbody tr").length === 8`)

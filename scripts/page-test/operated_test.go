@@ -115,7 +115,7 @@ func TestPage_SaysWhichProgramAndExplains(t *testing.T) {
 		t.Errorf("%d column heads have a description for screen readers", described)
 	}
 	// What the reason of a miss means stands at the miss.
-	const means = "the request begins its conversation, and the store has nothing of it"
+	const means = "The request opens its conversation, so there is nothing to reuse yet."
 	var titles []string
 	b.eval(t, `[...document.querySelectorAll("#turns-table td:has(.miss) [title], #reuse-table tr:has(.miss) [title]")].map((e) => e.title)`, &titles)
 	if joined := strings.Join(titles, "\n"); strings.Count(joined, means) < 2 {
@@ -136,6 +136,45 @@ func TestPage_SaysWhyItIsNotReady(t *testing.T) {
 	b.await(t, "the list of events, too", `document.querySelector("#events-table tbody tr")?.textContent.includes("is down: ")`)
 	b.prefer(t, "prefers-color-scheme", "dark")
 	b.picture(t, "not-ready")
+}
+
+// The server keeps the last hour, so that a page that is loaded later has it.
+func TestPage_ShowsTheLastHour(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", lists(demo.held))
+	see := func() (labels []string) {
+		b.await(t, "four charts are shown", `document.querySelectorAll("#sparks svg[role=img] title").length === 4`)
+		b.eval(t, `[...document.querySelectorAll("#sparks svg")].map((svg) => svg.getAttribute("aria-label"))`, &labels)
+		return labels
+	}
+	for i, want := range []string{"Turns a minute, the last hour: 0 to ", "Hits of follow-up turns, the last hour: ", "Tokens saved a minute, the last hour: 0 to ", "First token of hits that stream, the last hour: "} {
+		if got := see(); !strings.HasPrefix(got[i], want) || strings.Contains(got[i], "–") {
+			t.Errorf("chart %d is labelled %q, want %q …", i, got[i], want)
+		}
+	}
+	if got := see()[3]; !strings.Contains(got, "newest with reuse ") || !strings.Contains(got, ", the same turns without ") {
+		t.Errorf("the last chart is labelled %q", got)
+	}
+	// A minute of an hour ago, and gaps.
+	event := `{"now":"2026-11-22T20:00:10Z","instances":[],"open_turns":0,"queue":{"to_begin":0,"for_instance":0},"records":[],"bounds_ms":[5,10],` +
+		`"hour":[{"at":"2026-11-22T19:00:00Z","turns":900,"follow_ups":1,"hits":1,"saved_tokens":9,"timed":0,"ttft_ms":0,"ttft_without_ms":0},` +
+		`{"at":"2026-11-22T19:01:00Z","turns":40,"follow_ups":10,"hits":5,"saved_tokens":12000,"timed":4,"ttft_ms":400,"ttft_without_ms":2000},` +
+		`{"at":"2026-11-22T20:00:00Z","turns":20,"follow_ups":4,"hits":3,"saved_tokens":700,"timed":2,"ttft_ms":100,"ttft_without_ms":300}],` +
+		`"totals":{"since":"2026-11-22T19:00:00Z","turns":0,"hits":0,"off":0,"misses":{},"follow_ups":0,"failed":0,"saved_tokens":0,"saved_seconds":0,` +
+		`"ttft_hits":{"counts":[1,0,0],"sum_ms":0},"ttft_hits_without":{"counts":[1,0,0],"sum_ms":0}}}`
+	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
+	b.do(t, "Page.reload", nil)
+	want := []string{
+		"Turns a minute, the last hour: 0 to 40, newest 20",
+		"Hits of follow-up turns, the last hour: 50.0 % to 75.0 %, newest 75.0 %",
+		"Tokens saved a minute, the last hour: 0 to 12,000, newest 700",
+		"First token of hits that stream, the last hour: 50 ms to 500 ms, newest with reuse 50 ms, the same turns without 150 ms",
+	}
+	b.await(t, "that hour is shown", `document.querySelector("#hour-turns")?.textContent === "20"`)
+	if got := see(); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("labels %q, want %q", got, want)
+	}
 }
 
 // Rows of tiles have no gap at their end, and on a telephone the time to the first token needs no scrolling.
@@ -189,7 +228,7 @@ func TestPage_ShowsEventsAsText(t *testing.T) {
 		`"ready":"store_down","why":` + string(text) + `,"program":{"version":` + string(text) + `,"replica":"r-1","reasons":{"__proto__":"x"}},` +
 		`"events":[{"at":"2026-11-22T19:59:59Z","kind":"store","text":` + string(text) + `,"times":1200},{"at":"2026-11-22T19:59:58Z","kind":` + string(text) + `,"text":"b","times":1}],` +
 		`"totals":{"since":"2026-11-22T19:00:00Z","turns":0,"hits":0,"off":0,"misses":{},"failed":0,"saved_tokens":0,"saved_seconds":0,` +
-		`"hit_ttft":{"counts":[1,0,0],"sum_ms":2},"miss_ttft":{"counts":[0,0,0],"sum_ms":0}}}`
+		`"ttft_hits":{"counts":[1,0,0],"sum_ms":2},"ttft_hits_without":{"counts":[0,0,0],"sum_ms":0}}}`
 	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
 	b.do(t, "Page.reload", nil)
 	b.await(t, "the events are shown", `document.querySelectorAll("#events-table tbody tr").length === 2`)

@@ -31,6 +31,7 @@ type snapshot struct {
 	Totals    journal.Totals     `json:"totals"`
 	Bounds    []float64          `json:"bounds_ms"`        // bounds of the buckets of times in Totals
 	Records   []journal.Numbered `json:"records"`          // records of turns that have ended since, oldest first; in the first event the last turns
+	Hour      []journal.Minute   `json:"hour"`             // minutes of the last hour in which turns ended since, oldest first
 	Events    []events.Event     `json:"events,omitempty"` // the last, newest first; absent if they are the same as before
 }
 
@@ -73,7 +74,8 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 // known is what a viewer has been told.
 type known struct {
 	program       bool
-	turns, events uint64 // how many
+	turns, events uint64    // how many
+	minute        time.Time // the newest
 }
 
 // snapshot returns the current state, and what a viewer does not know yet.
@@ -86,6 +88,10 @@ func (a *admin) snapshot(to *known) snapshot {
 	s.Queue.ToBegin, s.Queue.ForInstance = a.State.Waiting()
 	s.Records, s.Totals = a.Journal.Since(to.turns, maxRecords)
 	to.turns = s.Totals.Turns
+	s.Hour = a.Journal.Hour(to.minute)
+	if n := len(s.Hour); n > 0 {
+		to.minute = s.Hour[n-1].At
+	}
 	s.Events, to.events = a.Events.Newest(to.events)
 	return s
 }

@@ -35,6 +35,7 @@ type liveEvent struct {
 	Bounds  []float64 `json:"bounds_ms"`
 	Records []journal.Numbered
 	Events  []events.Event
+	Hour    []journal.Minute
 }
 
 // listener is the admin listener over sockets, with the limits that cmd sets.
@@ -151,8 +152,11 @@ func TestLive_TellsEachTurnOnce(t *testing.T) {
 		t.Fatalf("%d %v", v.status, v.header)
 	}
 	e := v.next(t)
-	if turnsOf(e) != "a b" || e.Totals.Turns != 2 || e.Totals.Hits != 1 || e.Records[1].Number != 2 || len(e.Bounds)+1 != len(e.Totals.HitTTFT.Counts) {
+	if turnsOf(e) != "a b" || e.Totals.Turns != 2 || e.Totals.Hits != 1 || e.Records[1].Number != 2 || len(e.Bounds)+1 != len(e.Totals.TTFTHits.Counts) {
 		t.Errorf("first event %+v", e)
+	}
+	if len(e.Hour) == 0 || e.Hour[0].Turns != 2 || e.Hour[0].Hits != 1 {
+		t.Errorf("the last hour: %+v", e.Hour)
 	}
 	if e.Open != 5 || e.Queue.ToBegin != 3 || e.Queue.ForInstance != 4 || len(e.Instances) != 1 || e.Now.IsZero() {
 		t.Errorf("first event %+v", e)

@@ -10,7 +10,8 @@ import (
 
 // Config bounds a journal. The zero value gets the defaults.
 type Config struct {
-	Turns int // how many turn records are kept; 4,096 by default: 2.5 MB, and 5.7 MB with names at their longest
+	Now   func() time.Time // the clock, time.Now if nil
+	Turns int              // how many turn records are kept; 4,096 by default: 2.5 MB, and 5.7 MB with names at their longest
 }
 
 // Journal keeps the last turns. It is safe for concurrent use.
@@ -18,8 +19,11 @@ type Journal struct {
 	ring  []atomic.Pointer[entry] // the record of turn n is at n modulo its length
 	turns atomic.Uint64           // how many turns were observed; their records are in the ring
 
-	mu     sync.Mutex // guards totals, and orders what is put into the ring
+	mu     sync.Mutex // guards totals and minutes, and orders what is put into the ring
 	totals Totals
+
+	now     func() time.Time
+	minutes minutes
 }
 
 // entry is the record of turn n. It is never changed, so that readers need no lock and no turn waits for them.
@@ -35,7 +39,10 @@ func New(cfg Config) *Journal {
 	if cfg.Turns <= 0 {
 		cfg.Turns = 4096
 	}
-	return &Journal{ring: make([]atomic.Pointer[entry], cfg.Turns), totals: newTotals(time.Now())}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Journal{ring: make([]atomic.Pointer[entry], cfg.Turns), totals: newTotals(cfg.Now()), now: cfg.Now}
 }
 
 // Observe takes in a turn that has ended. It is a record.Observer.
@@ -48,6 +55,7 @@ func (j *Journal) Observe(r *record.Turn) {
 	j.ring[e.n%uint64(len(j.ring))].Store(e)
 	j.turns.Store(e.n + 1)
 	j.totals.add(&e.TurnRecord, r)
+	j.minutes.add(j.now(), &e.TurnRecord, r)
 }
 
 // Recent returns the newest records, at most so many, newest first.

@@ -118,14 +118,14 @@ func TestTotals_AddUp(t *testing.T) {
 		t.Errorf("%d reasons are told apart", len(total.Misses))
 	}
 	timed := uint64(0)
-	for i := range total.HitTTFT.Counts {
-		timed += total.HitTTFT.Counts[i] + total.MissTTFT.Counts[i]
+	for i := range total.TTFTHits.Counts {
+		timed += total.TTFTStreams.Counts[i]
 	}
 	if timed == 0 || timed > turns {
 		t.Errorf("%d first bytes are timed", timed)
 	}
-	total.Misses["reason_1"], total.HitTTFT.Counts[0] = 1<<40, 1<<40
-	if again := j.Totals(); again.Misses["reason_1"] == 1<<40 || again.HitTTFT.Counts[0] == 1<<40 {
+	total.Misses["reason_1"], total.TTFTHits.Counts[0] = 1<<40, 1<<40
+	if again := j.Totals(); again.Misses["reason_1"] == 1<<40 || again.TTFTHits.Counts[0] == 1<<40 {
 		t.Error("a reader has changed the journal")
 	}
 }

@@ -30,9 +30,6 @@ type Totals struct {
 	TTFTHitsWithout Histogram `json:"ttft_hits_without"`
 	TTFTStreams     Histogram `json:"ttft_streams"`  // of all streams
 	WholeAnswers    Histogram `json:"whole_answers"` // until the whole answer, of all that come in one piece
-	// TTFT of turns that went by prefill and decode and got an answer, by outcome.
-	HitTTFT  Histogram `json:"hit_ttft"`
-	MissTTFT Histogram `json:"miss_ttft"`
 }
 
 // Bounds are the upper bounds of a Histogram's buckets, in milliseconds; a last bucket has what is above.
@@ -50,7 +47,7 @@ func newTotals(now time.Time) Totals {
 	empty := func() Histogram { return Histogram{Counts: make([]uint64, len(Bounds())+1)} }
 	return Totals{
 		Since: now, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
-		TTFTHits: empty(), TTFTHitsWithout: empty(), TTFTStreams: empty(), WholeAnswers: empty(), HitTTFT: empty(), MissTTFT: empty(),
+		TTFTHits: empty(), TTFTHitsWithout: empty(), TTFTStreams: empty(), WholeAnswers: empty(),
 	}
 }
 
@@ -90,13 +87,6 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	if r.Whole > 0 {
 		t.WholeAnswers.add(r.Whole)
 	}
-	if r.TTFT > 0 && r.Path == "prefill_decode" {
-		if r.Outcome == Hit {
-			t.HitTTFT.add(r.TTFT)
-		} else {
-			t.MissTTFT.add(r.TTFT)
-		}
-	}
 }
 
 // missed counts a miss by its reason.
@@ -124,7 +114,7 @@ func (h *Histogram) add(milliseconds float64) {
 }
 
 func (t *Totals) histograms() []*Histogram {
-	return []*Histogram{&t.TTFTHits, &t.TTFTHitsWithout, &t.TTFTStreams, &t.WholeAnswers, &t.HitTTFT, &t.MissTTFT}
+	return []*Histogram{&t.TTFTHits, &t.TTFTHitsWithout, &t.TTFTStreams, &t.WholeAnswers}
 }
 
 func (t *Totals) clone() Totals {

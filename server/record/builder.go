@@ -44,7 +44,8 @@ func (b *Builder) Reuse() Reuse { return b.turn.Reuse }
 // From records whom the request came from: the address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
 
-// Asks records the model that the client has named, the hash of the conversation, and where its id was found.
+// Asks records the model that the client has named, the hash of the conversation, where its id was found, and the
+// keyed hash of the id that the client sent.
 func (b *Builder) Asks(model, conversation, source string, id [8]byte) {
 	b.turn.Model, b.turn.Conversation, b.turn.Source, b.turn.ID = model, conversation, source, id
 }

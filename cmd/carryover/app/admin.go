@@ -16,8 +16,8 @@ import (
 
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
-	"carryover/server"
 	"carryover/server/admin"
+	"carryover/server/record"
 )
 
 // Bounds of the listener for operators.
@@ -61,20 +61,20 @@ func (p *Proxy) tickets(conversation string) []admin.Ticket {
 func identity() admin.Identity {
 	host, _ := os.Hostname() // "" where it is not known
 	reasons := map[string]string{}
-	for _, term := range server.MissReasons() {
+	for _, term := range record.MissReasons() {
 		reasons[term.Name] = sentence(term)
 	}
-	for _, term := range server.IneligibleReasons() {
+	for _, term := range record.IneligibleReasons() {
 		reasons["ineligible_"+term.Name] = sentence(term)
 	}
 	return admin.Identity{Version: command.Version, Replica: host, Reasons: reasons}
 }
 
-// sentence is what a term means, and what to do, in plain text.
-func sentence(term server.Term) string {
+// sentence says what a term means, and what to do, in plain text.
+func sentence(term record.Term) string {
 	text := term.Means
 	if term.Do != "" {
-		text += "; " + term.Do
+		text += " " + term.Do
 	}
 	return strings.ReplaceAll(text, "`", "")
 }

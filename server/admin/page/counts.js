@@ -5,13 +5,25 @@ function kindOf(record) {
   return record.outcome === "miss" ? `miss ${record.reason}` : record.outcome;
 }
 
+// followUps names the number of follow-up turns among counts. It is no kind: these turns have kinds of their own.
+export const followUps = "follow-ups";
+
 // countsOf are a snapshot's totals by kind.
 export function countsOf(totals) {
   const counts = new Map([["hit", totals.hits], ["off", totals.off]]);
+  if (totals.prefixes !== undefined) {
+    counts.set("prefix", totals.prefixes);
+  }
   for (const [reason, n] of Object.entries(totals.misses)) {
     counts.set(`miss ${reason}`, n);
   }
+  counts.set(followUps, totals.follow_ups ?? 0);
   return counts;
+}
+
+// turnsOf is the number of turns in counts.
+export function turnsOf(counts) {
+  return [...counts].reduce((sum, [kind, n]) => sum + (kind === followUps ? 0 : n), 0);
 }
 
 // History has the totals at moments of the past. Records tell the time before the page was opened.
@@ -55,6 +67,7 @@ function before(snapshot) {
   for (const record of [...snapshot.records].reverse()) {
     const kind = kindOf(record);
     counts.set(kind, (counts.get(kind) ?? 0) - 1);
+    counts.set(followUps, counts.get(followUps) - (record.follow_up ? 1 : 0));
     // Just before its end, so that the turn is among those of any time that includes it.
     points.unshift({ at: Date.parse(record.began) + record.duration_ms - 1, counts: new Map(counts) });
   }

@@ -5,6 +5,7 @@ import { span } from "./format.js";
 import { Conversation } from "./conversation.js";
 import { Events } from "./events.js";
 import { Fleet } from "./fleet.js";
+import { Hour } from "./hour.js";
 import { Live } from "./live.js";
 import { learn } from "./reasons.js";
 import { Reuse } from "./reuse.js";
@@ -18,7 +19,8 @@ const conversation = new Conversation();
 const turns = new Turns((hash) => conversation.open(hash));
 const reuse = new Reuse();
 const events = new Events();
-const parts = [reuse, new Fleet(), new TTFT(), events, turns];
+const hour = new Hour();
+const parts = [reuse, hour, new Fleet(), new TTFT(), events, turns];
 new Search((names) => turns.only(names), (hash) => conversation.open(hash));
 
 let since; // of the program that is shown
@@ -33,6 +35,7 @@ function show(snapshot) {
     turns.clear();
     reuse.history.clear();
     events.clear();
+    hour.clear();
   }
   ready(snapshot.ready ?? "ready", snapshot.why);
   for (const part of parts) {

@@ -3,15 +3,13 @@
 import { bar, byId, h, Table, tagged, text } from "./dom.js";
 import { meaning } from "./reasons.js";
 import { count, percent, span } from "./format.js";
-import { countsOf, History } from "./counts.js";
+import { countsOf, followUps, History, turnsOf } from "./counts.js";
 
 const lately = 5 * 60_000; // ms
 
-const sum = (counts) => [...counts.values()].reduce((a, b) => a + b, 0);
-
-// rate is the share of hits among the turns that wanted reuse.
+// rate is the share of hits among the turns that could have been hits.
 function rate(counts) {
-  return (counts.get("hit") ?? 0) / (sum(counts) - (counts.get("off") ?? 0));
+  return (counts.get("hit") ?? 0) / counts.get(followUps);
 }
 
 function shared(n, all, kind) {
@@ -31,14 +29,14 @@ function columns() {
 // named is the name of a row, with what its reason means.
 function named(row) {
   const words = tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " "));
-  const means = meaning(row.kind.slice(row.outcome.length + 1));
+  const means = row.kind === "prefix" ? "No ticket was used, but prefill's own caches had a part of the prompt" : meaning(row.kind.slice(row.outcome.length + 1));
   return means === undefined ? words : h("div", { title: means }, words);
 }
 
 // figures are what stands first: a name, a number, and what is to be said of it.
 function figures(s, late, ever) {
   const t = s.totals;
-  const wanted = (counts) => `of ${count(sum(counts) - (counts.get("off") ?? 0))} that wanted it`;
+  const wanted = (counts) => `of ${count(counts.get(followUps))} follow-up turns`;
   const saved = t.saved_seconds < 100 ? `${t.saved_seconds.toFixed(2)} s` : span(t.saved_seconds * 1000);
   return [
     ["rate-late", `Reuse, last ${span(late.over)}`, percent(rate(late.counts)), wanted(late.counts)],
@@ -67,11 +65,11 @@ export class Reuse {
       this.#figure(name, words);
     }
     text(this.table.heads[1], `Last ${span(late.over)}`);
-    const [allLate, allEver] = [sum(late.counts), sum(ever)];
-    const rows = [...ever.keys()].map((kind) => ({
+    const [allLate, allEver] = [turnsOf(late.counts), turnsOf(ever)];
+    const rows = [...ever.keys()].filter((kind) => kind !== followUps).map((kind) => ({
       kind, outcome: kind.split(" ")[0], late: late.counts.get(kind) ?? 0, ever: ever.get(kind), allLate, allEver,
     }));
-    const place = { hit: 0, miss: 1, off: 2 };
+    const place = { hit: 0, prefix: 1, miss: 2, off: 3 };
     rows.sort((a, b) => place[a.outcome] - place[b.outcome] || b.ever - a.ever || (a.kind < b.kind ? -1 : 1));
     this.table.show(rows, (row) => row.kind);
   }

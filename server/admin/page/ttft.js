@@ -1,4 +1,4 @@
-// Time to the first token: hits against the others, on the same scale.
+// Time to the first token: hits as measured, and the same turns as they would have been without reuse, on the same scale.
 
 import { byId, h, Table, v } from "./dom.js";
 import { count, milliseconds, none, percent } from "./format.js";
@@ -65,28 +65,28 @@ export class TTFT {
   constructor() {
     this.table = new Table(byId("ttft-table"), [
       { head: "Up to", title: "Upper bound of the time to the first token", class: "number", text: (row) => row.bound },
-      { head: "Hits", title: "Turns that reused KV", class: "number", text: (row) => count(row.hits) },
-      { head: "Without reuse", title: "All other turns", class: "number", text: (row) => count(row.others) },
+      { head: "Hits", title: "Hits as measured", class: "number", text: (row) => count(row.hits) },
+      { head: "Without reuse", title: "The same turns, with the time in which prefill would have computed what it did not", class: "number", text: (row) => count(row.without) },
     ]);
   }
 
   show({ totals, bounds_ms: bounds }) {
-    const key = JSON.stringify([totals.hit_ttft, totals.miss_ttft]);
+    const key = JSON.stringify([totals.ttft_hits, totals.ttft_hits_without]);
     if (key === this.#drawn) {
       return;
     }
     this.#drawn = key;
-    const range = shown(totals.hit_ttft, totals.miss_ttft);
+    const range = shown(totals.ttft_hits, totals.ttft_hits_without);
     const shares = (histogram) => histogram.counts.map((n) => n / Math.max(1, sum(histogram.counts)));
-    const most = Math.max(0.01, ...shares(totals.hit_ttft), ...shares(totals.miss_ttft));
+    const most = Math.max(0.01, ...shares(totals.ttft_hits), ...shares(totals.ttft_hits_without));
     for (const [id, name, kind, histogram] of [
-      ["ttft-hits", "Hits", "hit", totals.hit_ttft], ["ttft-others", "Without reuse", "miss", totals.miss_ttft],
+      ["ttft-hits", "Hits", "hit", totals.ttft_hits], ["ttft-without", "The same turns without reuse", "off", totals.ttft_hits_without],
     ]) {
       const words = inWords(name, histogram, bounds);
       byId(id).replaceChildren(h("h3", {}, words), chart(`${name}; the table below has the numbers. A full column is ${percent(most)}.`, kind, histogram, bounds, range, most));
     }
-    const rows = totals.hit_ttft.counts.map((hits, i) => ({
-      bound: i < bounds.length ? `${count(bounds[i])} ms` : "more", hits, others: totals.miss_ttft.counts[i],
+    const rows = totals.ttft_hits.counts.map((hits, i) => ({
+      bound: i < bounds.length ? `${count(bounds[i])} ms` : "more", hits, without: totals.ttft_hits_without.counts[i],
     }));
     this.table.show(rows.slice(range[0], range[1] + 1), (row) => row.bound);
   }
