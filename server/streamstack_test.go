@@ -32,9 +32,9 @@ func TestStream_HoldsAStackOf8KiB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer resp.Body.Close() //nolint:errcheck // the test is over
+		defer resp.Body.Close()
 		readUntil(t, resp.Body, "data: ")
-		defer io.Copy(io.Discard, resp.Body) //nolint:errcheck // deferred calls run backwards
+		defer io.Copy(io.Discard, resp.Body) //nolint:errcheck // the test is over; deferred calls run backwards
 	}
 	// With the goroutines of client and engine, a stream takes 28 KB of stacks, and 37 where the turn's stack is of 16 KiB.
 	if each := (stacks() - before) / streams; each > 32<<10 {
