@@ -41,8 +41,8 @@ func PromptTokenIDs(p *engine.ParamsIn) (ids []int32, ok bool, err error) {
 }
 
 // HandsBack reports whether a request is a hand-back. vLLM marks none, so the rule describes requests that no turn sends: a text completion
-// of one list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams or has exactly remote_num_tokens
-// ids. A turn's prefill leg answers in one piece, and its prompt is longer than its ticket.
+// of one list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams, or that ignores the end of sequence
+// and has exactly remote_num_tokens ids. A turn's prefill leg answers in one piece; its prompt may be as long as what it reads of a ticket.
 func (r *Completion) HandsBack(path string) bool {
 	tokens, _ := r.Params.Integer("remote_num_tokens")
 	if path != wire.PathCompletions || tokens <= 0 || !r.Params.Prefills() || !r.Params.Truthy("remote_block_ids") {
@@ -52,7 +52,7 @@ func (r *Completion) HandsBack(path string) bool {
 	if json.Unmarshal(r.Prompt, &ids) != nil || len(ids) == 0 {
 		return false
 	}
-	return r.Stream || len(ids) == tokens
+	return r.Stream || r.IgnoreEOS && len(ids) == tokens
 }
 
 // Releases reports whether a request only makes decode free blocks: nothing of them is read, and its client disconnects at the first

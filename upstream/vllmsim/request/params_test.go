@@ -15,7 +15,8 @@ func TestHandBack_TellsItFromOtherRequests(t *testing.T) {
 	}{
 		{wire.PathCompletions, `{"prompt":[1,2,3],"stream":true,` + ticket + `}`, true},
 		{wire.PathCompletions, `{"prompt":[1,2,3,4],"stream":true,` + ticket + `}`, true},
-		{wire.PathCompletions, `{"prompt":[1,2,3],"max_tokens":1,` + ticket + `}`, true},
+		{wire.PathCompletions, `{"prompt":[1,2,3],"max_tokens":1,"ignore_eos":true,` + ticket + `}`, true},
+		{wire.PathCompletions, `{"prompt":[1,2,3],"max_tokens":1,` + ticket + `}`, false},   // a turn that reads as much as its prompt is long
 		{wire.PathCompletions, `{"prompt":[1,2,3,4],"max_tokens":1,` + ticket + `}`, false}, // a turn of a client that sends ids
 		{wire.PathCompletions, `{"prompt":"x","stream":true,` + ticket + `}`, false},
 		{wire.PathCompletions, `{"prompt":[[1,2,3]],"stream":true,` + ticket + `}`, false},
