@@ -110,7 +110,7 @@ clients: build ## the SDKs of OpenAI and Anthropic, the AI SDK, Claude Code and 
 	scripts/clients/run
 
 .PHONY: soak
-soak: ## 2,000 random conversations of 5 turns against the simulator, and as many with each proof among doubts
+soak: redis ## 2,000 random conversations of 5 turns against the simulator, as many without ids, and as many with each proof among doubts
 	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover/e2e
 
 .PHONY: soak-redis

@@ -22,6 +22,11 @@ type agentTalk struct {
 	inline   bool // a system message among the others on every turn
 	parts    bool // contents are lists of blocks
 
+	nameless  bool   // neither a header nor a member names the session
+	opening   string // the first question, "" for one of its own
+	dropped   bool   // nothing of the last answer is in the history
+	rewritten bool   // the request is not what was sent and answered before, and something new
+
 	history []any
 	results []any // what answers tool calls
 }
@@ -48,11 +53,13 @@ func (k *agentTalk) odds(n int) bool { return k.draw.IntN(n) == 0 }
 
 // next makes the request of the next turn, and its headers.
 func (k *agentTalk) next(turn int) (http.Header, map[string]any) {
-	switch {
+	switch k.rewritten = true; {
 	case turn > 2 && k.odds(6):
 		k.compact()
 	case turn > 2 && k.odds(6):
 		k.rewrite()
+	default:
+		k.rewritten = k.dropped
 	}
 	k.ask()
 	body := map[string]any{"model": "sim", "stream": k.odds(2), "temperature": 0}
@@ -89,10 +96,12 @@ func (k *agentTalk) message(header http.Header, body map[string]any) {
 	if k.tools {
 		body["tools"] = []any{map[string]any{"name": "lookup", "description": "Looks things up.", "input_schema": lookupSchema}}
 	}
-	switch k.draw.IntN(3) {
-	case 0:
+	way := k.draw.IntN(3)
+	switch {
+	case k.nameless:
+	case way == 0:
 		header.Set("X-Claude-Code-Session-Id", k.id)
-	case 1:
+	case way == 1:
 		body["metadata"] = map[string]string{"user_id": "user_5f1b_account__session_" + k.id}
 	default:
 		body["metadata"] = map[string]string{"user_id": string(encode(map[string]string{"device_id": "5f1b", "session_id": k.id}))}
@@ -106,8 +115,10 @@ func (k *agentTalk) response(header http.Header, body map[string]any) {
 	if k.tools {
 		body["tools"] = []any{map[string]any{"type": "function", "name": "lookup", "description": "Looks things up.", "parameters": lookupSchema}}
 	}
-	switch k.draw.IntN(3) {
-	case 0:
+	way := k.draw.IntN(3)
+	switch {
+	case k.nameless:
+	case way == 0:
 		header.Set("Session-Id", k.id)
 	default:
 		body["prompt_cache_key"] = k.id
@@ -129,6 +140,9 @@ func (k *agentTalk) question() string {
 // ask adds what the agent says: results of tools, or a question.
 func (k *agentTalk) ask() {
 	text := k.question()
+	if k.opening != "" {
+		text, k.opening = k.opening, ""
+	}
 	switch {
 	case k.results == nil && k.odds(5):
 		text += " THINK"
@@ -206,7 +220,7 @@ func (k *agentTalk) heard(a *agentAnswer) {
 		}
 		kept = append(kept, part)
 	}
-	if k.path == pathResponses {
+	if k.dropped = kept == nil; k.path == pathResponses {
 		k.history = append(k.history, kept...)
 		return
 	}

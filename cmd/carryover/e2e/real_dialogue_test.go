@@ -41,6 +41,7 @@ type dialogue struct {
 	edit      func(parts []part, turn int) []part
 	again     int            // this turn asks what the turn before asked
 	fill      bool           // every prompt is an exact multiple of the block size
+	nameless  bool           // tells no conversation_id
 	salted    bool           // has a cache_salt of its own; the others share the engines' prefix caches
 	maxTokens int            // 0 for 16
 	members   map[string]any // more of the body
@@ -109,8 +110,11 @@ func (c *telling) request(turn int) asked {
 		a = asked{"/v1/completions", map[string]any{"prompt": c.ids(), "return_token_ids": true}}
 	}
 	a = a.with(map[string]any{
-		"model": model, "temperature": 0, "max_tokens": max(c.maxTokens, 16), "conversation_id": c.conversation,
+		"model": model, "temperature": 0, "max_tokens": max(c.maxTokens, 16),
 	}).with(c.members)
+	if !c.nameless {
+		a.body["conversation_id"] = c.conversation
+	}
 	if c.salted {
 		a.body["cache_salt"] = c.salt
 	}

@@ -20,7 +20,7 @@ import (
 // prompts that prefill has computed itself.
 const strangeReuse = 80
 
-// strangers are conversations whose requests name none, and that share no beginning: what one of them finds in a cache is its own.
+// strangers are conversations whose requests name none and that the program does not know by their content either, and that share no beginning: what one of them finds in a cache is its own.
 func strangers() (list []dialogue) {
 	for n := range 8 {
 		for _, kind := range []string{chatPrompt, textPrompt, idsPrompt} {
@@ -62,7 +62,7 @@ func (o strangeTurn) held() []int { return slices.Concat(o.prompt, o.output[:len
 // strangers has the conversations of a round ask together, and begins the next round when all of them are handed back.
 func (s *suite) strangers(t *testing.T) string {
 	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
-	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "now")
+	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "now", "--conversation-by-content", "off")
 	held := s.decode.counted(t).pinned
 	var list []*stranger
 	for _, k := range strangers() {

@@ -25,18 +25,30 @@ type replicas struct {
 	seen     []*blockUses
 }
 
-// startFleet runs one program per Redis address, behind which there may be one and the same server.
+// startFleet runs one program per Redis address, behind which there may be one and the same server. One for "" has its tickets in memory.
 func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...string) *replicas {
+	t.Helper()
+	return startFleetWith(t, cfg, redis, unchanged, flags...)
+}
+
+// startFleetWith is startFleet with other parts.
+func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace func(*server.Deps), flags ...string) *replicas {
 	t.Helper()
 	f := &replicas{}
 	c := rigConfig{prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, env: []string{testrig.ReplicaSecret}}
 	for _, address := range redis {
 		seen := &blockUses{named: map[string]int{}}
-		c.replace = func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen }
+		c.replace = func(deps *server.Deps) {
+			replace(deps)
+			seen.Legs, deps.Legs = deps.Legs, seen
+		}
 		c.flags = slices.Concat([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
-			"--reuse-trial-timeout", "25s", "--redis-url", "redis://" + address,
+			"--reuse-trial-timeout", "25s",
 		}, flags)
+		if address != "" {
+			c.flags = append(c.flags, "--redis-url", "redis://"+address)
+		}
 		if len(f.replicas) > 0 {
 			for _, instance := range f.replicas[0].prefill {
 				c.flags = append(c.flags, "--prefill", instance.URL())

@@ -27,6 +27,9 @@ type talk struct {
 	parts    bool // contents are lists of parts
 	system   bool
 
+	opening   string // the first question, "" for one of its own
+	rewritten bool   // the request is not what was sent and answered before, and a new question
+
 	messages []json.RawMessage
 	pending  []json.RawMessage // what answers a tool call
 	prompt   string
@@ -66,25 +69,26 @@ func (k *talk) next(turn int) map[string]any {
 	if k.odds(3) {
 		members["stop"] = "never said"
 	}
+	k.rewritten = false
 	switch k.api {
 	case talkChat:
 		if k.tools {
 			members["tools"] = json.RawMessage(`[{"type":"function","function":{"name":"lookup","parameters":{"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"string"}}}}}]`)
 		}
-		if turn > 2 && k.odds(3) {
+		if k.rewritten = turn > 2 && k.odds(3); k.rewritten {
 			k.rewriteChat()
 		} else {
 			k.askChat()
 		}
 		members["messages"] = k.messages
 	case talkText:
-		if turn > 2 && k.odds(3) {
+		if k.rewritten = turn > 2 && k.odds(3); k.rewritten {
 			k.prompt = k.rewriteText(k.prompt)
 		}
-		k.prompt += "\n" + k.question()
+		k.prompt += "\n" + k.asks()
 		members["prompt"] = k.prompt
 	default:
-		if turn > 2 && k.odds(3) {
+		if k.rewritten = turn > 2 && k.odds(3); k.rewritten {
 			k.ids[k.draw.IntN(len(k.ids))] = 300 + k.draw.IntN(200)
 		}
 		for range 50 + k.draw.IntN(40) {
@@ -118,12 +122,21 @@ func (k *talk) question() string {
 	return strings.Join(words[:40+k.draw.IntN(30)], " ")
 }
 
+// asks is a question, at the beginning that with which others begin too.
+func (k *talk) asks() string {
+	if text := k.opening; text != "" {
+		k.opening = ""
+		return text
+	}
+	return k.question()
+}
+
 func (k *talk) askChat() {
 	if k.pending != nil {
 		k.messages, k.pending = append(k.messages, k.pending...), nil
 		return
 	}
-	text := k.question()
+	text := k.asks()
 	switch k.draw.IntN(6) {
 	case 0:
 		text += " THINK"

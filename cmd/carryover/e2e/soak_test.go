@@ -223,8 +223,10 @@ func (s *soak) count(reuse string, got, want, common int) {
 }
 
 // offeredBy is the number of tokens that a hit says it has offered.
-func offeredBy(a *answered) int {
-	rest, ok := strings.CutPrefix(a.reuse(), "hit;tokens=")
+func offeredBy(a *answered) int { return offeredIn(a.reuse()) }
+
+func offeredIn(reuse string) int {
+	rest, ok := strings.CutPrefix(reuse, "hit;tokens=")
 	if !ok {
 		return 0
 	}

@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/cmd/carryover/config"
+	"carryover/convcache/redistest"
+	"carryover/server"
+	"carryover/upstream/vllmsim"
+)
+
+// byContent are the flags of a program that finds the conversations of turns without an id.
+var byContent = []string{"--conversation-by-content", "on"}
+
+// Conversations of each deployment within go test. With CARRYOVER_SOAK the replicas have as many as it says, and the other deployments a
+// quarter of that.
+const (
+	unnamedShort = 20
+	unnamedShare = 4
+)
+
+// unnamedSoaks are the deployments of conversations without ids, and what their engines and flags are.
+func unnamedSoaks() []unnamedSoak {
+	return []unnamedSoak{
+		{name: "replicas", replicas: 3, share: 1, hits: floors{95, 70}, change: func(*vllmsim.Config) {}},
+		{name: "reasoning stripped", replicas: 1, share: unnamedShare, hits: floors{95, 70}, change: func(c *vllmsim.Config) {
+			c.Template, c.EmptyDeltas, c.MergeSystem = vllmsim.TemplateStripReasoning, true, true
+		}},
+		// Hand-backs come within 20 ms, and a replica does not wait for those of another.
+		{name: "handing back", replicas: 2, share: unnamedShare, hits: floors{50, 35}, change: func(c *vllmsim.Config) {
+			c.Template, c.Sampling = vllmsim.TemplateThinkingPrompt, vllmsim.SamplingNoncanonical
+		}, flags: append([]string{"--routing-prefill", "auto"}, handBackModes()["idle"]...), handing: true},
+	}
+}
+
+type unnamedSoak struct {
+	name     string
+	replicas int // that share one Redis; one replica has its tickets in memory
+	share    int // one in so many of the conversations
+	hits     floors
+	change   func(*vllmsim.Config)
+	flags    []string
+	handing  bool
+}
+
+// floors are the shares of turns that must be hits, in percent, among those that go on where a ticket of their own thread has ended. Of
+// conversations that begin alike, one may take the ticket of another's first answer: the answers are greedy here, so that their tickets are
+// equal.
+type floors struct{ own, alike int }
+
+// Conversations that nothing names, of all APIs and of one tenant; a third of them begin with the same messages. Some histories are edited,
+// some answers made anew, and some threads split in two that go on at the same time. No answer is wrong, no block is read wrongly or twice,
+// none stays pinned, and turns find what their conversation has left.
+func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
+	for i, soak := range unnamedSoaks() {
+		t.Run(soak.name, func(t *testing.T) {
+			conversations := unnamedShort
+			if set := os.Getenv(soakVariable); set != "" {
+				n, err := strconv.Atoi(set)
+				if err != nil {
+					t.Fatalf("%s: %v", soakVariable, err)
+				}
+				conversations = max(1, n/soak.share)
+			}
+			soak.run(t, uint64(800+i), conversations)
+		})
+	}
+}
+
+func (c unnamedSoak) run(t *testing.T, seed uint64, conversations int) {
+	t.Helper()
+	began := time.Now()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Blocks = 1 << 17                                                 // no answer waits for memory
+	cfg.Lease = time.Hour                                                // what is left on prefill is counted at the end
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of agents
+	c.change(&cfg)
+	live := &liveTickets{}
+	replace := func(deps *server.Deps) { deps.Store = live.of(deps.Store) }
+	redis := []string{""}
+	if c.replicas > 1 {
+		redis = slices.Repeat([]string{redistest.Start(t).Addr()}, c.replicas)
+	}
+	f := startFleetWith(t, cfg, redis, replace, slices.Concat(byContent, []string{"--store-timeout", "5s"}, c.flags)...)
+	s := &unnamed{soak: f.soakOf(t, cfg, seed), asked: &library{}}
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(soakAtOne)
+	for i := range conversations {
+		group.Go(func() error { return s.converse(ctx, newSpeaker(seed, i), 1, nil) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	live.verify(t, f.replicas[0], time.Since(began))
+	f.verify(t)
+	t.Logf("%d conversations, %d turns in %s: %s", conversations, s.turns.Load(), time.Since(began).Round(time.Millisecond), &s.tally)
+	s.tally.verify(t, c.hits)
+	if c.handing && (f.replicas[0].sum(t, config.RolePrefill)["hand_backs"] == 0 || s.tally.engine == 0) {
+		t.Errorf("%d hand-backs, and %d turns that found what came of them: nothing was shown",
+			f.replicas[0].sum(t, config.RolePrefill)["hand_backs"], s.tally.engine)
+	}
+}
+
+// converse holds a conversation from a turn on. The ticket is that of the turn before in the same thread.
+func (s *unnamed) converse(ctx context.Context, k speaker, from int, ticket *kept) error {
+	group, ctx := errgroup.WithContext(ctx)
+	defer group.Wait() //nolint:errcheck // waited for below, unless this thread has failed
+	for turn := from; turn <= soakTurns; turn++ {
+		if other := k.split(turn); other != nil {
+			ticket = nil // one of the two takes it
+			group.Go(func() error { return s.converse(ctx, other, turn, nil) })
+		}
+		name := fmt.Sprintf("%s-%d-%d", k.name(), turn, s.turns.Add(1))
+		x, err := k.exchange(ctx, s, name, turn)
+		if err != nil {
+			return fmt.Errorf("%s (%s): %w", name, x.reuse, err)
+		}
+		if err := s.judge(k, x, ticket); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if ticket = nil; x.stored == "yes" {
+			ticket = &kept{ids: x.ids}
+		}
+	}
+	return group.Wait()
+}
+
+// judge compares what a turn has reused with the books.
+func (s *unnamed) judge(k speaker, x exchanged, ticket *kept) error {
+	got := offeredIn(x.reuse)
+	if bound := s.asked.bound(x.prompt); got > bound && !byEngine(x.reuse) { // prefill's cache also has prompts whose answers left nothing
+		return fmt.Errorf("%s, but nothing that was answered has more than %d tokens of the prompt", x.reuse, bound)
+	}
+	if ticket == nil || x.reuse == "off" || ticket.worth(x.prompt) == 0 {
+		return nil
+	}
+	s.tally.count(k.beginsAlike(), x.rewritten, x.reuse)
+	return nil
+}
