@@ -122,7 +122,7 @@ func TestPage_SaysWhichProgramAndExplains(t *testing.T) {
 		t.Errorf("meanings of reasons: %q", titles)
 	}
 	b.eval(t, `document.querySelector("#turns-table tr:has(.miss) button").click()`, nil)
-	if record := b.text(t, "#turns-table tr.record:not([hidden])"); !strings.Contains(record, "first_turn: "+means) {
+	if record := b.text(t, "#turns-table tr.record:not([hidden])"); !strings.Contains(record, "first_turnMeaning"+means) {
 		t.Errorf("record: %s", record)
 	}
 }

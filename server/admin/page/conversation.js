@@ -10,7 +10,7 @@ function columns() {
     { head: "After", title: "Time since the end of the turn before", class: "number", text: (t) => (t.gap === undefined ? none : span(t.gap)) },
     {
       head: "Outcome", title: "Whether KV was reused, and why not", key: (t) => [t.outcome, t.reason, t.differs].join(),
-      make: (t) => tagged(t.outcome, t.outcome, [t.outcome, t.reason?.replaceAll("_", " "), t.differs].filter(Boolean).join(" · ")),
+      make: (t) => tagged(t.outcome, t.outcome, [t.outcome, t.reason?.replaceAll("_", " "), t.differs].filter(Boolean).join(" · "), t.hint),
     },
     { head: "Prefill → decode", title: "The instances of its last legs", text: (t) => `${t.prefill || none} → ${t.decode || none}` },
     {

@@ -41,9 +41,9 @@ const glyphs = {
   up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", quarantined: "⊘",
 };
 
-// tagged is a word of a closed set with its glyph. kind is the class that colours it.
-export function tagged(word, kind, shown = word) {
-  return h("span", {}, h("span", { class: `glyph ${kind}`, "aria-hidden": "true" }, glyphs[word] ?? "•"), ` ${shown}`);
+// tagged is a word of a closed set with its glyph. kind is the class that colours it, title explains it.
+export function tagged(word, kind, shown = word, title = undefined) {
+  return h("span", { title }, h("span", { class: `glyph ${kind}`, "aria-hidden": "true" }, glyphs[word] ?? "•"), ` ${shown}`);
 }
 
 // bar is a track that is filled to a share, with a mark at another. Its numbers stand beside it as text.

@@ -149,7 +149,7 @@ export class Turns {
 // outcome is a turn's outcome, with what its reason means.
 function outcome(turn) {
   const words = tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · "));
-  const means = meaning(turn.reason);
+  const means = turn.hint ?? meaning(turn.reason);
   if (means !== undefined) {
     words.title = means;
   }
