@@ -20,11 +20,17 @@ import (
 // engineKey is what the engine of clients' keys lets in.
 const engineKey = "a good key"
 
+// options are what suites ask of a deployment.
+type options struct {
+	context int  // how many tokens a prompt and its answer can have
+	plugIn  bool // the engines have the plug-in without which streams of the Messages API leave nothing behind
+	unnamed bool // the program reads no id that the suite's client may tell
+}
+
 // deployment is the program in front of a simulated pair, and what suites compare it with.
 type deployment struct {
-	binary    string
-	context   int  // how many tokens a prompt and its answer can have
-	plugIn    bool // the engines have the plug-in without which streams of the Messages API leave nothing behind
+	binary string
+	options
 	log       *os.File
 	processes []*process
 	prefill   []string // the engines
@@ -42,6 +48,9 @@ func (d *deployment) start(ctx context.Context) (err error) {
 	serve := []string{
 		"--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--log-level", "debug",
 		"--store-timeout", "5s", "--tokenize-timeout", "30s", "--dial-timeout", "10s", "--routing-prefill", "round_robin",
+	}
+	if d.unnamed {
+		serve = append(serve, "--conversation-sources", "conversation_id")
 	}
 	engines := slices.Clone(serve)
 	sim := []string{

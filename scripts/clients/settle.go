@@ -27,7 +27,7 @@ func (c counted) misread() int {
 	return c.CorruptReads + c.Poisoned + c.DoubleReads + c.ExpiredReads + c.UnknownReads + c.Deaths
 }
 
-// settle waits until nothing is left of the suite's turns, and checks how KV was read meanwhile. What no turn has released is
+// settle waits until nothing is left of the suite's turns but a ticket of each conversation that told no id, and checks how KV was read meanwhile. What no turn has released is
 // released within some seconds, by prefill legs of one token; the block of each stays until its lease ends, which is not waited for.
 func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 	engines := make([]counted, len(d.prefill)+1)
@@ -38,7 +38,12 @@ func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 		if err := get(ctx, d.proxy+"/health", &health); err != nil {
 			return err
 		}
-		left := health.Conversations
+		turns, err := d.records(ctx)
+		if err != nil {
+			return err
+		}
+		kept := min(health.Conversations, unnamed(turns))
+		left := health.Conversations - kept
 		for i, url := range append([]string{d.decode}, d.prefill...) {
 			if err := get(ctx, url+"/_sim/stats", &engines[i]); err != nil {
 				return err
@@ -48,8 +53,8 @@ func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 				left++
 			}
 		}
-		if left += engines[0].Pins; left > 0 {
-			return fmt.Errorf("%d conversations; decode, then prefill: %+v", health.Conversations, engines)
+		if left += max(0, engines[0].Pins-kept); left > 0 {
+			return fmt.Errorf("%d conversations, %d of them without an id; decode, then prefill: %+v", health.Conversations, unnamed(turns), engines)
 		}
 		return nil
 	})
