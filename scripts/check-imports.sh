@@ -80,7 +80,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/pick") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/(queue|record|request))$/) bad("the picker imports upstream and its fleet, the queue, requests and records of turns only")
 			} else if (package == "carryover/server/reuse") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|lineage|outline|pins|proof|quarantine|record|request|storetime))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines, lineages, outlines and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|continuation|lineage|outline|pins|proof|quarantine|record|request|storetime))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines, lineages, outlines and bounds of store operations only")
 			} else if (package == "carryover/server/turn") {
 				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(admission|answer|apierror|background|lineage|pick|pins|proof|quarantine|record|request|reuse))$/) bad("turns import convcache, sse, upstream and its fleet, and of server what their steps need, but no HTTP routes, observers and explanations")
 			} else if (name == "carryover/server/turn") {

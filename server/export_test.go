@@ -5,8 +5,11 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/request"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -67,6 +70,34 @@ func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 		if begun == 0 {
 			break
 		}
+	}
+	return n
+}
+
+// Learn has the learner know answers to chats of the tenant without a name, which were continued after so long, 0 for never.
+func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Duration) {
+	kind.API = body.Text
+	at, learner := time.Now().Add(-20*time.Minute), s.pins.Continuations
+	for i := range answers {
+		key := convcache.Key{byte(i), 1}
+		learner.Answered("", kind, key, at)
+		if continued > 0 {
+			learner.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(continued))
+		}
+	}
+	learner.Curve("", kind, at.Add(10*time.Minute))
+}
+
+// Curve returns what is known of text completions of the tenant without a name.
+func (s *Server) Curve(kind continuation.Kind) continuation.Curve {
+	kind.API = body.Text
+	return s.pins.Continuations.Curve("", kind, time.Now())
+}
+
+// Unused returns how many tickets wait for their release.
+func (s *Server) Unused() (n int) {
+	for _, e := range s.deps.Fleet.Engines(upstream.RoleDecode) {
+		n += e.Last().Pins.Unused()
 	}
 	return n
 }

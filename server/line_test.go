@@ -37,7 +37,7 @@ func (r *rig) line() (keys []string, values map[string]any) {
 // lineKeys are the keys of a turn record in the log, as its comment lists them.
 func lineKeys() []string {
 	return append([]string{"time", "level", "msg"}, strings.Fields(`outcome reason differs tokens_offered tokens_read tokens_confirmed prompt_tokens
-		completion_tokens ttft_ms answer_ms duration_ms prefill decode status code blame kind error hint stored finish reuse kv_path proof legs retries events bytes
+		completion_tokens ttft_ms answer_ms duration_ms prefill decode status code blame kind error hint stored keep keep_ms finish reuse kv_path proof legs retries events bytes
 		queue_ms lookup_ms prefill_ms saved_ms turn trace path model conversation id_source client tenant`)...)
 }
 

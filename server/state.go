@@ -13,7 +13,7 @@ import (
 func (s *Server) Counts() record.Counts {
 	pinned := s.pins.Counts()
 	counted := record.Counts{
-		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp,
+		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp, Kept: pinned.Kept,
 		Stranded: s.turns.Stranded(), Quarantines: s.lineages.Count(), RetriesDenied: s.turns.Retries().Denied(),
 	}
 	if clients := s.clients.Load(); clients != nil {
@@ -47,6 +47,9 @@ func (s *Server) TicketsOut(conversation string) []pins.TicketOut {
 
 // Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
 func (s *Server) Tickets() int { return s.pins.Ledger.Tickets() }
+
+// Kinds returns how many pairs of a tenant and a kind of answers are known to the learner of continuations.
+func (s *Server) Kinds() int { return s.pins.Continuations.Kinds() }
 
 // HandBackWaiting returns how many tickets wait to be handed back.
 func (s *Server) HandBackWaiting() int { return s.pins.HandBacks.Waiting() }

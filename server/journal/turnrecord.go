@@ -40,6 +40,7 @@ type TurnRecord struct {
 	Read       *int   `json:"tokens_read,omitempty"`      // that prefill did not compute because of it; of hits
 	Confirmed  *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
 	Stored     string `json:"stored,omitempty"`           // yes, hand_back, or why the answer left no ticket
+	Keep       string `json:"keep,omitempty"`             // what was chosen for the ticket: ticket, hand_back or release
 	StoredHint string `json:"stored_hint,omitempty"`      // the same in words, where there is no ticket
 
 	PromptTokens     *int   `json:"prompt_tokens,omitempty"` // by decode's usage, absent where that was not read
@@ -58,6 +59,7 @@ type TurnRecord struct {
 	Whole    float64 `json:"answer_ms,omitempty"` // until an answer that came in one piece
 	Took     float64 `json:"duration_ms"`
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
+	KeepFor  float64 `json:"keep_ms,omitempty"`  // for how long the ticket waits for a turn
 }
 
 // turnRecordOf makes the turn record of a record. The result points to counts.
@@ -67,7 +69,7 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
-		Differs: r.Reuse.Differs, Stored: r.Stored, Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
+		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.Reuse.Keep.What, KeepFor: record.Milliseconds(r.Reuse.Keep.For), Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),

@@ -34,6 +34,7 @@ const (
 type HandBackConfig struct {
 	HandBack       HandBackMode
 	HandBackAfter  time.Duration // how long a ticket waits for a turn, with HandBackIdle
+	HandBackAuto   bool          // the wait and its end are learnt; HandBackAfter counts while too little is known, see package continuation
 	HandBackMemory int64         // bytes that the ids of tickets may take
 }
 

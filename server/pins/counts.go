@@ -3,6 +3,7 @@ package pins
 import (
 	"sync/atomic"
 
+	"carryover/server/continuation"
 	"carryover/server/record"
 )
 
@@ -13,12 +14,13 @@ type Counts struct {
 	HandBacks        record.HandBacks
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
+	Kept    record.Kept
 }
 
 // Counts returns what was counted until now.
 func (p *Pins) Counts() Counts {
 	c := p.counts
-	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load()}
+	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load(), Kept: c.kept.read()}
 }
 
 // counts holds the counters of Counts.
@@ -26,6 +28,21 @@ type counts struct {
 	piggybacked, own releaseCounts
 	handBacks        handBackCounts
 	givenUp          atomic.Uint64
+	kept             keptCounts
+}
+
+type keptCounts [3]atomic.Uint64 // by continuation.End
+
+func (k *keptCounts) read() record.Kept {
+	return record.Kept{Ticket: k[continuation.Keep].Load(), HandBack: k[continuation.HandBack].Load(), Release: k[continuation.Release].Load()}
+}
+
+// chosen counts a choice. A ticket that waits for its turn is kept, whatever follows.
+func (k *keptCounts) chosen(choice continuation.Choice) {
+	if choice.Wait > 0 {
+		choice.End = continuation.Keep
+	}
+	k[choice.End].Add(1)
 }
 
 type releaseCounts struct{ sent, failed, requeued atomic.Uint64 }

@@ -9,7 +9,9 @@
 //   - branches.go: gives up the branches that a conversation has left
 //   - transitions.go, states.go: the state of each answer's blocks, and which may follow which
 //   - release.go, piggyback.go, release_own.go: have decode free the blocks of tickets that no turn will use
-//   - handback.go, handback_queues.go, handback_next.go, handback_leg.go, handback_await.go: have prefill read what decode holds
+//   - handback.go, handback_queues.go, handback_due.go, handback_next.go, handback_leg.go, handback_await.go: have prefill read what decode
+//     holds
+//   - handback_choice.go: for how long a ticket waits for its turn, and whether it is handed back or released then
 //   - claim.go: a ticket that a turn has taken
 //   - outcome.go: what the end of a leg with a ticket says about the pair
 //   - deadline.go: how long a ticket may be used, and a leg may read its blocks
@@ -64,7 +66,9 @@
 // # Hand-back
 //
 // A ticket pins decode's blocks while its user thinks, and is worth nothing after decode's TTL, nor to a client that
-// names no conversation. So a ticket that no turn has used for hand_back.after is handed back: one leg of our own has
+// names no conversation. So a ticket that no turn has used for hand_back.after is handed back or released. Unless that is
+// a duration, package continuation chooses the wait and its end at the end of each answer, by what it has learnt of the
+// tenant's answers of the same kind; a ticket that is to be released without a wait is never stored. One leg of our own has
 // prefill read the blocks into its own prefix cache, decode frees them, and a note takes the ticket's place in the
 // store. The next turn goes to that prefill engine, which compares tokens by itself. A note is a hint for the pick and
 // for what the turn says of itself, and nothing else depends on it.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/proof"
 	"carryover/upstream/fleet"
-	"carryover/upstream/fleet/facts"
 )
 
 // HandBacks hands KV back from decode to prefill: prefill reads a ticket's blocks into its own prefix cache, and decode then frees them. It
@@ -25,6 +25,9 @@ type HandBacks struct {
 	queues   *handBackQueues
 	arena    *proof.Arena // keeps the ids, nil if nothing is handed back
 	put      putFunc
+	learner  *continuation.Learner
+	late     lateReleases
+	kept     *keptCounts
 }
 
 // putFunc stores a ticket or a note of a conversation, see Pins.Put.
@@ -33,6 +36,7 @@ type putFunc func(ctx context.Context, key convcache.Key, ticket convcache.Ticke
 func newHandBacks(cfg *Config, deps *Deps, ledger *Ledger, releases *Releases, counts *counts, put putFunc) *HandBacks {
 	h := &HandBacks{
 		cfg: cfg, deps: deps, ledger: ledger, releases: releases, counts: &counts.handBacks, queues: newHandBackQueues(cfg, deps, releases), put: put,
+		kept: &counts.kept,
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		h.arena = proof.NewArena(cfg.HandBackMemory)
@@ -58,21 +62,25 @@ type Answer struct {
 	PromptTokens    int
 }
 
-// Stored notes a ticket that is now in the store, and keeps its ids if they fit into memory. The ticket is due when no turn has used it for
-// HandBackAfter.
-func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket) {
+// Stored notes a ticket that is now in the store, and what was chosen for it. It keeps the ids of a ticket that may be handed back, if they fit
+// into memory. A ticket that is kept for its life may be handed back too, if it is displaced or its engine leaves.
+func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
+	if choice.End == continuation.Release {
+		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: time.Now().Add(choice.Wait)})
+		return
+	}
 	k := h.retain(answer, ticket)
 	if k == nil {
 		return
 	}
-	k.key, k.homed, k.due = answer.Key, true, time.Now()
-	if h.cfg.HandBack == HandBackIdle {
-		k.due = k.due.Add(h.cfg.HandBackAfter)
+	k.key, k.homed, k.due = answer.Key, true, time.Now().Add(choice.Wait)
+	if choice.End == continuation.Keep {
+		k.due = ticket.Deadline
 	}
 	h.queues.mu.Lock()
 	defer h.queues.mu.Unlock()
 	h.queues.add(k)
-	h.queues.remind()
+	h.queues.remind(choice)
 }
 
 // Outside hands back a ticket that is not stored, because the request names no conversation. It reports false if it does not take the ticket,
@@ -94,12 +102,7 @@ func (h *HandBacks) displaced(ticket *convcache.Ticket) bool {
 
 // retain takes over the ids of an answer, and returns nil if it does not keep them.
 func (h *HandBacks) retain(answer Answer, ticket *convcache.Ticket) *retainedTicket {
-	if most := facts.ContextLength(answer.Prefill.Engine().Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
-		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
-		// blocks until their lease ends.
-		return nil
-	}
-	if ticket.Groups != 1 || !h.on() || !h.queues.keeps(answer.Prefill, ticket.Tokens) { // several groups no connector hands back; turns may use it
+	if !h.on() || !h.queues.takes(answer, ticket) {
 		return nil
 	}
 	ids := answer.IDs.Retained(ticket.Tokens)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 )
 
 func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
@@ -65,14 +66,14 @@ func TestHandBack_ClientThatLeavesEndsTheWait(t *testing.T) {
 }
 
 func TestHandBack_QueuesAreLookedThroughWhenATicketIsDue(t *testing.T) {
-	for mode, after := range map[HandBackMode]time.Duration{HandBackNow: 0, HandBackIdle: 5 * time.Second} {
+	for _, after := range []time.Duration{0, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &handBackQueues{cfg: &Config{HandBackConfig: HandBackConfig{HandBack: mode, HandBackAfter: 5 * time.Second}}, wake: make(chan struct{}, 1)}
+			h := &handBackQueues{wake: make(chan struct{}, 1)}
 			began := time.Now()
-			h.remind()
+			h.remind(continuation.Choice{Wait: after, End: continuation.HandBack})
 			<-h.wake
 			if took := time.Since(began); took != after {
-				t.Errorf("%s: after %s, want %s", mode, took, after)
+				t.Errorf("after %s, want %s", took, after)
 			}
 		})
 	}

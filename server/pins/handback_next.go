@@ -1,12 +1,13 @@
 package pins
 
 import (
-	"container/list"
+	"slices"
 	"time"
 
 	"carryover/convcache"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -19,7 +20,7 @@ func (h *handBackQueues) begin(now time.Time) (begun []*retainedTicket) {
 			continue
 		}
 		h.end(l, now)
-		if l.out.Len()+l.stored.Len() == 0 {
+		if l.out.Len()+len(l.stored) == 0 {
 			delete(h.queues, key)
 			continue
 		}
@@ -66,6 +67,16 @@ func (h *handBackQueues) ready(l *pairQueue, now time.Time) bool {
 	return status != pairs.Busy
 }
 
+// takes reports whether an answer's ticket can be handed back.
+func (h *handBackQueues) takes(answer Answer, ticket *convcache.Ticket) bool {
+	if most := facts.ContextLength(answer.Prefill.Engine().Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
+		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
+		// blocks until their lease ends.
+		return false
+	}
+	return ticket.Groups == 1 && h.keeps(answer.Prefill, ticket.Tokens) // several groups no connector hands back; turns may use it
+}
+
 // keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for
 // each incarnation.
 func (h *handBackQueues) keeps(prefill *fleet.Incarnation, tokens int) bool {
@@ -90,8 +101,8 @@ func (l *pairQueue) next(now time.Time) *retainedTicket {
 	if first := l.out.Front(); first != nil {
 		return first.Value.(*retainedTicket)
 	}
-	if first := l.stored.Front(); first != nil && upstream.Elapsed(first.Value.(*retainedTicket).due, now) >= 0 {
-		return first.Value.(*retainedTicket)
+	if first := l.stored.first(); first != nil && upstream.Elapsed(first.due, now) >= 0 {
+		return first
 	}
 	return nil
 }
@@ -133,41 +144,46 @@ func (h *handBackQueues) elsewhere(k *retainedTicket) *pairQueue {
 // ticket that is not in the store is released, and a stored ticket leaves the queue. If stays is set, a stored ticket stays in the queue,
 // because it may still be handed back. The caller holds h.mu.
 func (h *handBackQueues) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
-	for _, tickets := range []*list.List{&l.out, &l.stored} {
-		for at := tickets.Front(); at != nil; {
-			k := at.Value.(*retainedTicket)
-			at = at.Next()
-			other := to(k)
-			switch {
-			case other == l, other == nil && k.ticket == nil && stays:
-				continue
-			case other != nil:
-				h.drop(k)
-				k.queue = other
-				h.add(k)
-				continue
-			}
+	for _, k := range l.all() {
+		other := to(k)
+		switch {
+		case other == l, other == nil && k.ticket == nil && stays:
+			continue
+		case other != nil:
 			h.drop(k)
-			k.ids.Free()
-			if k.ticket != nil {
-				k.releaseBy(h.releases)
-			}
+			k.queue = other
+			h.add(k)
+			continue
+		}
+		h.drop(k)
+		k.ids.Free()
+		if k.ticket != nil {
+			k.releaseBy(h.releases)
 		}
 	}
 }
 
 // end drops the tickets of a queue that are past their deadline, so that no later leg names them. The caller holds h.mu.
 func (h *handBackQueues) end(l *pairQueue, now time.Time) {
-	for _, tickets := range []*list.List{&l.out, &l.stored} {
-		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {
-			k := at.Value.(*retainedTicket)
-			h.drop(k)
-			k.ids.Free()
-			if k.ticket != nil {
-				k.releaseBy(h.releases)
-			}
-		}
+	for at := l.out.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = l.out.Front() {
+		k := at.Value.(*retainedTicket)
+		h.drop(k)
+		k.ids.Free()
+		k.releaseBy(h.releases)
 	}
+	// What is past its deadline is due, and so are those before it.
+	for k := l.stored.first(); k != nil && upstream.Elapsed(k.ends, now) >= 0; k = l.stored.first() {
+		h.drop(k)
+		k.ids.Free()
+	}
+}
+
+// all lists the tickets of a queue, those outside of the store first.
+func (l *pairQueue) all() (all []*retainedTicket) {
+	for at := l.out.Front(); at != nil; at = at.Next() {
+		all = append(all, at.Value.(*retainedTicket))
+	}
+	return append(all, slices.SortedFunc(slices.Values(l.stored), func(a, b *retainedTicket) int { return a.due.Compare(b.due) })...)
 }
 
 // give releases those tickets of a decode incarnation that wait for a hand-back and are not in the store.

@@ -1,11 +1,13 @@
 package pins
 
 import (
+	"container/heap"
 	"container/list"
 	"sync"
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -40,12 +42,18 @@ type retainedTicket struct {
 	ticket *convcache.Ticket // nil while it is in the store
 	ids    tokenIDs
 	queue  *pairQueue
-	at     *list.Element // its element in the queue
-	due    time.Time     // until then it is left for turns to use
-	ends   time.Time     // its deadline
+	queuePlace
+	due    time.Time // until then it is left for turns to use
+	ends   time.Time // its deadline
 	from   handBackOrigin
 	leg    legState
 	unsent int // how many of its legs failed before anything was sent
+}
+
+// queuePlace is where a ticket is in its queue.
+type queuePlace struct {
+	at    *list.Element // while it is not in the store
+	place int           // while it is
 }
 
 // tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
@@ -78,7 +86,7 @@ type pairKey struct{ prefill, decode *fleet.Incarnation }
 type pairQueue struct {
 	pairKey
 	out    list.List // tickets that are not in the store, so that no turn can use them
-	stored list.List // tickets in the store, in the order in which they are due
+	stored dueHeap   // tickets in the store, by the time at which they are due
 	busy   bool      // a leg is under way
 	rests  time.Time // no leg begins before this time
 	away   time.Time // since when prefill can't be sent legs, zero while it can
@@ -105,12 +113,14 @@ const (
 
 // remind wakes the queues at the moment when a ticket that is stored now becomes due. With the ticker alone the legs of all pairs would begin
 // together, four times a second, and turns that come at these moments would wait for them.
-func (h *handBackQueues) remind() {
-	if h.cfg.HandBack == HandBackNow {
+func (h *handBackQueues) remind(choice continuation.Choice) {
+	switch {
+	case choice.End != continuation.HandBack:
+	case choice.Wait == 0:
 		h.hurry()
-		return
+	default:
+		time.AfterFunc(choice.Wait, h.hurry)
 	}
-	time.AfterFunc(h.cfg.HandBackAfter, h.hurry)
 }
 
 // displaced takes a ticket, which was removed from the store, out of its queue, and returns nil if it is in none.
@@ -157,7 +167,8 @@ func (h *handBackQueues) add(k *retainedTicket) {
 	if k.ticket != nil {
 		k.at = k.queue.out.PushBack(k)
 	} else {
-		h.retained[k.id], k.at = k, k.queue.stored.PushBack(k)
+		h.retained[k.id] = k
+		heap.Push(&k.queue.stored, k)
 	}
 }
 
@@ -169,7 +180,8 @@ func (h *handBackQueues) addAgain(k *retainedTicket) {
 	if k.ticket != nil {
 		k.at = k.queue.out.PushFront(k)
 	} else {
-		h.retained[k.id], k.at = k, k.queue.stored.PushFront(k)
+		h.retained[k.id] = k // it was the first that was due, and still is
+		heap.Push(&k.queue.stored, k)
 	}
 }
 
@@ -179,7 +191,7 @@ func (h *handBackQueues) drop(k *retainedTicket) {
 	if k.ticket != nil {
 		k.queue.out.Remove(k.at)
 	} else {
-		k.queue.stored.Remove(k.at)
+		heap.Remove(&k.queue.stored, k.place)
 	}
 }
 
@@ -219,8 +231,10 @@ func (h *handBackQueues) waiting(now time.Time) (tickets int) {
 	defer h.mu.Unlock()
 	for _, l := range h.queues {
 		tickets += l.out.Len()
-		for at := l.stored.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).due, now) >= 0; at = at.Next() {
-			tickets++
+		for _, k := range l.stored {
+			if upstream.Elapsed(k.due, now) >= 0 {
+				tickets++
+			}
 		}
 	}
 	return tickets

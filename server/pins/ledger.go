@@ -234,6 +234,13 @@ func (l *Ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
 	return all
 }
 
+// has reports whether a ticket is in the store, as far as this replica knows.
+func (l *Ledger) has(id convcache.TicketID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.pins[id] != nil
+}
+
 // TicketOut is a ticket that is in the store, as far as this replica knows.
 type TicketOut struct {
 	Decode   string // the instance that holds its blocks

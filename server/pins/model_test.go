@@ -204,8 +204,11 @@ func (m *model) step(ctx context.Context) {
 				m.HandBacks.queues.mu.Lock()
 				m.HandBacks.queues.add(k)
 				m.HandBacks.queues.mu.Unlock()
+			} else if outcome == convcache.Stored && m.cfg.Release && m.random.IntN(2) == 0 {
+				m.HandBacks.late.add(lateRelease{key: key, id: ticket.ID, model: "m", due: m.now().Add(time.Duration(m.random.IntN(60)) * time.Second)})
 			}
 		},
+		"late": func() { m.releaseLate(ctx, m.now()) },
 		"answer outside": func() {
 			ticket, parsed := m.answer()
 			m.Fresh("d", parsed)

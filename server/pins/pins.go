@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
@@ -16,6 +17,8 @@ type Pins struct {
 	Ledger    *Ledger
 	Releases  *Releases
 	HandBacks *HandBacks
+	// Continuations has to be told of answers and of turns, so that the choices for tickets can be learnt.
+	Continuations *continuation.Learner
 
 	cfg        *Config
 	deps       *Deps
@@ -31,7 +34,9 @@ func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{cfg: &cfg, deps: &deps, states: newStates(cfg.TTL, cfg.Logger), counts: &counts{}}
 	p.Ledger = newLedger(deps.Fleet.Holders, cfg.PinnedShare, p.states)
 	p.Releases = newReleases(p.cfg, p.deps, p.states, p.counts)
+	p.Continuations = continuation.New(cfg.TTL)
 	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
+	p.HandBacks.learner = p.Continuations
 	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks, givenUp: &p.counts.givenUp}
 	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
 	return p
@@ -149,5 +154,6 @@ func (p *Pins) Tasks() []Task {
 // release is one round of releases in the background.
 func (p *Pins) release(ctx context.Context) {
 	p.retireBranches(ctx)
+	p.releaseLate(ctx, time.Now())
 	p.Releases.workOff(ctx)
 }

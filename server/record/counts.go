@@ -15,6 +15,8 @@ type Counts struct {
 	Stranded Stranded
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
+	// Kept are the choices for tickets.
+	Kept Kept
 	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
 	Quarantines uint64
 	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
@@ -29,6 +31,13 @@ type Releases struct {
 	Sent     uint64 // the leg was answered
 	Failed   uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
+}
+
+// Kept counts what was chosen for tickets at the ends of their answers.
+type Kept struct {
+	Ticket   uint64 // a turn may use it for a while
+	HandBack uint64 // it is handed back at once
+	Release  uint64 // it is released at once
 }
 
 // Stranded counts what became of hand-overs whose client left or whose decode leg failed.

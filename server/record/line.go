@@ -21,7 +21,8 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //   - errors: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (of that failure),
 //     error;
 //   - hint: of a miss, what happened and what can be done, in words;
-//   - more about the answer and its path: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
+//   - more about the answer and its path: stored (yes, or why no ticket is left), keep (what was chosen for
+//     the ticket: ticket, hand_back, release), keep_ms (for how long it waits for a turn), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
 //     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
 //   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
 //     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found, content if
@@ -53,7 +54,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		path := len(b)
 		headers := string(r.Reuse.appendHeader(b, now)) // both headers in one string
 
-		l, attrs := line{short}, make([]slog.Attr, 0, 44) // attrs stays on the stack
+		l, attrs := line{short}, make([]slog.Attr, 0, 46) // attrs stays on the stack
 		attrs = l.text(attrs, "outcome", outcome)
 		attrs = l.text(attrs, "reason", reason)
 		attrs = l.text(attrs, "differs", r.Reuse.Differs)
@@ -74,6 +75,8 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.text(attrs, "error", failure)
 		attrs = l.text(attrs, "hint", r.Hint())
 		attrs = l.text(attrs, "stored", r.Stored)
+		attrs = l.text(attrs, "keep", r.Reuse.Keep.What)
+		attrs = l.milliseconds(attrs, "keep_ms", r.Reuse.Keep.For)
 		attrs = l.text(attrs, "finish", r.Answer.Finish)
 		attrs = l.text(attrs, "reuse", headers[path:])
 		attrs = l.text(attrs, "kv_path", headers[:path])

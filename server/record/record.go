@@ -65,6 +65,13 @@ type Reuse struct {
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
 	// "" if nothing was rewritten or it is not known.
 	Differs string
+	Keep    Keep
+}
+
+// Keep is what was chosen for the ticket that the answer left.
+type Keep struct {
+	What string        // ticket if a turn may use it for a while, hand_back or release if that happens at once; "" without a ticket
+	For  time.Duration // for how long it waits for a turn
 }
 
 // Leg is one leg that was sent.

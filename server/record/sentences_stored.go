@@ -7,6 +7,7 @@ func StoredResults() []Term { return storedResults }
 //nolint:gochecknoglobals // immutable table
 var storedResults = []Term{
 	{"yes", "A ticket was kept.", ""},
+	{"released", "Answers of its kind are not continued, so its blocks are released at once.", "If they are continued, give `--hand-back-after` a duration."},
 	{"hand_back", "The request names no conversation; the KV of its answer is handed back to prefill.", ""},
 	{"incomplete", "The answer did not come to its end, so nothing was kept.", ""},
 	{"uncounted", "The usage that was to count the answer's tokens did not come, so nothing was kept.", ""},

@@ -3,8 +3,10 @@ package reuse
 import (
 	"context"
 	"slices"
+	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/record"
@@ -30,6 +32,7 @@ type effects struct {
 	current func(engine *fleet.Engine, ctx context.Context) *fleet.Incarnation
 	alive   func(incarnation *fleet.Incarnation, ctx context.Context) bool
 	try     func(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status)
+	asked   func(turn continuation.Turn, at time.Time) (after time.Duration, known bool) // learns that an answer was continued
 }
 
 // try has the state of a pair, and begins its trial if it needs one.

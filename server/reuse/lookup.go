@@ -24,6 +24,7 @@ type Lookup struct {
 func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	keys := p.request.Keys()
 	if p.proof == nil || len(keys) == 0 || p.Without != "" || p.proof.Opens() {
+		f.learn(p, false)
 		last.Outcome = convcache.Empty
 		return last
 	}
@@ -33,6 +34,7 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	looked := sorted(f.deps.Store.Peek(bounded, keys))
+	f.learn(p, len(looked.Branches)+len(looked.Notes) > 0)
 	if looked.Outcome == convcache.Found || looked.Outcome == convcache.Expired {
 		r := p.record.Reuse()
 		r.Continues = true

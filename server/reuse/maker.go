@@ -51,6 +51,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	if a.Completeness != answer.Incomplete {
 		of.Pair.ExchangedKV()
 	}
+	k.learn(p, &a)
 	ticket, parsed, why := k.ticketOf(p, looked, of, &a)
 	if why != "" {
 		p.record.Stored(why)
@@ -79,6 +80,10 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		k.keepOutside(p, of, &a, ticket)
 		return
 	}
+	choice, released := k.choose(p, of, &a, &ticket)
+	if released {
+		return
+	}
 	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
 	defer cancel()
 	if outcome := p.put(bounded, k.deps.Pins, p.request.Conversation.Key, ticket); outcome != convcache.Stored {
@@ -91,7 +96,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		return
 	}
 	p.record.Stored("yes")
-	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket)
+	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket, choice)
 	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
 	k.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
 	if !p.request.Conversation.ByContent() { // else they may be of other conversations that began alike

@@ -2,8 +2,10 @@ package reuse
 
 import (
 	"context"
+	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -34,6 +36,7 @@ func (f *Finder) Predict(p *Proving) *Predictor {
 		try: func(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status) {
 			return nil, prefill.StatusWith(decode)
 		},
+		asked: func(continuation.Turn, time.Time) (time.Duration, bool) { return 0, false },
 	}
 	return &Predictor{finder: dry, of: p}
 }

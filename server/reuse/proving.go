@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
@@ -20,15 +21,22 @@ type Proving struct {
 	Without    record.Reason // why the attempt must not use a ticket, "" if it may
 	IDs        *proof.IDs    // the attempt's token ids, nil if the proof compares none
 
-	request    *request.Request
-	record     *record.Builder
-	proof      proof.Turn       // nil if nothing may be reused or kept
-	way        string           // the proof's name
-	outline    *outline.Outline // the history without its content, nil if no ticket is used or left
-	arena      *proof.Arena     // keeps the answer's ids for a hand-back; nil if nothing is handed back
-	clientSalt string           // the client's cache_salt, kept if the answer may be handed back
-	pair       Pair             // of the attempt
-	lacks      string           // what the attempt lacks for a proof, "" if it lacks nothing
+	request *request.Request
+	record  *record.Builder
+	proof   proof.Turn       // nil if nothing may be reused or kept
+	way     string           // the proof's name
+	outline *outline.Outline // the history without its content, nil if no ticket is used or left
+	pair    Pair             // of the attempt
+	lacks   string           // what the attempt lacks for a proof, "" if it lacks nothing
+	atEnd
+}
+
+// atEnd is what the end of the answer needs.
+type atEnd struct {
+	arena      *proof.Arena      // keeps the answer's ids for a hand-back; nil if nothing is handed back
+	clientSalt string            // the client's cache_salt, kept if the answer may be handed back
+	kind       continuation.Kind // of the answer
+	told       bool              // the learner knows of the turn
 }
 
 // Pair is the two incarnations of an attempt.
@@ -49,7 +57,7 @@ type Prover struct {
 // Begin begins the proof of a turn. It records how the turn is proven, and to which conversation it belongs.
 func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.Builder) Proving {
 	p := v.admit(req, parsed)
-	p.request, p.record = req, turn
+	p.request, p.record, p.kind = req, turn, kindOf(req, parsed)
 	reuse := turn.Reuse()
 	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered
 	turn.Reuses(reuse)

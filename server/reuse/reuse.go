@@ -78,6 +78,7 @@ func New(cfg Config, deps Deps) Tickets {
 		Finder: &Finder{cfg: &cfg, deps: &deps, outlines: outlines, effects: effects{
 			await: deps.Pins.HandBacks.Await, giveUp: deps.Pins.GiveUp,
 			current: (*fleet.Engine).Current, alive: (*fleet.Incarnation).Alive, try: try,
+			asked: deps.Pins.Continuations.Asked,
 		}},
 		Maker: &Maker{cfg: &cfg, deps: &deps, outlines: outlines},
 	}

@@ -17,6 +17,9 @@ type handingBack struct {
 // Counts implements Server.
 func (h *handingBack) Counts() record.Counts { return record.Counts{HandBacks: h.counts} }
 
+// Kinds implements Server.
+func (*handingBack) Kinds() int { return 3 }
+
 // HandBackWaiting implements Server.
 func (*handingBack) HandBackWaiting() int { return 7 }
 

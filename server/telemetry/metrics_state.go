@@ -24,6 +24,7 @@ type Server interface {
 	Pinned(decode *fleet.Engine) int
 	PinnedBudget(decode *fleet.Engine) int
 	HandBackWaiting() int
+	Kinds() int
 	Exposed(engine *fleet.Engine) (since time.Time, exposed bool)
 	HandBackMemory() (used, most int64)
 }

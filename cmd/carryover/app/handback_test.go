@@ -28,18 +28,20 @@ func TestOpenConnector_HandsBackWhereThatWasMeasured(t *testing.T) {
 }
 
 func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
-	off := pins.HandBackConfig{HandBack: pins.HandBackOff}
+	off := pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: true}
 	for args, want := range map[string]pins.HandBackConfig{
-		"":                                  {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back now --release off":     {HandBack: pins.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-after 1s":              {HandBack: pins.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-memory 3MiB":           {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20},
-		"--hand-back off":                   off,
-		"--proof history":                   off,
-		"--connector multi":                 off,
-		"--connector mooncake":              off,
-		"--connector lmcache-storage":       off,
-		"--connector multi --hand-back now": off,
+		"":                                     {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
+		"--hand-back now --release off":        {HandBack: pins.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
+		"--hand-back-after 1s":                 {HandBack: pins.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
+		"--hand-back-memory 3MiB":              {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20, HandBackAuto: true},
+		"--hand-back off":                      off,
+		"--hand-back off --hand-back-after 1s": {HandBack: pins.HandBackOff},
+		"--hand-back-after auto":               {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
+		"--proof history":                      off,
+		"--connector multi":                    off,
+		"--connector mooncake":                 off,
+		"--connector lmcache-storage":          off,
+		"--connector multi --hand-back now":    off,
 	} {
 		cfg, err := configtest.Load(t, args)
 		if err != nil {

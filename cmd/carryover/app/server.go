@@ -58,13 +58,15 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	}
 }
 
-// NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either.
+// NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,
+// and the choice is between keeping a ticket and releasing it.
 func NewHandBack(cfg config.Config) pins.HandBackConfig {
 	if cfg.HandBackOff().Why != "" {
-		return pins.HandBackConfig{HandBack: pins.HandBackOff}
+		return pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
 	}
 	return pins.HandBackConfig{
-		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBack.After, HandBackMemory: int64(cfg.HandBack.Memory),
+		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBackAfter(), HandBackMemory: int64(cfg.HandBack.Memory),
+		HandBackAuto: cfg.HandBack.After == config.WaitAuto,
 	}
 }
 

@@ -34,7 +34,7 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 			"--connector orchestrated --proof history --reuse-min-tokens 32 --release off --decode-stream buffered --ttl 100s",
 			[]string{"connector orchestrated leaves no tickets: nothing comes of kv.decode_stream, proof.mode, proof.reuse_min_tokens, release.mode, store.ttl"}, nil,
 		},
-		{"--connector nixl --reuse-min-tokens 32 --release off", []string{"a ticket is handed back when no turn has used it for 5s:", "take 16MiB at most"}, []string{"leaves no tickets"}},
+		{"--connector nixl --reuse-min-tokens 32 --release off", []string{"a ticket is handed back or released as it costs least by what is learnt of its kind, and until then when no turn has used it for 5s:", "take 16MiB at most"}, []string{"leaves no tickets"}},
 		{"--hand-back now --hand-back-memory 2MiB", []string{"a ticket is handed back at the end of each turn:", "take 2MiB at most"}, []string{"nothing is handed back"}},
 		{"--hand-back off", []string{"nothing is handed back to prefill: --hand-back off"}, []string{"a ticket is handed back"}},
 		{"--proof history", []string{"nothing is handed back to prefill: --proof history knows no token ids"}, []string{"a ticket is handed back"}},

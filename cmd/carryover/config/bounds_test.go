@@ -37,7 +37,7 @@ func TestHandBackAfter_FollowsAShortTTL(t *testing.T) {
 		{"--ttl 3s --hand-back-after 1s", time.Second}, {"--ttl 3s --hand-back-after 3s", 0}, {"--ttl 3s --hand-back-after 5s", 0},
 	} {
 		cfg, err := served(t, row.line)
-		if (err == nil) != (row.after > 0) || err == nil && cfg.HandBack.After != row.after {
+		if (err == nil) != (row.after > 0) || err == nil && cfg.HandBackAfter() != row.after {
 			t.Errorf("%q: handed back after %s (%v), want %s", row.line, cfg.HandBack.After, err, row.after)
 		}
 	}

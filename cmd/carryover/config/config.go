@@ -138,9 +138,9 @@ type ReleaseConfig struct {
 
 // HandBackConfig says when the KV of tickets goes back to prefill.
 type HandBackConfig struct {
-	Mode   string        // idle, now or off
-	After  time.Duration // how long a ticket waits for a turn before its hand-back, with idle
-	Memory ByteSize      // for the token ids of answers that may be handed back
+	Mode   string   // idle, now or off
+	After  Wait     // how long a ticket waits for a turn before its hand-back, with idle
+	Memory ByteSize // for the token ids of answers that may be handed back
 }
 
 // StoreConfig bounds the ticket store.
@@ -258,7 +258,7 @@ func Default() Config {
 		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on"},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second, TeachShapes: "on"},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
-		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: 5 * time.Second, Memory: 16 * mebibyte},
+		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto, Memory: 16 * mebibyte},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
 		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream"},

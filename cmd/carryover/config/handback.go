@@ -4,26 +4,49 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"carryover/server"
+	"carryover/server/continuation"
 	"carryover/server/pins"
 )
 
 // leastHandBackMemory holds 262,144 ids, enough for a conversation of the longest context of usual models.
 const leastHandBackMemory = mebibyte
 
-// completeHandBack halves the lifetime of tickets for the wait if the usual wait is not shorter than that lifetime.
-func completeHandBack(v *validation, c *Config) {
-	if ttl := c.Store.TTL; !v.given("hand_back.after") && ttl > 0 && c.HandBack.After >= ttl {
-		c.HandBack.After = ttl / 2
+// Wait is a duration, or the word auto.
+type Wait time.Duration
+
+// WaitAuto is a wait that is learnt.
+const WaitAuto Wait = -1
+
+const waitAuto = "auto"
+
+// String returns auto or the duration.
+func (w Wait) String() string {
+	if w == WaitAuto {
+		return waitAuto
 	}
+	return FormatDuration(time.Duration(w))
+}
+
+// HandBackAfter returns for how long a ticket waits for a turn; a wait that is learnt begins with 5 s. It halves the lifetime of tickets if that
+// is no longer.
+func (c *Config) HandBackAfter() time.Duration {
+	if c.HandBack.After != WaitAuto {
+		return time.Duration(c.HandBack.After)
+	}
+	if ttl := c.Store.TTL; ttl > 0 && ttl <= continuation.Fixed {
+		return ttl / 2
+	}
+	return continuation.Fixed
 }
 
 // validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
 func validateHandBack(v *validation, c *Config) {
 	h := &c.HandBack
-	if ttl := c.Store.TTL; h.Mode == string(pins.HandBackIdle) && ttl > 0 && h.After >= ttl {
-		v.fault("hand_back.after", FormatDuration(h.After), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
+	if ttl := c.Store.TTL; h.Mode == string(pins.HandBackIdle) && ttl > 0 && time.Duration(h.After) >= ttl {
+		v.fault("hand_back.after", h.After.String(), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
 	}
 	if h.Memory > 0 && h.Memory < leastHandBackMemory {
 		v.fault("hand_back.memory", h.Memory.String(), "at least "+leastHandBackMemory.String())
@@ -56,7 +79,11 @@ func (c *Config) HandBackWhen() string {
 	if c.HandBack.Mode == string(pins.HandBackNow) {
 		return "at the end of each turn"
 	}
-	return "when no turn has used it for " + FormatDuration(c.HandBack.After)
+	idle := "when no turn has used it for " + FormatDuration(c.HandBackAfter())
+	if c.HandBack.After == WaitAuto {
+		return "or released as it costs least by what is learnt of its kind, and until then " + idle
+	}
+	return idle
 }
 
 // ProvesTokens reports whether the token proof is used for any model. Engines that

@@ -55,7 +55,6 @@ func complete(v *validation, c *Config) {
 			}
 		}
 	}
-	completeHandBack(v, c)
 	completeSecret(v, "conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
 	completeSecret(v, "admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }

@@ -139,7 +139,7 @@ func reuseSettings(c *Config) []Setting {
 		{Key: "release.branch_keep", Flag: "branch-keep", To: &c.Release.BranchKeep, Help: "how long a branch lives after the conversation has left it"},
 		{Key: "release.pinned_share", Flag: "pinned-share", To: &c.Release.PinnedShare, Help: "share of a decode instance's KV cache that tickets may pin before the oldest are released, 0 for no bound"},
 		{Key: "hand_back.mode", Flag: "hand-back", To: &c.HandBack.Mode, OneOf: backs, Help: "when prefill reads what decode holds of a turn into its prefix cache, which frees decode (idle: once no turn has used it for a while; now: after each turn)"},
-		{Key: "hand_back.after", Flag: "hand-back-after", To: &c.HandBack.After, Help: "how long decode's KV waits for a turn before it is handed back (idle); half of the TTL where that is no longer than the default"},
+		{Key: "hand_back.after", Flag: "hand-back-after", To: &c.HandBack.After, Help: "how long decode's KV waits for a turn before it is handed back (idle), or auto: the wait is learnt by tenant and kind of answers, and so is whether it is handed back or released then; 5s, or half of a TTL that is no longer, until enough is known"},
 		{Key: "hand_back.memory", Flag: "hand-back-memory", To: &c.HandBack.Memory, Help: "memory for the token ids of what may be handed back, 4 bytes each, at least 1MiB; what finds no room is not handed back"},
 		{Key: "store.ttl", Flag: "ttl", To: &c.Store.TTL, Help: "longest time that a ticket can be used"},
 		{Key: "store.decoder_kv_ttl", Flag: "decoder-kv-ttl", To: &c.Store.DecoderKVTTL, Help: "decoder_kv_blocks_ttl of the decode instances, above 30s"},

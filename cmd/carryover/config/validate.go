@@ -57,6 +57,10 @@ func validateRow(v *validation, s Setting) {
 	switch to := s.To.(type) {
 	case *time.Duration:
 		validateDuration(v, s.Key, *to)
+	case *Wait:
+		if *to != WaitAuto {
+			validateDuration(v, s.Key, time.Duration(*to))
+		}
 	case *ByteSize:
 		if *to <= 0 {
 			v.fault(s.Key, value, wantPositive)

@@ -45,6 +45,15 @@ func parseValue(s Setting, text string) (want string, ok bool) {
 			return "a Go duration such as 450s", false
 		}
 		*v = d
+	case *Wait:
+		d, err := time.ParseDuration(text)
+		switch {
+		case text == waitAuto:
+			d = time.Duration(WaitAuto)
+		case err != nil:
+			return "auto, or a Go duration such as 5s", false
+		}
+		*v = Wait(d)
 	case *ByteSize:
 		n, ok := parseByteSize(text)
 		if !ok {
@@ -81,6 +90,8 @@ func FormatValue(from any) string {
 		return strconv.FormatFloat(*v, 'f', -1, 64)
 	case *time.Duration:
 		return FormatDuration(*v)
+	case *Wait:
+		return v.String()
 	case *ByteSize:
 		return v.String()
 	case *[]string:
@@ -103,7 +114,7 @@ func valueKind(to any) string {
 		return "bool"
 	case *int, *float64:
 		return "number"
-	case *time.Duration:
+	case *time.Duration, *Wait:
 		return "duration"
 	case *ByteSize:
 		return "size"

@@ -147,8 +147,8 @@ func (d *conversationDemo) pause(ctx context.Context) {
 	if settings.HandBackOff().Why != "" {
 		return
 	}
-	d.printf("      (a pause: what no turn uses within %s is handed back to prefill, so that decode is free)\n", settings.HandBack.After)
-	ctx, stop := context.WithTimeout(ctx, settings.HandBack.After+20*time.Second)
+	d.printf("      (a pause: what no turn uses within %s is handed back to prefill, so that decode is free)\n", settings.HandBackAfter())
+	ctx, stop := context.WithTimeout(ctx, settings.HandBackAfter()+20*time.Second)
 	defer stop()
 	for d.engines.pinned() > 0 {
 		select {

@@ -30,7 +30,7 @@ func TestDoctor_SaysWhetherTicketsAreHandedBack(t *testing.T) {
 		what     string
 		fix      string
 	}{
-		{"", severityOK, "on: a ticket is handed back to prefill when no turn has used it for 5s", ""},
+		{"", severityOK, "on: a ticket is handed back to prefill or released as it costs least by what is learnt of its kind, and until then when no turn has used it for 5s", ""},
 		{"--hand-back now --release off", severityOK, "on: a ticket is handed back to prefill at the end of each turn", ""},
 		{"--hand-back off", severityWarn, "off: --hand-back off", "--hand-back idle"},
 		{"--proof history", severityWarn, "off: --proof history knows no token ids", "--proof auto"},
@@ -75,7 +75,7 @@ func TestDoctor_SaysWhichPairsHandBack(t *testing.T) {
 func TestPairConfig_HandsNothingBack(t *testing.T) {
 	cfg := config.Default()
 	cfg.HandBack.Mode = string(pins.HandBackNow)
-	if got := app.NewHandBack(pairConfig(cfg)); got != (pins.HandBackConfig{HandBack: pins.HandBackOff}) {
+	if got := app.NewHandBack(pairConfig(cfg)); got != (pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: true}) {
 		t.Errorf("%+v", got)
 	}
 	if cfg.HandBack.Mode != string(pins.HandBackNow) {

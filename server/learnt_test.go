@@ -1,0 +1,64 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/server/continuation"
+)
+
+// learning keeps tickets as long as what was learnt says.
+func learning(c *server.Config) {
+	handingBack(c)
+	c.HandBackAuto = true
+}
+
+// What is never continued is released at once, and is never in the store; what is continued within seconds waits for its turn.
+func TestLearnt_DecidesWhatIsKept(t *testing.T) {
+	for name, row := range map[string]struct {
+		continued         time.Duration // after how long answers of the kind were, 0 for never
+		stored, keep      string
+		tickets, releases int
+	}{
+		"one-shot":   {0, "released", "release", 0, 1},
+		"tool loops": {10 * time.Millisecond, "yes", "ticket", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: learning})
+			r.inIDs(nil)
+			r.server.Learn(100, continuation.Kind{Explicit: true}, row.continued)
+			r.wantOK(r.sendIDs("c", false, count(1, 40)...), "miss;reason=first_turn")
+			r.until(func() bool { return r.lines() > 0 })
+			_, values := r.line()
+			if values["stored"] != row.stored || values["keep"] != row.keep {
+				t.Errorf("stored %v, keep %v, want %s and %s", values["stored"], values["keep"], row.stored, row.keep)
+			}
+			if got := r.server.Tickets(); got != row.tickets || r.store.Len() != row.tickets {
+				t.Errorf("%d tickets are kept, %d conversations in the store, want %d", got, r.store.Len(), row.tickets)
+			}
+			if got := r.server.Unused(); got != row.releases {
+				t.Errorf("%d tickets wait for their release, want %d", got, row.releases)
+			}
+		})
+	}
+}
+
+// A conversation that goes on is learnt from its turns, also while everything is released at once.
+func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
+	r := newRig(t, setup{cfg: learning})
+	r.inIDs(nil)
+	kind, before, turns := continuation.Kind{Explicit: true}, 100, 8
+	r.server.Learn(before, kind, 0)
+	prompt := count(1, 40)
+	for range turns {
+		r.sendIDs("c", false, prompt...)
+		prompt = continued(prompt)
+	}
+	if got := r.server.Curve(kind).Known; got != before+turns-1 {
+		t.Errorf("%d answers are known, want %d", got, before+turns-1)
+	}
+	if released := r.server.Counts().Kept.Release; released == 0 {
+		t.Error("nothing was released")
+	}
+}

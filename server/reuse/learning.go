@@ -1,0 +1,64 @@
+package reuse
+
+import (
+	"bytes"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/answer"
+	"carryover/server/continuation"
+	"carryover/server/record"
+	"carryover/server/request"
+	"carryover/upstream/body"
+)
+
+// kindOf is the kind of a request's answers, as far as the request shows it.
+func kindOf(req *request.Request, parsed *body.Request) continuation.Kind {
+	raw, _ := parsed.Member("tools")
+	return continuation.Kind{
+		API: req.API, FollowUp: req.Length.Answered, Tools: len(raw) > 0 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:])) > 1, Explicit: explicit(req),
+	}
+}
+
+// explicit reports whether the client named the conversation. A key by content is equal for equal histories only.
+func explicit(req *request.Request) bool { return req.Conversation.Source != request.SourceContent }
+
+// learn tells once for each turn that it may continue an answer, whether it uses a ticket or not. found says that the store has something of
+// the conversation. A request by content that has no answer in it opens its conversation.
+func (f *Finder) learn(p *Proving, found bool) {
+	if p.told || p.request == nil || !p.request.Conversation.Known {
+		return
+	}
+	p.told = true
+	conversation := &p.request.Conversation
+	if p.kind.Explicit || p.kind.FollowUp || p.request.API == body.Text {
+		f.asked(continuation.Turn{Key: conversation.Key, Earlier: conversation.Earlier, Explicit: p.kind.Explicit, Found: found}, p.record.Times().Began)
+	}
+}
+
+// learn tells that a turn was answered, so that its continuation is known as one.
+func (k *Maker) learn(p *Proving, a *answer.Result) {
+	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
+		p.kind.ToolCalls = a.Finish == "tool_calls"
+		k.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, time.Now())
+	}
+}
+
+// StoredReleased is recorded for an answer that is released without being stored, because answers of its kind are not continued.
+const StoredReleased = "released"
+
+// choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
+func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
+	choice = k.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
+	reuse := p.record.Reuse()
+	reuse.Keep = record.Keep{What: choice.Name(), For: choice.Wait}
+	p.record.Reuses(reuse)
+	if !choice.AtOnce() {
+		return choice, false
+	}
+	left := *ticket
+	left.Params = bytes.Clone(left.Params) // they are a part of the answer, which would be kept with them
+	p.record.Stored(StoredReleased)
+	k.deps.Pins.Releases.Unuse(left, p.request.Model)
+	return choice, true
+}
