@@ -25,8 +25,8 @@ func TestBuffered_StockEngineIsReusedFromTheSecondTurn(t *testing.T) {
 		{server.ProofHistory, vllmsim.SamplingCanonical, true, 3, "hit;"},
 		{server.ProofAuto, vllmsim.SamplingCanonical, true, 3, "hit;"},
 		{server.ProofAuto, vllmsim.SamplingNoncanonical, true, 0, "hit;"},
-		{server.ProofHistory, vllmsim.SamplingCanonical, false, 0, "miss;"},
-		{server.ProofAuto, vllmsim.SamplingCanonical, false, 0, "miss;"},
+		{server.ProofHistory, vllmsim.SamplingCanonical, false, 0, "prefix;"},
+		{server.ProofAuto, vllmsim.SamplingCanonical, false, 0, "prefix;"},
 	} {
 		t.Run(fmt.Sprintf("%s %s %v", row.proof, row.sampling, row.buffered), func(t *testing.T) {
 			r, sims := stock(t, func(c *server.Config) { c.Proof, c.BufferStreams = row.proof, row.buffered },

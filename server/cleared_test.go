@@ -68,7 +68,7 @@ func TestCleared_NothingIsPinnedAnyMore(t *testing.T) {
 	}
 	p.decoder().BlocksCleared(time.Now())
 	p.until(func() bool { return p.server.Pinned(p.decoder()) == 0 })
-	if got := p.turn("a").reuse(); got != "miss;reason=instance_cleared" {
+	if got := p.turn("a").reuse(); got != "prefix;tokens=112;reason=instance_cleared" {
 		t.Errorf("reuse: %s", got)
 	}
 	if n := p.decoder().Last().Pins.Unused(); n != 0 {

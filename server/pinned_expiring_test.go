@@ -95,6 +95,6 @@ func TestPinned_TicketsThatWereSentInVainCount(t *testing.T) {
 	if err := p.prefill.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Tickets: true, Count: 1}); err != nil {
 		t.Fatal(err)
 	}
-	p.wantOK(p.turn("a"), "miss;reason=retried_without_ticket")
+	p.wantOK(p.turn("a"), "prefix;tokens=112;reason=retried_without_ticket")
 	p.wantKnown("a ticket that was sent in vain", 2)
 }

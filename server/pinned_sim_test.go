@@ -140,7 +140,7 @@ func TestPinned_OldestAreReleasedOverBudget(t *testing.T) {
 		p.wantOK(p.turn(fmt.Sprint("c", conversations-1-i)), "hit;")
 		p.settle()
 	}
-	p.wantOK(p.turn("c0"), "miss;reason=released_over_budget")
+	p.wantOK(p.turn("c0"), "prefix;tokens=112;reason=released_over_budget")
 	p.settle()
 	p.wantOK(p.turn("c0"), "hit;")
 	p.settle()

@@ -44,7 +44,7 @@ func TestPath_SpeedIsLearntFromWhatPrefillComputed(t *testing.T) {
 		answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[],"usage":{"prompt_tokens":1000},"kv_transfer_params":`+
 			strings.TrimSuffix(handover(l), "}")+`,"remote_prefill_cached_tokens":999}}`)
 	})
-	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.turn("c", 1, true), "prefix;tokens=999;reason=first_turn")
 	rec := <-records
 	took, perToken := rec.Leg(upstream.RolePrefill).Took, r.engine(r.prefill[0]).Live().PerToken
 	if perToken < took/2 {

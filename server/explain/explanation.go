@@ -5,7 +5,8 @@ import "carryover/upstream/fleet/pairs"
 // Explanation predicts what would become of a request now, and why, from what is known without asking an engine. It repeats nothing of the
 // request except the model's name and what an error would tell the client. The JSON names of its members are stable.
 type Explanation struct {
-	// Verdict is the X-KV-Reuse that the turn would show, except what only the turn itself can show (confirmed). It has three other values.
+	// Verdict is the X-KV-Reuse that the turn would show, except what only the turn itself can show: confirmed, and prefix, which stands
+	// here as the miss that it would be if prefill's own caches had nothing. It has three other values.
 	// "tokens decide": only the ids of the prompt can tell, and prefill's /tokenize would be asked for them. "engines decide": an engine has
 	// to be asked for something else, or the turn would wait for one. "refused": the client would get Error.
 	Verdict  string `json:"verdict"`

@@ -250,7 +250,7 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	if got.Model != "other" {
 		t.Errorf("a model that no engine serves is shown as %q", got.Model)
 	}
-	if got.Blame != "p-1" || got.Kind != "timeout" || got.Outcome != journal.Miss || got.Reason != "history_rewritten" || got.Differs != "messages[3].content" {
+	if got.Blame != "p-1" || got.Kind != "timeout" || got.Outcome != record.Miss || got.Reason != "history_rewritten" || got.Differs != "messages[3].content" {
 		t.Errorf("got %+v", got)
 	}
 	body, err := json.Marshal(got)

@@ -9,14 +9,16 @@ import (
 	"carryover/server/record"
 )
 
-// Totals are sums over all turns since the start. Turns is Hits + Off + the sum of Misses.
+// Totals are sums over all turns since the start. Turns is Hits + Prefixes + Off + the sum of Misses.
 type Totals struct {
-	Since  time.Time         `json:"since"`
-	Turns  uint64            `json:"turns"`
-	Hits   uint64            `json:"hits"`
-	Off    uint64            `json:"off"`
-	Misses map[string]uint64 `json:"misses"` // by reason
-	// FollowUps are the turns that could have reused something, and FollowUpMisses those of them that did not, by reason. The share of hits
+	Since time.Time `json:"since"`
+	Turns uint64    `json:"turns"`
+	Hits  uint64    `json:"hits"`
+	// Prefixes are turns for which prefill's own caches had a part of the prompt, without a hit.
+	Prefixes uint64            `json:"prefixes"`
+	Off      uint64            `json:"off"`
+	Misses   map[string]uint64 `json:"misses"` // by reason
+	// FollowUps are the turns that could have reused something, and FollowUpMisses those of them that were no hit, by reason. The share of hits
 	// is Hits / FollowUps. A turn that opens its conversation is no follow-up.
 	FollowUps      uint64            `json:"follow_ups"`
 	FollowUpMisses map[string]uint64 `json:"follow_up_misses"`
@@ -57,13 +59,18 @@ const maxReasons = 256
 func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	t.Turns++
 	switch r.Outcome {
-	case Hit:
+	case record.Hit:
 		t.Hits++
 		if r.Read != nil {
 			t.SavedTokens += uint64(*r.Read)
 		}
 		t.SavedSeconds += r.Saved / 1000
-	case Off:
+	case record.Prefix:
+		t.Prefixes++
+		if r.FollowUp {
+			missed(t.FollowUpMisses, r.Reason)
+		}
+	case record.Off:
 		t.Off++
 	default:
 		missed(t.Misses, r.Reason)

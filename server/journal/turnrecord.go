@@ -7,13 +7,6 @@ import (
 	"carryover/upstream"
 )
 
-// The outcomes of a turn's reuse.
-const (
-	Hit  = "hit"  // a ticket was used, or what was handed back was found
-	Miss = "miss" // neither; the reason says why
-	Off  = "off"  // the client wanted none
-)
-
 // TurnRecord is what an operator sees of one turn that has ended. Times are in milliseconds.
 type TurnRecord struct {
 	Turn         string    `json:"turn"`            // X-Request-Id
@@ -31,8 +24,8 @@ type TurnRecord struct {
 	Decode     string `json:"decode,omitempty"`
 	Retries    int    `json:"retries,omitempty"`
 
-	Outcome    string `json:"outcome"` // hit, miss or off
-	Reason     string `json:"reason,omitempty"`
+	Outcome    string `json:"outcome"`           // hit, prefix, miss or off
+	Reason     string `json:"reason,omitempty"`  // why it is no hit
 	Hint       string `json:"hint,omitempty"`    // the reason in words, and what can be done
 	Differs    string `json:"differs,omitempty"` // where a rewritten history differs
 	Proof      string `json:"proof,omitempty"`
@@ -76,8 +69,12 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 		TTFT: record.Milliseconds(r.TTFT), Whole: record.Milliseconds(r.Whole), Took: record.Milliseconds(r.Took), Saved: record.Milliseconds(r.Reuse.Saved),
 	}
 	rec.Outcome, rec.Reason = r.Reuse.Outcome()
-	if rec.Outcome == Hit {
-		rec.Proof, rec.Offered, rec.Read, rec.Confirmed = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read), optional(&counts[2], r.Reuse.Cached)
+	switch rec.Outcome {
+	case record.Hit:
+		rec.Proof, rec.Offered, rec.Read = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read)
+		fallthrough
+	case record.Prefix:
+		rec.Confirmed = optional(&counts[2], r.Reuse.Cached)
 	}
 	rec.Blame, rec.Kind = r.Blamed()
 	return rec

@@ -62,10 +62,13 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 
+// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not report them.
+func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
+
 // Missed records that the attempt reuses nothing after all.
 func (b *Builder) Missed(why Reason) {
 	r := &b.turn.Reuse
-	r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0
+	r.Hit, r.Reason, r.Prefix, r.Read, r.Saved = false, why, 0, 0, 0
 }
 
 // LookedUp records that the attempt has decided what to reuse. began is when the attempt began, and queued how long the turn had waited

@@ -13,7 +13,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 
 // Log writes one line in the log for each turn: the turn's record. The keys have this order; times are in milliseconds:
 //
-//   - result: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history differs), tokens_offered,
+//   - result: outcome (of reuse: hit, prefix, miss, off), reason (why it is no hit), differs (where a rewritten history differs), tokens_offered,
 //     tokens_read (tokens that reuse spared prefill), tokens_confirmed (tokens that prefill took from caches, its own included; -1 if it
 //     does not report them), prompt_tokens, completion_tokens (from decode's usage, -1 if no usage was read);
 //   - time: ttft_ms (of a stream), answer_ms (of a whole answer), duration_ms;
@@ -44,7 +44,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 			return
 		}
 		outcome, reason := r.Reuse.Outcome()
-		hit := outcome == "hit"
+		hit := outcome == Hit
 		blamed, kind := r.Blamed()
 		failure := ""
 		if r.End.Err != nil {

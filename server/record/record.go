@@ -51,11 +51,13 @@ type Reuse struct {
 	// Continues says that the turn goes on with a conversation: the request has an answer of the assistant, or the store has, or had until
 	// its time was over, something of the conversation.
 	Continues bool
-	Hit       bool   // a ticket was used
+	Hit       bool   // a ticket was used, or what was handed back was found
 	Reason    Reason // why no ticket was used, "" for a hit
-	Proof     string // the proof that decided how much could be used
-	Offered   int    // how many tokens of the ticket could be used
-	Cached    int    // prompt tokens that prefill took from caches, its own included, -1 if it does not report them
+	// Prefix is how many tokens of the prompt prefill's own caches had, on a turn that is no hit; 0 for less than a block of prefill's.
+	Prefix  int
+	Proof   string // the proof that decided how much could be used
+	Offered int    // how many tokens of the ticket could be used
+	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not report them
 	// Read is how many prompt tokens prefill did not compute because of what was reused: what it found beyond what it had of the prompt by
 	// itself. Where it does not tell what it found, it is taken to be all that was offered.
 	Read      int
@@ -170,10 +172,14 @@ func (r *Reuse) Header(now time.Time) string { return string(r.appendHeader(make
 
 func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 	switch outcome, reason := r.Outcome(); outcome {
-	case "off":
+	case Off:
 		return append(b, outcome...)
-	case "miss":
-		b = append(append(b, "miss;reason="...), reason...)
+	case Prefix, Miss:
+		b = append(b, outcome...)
+		if outcome == Prefix {
+			b = strconv.AppendInt(append(b, ";tokens="...), int64(r.Prefix), 10)
+		}
+		b = append(append(b, ";reason="...), reason...)
 		if r.Differs != "" {
 			b = append(append(b, ";differs="...), r.Differs...)
 		}
@@ -194,17 +200,30 @@ func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 	return b
 }
 
-// Outcome returns "hit", "miss" or "off", and the reason of a miss.
+// The outcomes of a turn's reuse.
+const (
+	Hit    = "hit"    // a ticket was used, or what was handed back was found
+	Prefix = "prefix" // no hit, but prefill's own caches had at least one block of the prompt; the reason says why it is no hit
+	Miss   = "miss"   // none of these; the reason says why
+	Off    = "off"    // the client wanted none
+)
+
+// Outcome returns the outcome of the turn's reuse, and why it is no hit.
 func (r *Reuse) Outcome() (outcome, reason string) {
 	switch {
 	case r.Off:
-		return "off", ""
+		return Off, ""
 	case r.Hit:
-		return "hit", ""
-	case r.Reason == "":
-		return "miss", string(ReasonBypass)
+		return Hit, ""
 	}
-	return "miss", string(r.Reason)
+	outcome, reason = Miss, string(r.Reason)
+	if r.Prefix > 0 {
+		outcome = Prefix
+	}
+	if reason == "" {
+		reason = string(ReasonBypass)
+	}
+	return outcome, reason
 }
 
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record

@@ -45,15 +45,14 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 // Answered records how much work was saved, once an incarnation of prefill, whose cache the leg found so, has answered with a hand-over. It
 // returns what caches hold of a prompt of so many tokens from now on without any ticket.
 func (h *Claim) Answered(prefill *fleet.Incarnation, found lineage.Space, handover *upstream.Handover, prompt int) []convcache.Prefilled {
-	reuse := h.of.record.Reuse()
-	reuse.Cached = handover.Cached
-	h.of.record.Reuses(reuse)
+	h.of.record.Cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	h.foundByEngine(prefill, same)
 	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
 	}
 	h.credit(prefill, h.own(prefill, found))
+	h.foundByPrefix(prefill, prompt)
 	return h.leaves(prefill, found, prompt)
 }
 
@@ -86,6 +85,27 @@ func (h *Claim) credit(prefill *fleet.Incarnation, own int) {
 	r.Read = max(0, most-own)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	h.of.record.Reuses(r)
+}
+
+// Beside records how many tokens of the prompt an incarnation of prefill, whose leg ran beside decode's, took from its own caches, -1 if it
+// does not tell, and how many the prompt has. Such a leg carries no ticket.
+func (h *Claim) Beside(prefill *fleet.Incarnation, cached, prompt int) {
+	h.of.record.Cached(cached)
+	h.foundByPrefix(prefill, prompt)
+}
+
+// foundByPrefix records that prefill's own caches had a part of the prompt although the turn is no hit. Caches hold whole blocks, so that less
+// than one block is nothing. prompt is the number of the prompt's tokens, 0 if it is not known.
+func (h *Claim) foundByPrefix(prefill *fleet.Incarnation, prompt int) {
+	r := h.of.record.Reuse()
+	found := r.Cached
+	if prompt > 0 {
+		found = min(found, prompt)
+	}
+	if !r.Hit && found >= max(1, prefill.BlockSize()) {
+		r.Prefix = found
+		h.of.record.Reuses(r)
+	}
 }
 
 // leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it. If the conversation was

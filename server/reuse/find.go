@@ -49,7 +49,7 @@ func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
 	h.of, h.looked, h.finder = p, looked, f
 	r := p.record.Reuse()
 	r.Proof = p.way
-	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.Offer.Tokens, -1, 0, 0
+	r.Hit, r.Reason, r.Offered, r.Prefix, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.Offer.Tokens, 0, -1, 0, 0
 	if !reason.Rewritten() {
 		r.Differs = ""
 	}

@@ -108,7 +108,10 @@ func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
 func (m *Metrics) begin() {
 	ctx := context.Background()
 	for _, path := range []string{record.WayPrefillDecode, record.WayDecodeOnly} {
-		for _, l := range []turnLabels{{"hit", none, path, true}, {"off", none, path, false}, {"miss", string(record.ReasonFirstTurn), path, false}} {
+		for _, l := range []turnLabels{
+			{record.Hit, none, path, true}, {record.Off, none, path, false}, {record.Miss, string(record.ReasonFirstTurn), path, false},
+			{record.Prefix, string(record.ReasonFirstTurn), path, false},
+		} {
 			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
 		}
 	}
@@ -129,7 +132,7 @@ func (m *Metrics) begin() {
 func (m *Metrics) Observe(r *record.Turn) {
 	ctx := context.Background()
 	outcome, reason := r.Reuse.Outcome()
-	if outcome != "miss" {
+	if reason == "" {
 		reason = none
 	}
 	path := r.Path.Way
@@ -177,7 +180,7 @@ func (m *Metrics) reuse(ctx context.Context, r *record.Turn, outcome string) {
 	if cached := r.Answer.CachedTokens; cached > 0 {
 		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RoleDecode.String()).add...)
 	}
-	if outcome != "hit" {
+	if outcome != record.Hit {
 		return
 	}
 	proof := m.proofs.get(r.Reuse.Proof).add

@@ -118,13 +118,13 @@ func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
 	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
 	switch outcome {
-	case "miss":
+	case record.Miss, record.Prefix:
 		attrs = append(attrs, attrReason.String(reason))
-	case "hit":
+	case record.Hit:
 		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrRead.Int(u.Read), attrSaved.Float64(u.Saved.Seconds()))
-		if u.Cached >= 0 {
-			attrs = append(attrs, attrConfirmed.Int(u.Cached))
-		}
+	}
+	if (outcome == record.Hit || outcome == record.Prefix) && u.Cached >= 0 {
+		attrs = append(attrs, attrConfirmed.Int(u.Cached))
 	}
 	return attrs
 }

@@ -131,7 +131,7 @@ func valueColour(key, value string) string {
 	switch {
 	case key == "error":
 		return sgrRed
-	case key == "outcome" && value == "hit":
+	case key == "outcome" && (value == "hit" || value == "prefix"):
 		return sgrGreen
 	case key == "outcome" && value == "miss":
 		return sgrYellow

@@ -125,7 +125,7 @@ func (s *soak) converseAgent(ctx context.Context, main *agentTalk, counted bool)
 
 // trueMiss checks what is said of a miss against the books.
 func trueMiss(reuse string, tickets, worth int) error {
-	reason, missed := strings.CutPrefix(reuse, "miss;reason=")
+	reason, missed := strings.CutPrefix(noHit(reuse), "miss;reason=")
 	reason, _, _ = strings.Cut(reason, ";")
 	switch {
 	case !missed:

@@ -167,7 +167,7 @@ func TestAgents_WithoutRender(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			r := startAgents(t, func(c *vllmsim.Config) { c.Render = false })
 			for turn, a := range r.agentTurns(t, path, true, func(int, http.Header, map[string]any) {}) {
-				if a.reuse() != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
+				if noHit(a.reuse()) != "miss;reason=ineligible_unproven;why=render" && (turn > 0 || a.reuse() != "miss;reason=first_turn") {
 					t.Errorf("turn %d: %s", turn+1, a.reuse())
 				}
 			}

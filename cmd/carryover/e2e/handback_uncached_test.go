@@ -54,7 +54,7 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 	for range 12 {
 		h.settle(t)
 		evict()
-		if a := c.turn(t); a.reuse() == "miss;reason=handed_back_evicted" {
+		if a := c.turn(t); noHit(a.reuse()) == "miss;reason=handed_back_evicted" {
 			evicted++
 		} else if strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
 			break

@@ -70,7 +70,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 		}
 		p.before = p.wrong(t)
 	})
-	if p.retried = p.sends(t, p.first, "", "victim", p.prompt); p.retried.reuse() != "miss;reason=retried_without_ticket" {
+	if p.retried = p.sends(t, p.first, "", "victim", p.prompt); noHit(p.retried.reuse()) != "miss;reason=retried_without_ticket" {
 		t.Fatalf("X-KV-Reuse %q of the turn that prefill has computed wrongly", p.retried.reuse())
 	}
 	if p.before == 0 {

@@ -111,7 +111,7 @@ func parseReuse(text string) reuse {
 		switch {
 		case i == 0:
 			r.hit = field == "hit"
-		case name == "tokens":
+		case name == "tokens" && r.hit:
 			r.tokens = n
 		case name == "read":
 			r.read = n

@@ -183,7 +183,7 @@ func TestReplicas_ImmediateFollowUp(t *testing.T) {
 				if turn == 0 {
 					continue
 				}
-				switch reuse := a.reuse(); {
+				switch reuse := noHit(a.reuse()); {
 				case strings.HasPrefix(reuse, "hit;"):
 					hits.Add(1)
 				case reuse == "miss;reason=store_unavailable":

@@ -41,6 +41,16 @@ type toolCallSeen struct{ id, name, arguments string }
 // reuse is the header that says what the turn reused.
 func (a *answered) reuse() string { return a.header.Get("X-KV-Reuse") }
 
+// noHit is X-KV-Reuse without what prefill's own caches had: of a turn that used no ticket it says "miss;", as if they had nothing. What they
+// have depends on what other turns have asked.
+func noHit(reuse string) string {
+	if rest, found := strings.CutPrefix(reuse, "prefix;tokens="); found {
+		_, why, _ := strings.Cut(rest, ";")
+		return "miss;" + why
+	}
+	return reuse
+}
+
 // assistant is the message by which a client repeats the answer as history. Clients
 // leave reasoning out.
 func (a *answered) assistant() json.RawMessage {

@@ -250,7 +250,7 @@ func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
 			d.engine++
 		}
 	default:
-		d.reasons[strings.TrimPrefix(t.answer.reuse(), "miss;reason=")]++
+		d.reasons[strings.TrimPrefix(noHit(t.answer.reuse()), "miss;reason=")]++
 	}
 	d.later++
 }

@@ -211,6 +211,7 @@ func (s *soak) count(reuse string, got, want, common int) {
 			s.tally.engine++
 		}
 	} else {
+		reuse = noHit(reuse)
 		s.reasons[strings.TrimPrefix(reuse, "miss;reason=")]++
 	}
 	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {

@@ -14,14 +14,14 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-func TestTraces_OfAMissAndAHit(t *testing.T) {
+func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 	r, before := provenRig(t, []string{"OTEL_SERVICE_NAME=proxy-7", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test"})
 	h := &history{}
 	for n, stream := range []bool{true, false, true} {
 		a := r.turn(t, h, traceOf(n), stream, nil)
 		wanted := "hit"
 		if n == 0 {
-			wanted = "miss"
+			wanted = "prefix" // of the conversation before
 		}
 		if a.status != http.StatusOK || !strings.HasPrefix(a.reuse(), wanted+";") {
 			t.Fatalf("turn %d: status %d, X-KV-Reuse %q, want a %s", n, a.status, a.reuse(), wanted)
@@ -46,6 +46,7 @@ func TestTraces_OfAMissAndAHit(t *testing.T) {
 			want["carryover.reuse.tokens_read"] = "*"
 		} else {
 			want["carryover.reuse.reason"], want["carryover.reuse.proof"], want["carryover.reuse.tokens_offered"] = "first_turn", "", ""
+			want["carryover.reuse.tokens_confirmed"] = "+"
 		}
 		wantAttributes(t, turn, want)
 		if id := turn.attribute("gen_ai.conversation.id"); strings.Contains(id, "conversation") || len(id) < 8 {
@@ -90,7 +91,7 @@ func TestTraces_OfARetry(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := r.turn(t, h, traceOf(1), true, nil)
-	if a.status != http.StatusOK || a.reuse() != "miss;reason=retried_without_ticket" {
+	if a.status != http.StatusOK || noHit(a.reuse()) != "miss;reason=retried_without_ticket" {
 		t.Fatalf("status %d, X-KV-Reuse %q", a.status, a.reuse())
 	}
 	turn, steps := r.traces.of(t, traceOf(1), 8)
@@ -98,7 +99,7 @@ func TestTraces_OfARetry(t *testing.T) {
 	if got := spanNames(steps); !slices.Equal(got, want) {
 		t.Fatalf("got spans %q, want %q", got, want)
 	}
-	wantAttributes(t, turn, map[string]string{"carryover.retries": "1", "carryover.reuse.outcome": "miss", "carryover.reuse.reason": "retried_without_ticket", "error.type": ""})
+	wantAttributes(t, turn, map[string]string{"carryover.retries": "1", "carryover.reuse.outcome": "prefix", "carryover.reuse.tokens_confirmed": "+", "carryover.reuse.reason": "retried_without_ticket", "error.type": ""})
 	first, second := one(t, steps, "prefill leg", 0), one(t, steps, "prefill leg", 1)
 	wantAttributes(t, first, map[string]string{"carryover.attempt": "0", "error.type": "status", "http.response.status_code": "500"})
 	wantAttributes(t, second, map[string]string{"carryover.attempt": "1", "error.type": "", "http.response.status_code": "200"})

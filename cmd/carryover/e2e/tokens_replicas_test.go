@@ -65,7 +65,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 			c.h.messages = append(c.h.messages, a.assistant(), question("SAY "+longText(92)+"."))
 			store.mixes, store.blind = tc.mixes, tc.blind
 			if !tc.blind {
-				if a = c.repeat(t); !strings.HasPrefix(a.reuse(), tc.want) {
+				if a = c.repeat(t); !strings.HasPrefix(noHit(a.reuse()), tc.want) {
 					t.Errorf("X-KV-Reuse %q, want %s", a.reuse(), tc.want)
 				}
 				second.stop()
@@ -73,7 +73,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 				return
 			}
 			a = first.askAs(t, "both", c.h.messages...)
-			if !strings.HasPrefix(a.reuse(), tc.want) {
+			if !strings.HasPrefix(noHit(a.reuse()), tc.want) {
 				t.Fatalf("X-KV-Reuse %q: the mutant does not work", a.reuse())
 			}
 			first.stop()

@@ -1,6 +1,6 @@
 // How turns ended over time, from which the page computes their recent rates.
 
-// kindOf returns the kind that a turn counts as: "hit", "off", or "miss" with its reason.
+// kindOf returns the kind that a turn counts as: "hit", "prefix", "off", or "miss" with its reason.
 function kindOf(record) {
   return record.outcome === "miss" ? `miss ${record.reason}` : record.outcome;
 }
