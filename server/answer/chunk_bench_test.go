@@ -12,6 +12,14 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
+// turned is an answer in the middle, whose prefill has told how much was cached.
+func turned(tb testing.TB, answerIDs *facts.AnswerIDs, c versionedChunk, mode chunkMode) *Reader {
+	tb.Helper()
+	a := midway(tb, answerIDs, c.api, mode.asks, mode.gathers, true)
+	a.leg.Cached = CachedTokens{true, 64}
+	return a
+}
+
 // relayed runs n chunks through a relay to an answer, as package turn does.
 func relayed(tb testing.TB, a *Reader, chunk []byte, n int) {
 	tb.Helper()
@@ -88,7 +96,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 					event := c.event(version, mode)
 					allocs := func(n int) float64 {
 						return testing.AllocsPerRun(5, func() {
-							relayed(t, midway(t, answerIDs, c.api, mode.asks, mode.gathers, true), event, n)
+							relayed(t, turned(t, answerIDs, c, mode), event, n)
 						})
 					}
 					few, many := allocs(10), allocs(2010)
@@ -111,7 +119,7 @@ func BenchmarkChunk(b *testing.B) {
 					event := c.event(version, mode)
 					b.ReportAllocs()
 					b.SetBytes(int64(len(event)))
-					relayed(b, midway(b, answerIDs, c.api, mode.asks, mode.gathers, true), event, b.N)
+					relayed(b, turned(b, answerIDs, c, mode), event, b.N)
 				})
 			}
 		}
@@ -129,7 +137,7 @@ func BenchmarkChunkVersions(b *testing.B) {
 				var took [len(versions)][]time.Duration
 				for b.Loop() {
 					for version := range versions {
-						a, event := midway(b, answerIDs, c.api, mode.asks, mode.gathers, true), c.event(version, mode)
+						a, event := turned(b, answerIDs, c, mode), c.event(version, mode)
 						began := time.Now()
 						relayed(b, a, event, chunks)
 						took[version] = append(took[version], time.Since(began))

@@ -55,6 +55,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		a.takeIDs(ev)
 	}
 	if a.leg.Reply == nil && !first && !a.tells(ev.Data) {
+		a.tellCached(ev, "usage")
 		return sse.Forward
 	}
 	found, ok := readMembers(ev.Data)
@@ -65,6 +66,9 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	choice := a.read(&found)
 	if first && choice.Exists() && a.usage.Prompt >= 0 {
 		a.leg.Asks.Usage = false // the engine sends its usage to every client (--enable-force-include-usage)
+	}
+	if !a.leg.Asks.Usage { // the client sees the usage
+		a.tellCached(ev, "usage")
 	}
 	switch {
 	case a.foreign && !a.passed:
@@ -144,7 +148,7 @@ func (a *Reader) read(found *answerMembers) gjson.Result {
 	return choice
 }
 
-// Whole reads a whole answer, and returns it as an engine without additions would have sent it.
+// Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.
 func (a *Reader) Whole(body []byte) []byte {
 	a.first, a.done = true, true
 	a.ends()
@@ -168,5 +172,8 @@ func (a *Reader) Whole(body []byte) []byte {
 			rest = plain
 		}
 	}
-	return rest
+	if a.leg.Asks.Exposed && !a.leg.Asks.Whole {
+		rest = body
+	}
+	return a.leg.Cached.whole(a.leg.API, rest)
 }

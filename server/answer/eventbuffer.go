@@ -20,6 +20,7 @@ type EventBuffer struct {
 	API          body.API
 	IncludeUsage bool
 	Continuous   bool   // usage on every chunk
+	Cached       bool   // that usage tells cached tokens
 	Params       string // kv_transfer_params for the client to see, "" for none
 
 	answer, choice, usage gjson.Result
@@ -170,7 +171,12 @@ func (b *EventBuffer) usageSoFar(begun bool) string {
 			told = `{"reasoning_tokens":0}`
 		}
 	}
-	return object("prompt_tokens", prompt, "total_tokens", total, "completion_tokens", completion, "completion_tokens_details", told)
+	cached := ""
+	if b.Cached {
+		cached = object("cached_tokens", b.usage.Get("prompt_tokens_details.cached_tokens").Raw)
+	}
+	return object("prompt_tokens", prompt, "total_tokens", total, "completion_tokens", completion, "completion_tokens_details", told,
+		"prompt_tokens_details", cached)
 }
 
 // finish writes the chunk that ends the choice. The fingerprint belongs on the stream's last chunk, which is another one if the usage

@@ -32,9 +32,11 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	case "content_block_start": // the first block: reasoning comes before all else
 		a.traits.reasoning = a.traits.reasoning || gjson.GetBytes(ev.Data, "content_block.type").String() == thinking
 	case "message_start":
+		a.tellCached(ev, "message", "usage")
 		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
 	case "message_delta":
 		d.ended(a, gjson.ParseBytes(ev.Data), "delta.")
+		a.tellCached(ev, "usage")
 		a.finishes()
 	case "message_stop":
 		a.finishes()
@@ -101,9 +103,9 @@ func (d messagesDialect) whole(a *Reader, body []byte) []byte {
 	a.traits.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
 	d.ended(a, message, "")
 	if a.leg.Asks.Exposed {
-		return body
+		rest = body
 	}
-	return rest
+	return a.leg.Cached.whole(a.leg.API, rest)
 }
 
 var _ dialect = messagesDialect{}

@@ -24,6 +24,7 @@ type Leg struct {
 	AnswerIDs *facts.AnswerIDs // whether answers of this engine carry the ids of their requests
 	Arrived   time.Time        // no byte behind the headers had arrived at this moment
 	Asks      Asks
+	Cached    CachedTokens      // what the usage tells of prefill's caches
 	Rewrite   upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
 	IDs       *proof.IDs        // takes the answer's token ids, nil where the proof compares none
 	Reply     *proof.Reply      // takes the text of the answer, nil where the proof does not need it

@@ -37,6 +37,7 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 		return a.open(response.Get("id").String())
 	case "response.completed", "response.incomplete":
 		d.completed(a, response)
+		a.tellCached(ev, "response", "usage")
 		if a.foreign && !a.passed {
 			return sse.Stop
 		}
@@ -149,9 +150,9 @@ func (d responsesDialect) whole(a *Reader, body []byte) []byte {
 		rest, size = append(append(rest, body[size:span.From]...), "null"...), span.To
 	}
 	if size == 0 {
-		return body
+		return a.leg.Cached.whole(a.leg.API, body)
 	}
-	return append(rest, body[size:]...)
+	return a.leg.Cached.whole(a.leg.API, append(rest, body[size:]...))
 }
 
 var _ dialect = responsesDialect{}

@@ -45,7 +45,7 @@ func (r *reading) buffered() error {
 	if result.Foreign {
 		return r.broken(upstream.ErrForeign)
 	}
-	b := answer.EventBuffer{API: r.out.api}
+	b := answer.EventBuffer{API: r.out.api, Cached: r.decoding.leg.Cached.Told}
 	b.Options(r.options)
 	r.options = nil // a part of the body, which is freed when the answer is committed
 	if r.runner.cfg.ExposeParams && rawjson.Valid(result.Params) {

@@ -44,6 +44,7 @@ func (c *RoutingConfig) Picks() pick.Routing {
 type PassingConfig struct {
 	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
 	ExposeParams  bool // leave kv_transfer_params in what clients see
+	PrefillUsage  bool // usage tells how many tokens prefill took from caches, in place of decode's number
 }
 
 // LegConfig bounds every wait of a turn for engines and for its client.

@@ -109,6 +109,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
 	if h.Handover != nil {
 		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+		d.leg.Cached = answer.CachedTokens{Told: a.cfg.PrefillUsage && h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID

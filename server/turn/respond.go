@@ -134,9 +134,6 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(answer.ErrNotJSON)
 	}
-	if r.runner.cfg.ExposeParams && !r.out.api.Rendered() {
-		rest = body
-	}
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
 		if rest, err = rewrite.Body(rest); err != nil {
 			return r.broken(errors.Join(answer.ErrNotJSON, err))

@@ -41,7 +41,10 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
 			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: cfg.Timeouts.ClientBody,
 		},
-		PassingConfig: turn.PassingConfig{BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams},
+		PassingConfig: turn.PassingConfig{
+			BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams,
+			PrefillUsage: cfg.KV.UsageCachedTokens == config.UsagePrefill,
+		},
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
 			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),

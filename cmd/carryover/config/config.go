@@ -177,7 +177,12 @@ type KVConfig struct {
 	ClientParams string
 	ExposeParams bool
 	DecodeStream string // stream or buffered
+	// UsageCachedTokens is whose number of cached tokens an answer's usage tells: UsagePrefill, or the engine's that wrote it.
+	UsageCachedTokens string
 }
+
+// UsagePrefill is the value of KVConfig.UsageCachedTokens that tells what prefill took from caches.
+const UsagePrefill = "prefill"
 
 // DecodeBuffered is the value of KVConfig.DecodeStream that makes streams out of whole answers.
 const DecodeBuffered = "buffered"
@@ -261,7 +266,7 @@ func Default() Config {
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto, Memory: 16 * mebibyte},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
-		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream"},
+		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream", UsageCachedTokens: UsagePrefill},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,

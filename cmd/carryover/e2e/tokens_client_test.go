@@ -95,7 +95,7 @@ func (r *rig) see(t *testing.T, api string, shape map[string]any, stream bool, h
 		if strings.HasPrefix(a.reuse(), "hit;") {
 			s.hits++
 		}
-		s.raw = append(s.raw, plainly(a.raw))
+		s.raw = append(s.raw, untold(a.raw))
 		h.prompt += a.content
 		h.messages = append(h.messages, a.assistant())
 		for range a.tools {

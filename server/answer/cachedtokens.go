@@ -1,0 +1,197 @@
+package answer
+
+import (
+	"bytes"
+	"strconv"
+
+	"carryover/sse"
+	"carryover/sse/rawjson"
+	"carryover/upstream/body"
+)
+
+// CachedTokens is how many tokens of the prompt prefill took from its caches or read from decode, as it told with its hand-over. Clients look
+// for that number in the usage of their answer, but decode writes the usage, and decode counts what it read from prefill: all of the prompt.
+// So the answer's usage gets prefill's number. Nothing else of the answer is changed, and no usage is invented.
+//
+//	API                    member                                               where
+//	chat, text completions usage.prompt_tokens_details.cached_tokens            every usage of the stream, the usage of a whole answer
+//	Responses              usage.input_tokens_details.cached_tokens             the last event, a whole response
+//	Messages               usage.cache_read_input_tokens, usage.input_tokens    message_start, message_delta, a whole message
+//
+// vLLM writes the members with --enable-prompt-tokens-details only; else they are null or absent, and are inserted as OpenAI and Anthropic
+// have them. In Messages input_tokens counts the prompt without what was read from or written to a cache, and the prompt is the sum of the
+// three counts (docs.claude.com, prompt caching; vllm/entrypoints/anthropic/serving.py, 0.32). So input_tokens changes with
+// cache_read_input_tokens, and the sum stays. message_start of vLLM has no cache counts and all of the prompt in input_tokens; it is changed in
+// the same way, because clients read either event.
+type CachedTokens struct {
+	Told   bool // prefill has told the number; else decode's bytes stay
+	Tokens int
+}
+
+// valueEdit replaces a range of an answer's bytes.
+type valueEdit struct {
+	rawjson.Span
+	with []byte
+}
+
+// tellCached makes the usage in an event tell prefill's number. path leads to the usage. vLLM writes the usage behind the choices, so that an
+// event that ends in a list of objects has none; to search it for the name would take 60 ns.
+func (a *Reader) tellCached(ev sse.Event, path ...string) {
+	if !a.leg.Cached.Told || bytes.HasSuffix(ev.Data, []byte("}]}")) || !rawjson.MayHave(ev.Data, "usage", "{") {
+		return
+	}
+	for _, edit := range a.leg.Cached.edits(a.leg.API, ev.Data, path) {
+		ev.Replace(edit.From, edit.To, edit.with)
+	}
+}
+
+// whole returns a whole answer whose usage tells prefill's number.
+func (c CachedTokens) whole(api body.API, answer []byte) []byte {
+	if !c.Told {
+		return answer
+	}
+	var out []byte
+	done := 0
+	for _, edit := range c.edits(api, answer, []string{"usage"}) {
+		out = append(append(out, answer[done:edit.From]...), edit.with...)
+		done = edit.To
+	}
+	if done == 0 {
+		return answer
+	}
+	return append(out, answer[done:]...)
+}
+
+// edits returns the changes of an event or a whole answer, in ascending order. They are none if the usage does not count the prompt, or is
+// of another shape than those above. data must be valid JSON, and of members with equal names the last counts, as for most parsers.
+func (c CachedTokens) edits(api body.API, data []byte, path []string) []valueEdit {
+	usage := objectSpan(data)
+	for _, name := range path {
+		var found [1]rawjson.Span
+		if _, ok := findMembers(data, usage, found[:], name); !ok || found[0].To == 0 {
+			return nil
+		}
+		usage = found[0]
+	}
+	switch api {
+	case body.Messages:
+		return c.messages(data, usage)
+	case body.Responses:
+		return c.openAI(data, usage, "input_tokens", "input_tokens_details")
+	}
+	return c.openAI(data, usage, "prompt_tokens", "prompt_tokens_details")
+}
+
+// openAI changes, or inserts, cached_tokens in the details of a usage.
+func (c CachedTokens) openAI(data []byte, usage rawjson.Span, prompt, details string) []valueEdit {
+	var found [2]rawjson.Span
+	members, ok := findMembers(data, usage, found[:], prompt, details)
+	if !ok {
+		return nil
+	}
+	counted, ok := count(data, found[0])
+	if !ok || found[0].To == 0 {
+		return nil
+	}
+	n := min(c.Tokens, counted)
+	switch value := data[found[1].From:found[1].To]; {
+	case len(value) == 0:
+		return []valueEdit{insertion(usage, members, details, `{"cached_tokens":`+strconv.Itoa(n)+"}")}
+	case string(value) == "null":
+		return []valueEdit{{found[1], []byte(`{"cached_tokens":` + strconv.Itoa(n) + "}")}}
+	}
+	inner := found[1]
+	if members, ok = findMembers(data, inner, found[:1], "cached_tokens"); !ok {
+		return nil
+	}
+	if found[0].To == 0 {
+		return []valueEdit{insertion(inner, members, "cached_tokens", strconv.Itoa(n))}
+	}
+	return replacement(nil, data, found[0], n)
+}
+
+// messages changes, or inserts, cache_read_input_tokens, and changes input_tokens so that the sum stays.
+func (c CachedTokens) messages(data []byte, usage rawjson.Span) (edits []valueEdit) {
+	const read = "cache_read_input_tokens"
+	var found [3]rawjson.Span
+	members, ok := findMembers(data, usage, found[:], "input_tokens", read, "cache_creation_input_tokens")
+	if !ok || found[0].To == 0 {
+		return nil
+	}
+	var counts [3]int
+	for i := range counts {
+		if counts[i], ok = count(data, found[i]); !ok {
+			return nil
+		}
+	}
+	uncreated := counts[0] + counts[1] // of the prompt, what no cache was written with
+	n := min(c.Tokens, uncreated)
+	input := replacement(nil, data, found[0], uncreated-n)
+	if found[1].To == 0 {
+		return append(input, insertion(usage, members, read, strconv.Itoa(n)))
+	}
+	if found[1].From < found[0].From {
+		return append(replacement(nil, data, found[1], n), input...)
+	}
+	return replacement(input, data, found[1], n)
+}
+
+// replacement appends the change of a value to n, unless it is n.
+func replacement(edits []valueEdit, data []byte, value rawjson.Span, n int) []valueEdit {
+	if with := strconv.Itoa(n); with != string(data[value.From:value.To]) {
+		return append(edits, valueEdit{value, []byte(with)})
+	}
+	return edits
+}
+
+// insertion adds a member at the end of an object that has so many.
+func insertion(object rawjson.Span, members int, name, value string) valueEdit {
+	with := `"` + name + `":` + value + "}"
+	if members > 0 {
+		with = "," + with
+	}
+	return valueEdit{rawjson.Span{From: object.To - 1, To: object.To}, []byte(with)}
+}
+
+// count reads a number of tokens; an absent one, or null, is 0.
+func count(data []byte, value rawjson.Span) (n int, ok bool) {
+	raw := data[value.From:value.To]
+	if len(raw) == 0 || string(raw) == "null" {
+		return 0, true
+	}
+	n, ok = rawjson.Integer(raw)
+	return n, ok && n >= 0 && n <= maxCount
+}
+
+// maxCount bounds the counts of tokens that are read. Sums of a few can't overflow.
+const maxCount = 1 << 40
+
+// objectSpan returns where the object is that is all of data but white space.
+func objectSpan(data []byte) rawjson.Span {
+	s := rawjson.Scanner{Data: data}
+	s.Space()
+	return rawjson.Span{From: s.Pos, To: len(data)}
+}
+
+// findMembers finds members of the object that begins at the span, and returns how many it has in all. What is not found gets the zero Span.
+// ok is false if there is no object.
+func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names ...string) (members int, ok bool) {
+	clear(found)
+	s := rawjson.Scanner{Data: data, Pos: object.From}
+	if s.Peek() != '{' {
+		return 0, false
+	}
+	err := s.Members(func(m rawjson.Member) error {
+		members++
+		if err := s.Pass(); err != nil { // Pass also skips values that are nested too deeply to be read
+			return err
+		}
+		for i, name := range names {
+			if m.Named(name) {
+				found[i] = rawjson.Span{From: m.Value, To: s.Pos}
+			}
+		}
+		return nil
+	})
+	return members, err == nil
+}
