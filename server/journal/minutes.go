@@ -36,7 +36,7 @@ func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 	if r.FollowUp {
 		minute.FollowUps++
 	}
-	if r.Outcome == Hit {
+	if r.Outcome == record.Hit {
 		minute.Hits++
 		if r.Read != nil {
 			minute.SavedTokens += uint64(*r.Read)
