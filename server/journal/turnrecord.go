@@ -62,7 +62,7 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 		FollowUp: r.Reuse.FollowUp(),
 		Path:     r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
-		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.Reuse.Keep.What, KeepFor: record.Milliseconds(r.Reuse.Keep.For), Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
+		Differs: r.Reuse.Differs, Stored: r.Stored, Keep: r.End.Keep.What, KeepFor: record.Milliseconds(r.End.Keep.For), Hint: r.Hint(), StoredHint: record.StoredHint(r.Stored),
 		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.End.Status, Code: r.End.Code,
 		Queued: record.Milliseconds(r.Queued), Lookup: record.Milliseconds(r.Lookup), PrefillT: record.Milliseconds(r.PrefillTook()),

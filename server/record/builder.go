@@ -29,9 +29,6 @@ func (b *Builder) ID() string { return b.turn.Turn }
 // Times returns the turn's times so far, which the caller must not change.
 func (b *Builder) Times() *Times { return &b.turn.Times }
 
-// Retries returns how many attempts of the turn have failed and were tried again.
-func (b *Builder) Retries() int { return b.turn.Retries }
-
 // Asked returns what the turn asked for, as far as that was reported.
 func (b *Builder) Asked() Asked { return b.turn.Asked }
 
@@ -61,9 +58,6 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
-
-// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not report them.
-func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 
 // Missed records that the attempt reuses nothing after all.
 func (b *Builder) Missed(why Reason) {
@@ -108,6 +102,9 @@ func (b *Builder) Broke(code string) { b.turn.End.Code = code }
 
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
+
+// Kept records what was chosen for the ticket that the answer left.
+func (b *Builder) Kept(keep Keep) { b.turn.End.Keep = keep }
 
 // Stored records "yes" if a ticket was stored, or why the answer left none.
 func (b *Builder) Stored(what string) { b.turn.Stored = what }

@@ -26,8 +26,9 @@ type Turn struct {
 	Times
 }
 
-// End is how a turn ended.
+// End is how a turn ended, and what it left.
 type End struct {
+	Keep   Keep
 	Status int    // what the client got; 499 if it had gone before it got any
 	Code   string // code of the error that the client got, "" for none
 	Err    error  // how the turn failed, nil if it did not
@@ -67,7 +68,6 @@ type Reuse struct {
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
 	// "" if nothing was rewritten or it is not known.
 	Differs string
-	Keep    Keep
 }
 
 // Keep is what was chosen for the ticket that the answer left.

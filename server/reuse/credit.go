@@ -42,10 +42,17 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 	return had
 }
 
+// cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell.
+func (h *Claim) cached(tokens int) {
+	r := h.of.record.Reuse()
+	r.Cached = tokens
+	h.of.record.Reuses(r)
+}
+
 // Answered records how much work was saved, once an incarnation of prefill, whose cache the leg found so, has answered with a hand-over. It
 // returns what caches hold of a prompt of so many tokens from now on without any ticket.
 func (h *Claim) Answered(prefill *fleet.Incarnation, found lineage.Space, handover *upstream.Handover, prompt int) []convcache.Prefilled {
-	h.of.record.Cached(handover.Cached)
+	h.cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	h.foundByEngine(prefill, same)
 	if !same { // prefill was restarted, and its cache is new
@@ -90,7 +97,7 @@ func (h *Claim) credit(prefill *fleet.Incarnation, own int) {
 // Beside records how many tokens of the prompt an incarnation of prefill, whose leg ran beside decode's, took from its own caches, -1 if it
 // does not tell, and how many the prompt has. Such a leg carries no ticket.
 func (h *Claim) Beside(prefill *fleet.Incarnation, cached, prompt int) {
-	h.of.record.Cached(cached)
+	h.cached(cached)
 	h.foundByPrefix(prefill, prompt)
 }
 

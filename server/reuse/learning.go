@@ -50,9 +50,7 @@ const StoredReleased = "released"
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
 func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
 	choice = k.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
-	reuse := p.record.Reuse()
-	reuse.Keep = record.Keep{What: choice.Name(), For: choice.Wait}
-	p.record.Reuses(reuse)
+	p.record.Kept(record.Keep{What: choice.Name(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false
 	}

@@ -70,6 +70,7 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 		t.legID = upstream.NewID()
 	}
 	t.record.Retried()
+	t.retry.retries++
 	s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
 	s.retries.reread(ctx, &t.retry, err)
 	return true
@@ -79,7 +80,7 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 func (t *turn) retrying() *retrying {
 	return &retrying{
 		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
-		began: t.record.Times().Began, retries: t.record.Retries(), missed: t.record.Reuse().Reason,
+		began: t.record.Times().Began, retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
 }
 
