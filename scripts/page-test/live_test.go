@@ -107,17 +107,25 @@ func TestPage_FiltersTurns(t *testing.T) {
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
 	b.await(t, "all turns are shown", lists(demo.held))
+	var instance string // which of them have turns is the policies' choice
+	b.eval(t, `[...document.getElementById("by-instance").options].at(-1).value`, &instance)
 	for _, tc := range []struct {
 		filter, value string
-		want          string // what every row that is left says
+		want          string // what every row that is left says, and no other
 	}{
-		{"by-outcome", "hit", "hit"}, {"by-reason", "first_turn", "first turn"}, {"by-instance", "prefill-2", "prefill-2"},
+		{"by-outcome", "hit", "hit"}, {"by-reason", "first_turn", "first turn"}, {"by-instance", instance, instance},
 	} {
 		b.choose(t, tc.filter, tc.value)
-		var left []string
+		var left, hidden []string
+		b.eval(t, `[...document.querySelectorAll("#turns-table tbody tr:not(.record)[hidden]")].map((row) => row.textContent)`, &hidden)
 		b.eval(t, `[...document.querySelectorAll("#turns-table tbody tr:not(.record):not([hidden])")].map((row) => row.textContent)`, &left)
-		if len(left) == 0 || float64(len(left)) == demo.held {
-			t.Errorf("%s %s: %d turns", tc.filter, tc.value, len(left))
+		if len(left) == 0 || float64(len(left)+len(hidden)) != demo.held {
+			t.Errorf("%s %s: %d turns are shown and %d hidden of %g", tc.filter, tc.value, len(left), len(hidden), demo.held)
+		}
+		for _, row := range hidden {
+			if strings.Contains(row, tc.want) {
+				t.Errorf("%s %s hides %q", tc.filter, tc.value, row)
+			}
 		}
 		for _, row := range left {
 			if !strings.Contains(row, tc.want) {
