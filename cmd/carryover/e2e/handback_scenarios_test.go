@@ -158,7 +158,7 @@ func TestHandBack_TurnsWithoutAConversation(t *testing.T) {
 	for mode, flags := range handBackModes() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			h := startHanding(t, handingConfig(), 1, 2, flags...)
+			h := startHanding(t, handingConfig(), 1, 2, append([]string{"--conversation-by-content", "off"}, flags...)...)
 			var messages []json.RawMessage
 			for turn := 1; turn <= 3; turn++ {
 				messages = append(messages, question("SAY "+longText(turn)+"."))

@@ -88,15 +88,15 @@ func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 						continue
 					}
 					t.Run(fmt.Sprintf("details %v/%s/stream %v/continuous %v", details, strings.TrimPrefix(kind, "/v1/"), stream, continuous), func(t *testing.T) {
-						told := map[string][]told{}
+						toldUsage := map[string][]toldUsage{}
 						for mode, r := range rigs {
-							told[mode] = r.toldTurns(t, kind, stream, continuous)
+							toldUsage[mode] = r.toldTurns(t, kind, stream, continuous)
 						}
-						for i, want := range told["engine"] {
-							got := told["prefill"][i]
+						for i, want := range toldUsage["engine"] {
+							got := toldUsage["prefill"][i]
 							sameBytes(t, []string{untold(got.raw)}, []string{untold(want.raw)})
 							for _, mode := range []string{"prefill", "buffered"} {
-								told[mode][i].check(t, i, stream)
+								toldUsage[mode][i].check(t, i, stream)
 							}
 						}
 					})
@@ -106,15 +106,15 @@ func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 	}
 }
 
-// told is an answer, and how many tokens of its prompt prefill has had in caches by its own counters.
-type told struct {
+// toldUsage is an answer, and how many tokens of its prompt prefill has had in caches by its own counters.
+type toldUsage struct {
 	raw    []byte
 	reuse  string
 	cached int
 }
 
 // check compares every usage of the answer with what prefill has counted.
-func (a told) check(t *testing.T, turn int, stream bool) {
+func (a toldUsage) check(t *testing.T, turn int, stream bool) {
 	t.Helper()
 	all := usages(a.raw)
 	if len(all) == 0 {
@@ -133,7 +133,7 @@ func (a told) check(t *testing.T, turn int, stream bool) {
 }
 
 // toldTurns holds a conversation of three turns, and the first of another that begins with the same prompt.
-func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all []told) {
+func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all []toldUsage) {
 	t.Helper()
 	salt := fmt.Sprint(kind, stream, continuous)
 	var history []any
@@ -184,7 +184,7 @@ func (r *rig) toldTurns(t *testing.T, kind string, stream, continuous bool) (all
 			t.Fatalf("turn %d: %v: %.600s", turn+1, err, a.raw)
 		}
 		history, prompt = append(history, map[string]string{"role": "assistant", "content": said}), prompt+said
-		all = append(all, told{a.raw, a.reuse(), r.cachedIn(t) - before})
+		all = append(all, toldUsage{a.raw, a.reuse(), r.cachedIn(t) - before})
 	}
 	return all
 }
