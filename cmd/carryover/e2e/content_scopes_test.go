@@ -129,14 +129,14 @@ func (s *scoped) converse(t *testing.T, first *party, others []*party) {
 	t.Helper()
 	h := history{messages: []json.RawMessage{question(longText(31))}}
 	opening := s.ask(t, first, h.messages)
-	if !strings.HasPrefix(opening.reuse(), "miss;reason=first_turn") {
+	if !strings.HasPrefix(noHit(opening.reuse()), "miss;reason=first_turn") {
 		t.Errorf("%s, turn 1: %q", first.name, opening.reuse())
 	}
 	h.messages = append(h.messages, opening.assistant(), question(longText(32)))
 	answers := map[*party]*answered{}
 	for _, p := range others {
 		a := s.ask(t, p, h.messages)
-		if !strings.HasPrefix(a.reuse(), "miss;reason=nothing_stored") {
+		if !strings.HasPrefix(noHit(a.reuse()), "miss;reason=nothing_stored") {
 			t.Errorf("%s, turn 2, which only the first has begun: %q, want nothing stored", p.name, a.reuse())
 		}
 		answers[p] = a

@@ -212,6 +212,7 @@ type hitShare struct{ turns, hits int }
 func (s hitShare) String() string { return fmt.Sprintf("%d of %d hit", s.hits, s.turns) }
 
 func (h *hitShares) count(alike, rewritten bool, reuse string) {
+	reuse = noHit(reuse)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {

@@ -52,9 +52,9 @@ type rigConfig struct {
 	empty           bool                            // no instance is waited for: they come later, or never
 }
 
-// steady leaves pins where they are, so that a test can count them, unless it asks for
-// releases.
-var steady = []string{"--release", "off", "--hand-back", "off"}
+// steady leaves pins where they are, so that a test can count them, unless it asks for releases. Only requests with an id leave tickets,
+// unless a test asks for those of others.
+var steady = []string{"--release", "off", "--hand-back", "off", "--conversation-by-content", "off"}
 
 // startRig runs the program until the test ends, or until stop is called.
 func startRig(t *testing.T, c rigConfig) *rig {

@@ -67,7 +67,7 @@ func TestReload_LeavesNothingPinned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startReloadable(t, "--hand-back", "off", "--release-backlog", "1000")
+			r := startReloadable(t, "--hand-back", "off", "--release-backlog", "1000", "--conversation-by-content", "off")
 			r.awaitStarts(t)
 			group, ctx := errgroup.WithContext(t.Context())
 			for n := range shots { // at once: a turn would carry the release of one that has ended

@@ -150,7 +150,7 @@ func testSecrecy(t *testing.T, sealed bool) {
 		}
 		seen[path] = body
 	}
-	if !strings.Contains(seen["/metrics"], `carryover_turns_total{outcome="hit"`) || !strings.Contains(seen["/metrics"], "carryover_redis_up 1") {
+	if !strings.Contains(seen["/metrics"], `carryover_turns_total{follow_up="true",outcome="hit"`) || !strings.Contains(seen["/metrics"], "carryover_redis_up 1") {
 		t.Fatalf("the metrics have nothing of the conversations: %s", seen["/metrics"])
 	}
 	if !strings.Contains(seen["commands"], "hmget") && !strings.Contains(seen["commands"], "HMGET") || len(seen["keys and values"]) < 500 {

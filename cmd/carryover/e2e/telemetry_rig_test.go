@@ -84,6 +84,7 @@ func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
 	env = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)
 	args := append([]string{
 		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json",
+		"--conversation-by-content", "off",
 	}, slices.Concat(testrig.Patient(), flags)...)
 	r := &rig{client: &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second}}, prefill: []*vllmsim.Instance{prefill}, decode: []*vllmsim.Instance{decode}}
 	t.Cleanup(r.client.CloseIdleConnections)

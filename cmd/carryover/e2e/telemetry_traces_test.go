@@ -36,9 +36,12 @@ func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 		want := map[string]string{
 			"http.request.method": "POST", "http.route": "/v1/chat/completions", "url.path": "/v1/chat/completions", "url.scheme": "http", "http.response.status_code": "200",
 			"gen_ai.operation.name": "chat", "gen_ai.provider.name": "vllm", "gen_ai.request.model": "sim", "gen_ai.conversation.id": "*", "gen_ai.response.finish_reasons": "*",
-			"gen_ai.usage.input_tokens": "+", "gen_ai.usage.output_tokens": "+", "carryover.ttft": "+",
+			"gen_ai.usage.input_tokens": "+", "gen_ai.usage.output_tokens": "+", "carryover.ttft": "+", "carryover.answer": "",
 			"carryover.reuse.outcome": wanted, "carryover.path": "prefill_decode", "carryover.retries": "0", "carryover.stored": "yes", "carryover.conversation.source": "conversation_id",
 			"carryover.prefill.instance": authority(r.prefill[0]), "carryover.decode.instance": authority(r.decode[0]), "error.type": "",
+		}
+		if !stream {
+			want["carryover.ttft"], want["carryover.answer"] = "", "+"
 		}
 		if wanted == "hit" {
 			want["carryover.reuse.proof"], want["carryover.reuse.tokens_offered"], want["carryover.reuse.tokens_confirmed"] = "tokens", "+", "+"
