@@ -65,6 +65,7 @@ type Answer struct {
 // Stored notes a ticket that is now in the store, and what was chosen for it. It keeps the ids of a ticket that may be handed back, if they fit
 // into memory. A ticket that is kept for its life may be handed back too, if it is displaced or its engine leaves.
 func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
+	h.ledger.show(ticket.ID, answer.Conversation)
 	if choice.End == continuation.Release {
 		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: time.Now().Add(choice.Wait)})
 		return

@@ -234,6 +234,15 @@ func (l *Ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
 	return all
 }
 
+// show notes under which name operators see the conversation of a ticket.
+func (l *Ledger) show(id convcache.TicketID, conversation string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.pins[id]; p != nil {
+		p.shown = conversation
+	}
+}
+
 // has reports whether a ticket is in the store, as far as this replica knows.
 func (l *Ledger) has(id convcache.TicketID) bool {
 	l.mu.Lock()
@@ -254,7 +263,7 @@ func (l *Ledger) TicketsOut(conversation string) (out []TicketOut) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.pins {
-		if p.key.Named(conversation) && time.Now().Before(p.deadline) {
+		if (p.shown == conversation || p.key.Named(conversation)) && time.Now().Before(p.deadline) {
 			out = append(out, TicketOut{Decode: p.of.incarnation.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
 		}
 	}

@@ -27,6 +27,7 @@ type pin struct {
 	at        int // its index in of.oldest
 	lineage   convcache.Lineage
 	name      uint64 // of its blocks, see states
+	shown     string // the conversation's name to operators, "" if that is its key's
 }
 
 // Len, Less, Swap, Push and Pop implement heap.Interface for the tickets of an incarnation.
