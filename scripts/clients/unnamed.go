@@ -53,7 +53,7 @@ func hitFromTheSecondOn(turns []turnRecord) (summary string, err error) {
 		switch first := held[turn.Conversation] == 1; {
 		case turn.Source != byContent:
 			return "", fmt.Errorf("turn %d was found by %q, want by %s", n+1, turn.Source, byContent)
-		case first && (turn.Outcome != "miss" || turn.Reason != "first_turn"), !first && turn.Outcome != "hit":
+		case first && (turn.Outcome == "hit" || turn.Reason != "first_turn"), !first && turn.Outcome != "hit":
 			return "", fmt.Errorf("turn %d of %d, the %d. of its conversation: %s %s; all: %+v", n+1, len(turns), held[turn.Conversation], turn.Outcome, turn.Reason, turns)
 		case !first:
 			offered, prompts = offered+turn.Offered, prompts+turn.Prompt

@@ -10,7 +10,9 @@ test('turns after the first hit, those of tools too', async (t) => {
   for (const [what, env] of Object.entries({ 'as it is told to be': {}, 'with its line of attribution': { CLAUDE_CODE_ATTRIBUTION_HEADER: '1' } })) {
     await t.test(what, async () => {
       const [, turns] = await records(() => session(place, env))
-      assert.deepEqual(outcomes(turns), ['miss, first_turn', 'hit', 'hit', 'hit'])
+      const [first, ...rest] = outcomes(turns)
+      assert.match(first, /^(miss|prefix), first_turn$/)
+      assert.deepEqual(rest, ['hit', 'hit', 'hit'])
       assert.equal(new Set(turns.map(({ conversation }) => conversation)).size, 1)
       for (const turn of turns.slice(1)) assert.ok(turn.tokens_offered > 0.99 * turn.prompt_tokens - 200, JSON.stringify(turn))
     })
