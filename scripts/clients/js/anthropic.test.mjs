@@ -40,7 +40,8 @@ const namings = {
 // What two answers to one prompt have in common: ids of calls and signatures are drawn.
 const comparable = ({ content, stop_reason, model, usage }) => ({
   content: content.map(({ type, text, thinking, name, input }) => ({ type, text, thinking, name, input })),
-  stop_reason, model, tokens: [usage.input_tokens, usage.output_tokens],
+  // What prefill took from caches counts apart.
+  stop_reason, model, tokens: [usage.input_tokens + (usage.cache_read_input_tokens ?? 0), usage.output_tokens],
 })
 
 // Asks all questions. Each message must be that of a lone request. A question may be a function of the message before.

@@ -70,4 +70,5 @@ def comparable(message):
         fields = block.model_dump(exclude_none=True)
         blocks.append({name: fields[name] for name in ("type", "text", "thinking", "name", "input") if name in fields})
     usage = message.usage
-    return blocks, message.stop_reason, message.stop_sequence, message.model, usage.input_tokens, usage.output_tokens
+    prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0)  # what prefill took from caches counts apart
+    return blocks, message.stop_reason, message.stop_sequence, message.model, prompt, usage.output_tokens
