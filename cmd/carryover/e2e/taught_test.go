@@ -91,7 +91,7 @@ func TestTaught_ADifferenceWithToolsExcludesToolsOnly(t *testing.T) {
 		messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
 		first := r.send(t, id, row.members, messages...)
 		messages = append(messages, first.assistant(), question("SAY "+longText(2)+"."))
-		if got := r.send(t, id, row.members, messages...).reuse(); !strings.HasPrefix(got, row.second) {
+		if got := noHit(r.send(t, id, row.members, messages...).reuse()); !strings.HasPrefix(got, row.second) {
 			t.Errorf("%s: X-KV-Reuse %q, want %s", id, got, row.second)
 		}
 	}
@@ -131,7 +131,7 @@ func TestTaught_ANewShapeIsLearntBesideATurnThatHasATicket(t *testing.T) {
 	messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
 	messages = append(messages, r.send(t, "new", nil, messages...).assistant(), question("SAY "+longText(2)+"."))
 	unknown := map[string]any{"response_format": map[string]any{"type": "text"}}
-	if got := r.send(t, "new", unknown, messages...).reuse(); got != "miss;reason=ineligible_unproven;why=shape" {
+	if got := noHit(r.send(t, "new", unknown, messages...).reuse()); got != "miss;reason=ineligible_unproven;why=shape" {
 		t.Errorf("X-KV-Reuse %q, want a miss for the shape", got)
 	}
 	if n := r.store.unused(); n != 2 {
