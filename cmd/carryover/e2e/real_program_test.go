@@ -53,7 +53,7 @@ func (p *proxyProcess) signal(t *testing.T, signal syscall.Signal) {
 func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string) *proxyProcess {
 	t.Helper()
 	args := append([]string{
-		"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--hand-back", "off",
+		"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--hand-back", "off", "--conversation-by-content", "off",
 		"--prefill", prefillURL, "--decode", decodeURL,
 	}, flags...)
 	// Not t.Context(), which ends before the cleanup that stops the process and looks at how it ended.
