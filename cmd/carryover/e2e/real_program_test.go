@@ -49,12 +49,12 @@ func (p *proxyProcess) signal(t *testing.T, signal syscall.Signal) {
 }
 
 // launch runs the program in front of the two URLs until the test ends. Tickets wait for turns, unless the flags say otherwise: what
-// becomes of a ticket must not depend on how busy the machine is.
+// becomes of a ticket must not depend on how busy the machine is. Engines are sent what the test sends, and no lessons.
 func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string) *proxyProcess {
 	t.Helper()
 	args := append([]string{
 		"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--hand-back", "off", "--conversation-by-content", "off",
-		"--prefill", prefillURL, "--decode", decodeURL,
+		"--teach-shapes", "off", "--prefill", prefillURL, "--decode", decodeURL,
 	}, flags...)
 	// Not t.Context(), which ends before the cleanup that stops the process and looks at how it ended.
 	cmd := exec.CommandContext(context.Background(), binary, args...)
