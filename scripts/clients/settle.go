@@ -27,8 +27,9 @@ func (c counted) misread() int {
 	return c.CorruptReads + c.Poisoned + c.DoubleReads + c.ExpiredReads + c.UnknownReads + c.Deaths
 }
 
-// settle waits until nothing is left of the suite's turns but a ticket of each conversation that told no id, and checks how KV was read meanwhile. What no turn has released is
-// released within some seconds, by prefill legs of one token; the block of each stays until its lease ends, which is not waited for.
+// settle waits until nothing is left of the suite's turns but a ticket of each conversation that told no id, and notes of its turns, each of which
+// may have a key of its own; and checks how KV was read meanwhile. What no turn has released is released within some seconds, by prefill legs
+// of one token; the block of each stays until its lease ends, which is not waited for.
 func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 	engines := make([]counted, len(d.prefill)+1)
 	err = until(ctx, "nothing is left of the turns", func() error {
@@ -42,8 +43,8 @@ func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 		if err != nil {
 			return err
 		}
-		kept := min(health.Conversations, unnamed(turns))
-		left := health.Conversations - kept
+		conversations, keys := unnamed(turns)
+		left := max(0, health.Conversations-keys)
 		for i, url := range append([]string{d.decode}, d.prefill...) {
 			if err := get(ctx, url+"/_sim/stats", &engines[i]); err != nil {
 				return err
@@ -53,8 +54,8 @@ func (d *deployment) settle(ctx context.Context) (summary string, err error) {
 				left++
 			}
 		}
-		if left += max(0, engines[0].Pins-kept); left > 0 {
-			return fmt.Errorf("%d conversations, %d of them without an id; decode, then prefill: %+v", health.Conversations, unnamed(turns), engines)
+		if left += max(0, engines[0].Pins-conversations); left > 0 {
+			return fmt.Errorf("%d keys; %d turns of %d conversations without an id; decode, then prefill: %+v", health.Conversations, keys, conversations, engines)
 		}
 		return nil
 	})

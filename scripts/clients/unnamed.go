@@ -33,15 +33,17 @@ func (d *deployment) records(ctx context.Context) (turns []turnRecord, err error
 	return turns, nil
 }
 
-// unnamed counts the conversations that were found by content. None of them has said that it is over, so that each may have left something.
-func unnamed(turns []turnRecord) int {
+// unnamed counts the conversations that were found by content, and their turns. None of them has said that it is over, so that each may have left
+// something.
+func unnamed(turns []turnRecord) (conversations, asked int) {
 	names := map[string]bool{}
 	for _, turn := range turns {
 		if turn.Source == byContent {
 			names[turn.Conversation] = true
+			asked++
 		}
 	}
-	return len(names)
+	return len(names), asked
 }
 
 // hitFromTheSecondOn checks that the suite's conversations were found without an id, and that each has reused KV in all turns but its first:
