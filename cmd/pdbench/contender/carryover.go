@@ -18,8 +18,9 @@ import (
 // spareStreams is how many more streams than a workload holds open Carryover takes, for those that have just been left.
 const spareStreams = 200
 
-// handBackFlag says when Carryover has prefill read what decode holds, which the engines here do not do.
-const handBackFlag = "--hand-back"
+// unasked are what Carryover asks of engines beside the turns, if its flags don't say otherwise: that prefill reads what decode holds, and
+// lessons about the shapes of requests. The engines here do neither, and count the legs as faults.
+func unasked() []string { return []string{"--hand-back", "--teach-shapes"} }
 
 // enterCarryover starts Carryover as operators run it: logs at info, metrics on, limits as they are by default, no traces.
 func enterCarryover(name string, more ...string) func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error) {
@@ -57,8 +58,10 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 	}
 	arguments := append([]string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
 		"--prefill", e.Prefill, "--decode", e.Decode, "--proof", proof}, more...)
-	if s.knows(ctx, handBackFlag) {
-		arguments = append(arguments, handBackFlag, "off")
+	for _, flag := range unasked() {
+		if s.knows(ctx, flag) {
+			arguments = append(arguments, flag, "off")
+		}
 	}
 	if w.Open {
 		// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
