@@ -95,6 +95,7 @@ func (a told) String() string {
 // reuse is X-KV-Reuse.
 type reuse struct {
 	text      string
+	outcome   string // "hit", "prefix", "miss" …
 	hit       bool
 	tokens    int
 	read      int // by prefill of decode, beyond its own
@@ -110,7 +111,7 @@ func parseReuse(text string) reuse {
 		n, _ := strconv.Atoi(value) // fields that are no numbers are not read as such
 		switch {
 		case i == 0:
-			r.hit = field == "hit"
+			r.outcome, r.hit = field, field == "hit"
 		case name == "tokens" && r.hit:
 			r.tokens = n
 		case name == "read":

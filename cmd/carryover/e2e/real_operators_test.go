@@ -126,7 +126,7 @@ func (s *suite) traced(t *testing.T) string {
 				t.Fatalf("%s, turn %d: %v\n got %s\nwant %s", k.name, turn, err, got, want)
 			}
 			dialogue.remember(got)
-			outcomes = append(outcomes, choose(got.reuse.hit, "hit", "miss"))
+			outcomes = append(outcomes, got.reuse.outcome)
 			root, steps := c.of(t, trace, 6)
 			if names := spanNames(steps); !slices.Equal(names, []string{"lookup", "prefill leg", "handover wait", "decode leg", "put"}) {
 				t.Errorf("%s, turn %d: spans %q", k.name, turn, names)
