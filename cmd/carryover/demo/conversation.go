@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"time"
 
@@ -46,15 +45,15 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		"How long is it kept?", "Which instance computes the next prompt?", "What does a miss cost?",
 	}
 	messages := []chatMessage{{"system", demoSystem}}
-	conversation := "demo-" + rand.Text()[:8]
 	if err := d.ready(ctx); err != nil {
 		return 0, err
 	}
-	if err := d.warmUp(ctx, messages); err != nil {
-		return 0, err
-	}
 	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
-	show := d.showLoads
+	// The conversation of a connector without tickets has an id: nothing but the id tells which decode instance has its history in its cache.
+	conversation := "demo-" + rand.Text()[:8]
+	show := func(ctx context.Context, turn int, messages []chatMessage) (chatAnswer, bool, error) {
+		return d.showLoads(ctx, turn, messages, conversation)
+	}
 	if d.reuses {
 		show = d.showReuse
 	}
@@ -64,7 +63,7 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 			d.pause(ctx)
 		}
 		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
-		answer, good, err := show(ctx, turn, messages, conversation)
+		answer, good, err := show(ctx, turn, messages)
 		if err != nil {
 			return missed, err
 		}
@@ -78,12 +77,16 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	return missed, nil
 }
 
-// ready waits until the proxy has read every instance: some announce themselves only after their start, and a conversation whose home is
-// not there yet begins elsewhere.
+// ready waits until the proxy has read every instance (some announce themselves only after their start, and a conversation whose home is
+// not there yet begins elsewhere) and, if the connector reuses KV, has taught itself the shape of a later turn on each prefill instance.
 func (d *conversationDemo) ready(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
-	for !d.knows(upstream.RolePrefill, len(d.engines.Prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.Decode)) {
+	later, err := chatBody([]chatMessage{{"system", demoSystem}, {"user", "Hello?"}, {"assistant", "Hello."}, {"user", "Ready?"}}, nil)
+	if err != nil {
+		return err
+	}
+	for !d.knows(upstream.RolePrefill, len(d.engines.Prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.Decode)) || d.reuses && !d.trusts(later) {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the instances are not ready: %w", ctx.Err())
@@ -97,36 +100,6 @@ func (d *conversationDemo) ready(ctx context.Context) error {
 func (d *conversationDemo) knows(role upstream.Role, instances int) bool {
 	engines := d.fleet.Engines(role)
 	return len(engines) == instances && !slices.ContainsFunc(engines, func(e *fleet.Engine) bool { return !e.Last().Known() })
-}
-
-// warmUp sends requests with the shape of a later turn until the proxy trusts its tokenizer for that shape on each prefill instance: it does
-// once it has agreed with the instance's rendering. The requests leave nothing: no other prompt has their cache_salt, and no turn follows
-// a final one. They have no conversation, so that idle instances are picked in turn, unless nothing is handed back: then only turns of a
-// conversation are compared, and their instances are drawn.
-func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
-	if !d.reuses {
-		return nil
-	}
-	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
-	for range 16 * len(d.engines.Prefill) { // a busy machine may be too slow for one comparison, not for all
-		extra := map[string]any{"cache_salt": rand.Text(), "min_tokens": 0, "max_tokens": 4}
-		if d.engines.Settings.HandBackOff().Why != "" {
-			extra["conversation_id"] = "warm-up-" + rand.Text()
-		}
-		asked, err := chatBody(later, extra)
-		if err != nil {
-			return err
-		}
-		if d.trusts(asked) {
-			break
-		}
-		answer, err := d.send(ctx, asked, http.Header{"X-Conversation-Final": {"true"}})
-		if err != nil {
-			return err
-		}
-		d.records.of(ctx, answer.requestID)
-	}
-	return nil
 }
 
 // trusts reports whether the proxy trusts its tokenizer for requests like this one on each prefill instance.
@@ -147,7 +120,7 @@ func (d *conversationDemo) pause(ctx context.Context) {
 	if settings.HandBackOff().Why != "" {
 		return
 	}
-	d.printf("      (a pause: what no turn uses within %s is handed back to prefill, so that decode is free)\n", settings.HandBackAfter())
+	d.printf("      (a pause: what no turn uses in time is handed back to prefill, so that decode is free)\n")
 	ctx, stop := context.WithTimeout(ctx, settings.HandBackAfter()+20*time.Second)
 	defer stop()
 	for d.engines.pinned() > 0 {

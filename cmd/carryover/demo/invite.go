@@ -27,8 +27,8 @@ func invitedTurns() []string {
 		"again, and when anything about the history has changed it computes, because a wrong hand-over is worse than none."
 	question := "SAY " + said
 	turn := func(messages ...chatMessage) string {
-		messages = append([]chatMessage{{"system", "You repeat."}}, messages...) // the shape that warmUp has shown
-		body, _ := json.Marshal(map[string]any{"model": "sim", "conversation_id": "mine", "max_tokens": 200, "messages": messages})
+		messages = append([]chatMessage{{"system", "You repeat."}}, messages...) // a shape that every prefill instance has been taught
+		body, _ := json.Marshal(map[string]any{"model": "sim", "max_tokens": 200, "messages": messages})
 		return string(body)
 	}
 	return []string{

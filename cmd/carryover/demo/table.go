@@ -23,13 +23,13 @@ func (d *conversationDemo) head() {
 }
 
 // showReuse asks a turn with and without reuse and prints both. good says that prefill read KV from decode; for the first turn it cannot.
-func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []chatMessage, conversation string) (warm chatAnswer, good bool, err error) {
-	warm, err = d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
+func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []chatMessage) (warm chatAnswer, good bool, err error) {
+	warm, err = d.ask(ctx, messages, nil, http.Header{})
 	if err != nil {
 		return warm, false, err
 	}
 	// The same without reuse has a cache of its own, so that prefill has what it has computed of this history, and nothing else.
-	cold, err := d.ask(ctx, messages, map[string]any{"cache_salt": conversation}, http.Header{"X-Kv-Reuse": {"off"}})
+	cold, err := d.ask(ctx, messages, map[string]any{"cache_salt": "without reuse"}, http.Header{"X-Kv-Reuse": {"off"}})
 	if err != nil {
 		return warm, false, err
 	}
