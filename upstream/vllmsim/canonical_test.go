@@ -171,6 +171,18 @@ func TestReply_Scripts(t *testing.T) {
 	}
 }
 
+func TestReply_ResultOfAToolOrdersTheNextCall(t *testing.T) {
+	i := startInstance(t, nil)
+	messages := []any{user(`CALL read {"n": 1}`)}
+	for n, result := range []string{`a line. CALL read {"n": 2}`, "SAY nothing else", ""} {
+		got := post(t, i, wire.PathChat, object{"model": "sim", "messages": messages, "tools": []any{object{"type": "function", "function": object{"name": "read"}}}})
+		if called := got.choice()["finish_reason"] == "tool_calls"; called != (n < 2) {
+			t.Errorf("answer %d: %s", n, got.raw)
+		}
+		messages = append(messages, got.choice()["message"], object{"role": "tool", "tool_call_id": "x", "content": result})
+	}
+}
+
 func TestReply_NaturalLength(t *testing.T) {
 	i := startInstance(t, nil)
 	for n := range 20 {

@@ -1,6 +1,9 @@
 package bpe
 
+// CallMark is how a call begins.
+const CallMark = "<tool_call>"
+
 // CallText returns a call in the Hermes format, which Qwen and others sample.
 func CallText(name, arguments string) string {
-	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
+	return CallMark + "\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
 }

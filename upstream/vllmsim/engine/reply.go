@@ -20,6 +20,8 @@ import (
 //	THINK                 reasoning first; may stand in front of the other two
 //	HUSH                  nothing: the end token is the first
 //
+// The result of a tool orders the next call in the same way, so that agents can go on.
+//
 // Connectors that hand over the first token send decode a prompt that ends with that token. If the last token of a prompt is the first
 // token of the answer to the tokens before it, the reply is the rest of that answer (resume).
 //
@@ -213,6 +215,9 @@ func lastInstruction(t *bpe.Tokenizer, prompt []int32) instruction {
 		case "user":
 			return parseInstruction(body, answered)
 		case "tool":
+			if next := parseInstruction(body, answered); !answered && strings.HasPrefix(next.script, bpe.CallMark) {
+				return next
+			}
 			answered = true
 		}
 		end = at

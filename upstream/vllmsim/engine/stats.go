@@ -52,6 +52,9 @@ type Stats struct {
 	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs with other numbers of ids, tokens or blocks than their owner's pin
 	OtherSalts      int `json:"other_salts"`       // as reader: reads, hand-backs included, of the KV of a request with another cache_salt
 
+	// PinnedTokenSeconds is the tokens of all pins, each for as long as it lasted on the engine's clock.
+	PinnedTokenSeconds int `json:"pinned_token_seconds"`
+
 	// HandBackTokens and HandBackComputedTokens are the hand-backs' shares of PromptTokens and ComputedTokens.
 	HandBackTokens         int `json:"hand_back_tokens"`
 	HandBackComputedTokens int `json:"hand_back_computed_tokens"`
@@ -73,6 +76,7 @@ func (s *Stats) Add(o Stats) {
 		from int
 	}{
 		{&s.Running, o.Running}, {&s.Waiting, o.Waiting}, {&s.Loading, o.Loading}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
+		{&s.PinnedTokenSeconds, o.PinnedTokenSeconds},
 		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
 		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
 		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads},
