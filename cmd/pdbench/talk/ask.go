@@ -13,36 +13,55 @@ import (
 	"time"
 )
 
-// ask sends one streaming turn and reads it whole. A stream that does not end with [DONE], or that has an error event, has failed.
-func (c *Client) ask(ctx context.Context, id string, messages []message, most int) (turn Turn, answer string) {
-	asked := map[string]any{
-		"model": "sim", "messages": messages, "stream": true, "max_tokens": most, "temperature": 0,
+// asked is what a turn asks for.
+type asked struct {
+	id       string // of the conversation, "" for none
+	messages []message
+	most     int  // tokens of the answer
+	least    int  // 0 for any number
+	tools    bool // a tool is offered
+}
+
+func (a *asked) body() ([]byte, error) {
+	members := map[string]any{
+		"model": "sim", "messages": a.messages, "stream": true, "max_tokens": a.most, "temperature": 0,
 		"stream_options": map[string]bool{"include_usage": true},
 	}
-	if id != "" {
-		asked["conversation_id"] = id
+	if a.id != "" {
+		members["conversation_id"] = a.id
 	}
-	body, err := json.Marshal(asked)
+	if a.least > 0 {
+		members["min_tokens"] = a.least
+	}
+	if a.tools {
+		members["tools"] = json.RawMessage(tools)
+	}
+	return json.Marshal(members)
+}
+
+// ask sends one streaming turn and reads it whole. A stream that does not end with [DONE], or that has an error event, has failed.
+func (c *Client) ask(ctx context.Context, a asked) (turn Turn, answer message) {
+	body, err := a.body()
 	if err != nil {
-		return Turn{Err: err}, ""
+		return Turn{Err: err}, message{}
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
-		return Turn{Err: err}, ""
+		return Turn{Err: err}, message{}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	turn.Began = time.Now()
 	resp, err := c.http.Do(req)
 	if err != nil {
 		turn.Err = err
-		return turn, ""
+		return turn, message{}
 	}
 	defer resp.Body.Close()
 	turn.ID, turn.Reuse = resp.Header.Get("X-Request-Id"), resp.Header.Get("X-KV-Reuse")
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // what there is of it
 		turn.Err = fmt.Errorf("status %d: %s", resp.StatusCode, text)
-		return turn, ""
+		return turn, message{}
 	}
 	answer, turn.Err = turn.read(resp.Body)
 	return turn, answer
@@ -51,7 +70,7 @@ func (c *Client) ask(ctx context.Context, id string, messages []message, most in
 // event is what is read of a chunk.
 type event struct {
 	Choices []struct {
-		Delta message `json:"delta"`
+		Delta delta `json:"delta"`
 	} `json:"choices"`
 	Usage struct {
 		Prompt     int `json:"prompt_tokens"`
@@ -60,9 +79,10 @@ type event struct {
 	Error json.RawMessage `json:"error"`
 }
 
-// read reads the stream of a turn that has begun, and returns its text.
-func (t *Turn) read(from io.Reader) (string, error) {
-	var answer strings.Builder
+// read reads the stream of a turn that has begun, and returns its message.
+func (t *Turn) read(from io.Reader) (message, error) {
+	answer := message{Role: "assistant"}
+	var text strings.Builder
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -71,24 +91,28 @@ func (t *Turn) read(from io.Reader) (string, error) {
 			continue
 		}
 		if string(data) == "[DONE]" {
-			return answer.String(), nil
+			answer.Content = text.String()
+			return answer, nil
 		}
 		var e event
 		if err := json.Unmarshal(data, &e); err != nil {
-			return "", fmt.Errorf("event %q: %w", data, err)
+			return message{}, fmt.Errorf("event %q: %w", data, err)
 		}
 		if e.Error != nil {
-			return "", fmt.Errorf("error event %s", e.Error)
+			return message{}, fmt.Errorf("error event %s", e.Error)
 		}
 		if e.Usage.Prompt > 0 {
 			t.Prompt, t.Answer = e.Usage.Prompt, e.Usage.Completion
 		}
 		for _, choice := range e.Choices {
-			if choice.Delta.Content != "" && t.TTFT == 0 {
+			if (choice.Delta.Content != "" || len(choice.Delta.ToolCalls) > 0) && t.TTFT == 0 {
 				t.TTFT = time.Since(t.Began)
 			}
-			answer.WriteString(choice.Delta.Content)
+			text.WriteString(choice.Delta.Content)
+			for _, part := range choice.Delta.ToolCalls {
+				answer.add(part)
+			}
 		}
 	}
-	return "", errors.Join(errors.New("the stream broke off"), lines.Err())
+	return message{}, errors.Join(errors.New("the stream broke off"), lines.Err())
 }

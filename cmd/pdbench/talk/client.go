@@ -2,9 +2,11 @@ package talk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -27,12 +29,17 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Hold holds all conversations, each when it begins and until its end or its first failure. The error is ctx's.
 func (c *Client) Hold(ctx context.Context, list []Conversation) (Record, error) {
+	return c.HoldWhile(ctx, ctx, list)
+}
+
+// HoldWhile holds conversations as Hold does, but begins no turn once asking is over.
+func (c *Client) HoldWhile(ctx, asking context.Context, list []Conversation) (Record, error) {
 	var mu sync.Mutex // guards record
 	var record Record
 	group, ctx := errgroup.WithContext(ctx)
 	for _, conversation := range list {
 		group.Go(func() error {
-			turns := c.hold(ctx, conversation)
+			turns := c.hold(ctx, asking, conversation)
 			mu.Lock()
 			defer mu.Unlock()
 			record = append(record, turns...)
@@ -45,30 +52,36 @@ func (c *Client) Hold(ctx context.Context, list []Conversation) (Record, error) 
 
 // message is one of a conversation.
 type message struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role       string     `json:"role"`
+	Content    string     `json:"content"`
+	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
+	ToolCallID string     `json:"tool_call_id,omitempty"`
 }
 
-func (c *Client) hold(ctx context.Context, talk Conversation) (turns Record) {
-	messages := []message{{"system", talk.System}}
-	if c.clock.Sleep(ctx, talk.Begins) != nil {
+func (c *Client) hold(ctx, asking context.Context, talk Conversation) (turns Record) {
+	messages := []message{{Role: "system", Content: talk.System}}
+	if c.clock.Sleep(asking, talk.Begins) != nil {
 		return nil
 	}
 	before := 0
 	for n, q := range talk.Turns {
-		if c.clock.Sleep(ctx, q.Think) != nil {
+		if c.clock.Sleep(asking, q.Think) != nil {
 			return turns
 		}
-		messages = append(messages, message{"user", q.Text})
-		turn, answer := c.ask(ctx, talk.ID, messages, c.most)
+		next := message{Role: "user", Content: q.Text}
+		if q.Result && !next.answers(&messages[len(messages)-1]) {
+			return append(turns, Turn{Began: time.Now(), Next: true, Err: errors.New("the answer before has called no tool")})
+		}
+		messages = append(messages, next)
+		turn, answer := c.ask(ctx, asked{id: talk.ID, messages: messages, most: c.most, least: q.Least, tools: talk.Tools})
 		turn.Next, turn.Before = n > 0, before
-		turn.Wrong = turn.Err == nil && q.Answer != "" && answer != q.Answer
+		turn.Wrong = turn.Err == nil && q.Answer != "" && answer.Content != q.Answer
 		turns = append(turns, turn)
 		if turn.Err != nil {
 			return turns
 		}
 		before = turn.Prompt + turn.Answer
-		messages = append(messages, message{"assistant", answer})
+		messages = append(messages, answer)
 	}
 	return turns
 }
@@ -88,14 +101,14 @@ func (c *Client) WarmUp(ctx context.Context) error {
 	for n := range warmClients {
 		group.Go(func() error {
 			for k := range warmConversations {
-				messages := []message{{"system", "You are brief."}}
+				messages := []message{{Role: "system", Content: "You are brief."}}
 				for turn := range warmTurns {
-					messages = append(messages, message{"user", fmt.Sprintf("Client %d, conversation %d, question %d: %s", n, k, turn, vocabulary)})
-					t, answer := c.ask(ctx, fmt.Sprintf("warm-up-%d-%d", n, k), messages, warmTokens)
+					messages = append(messages, message{Role: "user", Content: fmt.Sprintf("Client %d, conversation %d, question %d: %s", n, k, turn, vocabulary)})
+					t, answer := c.ask(ctx, asked{id: fmt.Sprintf("warm-up-%d-%d", n, k), messages: messages, most: warmTokens})
 					if t.Err != nil {
 						return fmt.Errorf("warm-up: %w", t.Err)
 					}
-					messages = append(messages, message{"assistant", answer})
+					messages = append(messages, answer)
 				}
 			}
 			return nil

@@ -12,14 +12,17 @@ type Conversation struct {
 	ID     string // "" for a client that names none
 	System string
 	Begins time.Duration // engine time since the start
+	Tools  bool          // the requests offer a tool
 	Turns  []Question
 }
 
-// Question is one message of the user.
+// Question is one message of the user, or the result of a tool.
 type Question struct {
 	Text   string
 	Answer string        // which it orders, "" for any
+	Least  int           // tokens of the answer at least, 0 for any number
 	Think  time.Duration // engine time since the answer before, 0 for the first
+	Result bool          // of the tool that the answer before has called
 }
 
 // Plan says what conversations are like. Sizes are in words, of about one and a half tokens each.
