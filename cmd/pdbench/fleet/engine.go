@@ -42,8 +42,9 @@ func (e *Engine) Is(instance string) bool {
 
 // Stats is what an engine has counted, as far as reports ask.
 type Stats struct {
-	PinnedTokens int `json:"pinned_tokens"`
-	Preemptions  int `json:"preemptions"`
+	PinnedTokens       int `json:"pinned_tokens"`
+	PinnedTokenSeconds int `json:"pinned_token_seconds"` // since its start, of its clock
+	Preemptions        int `json:"preemptions"`
 
 	PromptTokens   int `json:"prompt_tokens"`
 	ComputedTokens int `json:"computed_tokens"`

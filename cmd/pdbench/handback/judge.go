@@ -58,7 +58,7 @@ func (r *outcome) right() []result.Bar {
 		result.Most(name, what, float64(len(failed)), 0),
 		result.Least(name, "turns", float64(len(r.turns)), 1),
 		result.Most(name, "wrong answers", float64(r.wrong()), 0),
-		result.Most(name, "misuse", float64(r.counted.misuse), 0),
+		result.Most(name, "misuse", float64(r.counted.Misuse), 0),
 	}
 }
 
@@ -66,8 +66,8 @@ func (r *outcome) right() []result.Bar {
 func (r *outcome) sound() []result.Bar {
 	name := r.mode.name
 	return append(r.right(),
-		result.Most(name, "hand-backs that took a lease of prefill's", float64(r.counted.leased), 0),
-		result.Most(name, "preemptions", float64(r.counted.preempted), 0),
+		result.Most(name, "hand-backs that took a lease of prefill's", float64(r.counted.Leased), 0),
+		result.Most(name, "preemptions", float64(r.counted.Preempted), 0),
 		result.Most(name, "hand-backs for each turn", r.legsPerTurn(), mostLegs),
 		result.Most(name, "share of hand-backs in what prefill computes", r.busyShare(), mostBusy),
 	)

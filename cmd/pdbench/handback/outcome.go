@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"carryover/cmd/pdbench/fleet"
 	"carryover/cmd/pdbench/result"
 	"carryover/cmd/pdbench/talk"
 )
@@ -17,9 +18,9 @@ type outcome struct {
 	capacity int     // of decode's KV caches, in tokens
 	pinned   float64 // token-seconds of engine time
 	span     time.Duration
-	counted  counted
+	counted  fleet.Counts
 	late     result.Samples // by which this process woke late, in wall time
-	firsts   *counted       // until the first turns of late conversations had ended
+	firsts   *fleet.Counts  // until the first turns of late conversations had ended
 }
 
 func (r *outcome) wrong() (n int) {
@@ -40,7 +41,7 @@ func (r *outcome) lag() time.Duration { return r.clock.Engine(result.Merge(r.lat
 
 // hitRate is the share of the prompt tokens of turns that prefill did not compute.
 func (r *outcome) hitRate() float64 {
-	return 1 - result.Share(r.counted.computed, r.counted.prompt)
+	return 1 - result.Share(r.counted.Computed, r.counted.Prompt)
 }
 
 // streamTokens is how many tokens a stream holds in decode at its end, in the mean.
@@ -58,28 +59,28 @@ func (r *outcome) streams() float64 {
 	return max(0, float64(r.capacity)-pinned) / max(r.streamTokens(), 1)
 }
 
-func (r *outcome) legsPerTurn() float64 { return result.Share(r.counted.handBacks, len(r.turns)) }
+func (r *outcome) legsPerTurn() float64 { return result.Share(r.counted.HandBacks, len(r.turns)) }
 
 // busyShare is the share of hand-backs in the time for which prefill computes, which is the same for every token.
 func (r *outcome) busyShare() float64 {
-	return result.Share(r.counted.handBackComputed, r.counted.handBackComputed+r.counted.computed)
+	return result.Share(r.counted.HandBackComputed, r.counted.HandBackComputed+r.counted.Computed)
 }
 
 // blockShare is one block of every prompt, as a share of all prompt tokens.
-func (r *outcome) blockShare() float64 { return result.Share(len(r.turns)*blockSize, r.counted.prompt) }
+func (r *outcome) blockShare() float64 { return result.Share(len(r.turns)*blockSize, r.counted.Prompt) }
 
 // recalled says of late next turns how much of the turns before prefill did not compute, but for one block of each.
 func (r *outcome) recalled() float64 {
 	if r.firsts == nil {
 		return 0
 	}
-	next, history := r.counted.since(*r.firsts), 0
+	next, history := r.counted.Since(*r.firsts), 0
 	for _, s := range r.turns {
 		if s.Next {
 			history += s.Before - blockSize
 		}
 	}
-	return result.Share(next.prompt-next.computed, history)
+	return result.Share(next.Prompt-next.Computed, history)
 }
 
 func header(out io.Writer) {
@@ -94,5 +95,5 @@ func (r *outcome) print(out io.Writer, off *outcome) {
 		fall = fmt.Sprintf("%.1f %%", 100*(1-r.pinned/max(off.pinned, 1)))
 	}
 	fmt.Fprintf(out, "%-13s %9.2f %7s %8.0f %5.1f %% %8.1f %% %7.3f %7.3f %7.3f %6.2f %5.2f %% %6d %7d %7d\n", r.mode.name, r.pinned/1e6, fall, r.streams(), 100*r.hitRate(),
-		100*r.turns.Hits(), r.ttft(0.5).Seconds(), r.ttft(0.95).Seconds(), r.lag().Seconds(), r.legsPerTurn(), 100*r.busyShare(), r.wrong(), r.counted.misuse, len(r.turns.Failed()))
+		100*r.turns.Hits(), r.ttft(0.5).Seconds(), r.ttft(0.95).Seconds(), r.lag().Seconds(), r.legsPerTurn(), 100*r.busyShare(), r.wrong(), r.counted.Misuse, len(r.turns.Failed()))
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/cmd/pdbench/fleet"
 	"carryover/cmd/pdbench/talk"
 )
 
@@ -14,8 +15,8 @@ import (
 func good(name string) *outcome {
 	r := &outcome{
 		clock: 10, capacity: 1_000_000, pinned: 4_000_000, span: 100 * time.Second,
-		counted: counted{prompt: 200_000, computed: 50_000, handBacks: 190, handBackTokens: 150_000, handBackComputed: 500},
-		firsts:  &counted{prompt: 80_000, computed: 40_000, handBacks: 100},
+		counted: fleet.Counts{Prompt: 200_000, Computed: 50_000, HandBacks: 190, HandBackTokens: 150_000, HandBackComputed: 500},
+		firsts:  &fleet.Counts{Prompt: 80_000, Computed: 40_000, HandBacks: 100},
 	}
 	for _, m := range modes() {
 		if m.name == name {
@@ -31,7 +32,7 @@ func good(name string) *outcome {
 // goodOff pins so much that decode has room for half of the streams.
 func goodOff() *outcome {
 	r := good(rowOff)
-	r.pinned, r.counted.handBacks, r.counted.handBackTokens, r.counted.handBackComputed = 50_000_000, 0, 0, 0
+	r.pinned, r.counted.HandBacks, r.counted.HandBackTokens, r.counted.HandBackComputed = 50_000_000, 0, 0, 0
 	return r
 }
 
@@ -46,32 +47,32 @@ func TestJudge_EachBar(t *testing.T) {
 		{"pins a tenth", rowIdle, func(r *outcome) { r.pinned = 5_000_000 }, ""},
 		{"pins more than a tenth", rowIdle, func(r *outcome) { r.pinned = 5_000_001 }, "fall of pinned"},
 		{"too few streams", rowNow, func(r *outcome) { r.capacity = 700_000 }, "streams"},
-		{"hits a block less", rowIdle, func(r *outcome) { r.counted.computed += 200 * blockSize }, ""},
-		{"hits less than that", rowIdle, func(r *outcome) { r.counted.computed += 200*blockSize + 1 }, "hit rate"},
+		{"hits a block less", rowIdle, func(r *outcome) { r.counted.Computed += 200 * blockSize }, ""},
+		{"hits less than that", rowIdle, func(r *outcome) { r.counted.Computed += 200*blockSize + 1 }, "hit rate"},
 		{"a tenth slower", rowNow, func(r *outcome) { r.slow(11 * time.Millisecond) }, ""},
 		{"slower than that", rowNow, func(r *outcome) { r.slow(11*time.Millisecond + 1) }, "p95"},
 		{"without ids, slower", rowAnonymous, func(r *outcome) { r.slow(time.Second) }, ""},
-		{"without ids, hits less", rowAnonymous, func(r *outcome) { r.counted.computed = 79_999 }, ""},
-		{"without ids, hits too little", rowAnonymous, func(r *outcome) { r.counted.computed = 80_001 }, "clients with ids"},
+		{"without ids, hits less", rowAnonymous, func(r *outcome) { r.counted.Computed = 79_999 }, ""},
+		{"without ids, hits too little", rowAnonymous, func(r *outcome) { r.counted.Computed = 80_001 }, "clients with ids"},
 		{"without ids, pins", rowAnonymous, func(r *outcome) { r.pinned = 9_000_000 }, "fall of pinned"},
-		{"late, recalls", rowLate, func(r *outcome) { r.counted.prompt, r.counted.computed = 200_000, 56_000 }, ""},
-		{"late, forgets", rowLate, func(r *outcome) { r.counted.computed = 58_000 }, "not computed"},
+		{"late, recalls", rowLate, func(r *outcome) { r.counted.Prompt, r.counted.Computed = 200_000, 56_000 }, ""},
+		{"late, forgets", rowLate, func(r *outcome) { r.counted.Computed = 58_000 }, "not computed"},
 		{"late, not seen", rowLate, func(r *outcome) { r.firsts = nil }, "not computed"},
 		{"late, pins", rowLate, func(r *outcome) { r.pinned = 1e9 }, ""},
-		{"a leg for each turn", rowNow, func(r *outcome) { r.counted.handBacks = 200 }, ""},
-		{"more legs", rowNow, func(r *outcome) { r.counted.handBacks = 201 }, "for each turn"},
-		{"busy", rowIdle, func(r *outcome) { r.counted.handBackComputed = 1100 }, "what prefill computes"},
-		{"leases", rowIdle, func(r *outcome) { r.counted.leased = 1 }, "lease"},
-		{"misuse", rowOff, func(r *outcome) { r.counted.misuse = 1 }, "misuse"},
+		{"a leg for each turn", rowNow, func(r *outcome) { r.counted.HandBacks = 200 }, ""},
+		{"more legs", rowNow, func(r *outcome) { r.counted.HandBacks = 201 }, "for each turn"},
+		{"busy", rowIdle, func(r *outcome) { r.counted.HandBackComputed = 1100 }, "what prefill computes"},
+		{"leases", rowIdle, func(r *outcome) { r.counted.Leased = 1 }, "lease"},
+		{"misuse", rowOff, func(r *outcome) { r.counted.Misuse = 1 }, "misuse"},
 		{"wrong", rowLateOff, func(r *outcome) { r.turns[7].Wrong = true }, "wrong"},
 		{"failed", rowIdle, func(r *outcome) { r.turns[7].Err = errors.New("broke off") }, "broke off"},
-		{"nothing spoken", rowLateOff, func(r *outcome) { r.turns, r.counted.handBacks = nil, 0 }, "turns is 0"},
+		{"nothing spoken", rowLateOff, func(r *outcome) { r.turns, r.counted.HandBacks = nil, 0 }, "turns is 0"},
 	} {
 		rows := map[string]*outcome{}
 		for _, m := range modes() {
 			rows[m.name] = good(m.name)
 		}
-		rows[rowOff], rows[rowLate].counted.computed = goodOff(), 50_000
+		rows[rowOff], rows[rowLate].counted.Computed = goodOff(), 50_000
 		tc.spoil(rows[tc.row])
 		var failing []string
 		for _, b := range judge(rows) {

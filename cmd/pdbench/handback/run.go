@@ -1,9 +1,7 @@
 package handback
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"strconv"
 	"strings"
@@ -66,7 +64,7 @@ func run(ctx context.Context, o options, m mode, faults io.Writer) (r *outcome, 
 		r, err = hold(ctx, o, m, f, c)
 	}
 	log, stopped := f.Stop()
-	show(log, faults)
+	fleet.ShowFaults(log, faults)
 	if err == nil {
 		err = stopped
 	}
@@ -94,7 +92,7 @@ func warmUp(ctx context.Context, f *fleet.Fleet, c *talk.Client, clock talk.Cloc
 // hold holds the conversations, and counts what the engines do meanwhile.
 func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client) (*outcome, error) {
 	r := &outcome{mode: m, clock: o.clockOf(m), capacity: engines * o.blocksOfDecode() * blockSize}
-	before, err := count(ctx, f)
+	before, err := f.Count(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +112,8 @@ func hold(ctx context.Context, o options, m mode, f *fleet.Fleet, c *talk.Client
 	if err != nil {
 		return nil, err
 	}
-	after, err := count(ctx, f)
-	r.counted = after.since(before)
+	after, err := f.Count(ctx)
+	r.counted = after.Since(before)
 	return r, err
 }
 
@@ -124,7 +122,7 @@ const sampleEvery = 25 * time.Millisecond
 
 // sample sums up what decode's blocks are pinned for until ctx ends. In the midst of late conversations, when all have begun and no
 // next turn has, it notes what was counted until then.
-func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before counted) error {
+func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before fleet.Counts) error {
 	timer := time.NewTimer(sampleEvery)
 	defer timer.Stop()
 	last := time.Now()
@@ -150,11 +148,11 @@ func (r *outcome) sample(ctx context.Context, f *fleet.Fleet, before counted) er
 		r.span += r.clock.Engine(now.Sub(last))
 		last = now
 		if r.mode.late && r.firsts == nil && r.span > (lateOver+lateThink)/2 {
-			firsts, err := count(ctx, f)
+			firsts, err := f.Count(ctx)
 			if err != nil {
 				return unlessEnded(ctx, err)
 			}
-			firsts = firsts.since(before)
+			firsts = firsts.Since(before)
 			r.firsts = &firsts
 		}
 	}
@@ -166,29 +164,4 @@ func unlessEnded(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// mostShown is how many hand-backs that went wrong are shown of a row.
-const mostShown = 5
-
-// show shows what a proxy's log has of warnings, of hand-backs that are anything but done, and of what is no log.
-func show(log []byte, out io.Writer) {
-	wrong := 0
-	for text := range bytes.Lines(log) {
-		var line struct {
-			Level   string `json:"level"`
-			Message string `json:"msg"`
-			Outcome string `json:"outcome"`
-		}
-		parsed := json.Unmarshal(text, &line) == nil
-		handBack := line.Message == "hand-back" && line.Outcome != "done"
-		if handBack {
-			wrong++
-		}
-		switch {
-		case parsed && line.Message == "turn": // the client knows
-		case !parsed, handBack && wrong <= mostShown, !handBack && line.Level != "INFO":
-			_, _ = out.Write(text)
-		}
-	}
 }

@@ -1,0 +1,52 @@
+package fleet
+
+import "context"
+
+// Counts is what the engines of a fleet have counted.
+type Counts struct {
+	Prompt, Computed                 int // tokens of turns on prefill
+	HandBacks                        int
+	HandBackTokens, HandBackComputed int
+	Misuse, Leased, Preempted        int
+}
+
+// Count asks the engines.
+func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
+	for _, e := range f.Prefill {
+		s, err := e.Stats(ctx)
+		if err != nil {
+			return c, err
+		}
+		c.Prompt += s.PromptTokens - s.HandBackTokens
+		c.Computed += s.ComputedTokens - s.HandBackComputedTokens
+		c.HandBacks += s.HandBacks
+		c.HandBackTokens += s.HandBackTokens
+		c.HandBackComputed += s.HandBackComputedTokens
+		c.Leased += s.LeasedHandBacks
+		c.add(s)
+	}
+	for _, e := range f.Decode {
+		s, err := e.Stats(ctx)
+		if err != nil {
+			return c, err
+		}
+		c.add(s)
+	}
+	return c, nil
+}
+
+// add adds what is counted of both roles.
+func (c *Counts) add(s Stats) {
+	c.Misuse += s.Corrupt() + s.Unowned() + s.UnevenHandBacks + s.OtherSalts
+	c.Preempted += s.Preemptions
+}
+
+// Since is what was counted since an earlier count, but for misuse, which counts from the start.
+func (c Counts) Since(before Counts) Counts {
+	return Counts{
+		Prompt: c.Prompt - before.Prompt, Computed: c.Computed - before.Computed, HandBacks: c.HandBacks - before.HandBacks,
+		HandBackTokens: c.HandBackTokens - before.HandBackTokens, HandBackComputed: c.HandBackComputed - before.HandBackComputed,
+		Leased: c.Leased - before.Leased, Preempted: c.Preempted - before.Preempted,
+		Misuse: c.Misuse, // of the warm-up, too
+	}
+}
