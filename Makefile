@@ -175,6 +175,7 @@ bench-smoke: build bin/pdbench redis nginx ## every workload, contender and repo
 	bin/pdbench memory --smoke
 	bin/pdbench policies --smoke
 	bin/pdbench handback --smoke
+	bin/pdbench keep --smoke
 	go test -run '^$$' -bench . -benchtime 1x ./...
 
 .PHONY: bin/pdbench
@@ -196,6 +197,10 @@ fleet-report: build bin/pdbench ## time to the first token and hit rate of each 
 .PHONY: handback-report
 handback-report: build bin/pdbench ## what hand-back is worth on 4 + 4 simulated instances: pinned KV, hit rate, time to the first token, cost
 	bin/pdbench handback
+
+.PHONY: report
+report: build bin/pdbench ## the learnt choice of what is worth keeping against fixed ones, on four workloads of simulated engines (9 minutes)
+	bin/pdbench keep
 
 .PHONY: clean
 clean: ## remove what was built

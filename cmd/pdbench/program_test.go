@@ -20,6 +20,8 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"policies --none":   "none",
 		"handback --none":   "none",
 		"handback --row x":  `no row "x"`,
+		"keep --none":       "none",
+		"keep --workload x": `no workload "x"`,
 		"memory --none":     "none",
 	} {
 		var out, errs strings.Builder
