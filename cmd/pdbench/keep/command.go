@@ -78,7 +78,7 @@ func report(ctx context.Context, o options, out, progress io.Writer) error {
 			return fmt.Errorf("%s: %w", w.name, err)
 		}
 		for _, p := range policies() {
-			results[p.name].print(out, w.name, p.name)
+			results[p.name].row(out, w.name, p.name)
 			wrong = append(wrong, result.Failing(results[p.name].right(w.name+", "+p.name)))
 		}
 		if !o.smoke {
@@ -86,7 +86,7 @@ func report(ctx context.Context, o options, out, progress io.Writer) error {
 		}
 		fmt.Fprintf(progress, "%s took %v\n", w.name, time.Since(began).Round(time.Second))
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "\n")
 	for _, b := range bars {
 		fmt.Fprintf(out, "%s\n", b)
 	}

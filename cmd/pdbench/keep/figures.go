@@ -48,6 +48,7 @@ func header(out io.Writer) {
 	fmt.Fprintf(out, "%-9s %-16s %6s %11s %8s %10s %6s %8s\n", "workload", "policy", "turns", "pinned Mts", "hits", "prefill s", "legs", "total s")
 }
 
-func (f *figures) print(out io.Writer, workload, policy string) {
+// row prints a row of the table.
+func (f *figures) row(out io.Writer, workload, policy string) {
 	fmt.Fprintf(out, "%-9s %-16s %6d %11.3f %6.1f %% %10.1f %6.2f %8.1f\n", workload, policy, len(f.turns), f.pinned/1e6, 100*f.hits(), f.prefill(), f.legs(), f.total())
 }
