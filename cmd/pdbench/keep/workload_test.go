@@ -11,7 +11,7 @@ import (
 )
 
 func TestPlan_WhatWorkloadsAreMadeOf(t *testing.T) {
-	const over = 2 * time.Hour
+	const over = 20 * time.Minute
 	for _, w := range workloads() {
 		list := w.plan(1, over)
 		if !reflect.DeepEqual(list, w.plan(1, over)) {
