@@ -16,6 +16,8 @@
 //   - the key is that of an earlier part of the request's history, or
 //   - the key is that of the whole request and the answer called tools: results of tools are no part of a key by content.
 //
+// Text completions share a key where they share an instruction. A turn continues that one whose whole prompt begins the turn's.
+//
 // A request with examples (assistant messages that no model of this deployment has written) has keys that no answer had, and counts as no
 // continuation. Neither does an equal request that is sent again.
 //

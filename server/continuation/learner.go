@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream/body"
 )
 
-// Bounds of a learner's memory: 5 MB in all.
+// Bounds of a learner's memory, 8 MB in all, and of its work for a turn.
 const (
 	maxKinds   = 1024   // pairs of a tenant and a kind; the one used least recently is forgotten
 	maxPending = 16_384 // answers that wait for a next turn; the oldest is forgotten, and counts for the time that was seen
+	maxAlike   = 1024   // of the answers that wait under one key, as many are compared with a turn, the newest first
 )
 
 // Learner knows how often and after how long answers are continued, by tenant and kind. It is safe for concurrent use.
@@ -21,9 +23,9 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the rest
 	kinds   map[tenantKind]*history
-	recent  list.List // histories, the one used last in front
-	pending map[convcache.Key]*answer
-	oldest  list.List // answers that wait, in the order in which they were given
+	recent  list.List                    // histories, the one used last in front
+	pending map[convcache.Key]*list.List // answers that wait under a key, the newest in front
+	oldest  list.List                    // answers that wait, in the order in which they were given
 	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
 	own, others float64
 }
@@ -36,46 +38,66 @@ type tenantKind struct {
 // answer is one that waits for its next turn.
 type answer struct {
 	key     convcache.Key
+	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
 	of      *history
 	at      time.Time
 	inOrder *list.Element // in Learner.oldest
 	inAge   *list.Element // in history.waiting
+	inKey   *list.Element // in Learner.pending, nil if it waits no longer
 	age     int           // which list of history.waiting that is
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
 func New(longest time.Duration) *Learner {
-	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key]*answer{}}
+	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key]*list.List{}}
 }
 
-// Answered notes an answer under its conversation's key. It replaces an answer that waits under the same key.
-func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, at time.Time) {
+// Answered notes an answer under its conversation's key. prompt is what a text completion without an id has asked, and zero for others. The
+// answer replaces one that waits under the same key for the continuation of the same prompt.
+func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before := l.pending[key]; before != nil {
-		before.of.pass(at, l.forget)
-		l.forget(before)
+	if before := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); before != nil {
+		l.settle(before, at)
 	}
-	if len(l.pending) >= maxPending {
-		first := l.oldest.Front().Value.(*answer)
-		first.of.pass(at, l.forget)
-		if l.pending[first.key] == first {
-			l.forget(first)
-		}
+	if l.oldest.Len() >= maxPending {
+		l.settle(l.oldest.Front().Value.(*answer), at)
 	}
 	h := l.history(tenantKind{tenant, kind})
 	h.pass(at, l.forget)
-	a := &answer{key: key, of: h, at: at}
-	a.inOrder, a.inAge = l.oldest.PushBack(a), h.waiting[0].PushBack(a)
-	l.pending[key] = a
+	if l.pending[key] == nil {
+		l.pending[key] = list.New()
+	}
+	a := &answer{key: key, prompt: prompt, of: h, at: at}
+	a.inOrder, a.inAge, a.inKey = l.oldest.PushBack(a), h.waiting[0].PushBack(a), l.pending[key].PushFront(a)
+}
+
+// settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
+func (l *Learner) settle(a *answer, at time.Time) {
+	if a.of.pass(at, l.forget); a.inKey != nil {
+		l.forget(a)
+	}
+}
+
+// waits returns the newest answer under a key that is the one, nil if there is none. The caller holds l.mu.
+func (l *Learner) waits(key convcache.Key, is func(*answer) bool) *answer {
+	if under := l.pending[key]; under != nil {
+		for e, n := under.Front(), 0; e != nil && n < maxAlike; e, n = e.Next(), n+1 {
+			if a := e.Value.(*answer); is(a) {
+				return a
+			}
+		}
+	}
+	return nil
 }
 
 // Turn is what a turn shows of its conversation.
 type Turn struct {
 	Key      convcache.Key
-	Earlier  []convcache.Key // of the earlier parts of its history, newest first
-	Explicit bool            // the client named the conversation
-	Found    bool            // the store has a ticket or a note of the conversation
+	Earlier  []convcache.Key           // of the earlier parts of its history, newest first
+	Explicit bool                      // the client named the conversation
+	Found    bool                      // the store has a ticket or a note of the conversation
+	GoesOn   func(body.Beginning) bool // whether a text completion without an id goes on where another prompt ends; nil for others
 }
 
 // Asked notes a turn. It returns how long after the answer that it continues it came, and false if no such answer is known.
@@ -85,7 +107,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known boo
 	a := l.continuedBy(turn)
 	if a != nil {
 		a.of.pass(at, l.forget)
-		if l.pending[a.key] != a { // its time is over
+		if a.inKey == nil { // its time is over
 			a = nil
 		}
 	}
@@ -105,15 +127,19 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known boo
 
 // continuedBy returns the newest answer that a turn continues, nil if there is none. The caller holds l.mu.
 func (l *Learner) continuedBy(turn Turn) *answer {
-	if a := l.pending[turn.Key]; a != nil && (turn.Explicit || a.of.kind.kind.ToolCalls) {
-		return a
+	a := l.waits(turn.Key, turn.continues)
+	for i := 0; a == nil && i < len(turn.Earlier); i++ {
+		a = l.waits(turn.Earlier[i], turn.continues)
 	}
-	for _, key := range turn.Earlier {
-		if a := l.pending[key]; a != nil && key != turn.Key {
-			return a
-		}
+	return a
+}
+
+// continues reports whether the turn, which has the answer's key, continues the answer.
+func (t *Turn) continues(a *answer) bool {
+	if a.prompt.Bytes > 0 {
+		return t.GoesOn != nil && t.GoesOn(a.prompt)
 	}
-	return nil
+	return a.key != t.Key || t.Explicit || a.of.kind.kind.ToolCalls
 }
 
 // mostSeen bounds how many turns the coverage remembers: with twice as many all counts are halved.
@@ -179,7 +205,12 @@ func (l *Learner) history(kind tenantKind) *history {
 
 // forget removes an answer that waits no longer. The caller holds l.mu.
 func (l *Learner) forget(a *answer) {
-	delete(l.pending, a.key)
+	if under := l.pending[a.key]; under.Len() == 1 {
+		delete(l.pending, a.key)
+	} else {
+		under.Remove(a.inKey)
+	}
+	a.inKey = nil
 	l.oldest.Remove(a.inOrder)
 	a.of.waiting[a.age].Remove(a.inAge)
 }

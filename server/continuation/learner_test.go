@@ -2,11 +2,14 @@ package continuation
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream/body"
 )
 
 func key(n int) (k convcache.Key) {
@@ -23,7 +26,7 @@ var (
 func TestLearner_LearnsShareAndTimes(t *testing.T) {
 	l, at := New(life), start
 	for i := range 400 { // three of four are continued, after 3 s
-		l.Answered("t", chat, key(i), at)
+		l.Answered("t", chat, key(i), body.Beginning{}, at)
 		if at = at.Add(3 * time.Second); i%4 != 0 {
 			if after, known := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
 				t.Fatalf("answer %d: %v, %v", i, after, known)
@@ -52,7 +55,7 @@ func TestLearner_LearnsShareAndTimes(t *testing.T) {
 func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	l, at := New(life), start
 	for i := range Enough {
-		l.Answered("", Kind{}, key(i), at)
+		l.Answered("", Kind{}, key(i), body.Beginning{}, at)
 	}
 	if c := l.Curve("", Kind{}, at.Add(Fixed-1)); c.Known != 0 {
 		t.Errorf("%d known too early", c.Known)
@@ -67,7 +70,7 @@ func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	}
 	for i := range 200 {
 		at = at.Add(time.Second)
-		l.Answered("", Kind{}, key(1000+i), at)
+		l.Answered("", Kind{}, key(1000+i), body.Beginning{}, at)
 	}
 	c = l.Curve("", Kind{}, at)
 	if got := terms.Least(&c); !got.AtOnce() {
@@ -90,7 +93,7 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 		"an explicit id":                    {Kind{Explicit: true}, Turn{Key: k, Explicit: true}, true},
 	} {
 		l := New(life)
-		l.Answered("", c.kind, k, start)
+		l.Answered("", c.kind, k, body.Beginning{}, start)
 		if _, got := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
 			t.Errorf("%s: continues %v, want %v", name, got, c.want)
 		}
@@ -100,10 +103,55 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 	}
 }
 
+// completionOf is a text completion of a prompt as the learner is told of it, under one key for all that begin with the same instruction.
+func completionOf(t *testing.T, prompt string) (all body.Beginning, turn Turn) {
+	t.Helper()
+	req, err := body.ParseRequest(body.Text, fmt.Appendf(nil, `{"model":"m","prompt":%q}`, prompt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req.Prompt().Beginning(), Turn{Key: key(2), Earlier: []convcache.Key{key(1)}, GoesOn: req.Prompt().GoesOn}
+}
+
+// Completions that begin with the same instruction continue nothing, and each of them is known. One that goes on with an answered prompt does,
+// however many others wait under the same key.
+func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
+	l, at, instruction := New(life), start, strings.Repeat("Classify what follows. ", 40)
+	for i := range 100 {
+		all, turn := completionOf(t, fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9)))
+		if after, known := l.Asked(turn, at); known {
+			t.Fatalf("completion %d continues an answer after %v", i, after)
+		}
+		l.Answered("t", Kind{API: body.Text}, key(1+i%2), all, at) // of two lengths, as keys tell them apart
+		at = at.Add(10 * time.Millisecond)
+	}
+	if c := l.Curve("t", Kind{API: body.Text}, at.Add(Fixed)); c.Known != 100 {
+		t.Errorf("%d answers are known, want all", c.Known)
+	}
+	for i := range 100 {
+		prompt := fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9))
+		if _, turn := completionOf(t, prompt); true {
+			if _, again := l.Asked(turn, at); again {
+				t.Errorf("completion %d, sent again, is its own continuation", i)
+			}
+		}
+		_, turn := completionOf(t, prompt+"Praise. And this?")
+		if _, known := l.Asked(turn, at); !known {
+			t.Errorf("the continuation of completion %d is none", i)
+		}
+		if _, again := l.Asked(turn, at); again {
+			t.Errorf("completion %d is continued twice", i)
+		}
+	}
+	if len(l.pending) != 0 || l.oldest.Len() != 0 {
+		t.Errorf("%d keys and %d answers wait", len(l.pending), l.oldest.Len())
+	}
+}
+
 func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 	l := New(life)
 	for i := range 100 {
-		l.Answered("", chat, key(i), start)
+		l.Answered("", chat, key(i), body.Beginning{}, start)
 		l.Asked(Turn{Key: key(1000), Earlier: []convcache.Key{key(i)}}, start.Add(time.Second))
 	}
 	if c := l.Curve("", chat, start.Add(44*time.Minute)); c.Known != 100 {
@@ -117,7 +165,7 @@ func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 // A continuation after the life of a ticket is none.
 func TestLearner_TooLate(t *testing.T) {
 	l := New(life)
-	l.Answered("", chat, key(1), start)
+	l.Answered("", chat, key(1), body.Beginning{}, start)
 	if after, known := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
 		t.Errorf("continued after %v", after)
 	}
@@ -130,7 +178,7 @@ func TestLearner_IsBounded(t *testing.T) {
 	l, at := New(life), start
 	for i := range 3 * maxPending {
 		at = at.Add(time.Microsecond)
-		l.Answered("", chat, key(i), at)
+		l.Answered("", chat, key(i), body.Beginning{}, at)
 	}
 	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
@@ -139,7 +187,7 @@ func TestLearner_IsBounded(t *testing.T) {
 		t.Error("the newest answer was forgotten")
 	}
 	for i := range 3 * maxKinds {
-		l.Answered(key(i).String(), chat, key(i), at)
+		l.Answered(key(i).String(), chat, key(i), body.Beginning{}, at)
 	}
 	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n {
 		t.Errorf("%d kinds, want %d", n, maxKinds)
@@ -159,7 +207,7 @@ func TestLearner_IsBounded(t *testing.T) {
 func TestLearner_CoverageOfReplicas(t *testing.T) {
 	l, at := New(life), start
 	for i := range 2000 { // 4 of 5 are continued, a quarter of them here
-		l.Answered("", chat, key(i), at)
+		l.Answered("", chat, key(i), body.Beginning{}, at)
 		at = at.Add(100 * time.Millisecond)
 		if i%5 == 0 {
 			l.Asked(Turn{Key: key(-2 - i), Earlier: []convcache.Key{key(i)}, Found: true}, at)
@@ -192,7 +240,7 @@ func BenchmarkLearner(b *testing.B) {
 	for i := range b.N {
 		at = at.Add(time.Millisecond)
 		l.Asked(Turn{Key: key(i), Earlier: []convcache.Key{key(i - 100)}}, at)
-		l.Answered("", chat, key(i), at)
+		l.Answered("", chat, key(i), body.Beginning{}, at)
 		l.Curve("", chat, at)
 	}
 }

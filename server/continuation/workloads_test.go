@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream/body"
 )
 
 // The workloads of cmd/pdbench/keep, without engines: what tickets pin, and what prefill computes, by virtual time.
@@ -248,7 +249,7 @@ func (s *simulation) serve(t *talk) {
 		s.prompt += t.prompt
 		s.computed += t.prompt - found
 	}
-	s.learner.Answered("", t.kind, key(t.key), at)
+	s.learner.Answered("", t.kind, key(t.key), body.Beginning{}, at)
 	tokens := t.prompt + t.answer
 	c := s.p.choose(s.learner, t.kind, at, s.terms(tokens, t.prompt))
 	s.held[t.key] = ticket{tokens: tokens, prompt: t.prompt, end: c.End}

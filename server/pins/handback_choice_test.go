@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/upstream/body"
 )
 
 // What is chosen for a ticket follows the settings, and what was learnt of answers of its kind.
@@ -38,7 +39,7 @@ func TestHandBacks_Choose(t *testing.T) {
 			kind, at := continuation.Kind{Explicit: true}, time.Now().Add(-20*time.Minute)
 			for i := range row.answers {
 				key := convcache.Key{byte(i), 1}
-				m.Continuations.Answered("t", kind, key, at)
+				m.Continuations.Answered("t", kind, key, body.Beginning{}, at)
 				if row.continued > 0 {
 					m.Continuations.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(row.continued))
 				}

@@ -30,9 +30,9 @@ func (f *Finder) learn(p *Proving, found bool) {
 		return
 	}
 	p.told = true
-	conversation := &p.request.Conversation
+	c := &p.request.Conversation
 	if p.kind.Explicit || p.kind.FollowUp || p.request.API == body.Text {
-		f.asked(continuation.Turn{Key: conversation.Key, Earlier: conversation.Earlier, Explicit: p.kind.Explicit, Found: found}, p.record.Times().Began)
+		f.asked(continuation.Turn{Key: c.Key, Earlier: c.Earlier, Explicit: p.kind.Explicit, Found: found, GoesOn: p.goesOn}, p.record.Times().Began)
 	}
 }
 
@@ -40,7 +40,7 @@ func (f *Finder) learn(p *Proving, found bool) {
 func (k *Maker) learn(p *Proving, a *answer.Result) {
 	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
 		p.kind.ToolCalls = a.Finish == "tool_calls"
-		k.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, time.Now())
+		k.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, p.prompt, time.Now())
 	}
 }
 

@@ -37,6 +37,8 @@ type atEnd struct {
 	clientSalt string            // the client's cache_salt, kept if the answer may be handed back
 	kind       continuation.Kind // of the answer
 	told       bool              // the learner knows of the turn
+	prompt     body.Beginning    // of a text completion without an id
+	goesOn     func(with body.Beginning) bool
 }
 
 // Pair is the two incarnations of an attempt.
@@ -58,6 +60,9 @@ type Prover struct {
 func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.Builder) Proving {
 	p := v.admit(req, parsed)
 	p.request, p.record, p.kind = req, turn, kindOf(req, parsed)
+	if prompt := parsed.Prompt(); req.API == body.Text && req.Conversation.ByContent() {
+		p.prompt, p.goesOn = prompt.Beginning(), prompt.GoesOn
+	}
 	reuse := turn.Reuse()
 	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered
 	turn.Reuses(reuse)
@@ -150,6 +155,7 @@ func (p *Proving) Listen(to *Origin) (reply *proof.Reply, ids *proof.IDs) {
 
 // Drop releases the request's body and its ids, except what the end of the answer needs.
 func (p *Proving) Drop() {
+	p.goesOn = nil
 	if p.proof != nil {
 		p.proof.Drop()
 	}

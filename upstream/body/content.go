@@ -1,6 +1,8 @@
 package body
 
 import (
+	"bytes"
+
 	"github.com/cespare/xxhash/v2"
 
 	"carryover/sse/rawjson"
@@ -210,6 +212,26 @@ func (p Prompt) textContent() (c Content, ok bool) {
 		c.Earlier = append(c.Earlier, sums[i%len(sums)])
 	}
 	return c, true
+}
+
+// Beginning is what a longer prompt of a text completion may begin with: so many bytes as the client wrote them. The zero value is none.
+type Beginning struct {
+	Bytes int
+	Hash  uint64
+	Tail  [8]byte // the last of them, which tell most prompts apart without a hash
+}
+
+// Beginning returns all of the prompt of a text completion that has a Content.
+func (p Prompt) Beginning() Beginning {
+	raw := p.Text()
+	prompt := raw[1 : len(raw)-1]
+	return Beginning{len(prompt), xxhash.Sum64(prompt), [8]byte(prompt[len(prompt)-8:])}
+}
+
+// GoesOn reports whether a text completion's prompt is longer than the beginning and begins with it.
+func (p Prompt) GoesOn(b Beginning) bool {
+	raw := p.Text()
+	return len(raw)-2 > b.Bytes && bytes.HasSuffix(raw[:1+b.Bytes], b.Tail[:]) && xxhash.Sum64(raw[1:1+b.Bytes]) == b.Hash
 }
 
 // anchor returns the length of the k-th beginning of a text completion that is hashed.

@@ -438,3 +438,37 @@ func BenchmarkContent(b *testing.B) {
 func benchText(size int) string {
 	return `"` + strings.Repeat("A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n", size/100) + `"`
 }
+
+// Only a longer prompt that begins with all bytes of another goes on with it.
+func TestPrompt_GoesOn(t *testing.T) {
+	prompt := func(raw string) Prompt {
+		req, err := ParseRequest(Text, []byte(`{"model":"m","prompt":`+raw+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return req.Prompt()
+	}
+	text, ids := strings.Repeat("a line of prose ", 20), strings.Repeat("17,4,", 60)
+	begun := prompt(`"` + text + `"`).Beginning()
+	if begun.Bytes != len(text) {
+		t.Fatalf("got %+v, want %d bytes", begun, len(text))
+	}
+	for raw, want := range map[string]bool{
+		`"` + text + `and on"`:           true,
+		`"` + text + `"`:                 false, // the same request
+		`"` + text[:len(text)-1] + `"`:   false,
+		`"` + text[:len(text)-1] + `ab"`: false, // another end
+		`"b` + text[1:] + `and on"`:      false, // another beginning
+		`[` + ids + `5]`:                 false,
+		`["` + text + `and on"]`:         false,
+		`null`:                           false,
+		`""`:                             false,
+	} {
+		if got := prompt(raw).GoesOn(begun); got != want {
+			t.Errorf("%.20s… of %d bytes goes on: %v, want %v", raw, len(raw), got, want)
+		}
+	}
+	if !prompt(`[` + ids + `5]`).GoesOn(prompt(`[` + ids[:len(ids)-1] + `]`).Beginning()) {
+		t.Error("a list of ids does not go on with a shorter one")
+	}
+}
