@@ -36,6 +36,7 @@ func (l *Lookup) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 
 // foundByEngine records what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
 // without a ticket: what it found beyond what a first turn finds. same says that it is the engine that has answered in this incarnation before.
+// Notes of others who began alike say nothing of prefill's cache: a client of such prompts must not end the hand-backs of others.
 func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
 	notes := h.looked.Notes
 	if len(notes) == 0 || h.Ticket != nil {
@@ -54,17 +55,25 @@ func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
 	if !h.looked.AllHandedBack() || r.Cached < 0 {
 		return
 	}
+	of, certain := h.of.request, !h.of.request.Conversation.ByContent() // that the notes are of this conversation
+	if !certain && of.API == body.Text {
+		r.Reason = h.of.missed(convcache.Empty)
+		return
+	}
 	for i := range notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
 		d := h.finder.outlines.Compare(notes[i].Key, notes[i].ID, h.of.outline)
-		if d.Position != "" && !d.Assumed && h.of.request.API != body.Text {
+		if d.Position != "" && !d.Assumed && of.API != body.Text {
 			r.Reason, r.Differs = record.ReasonRewritten, d.Position
 			return
 		}
+		certain = certain || d.Assumed
 	}
 	r.Reason = record.ReasonHandedBackElsewhere
 	if here {
 		r.Reason = record.ReasonHandedBackEvicted
-		prefill.PrefixCache.HandedBackFound(false)
+		if certain {
+			prefill.PrefixCache.HandedBackFound(false)
+		}
 	}
 }
