@@ -1,11 +1,13 @@
 package request
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"carryover/convcache"
 	"carryover/upstream/body"
@@ -110,25 +112,70 @@ func TestIdentify_NoIDGivesAContentKey(t *testing.T) {
 	}
 }
 
+const benchTenant = "bearer:0123456789abcdef0123456789abcdef"
+
+type contentRow struct {
+	name           string
+	messages, size int
+}
+
+func contentRows() []contentRow {
+	return []contentRow{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}}
+}
+
+func (r contentRow) request(b *testing.B) *body.Request {
+	b.Helper()
+	turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", r.size/17))
+	text := `{"model":"m","messages":[` + strings.Repeat(turn+",", r.messages/2) + `{"role":"user","content":"And?"}]}`
+	req, err := body.ParseRequest(body.Chat, []byte(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return req
+}
+
 // BenchmarkByContent measures all that a turn without an id costs more: its hashes, its keys and its name.
 func BenchmarkByContent(b *testing.B) {
 	i := contentReader(b)
-	for _, row := range []struct {
-		name           string
-		messages, size int
-	}{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}} {
-		turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", row.size/17))
-		text := `{"model":"m","messages":[` + strings.Repeat(turn+",", row.messages/2) + `{"role":"user","content":"And?"}]}`
-		req, err := body.ParseRequest(body.Chat, []byte(text))
-		if err != nil {
-			b.Fatal(err)
-		}
+	for _, row := range contentRows() {
+		req := row.request(b)
 		b.Run(row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				c := Conversation{Tenant: "bearer:0123456789abcdef0123456789abcdef"}
+				c := Conversation{Tenant: benchTenant}
 				if i.identifyByContent(&c, req); len(c.Earlier) != body.MaxEarlier {
 					b.Fatal("no earlier keys")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLookUpByContent measures all that the look-up of a turn without an id takes: its keys from the parsed request, and four of them in
+// the memory of a replica that has 10,000 tickets.
+func BenchmarkLookUpByContent(b *testing.B) {
+	i := contentReader(b)
+	for _, row := range contentRows() {
+		req := row.request(b)
+		asked := Request{API: body.Chat}
+		asked.Length.Answered, asked.Conversation.Tenant = true, benchTenant
+		b.Run(row.name, func(b *testing.B) {
+			store := convcache.NewMemory(convcache.MemoryConfig{})
+			for range 10_000 {
+				var key convcache.Key
+				_, _ = rand.Read(key[:]) // crypto/rand never fails
+				store.Put(b.Context(), key, convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
+			}
+			b.ReportAllocs()
+			for first := true; b.Loop(); first = false {
+				asked.Conversation = Conversation{Tenant: benchTenant}
+				i.identifyByContent(&asked.Conversation, req)
+				keys := asked.Keys()
+				if first {
+					store.Put(b.Context(), keys[1], convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
+				}
+				if branches, _ := store.Peek(b.Context(), keys); len(keys) != convcache.MaxKeys || len(branches) != 1 {
+					b.Fatalf("%d branches under %d keys", len(branches), len(keys))
 				}
 			}
 		})
