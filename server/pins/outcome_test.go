@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -44,5 +45,36 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	want := fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for 1m0s: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
 	if !slices.Equal(told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", told, want)
+	}
+}
+
+// A stopped pair whose trial prefill answers is told of once, and later answers are not.
+func TestResumed_OperatorsAreTold(t *testing.T) {
+	now := time.Now()
+	_, reader, holder := newPairIn(t, fleet.Config{ReadLimit: time.Minute, Now: func() time.Time { return now }})
+	var log strings.Builder
+	var told []string
+	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
+	pairState := reader.PairWith(holder)
+	ends := func(want pairs.Status, outcome pairs.Outcome) {
+		t.Helper()
+		if got := pairState.Begin(); got != want {
+			t.Fatalf("the pair's status is %v, want %v", got, want)
+		}
+		r.tell(pairState, outcome, &convcache.Ticket{}, reader, holder, "turn")
+	}
+	ends(pairs.Trial, pairs.Unanswered)
+	if pairState.Begin() != pairs.NoReuse || len(told) != 1 {
+		t.Fatalf("the pair is not stopped: %q", told)
+	}
+	now = now.Add(time.Minute)
+	ends(pairs.Trial, pairs.Answered)
+	ends(pairs.Proven, pairs.Answered)
+	want := fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name)
+	if len(told) != 2 || told[1] != want {
+		t.Errorf("operators are told %q, want %q as the second", told, want)
+	}
+	if got := log.String(); strings.Count(got, "prefill answers tickets of decode again; reuse is on for this pair") != 1 {
+		t.Errorf("logged %q, want one line for the pair", got)
 	}
 }
