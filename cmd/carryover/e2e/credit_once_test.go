@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
+	"carryover/server/journal"
+	"carryover/upstream/vllmsim"
+)
+
+// counting is a program whose saved tokens are added up turn by turn.
+type counting struct {
+	*rig
+	server      *server.Server
+	journal     *journal.Journal
+	handsBack   bool
+	count, read int
+	saved       float64        // seconds
+	prompts     map[string]int // tokens of the last turn's prompt, by conversation
+}
+
+// turn takes a turn of a conversation. It returns how many tokens of its prompt prefill had not to compute by the engine's account, without
+// those of the hand-back that follows, how many it has read of decode, and how many the turn says were saved.
+func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a *answered, found, read, said int) {
+	t.Helper()
+	c.count++
+	name := fmt.Sprint("counted-", c.count)
+	before, external := c.spared(t), c.bySource(t, fromDecode)
+	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 200, "conversation_id": id})
+	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, unwatched)
+	if err != nil || a.status != http.StatusOK {
+		t.Fatalf("%s: %v %s", name, err, a.raw)
+	}
+	rec := c.turns.await(t, name)
+	if c.handsBack && !testrig.Eventually(func() bool { return int(c.server.Counts().HandBacks.Done) == c.count && c.sum(t, "")["running"] == 0 }) {
+		t.Fatalf("turn %d was not handed back", c.count)
+	}
+	found, read = c.spared(t)-before, c.bySource(t, fromDecode)-external
+	if strings.HasPrefix(a.reuse(), "hit;") && readOf(a) != rec.Reuse.Read {
+		t.Errorf("turn %d: X-KV-Reuse %q, and the record says %d", c.count, a.reuse(), rec.Reuse.Read)
+	}
+	c.read, c.saved = c.read+rec.Reuse.Read, c.saved+rec.Reuse.Saved.Seconds()
+	c.prompts[id] = rec.Answer.PromptTokens
+	return a, found, read, rec.Reuse.Read
+}
+
+// spared is how many tokens of turns' prompts prefill has had from its cache or read of decode.
+func (c *counting) spared(t *testing.T) int {
+	t.Helper()
+	p := c.sum(t, config.RolePrefill)
+	return p["local_hit_tokens"] + p["external_tokens"] - (p["hand_back_tokens"] - p["hand_back_computed_tokens"])
+}
+
+// Each token that prefill was spared counts once, for whatever it was spared: what a ticket brought beyond prefill's own cache, what a
+// hand-back brought, and nothing for a prefix that prefill had anyway. Header, record, metrics, the journal's turns, its sums and its minutes
+// tell the same.
+func TestCredit_EachSavedTokenCountsOnce(t *testing.T) {
+	for name, handsBack := range map[string]bool{"tickets": false, "hand-back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mode := map[bool]string{false: "off", true: "now"}[handsBack]
+			cfg := vllmsim.DefaultConfig()
+			c := &counting{handsBack: handsBack, prompts: map[string]int{}, journal: journal.New(journal.Config{})}
+			c.rig = startRig(t, rigConfig{
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode, "--tokenize-timeout", "20s"},
+				replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
+				wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
+			})
+			opening := question("SAY " + longText(40) + ".")
+			messages, hits := []json.RawMessage{opening}, 0
+			for i := range 6 {
+				had := c.prompts["talk"] / cfg.BlockSize * cfg.BlockSize // of the turn before, which went to the same instance
+				a, found, read, said := c.turn(t, "talk", messages)
+				if strings.HasPrefix(a.reuse(), "hit;") {
+					hits++
+					if had == 0 || !handsBack && found-read < had {
+						t.Fatalf("turn %d: prefill had computed %d tokens of the prompt, and found %d without the ticket: nothing is shown", i+1, had, found-read)
+					}
+					if said != found-had || said == 0 || !handsBack && said != read {
+						t.Errorf("turn %d: %q says that %d tokens were saved. Prefill had %d, found %d and read %d of decode", i+1, a.reuse(), said, had, found, read)
+					}
+				}
+				messages = append(messages, a.assistant(), question("SAY "+longText(41+i)+"."))
+			}
+			a, found, _, said := c.turn(t, "other", []json.RawMessage{opening})
+			if !strings.HasPrefix(a.reuse(), "prefix;") || found == 0 || said != 0 {
+				t.Errorf("a first turn that begins like another: %q saves %d tokens, and prefill has found %d", a.reuse(), said, found)
+			}
+			if hits < 3 {
+				t.Errorf("%d hits: nothing is shown", hits)
+			}
+			c.verifyTold(t)
+		})
+	}
+}
+
+// verifyTold compares all sums that operators see with those of the turns. The page shows the journal's.
+func (c *counting) verifyTold(t *testing.T) {
+	t.Helper()
+	m := scrape(t, c.metrics)
+	records, totals := c.journal.Since(0, c.count)
+	minutes, listed := uint64(0), 0
+	for _, minute := range c.journal.Hour(time.Time{}) {
+		minutes += minute.SavedTokens
+	}
+	for _, r := range records {
+		if r.Read != nil {
+			listed += *r.Read
+		}
+	}
+	for what, got := range map[string]int{
+		"the metric": int(m.sum("carryover_reuse_tokens_read_total")), "the journal's sum": int(totals.SavedTokens), "its minutes": int(minutes), "its turns": listed,
+	} {
+		if got != c.read {
+			t.Errorf("%s: %d tokens, the turns tell of %d", what, got, c.read)
+		}
+	}
+	if metric := m.sum("carryover_prefill_saved_seconds_total"); math.Abs(metric-c.saved) > 1e-6 || math.Abs(totals.SavedSeconds-c.saved) > 1e-3 || c.saved == 0 {
+		t.Errorf("the metric tells of %v s, the journal of %v s, the turns of %v s", metric, totals.SavedSeconds, c.saved)
+	}
+}
