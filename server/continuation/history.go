@@ -2,6 +2,7 @@ package continuation
 
 import (
 	"container/list"
+	"slices"
 	"time"
 )
 
@@ -68,12 +69,8 @@ func (h *history) pass(at time.Time, forget func(*answer)) {
 
 // fixed is the span at whose end an answer counts as known without a continuation.
 func (h *history) fixed() int {
-	for i, bound := range h.bounds {
-		if bound >= Fixed {
-			return i
-		}
-	}
-	return len(h.bounds) - 1
+	i, _ := slices.BinarySearch(h.bounds, Fixed)
+	return min(i, len(h.bounds)-1)
 }
 
 // continued counts the continuation of an answer that waits.

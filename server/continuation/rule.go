@@ -58,12 +58,12 @@ type Choice struct {
 // AtOnce reports whether the ticket is released without being stored.
 func (c Choice) AtOnce() bool { return c.End == Release && c.Wait == 0 }
 
-// Name returns ticket if a turn may use the ticket, and otherwise what becomes of it at once.
-func (c Choice) Name() string {
+// Now returns Keep if a turn may use the ticket, and otherwise what becomes of it at once.
+func (c Choice) Now() End {
 	if c.Wait > 0 {
-		return Keep.String()
+		return Keep
 	}
-	return c.End.String()
+	return c.End
 }
 
 // Terms are the costs in the rule, in seconds that prefill computes.

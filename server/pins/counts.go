@@ -37,14 +37,6 @@ func (k *keptCounts) read() record.Kept {
 	return record.Kept{Ticket: k[continuation.Keep].Load(), HandBack: k[continuation.HandBack].Load(), Release: k[continuation.Release].Load()}
 }
 
-// chosen counts a choice. A ticket that waits for its turn is kept, whatever follows.
-func (k *keptCounts) chosen(choice continuation.Choice) {
-	if choice.Wait > 0 {
-		choice.End = continuation.Keep
-	}
-	k[choice.End].Add(1)
-}
-
 type releaseCounts struct{ sent, failed, requeued atomic.Uint64 }
 
 func (r *releaseCounts) read() record.Releases {

@@ -16,12 +16,9 @@ import (
 func kindOf(req *request.Request, parsed *body.Request) continuation.Kind {
 	raw, _ := parsed.Member("tools")
 	return continuation.Kind{
-		API: req.API, FollowUp: req.Length.Answered, Tools: len(raw) > 0 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:])) > 1, Explicit: explicit(req),
+		API: req.API, FollowUp: req.Length.Answered, Tools: len(raw) > 0 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:])) > 1, Explicit: !req.Conversation.ByContent(),
 	}
 }
-
-// explicit reports whether the client named the conversation. A key by content is equal for equal histories only.
-func explicit(req *request.Request) bool { return req.Conversation.Source != request.SourceContent }
 
 // learn tells once for each turn that it may continue an answer, whether it uses a ticket or not. found says that the store has something of
 // the conversation. A request by content that has no answer in it opens its conversation.
@@ -50,7 +47,7 @@ const StoredReleased = "released"
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
 func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
 	choice = k.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
-	p.record.Kept(record.Keep{What: choice.Name(), For: choice.Wait})
+	p.record.Kept(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false
 	}
