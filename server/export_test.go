@@ -74,9 +74,8 @@ func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 	return n
 }
 
-// Learn has the learner know answers to chats of the tenant without a name, which were continued after so long, 0 for never.
+// Learn has the learner know answers of the tenant without a name, which were continued after so long, 0 for never.
 func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Duration) {
-	kind.API = body.Text
 	at, learner := time.Now().Add(-20*time.Minute), s.pins.Continuations
 	for i := range answers {
 		key := convcache.Key{byte(i), 1}
@@ -88,9 +87,8 @@ func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Durat
 	learner.Curve("", kind, at.Add(10*time.Minute))
 }
 
-// Curve returns what is known of text completions of the tenant without a name.
+// Curve returns what is known of answers of the tenant without a name.
 func (s *Server) Curve(kind continuation.Kind) continuation.Curve {
-	kind.API = body.Text
 	return s.pins.Continuations.Curve("", kind, time.Now())
 }
 

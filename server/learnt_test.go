@@ -1,11 +1,14 @@
 package server_test
 
 import (
+	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"carryover/server"
 	"carryover/server/continuation"
+	"carryover/upstream/body"
 )
 
 // learning keeps tickets as long as what was learnt says.
@@ -27,7 +30,7 @@ func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: learning})
 			r.inIDs(nil)
-			r.server.Learn(100, continuation.Kind{Explicit: true}, row.continued)
+			r.server.Learn(100, continuation.Kind{API: body.Text, Explicit: true}, row.continued)
 			r.wantOK(r.sendIDs("c", false, count(1, 40)...), "miss;reason=first_turn")
 			r.until(func() bool { return r.lines() > 0 })
 			_, values := r.line()
@@ -48,7 +51,7 @@ func TestLearnt_DecidesWhatIsKept(t *testing.T) {
 func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
 	r := newRig(t, setup{cfg: learning})
 	r.inIDs(nil)
-	kind, before, turns := continuation.Kind{Explicit: true}, 100, 8
+	kind, before, turns := continuation.Kind{API: body.Text, Explicit: true}, 100, 8
 	r.server.Learn(before, kind, 0)
 	prompt := count(1, 40)
 	for range turns {
@@ -60,5 +63,31 @@ func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
 	}
 	if released := r.server.Counts().Kept.Release; released == 0 {
 		t.Error("nothing was released")
+	}
+}
+
+// Long text completions of one conversation have mostly equal keys by content, and so have those of one template.
+func TestLearnt_TextsByTheirPrompts(t *testing.T) {
+	byContent := func(c *server.Config) { learning(c); byTokens(c); c.ByContent = true }
+	template := count(1, 400)
+	for name, row := range map[string]struct {
+		next  func(prompt []int, turn int) []int
+		known int
+	}{
+		"continued": {func(prompt []int, _ int) []int { return continued(prompt) }, 7},
+		"templated": {func(_ []int, turn int) []int { return slices.Concat(template, count(1000+turn, 1+turn*7%5)) }, 0},
+	} {
+		r := newRig(t, setup{cfg: byContent})
+		r.inIDs(nil)
+		prompt := row.next(template, 0)
+		for turn := range 8 {
+			if p := r.sendIDs("", false, prompt...); p.status != http.StatusOK {
+				t.Fatalf("status %d", p.status)
+			}
+			prompt = row.next(prompt, turn+1)
+		}
+		if got := r.server.Curve(continuation.Kind{API: body.Text}).Known; got != row.known {
+			t.Errorf("%s: %d answers are known to be continued, want %d", name, got, row.known)
+		}
 	}
 }

@@ -110,7 +110,7 @@ func completionOf(t *testing.T, prompt string) (all body.Beginning, turn Turn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return req.Prompt().Beginning(), Turn{Key: key(2), Earlier: []convcache.Key{key(1)}, GoesOn: req.Prompt().GoesOn}
+	return req.Prompt().Beginning(), Turn{Key: key(2), Earlier: []convcache.Key{key(1)}, GoesOn: req.Prompt().GoesOn()}
 }
 
 // Completions that begin with the same instruction continue nothing, and each of them is known. One that goes on with an answered prompt does,

@@ -19,10 +19,11 @@ type talk struct {
 	at             time.Duration // of its turn, which is answered at once
 	kind           Kind
 	key            int
-	earlier        int // key of the answer that it continues, 0 for none
-	prompt, answer int // tokens
-	known          int // tokens of the prompt that the turn before left, prompt and answer
-	of             int // which workload of the mixed one it belongs to
+	earlier        int    // key of the answer that it continues, 0 for none
+	prompt, answer int    // tokens
+	known          int    // tokens of the prompt that the turn before left, prompt and answer
+	text           uint64 // the conversation or the single prompt that a text completion belongs to, 0 for chats
+	of             int    // which workload of the mixed one it belongs to
 }
 
 // logNormal draws a time around a median.
@@ -66,13 +67,25 @@ func workloads() []workload {
 		return t
 	}
 	mixed.grow = func(draw *rand.Rand, t *talk) { all[t.of].grow(draw, t) }
-	return append(all, mixed)
+	// Texts have no messages and no ids, and share one of eight templates, so that nothing but their prompts tells them apart.
+	text := workload{name: "text", every: 4 * time.Second,
+		begin: func(draw *rand.Rand) talk {
+			return talk{prompt: 600 + draw.IntN(600), answer: 150 + draw.IntN(300), kind: Kind{API: body.Text}, text: draw.Uint64()}
+		},
+		grow: func(draw *rand.Rand, t *talk) { t.prompt, t.answer = t.known+20+draw.IntN(80), 150+draw.IntN(300) },
+	}
+	templates := workload{name: "templates", every: 1200 * time.Millisecond,
+		begin: func(draw *rand.Rand) talk {
+			return talk{prompt: 400 + draw.IntN(1200), answer: 50 + draw.IntN(300), kind: Kind{API: body.Text}, text: draw.Uint64()}
+		},
+	}
+	return append(all, mixed, text, templates)
 }
 
 // continues draws whether and when a turn follows: a tool loop within seconds, a user within minutes.
 func (t *talk) continues(draw *rand.Rand, w *workload) (time.Duration, bool) {
 	switch {
-	case w.name == "one-shot", w.name == "mixed" && t.of == 0:
+	case w.name == "one-shot", w.name == "templates", w.name == "mixed" && t.of == 0:
 		return 0, false
 	case t.kind.ToolCalls:
 		return logNormal(draw, 1500*time.Millisecond, 0.7), true
@@ -241,7 +254,12 @@ func (s *simulation) serve(t *talk) {
 	delete(s.held, t.earlier)
 	delete(s.found, t.earlier)
 	at := start.Add(s.now)
-	if t.kind.FollowUp {
+	left, prompt := key(t.key), body.Beginning{}
+	switch {
+	case t.text != 0:
+		left, prompt = key(int(t.text%8)), body.Beginning{Bytes: t.prompt, Hash: t.text}
+		s.learner.Asked(Turn{Key: left, GoesOn: func(b body.Beginning) bool { return b.Hash == t.text && b.Bytes < t.prompt }}, at)
+	case t.kind.FollowUp:
 		s.learner.Asked(Turn{Key: key(t.key), Earlier: []convcache.Key{key(t.earlier)}}, at)
 	}
 	if s.now > s.warm {
@@ -249,7 +267,7 @@ func (s *simulation) serve(t *talk) {
 		s.prompt += t.prompt
 		s.computed += t.prompt - found
 	}
-	s.learner.Answered("", t.kind, key(t.key), body.Beginning{}, at)
+	s.learner.Answered("", t.kind, left, prompt, at)
 	tokens := t.prompt + t.answer
 	c := s.p.choose(s.learner, t.kind, at, s.terms(tokens, t.prompt))
 	s.held[t.key] = ticket{tokens: tokens, prompt: t.prompt, end: c.End}

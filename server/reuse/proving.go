@@ -61,7 +61,7 @@ func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.
 	p := v.admit(req, parsed)
 	p.request, p.record, p.kind = req, turn, kindOf(req, parsed)
 	if prompt := parsed.Prompt(); req.API == body.Text && req.Conversation.ByContent() {
-		p.prompt, p.goesOn = prompt.Beginning(), prompt.GoesOn
+		p.prompt, p.goesOn = prompt.Beginning(), prompt.GoesOn()
 	}
 	reuse := turn.Reuse()
 	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered

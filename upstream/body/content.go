@@ -228,10 +228,19 @@ func (p Prompt) Beginning() Beginning {
 	return Beginning{len(prompt), xxhash.Sum64(prompt), [8]byte(prompt[len(prompt)-8:])}
 }
 
-// GoesOn reports whether a text completion's prompt is longer than the beginning and begins with it.
-func (p Prompt) GoesOn(b Beginning) bool {
+// GoesOn returns a function that reports whether a text completion's prompt is longer than a beginning and begins with it, in a list of ids
+// with whole ids. It hashes as much as the prompt and 4 MB at most, which takes 0.5 ms; from then on it reports false.
+func (p Prompt) GoesOn() func(Beginning) bool {
 	raw := p.Text()
-	return len(raw)-2 > b.Bytes && bytes.HasSuffix(raw[:1+b.Bytes], b.Tail[:]) && xxhash.Sum64(raw[1:1+b.Bytes]) == b.Hash
+	left := len(raw) + 4<<20
+	return func(b Beginning) bool {
+		end := 1 + b.Bytes
+		if len(raw)-1 <= end || raw[0] == '[' && raw[end] != ',' || !bytes.HasSuffix(raw[:end], b.Tail[:]) {
+			return false
+		}
+		left -= b.Bytes
+		return left >= 0 && xxhash.Sum64(raw[1:end]) == b.Hash
+	}
 }
 
 // anchor returns the length of the k-th beginning of a text completion that is hashed.

@@ -464,11 +464,23 @@ func TestPrompt_GoesOn(t *testing.T) {
 		`null`:                           false,
 		`""`:                             false,
 	} {
-		if got := prompt(raw).GoesOn(begun); got != want {
+		if got := prompt(raw).GoesOn()(begun); got != want {
 			t.Errorf("%.20s… of %d bytes goes on: %v, want %v", raw, len(raw), got, want)
 		}
 	}
-	if !prompt(`[` + ids + `5]`).GoesOn(prompt(`[` + ids[:len(ids)-1] + `]`).Beginning()) {
-		t.Error("a list of ids does not go on with a shorter one")
+	for _, row := range []struct {
+		before, next string
+		want         bool
+	}{{`4]`, `4,5]`, true}, {`4]`, `4, 5]`, true}, {`4]`, `45]`, false}, {`4]`, `4]`, false}, {`4]`, `4 ]`, false}} {
+		if got := prompt(`[` + ids + row.next).GoesOn()(prompt(`[` + ids + row.before).Beginning()); got != row.want {
+			t.Errorf("ids that end with %q go on with %q: %v, want %v", row.before, row.next, got, row.want)
+		}
+	}
+	alike := prompt(`"` + strings.Repeat("a", 1<<20) + `"`).GoesOn()
+	other, all := prompt(`"`+strings.Repeat("a", 1<<20-1)+`"`).Beginning(), 0
+	for ; alike(other) && all < 1000; all++ { // each comparison reads all of the prompt
+	}
+	if all < 2 || all > 8 {
+		t.Errorf("%d beginnings of 1 MB were read", all)
 	}
 }
