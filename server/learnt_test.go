@@ -3,6 +3,7 @@ package server_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,24 @@ func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
 	}
 	if released := r.server.Counts().Kept.Release; released == 0 {
 		t.Error("nothing was released")
+	}
+}
+
+// Decode serves the steps of a loop of tools alone. Where no ids are wanted of their streams, nobody reads whether they end with calls, and
+// they teach nothing of requests with tools. A request without tools ends without calls.
+func TestLearnt_NothingFromEndsThatAreNotRead(t *testing.T) {
+	for tools, known := range map[string]int{`"tools":[{"type":"function","function":{"name":"f"}}],`: 0, "": 3} {
+		r := newRig(t, setup{cfg: func(c *server.Config) { learning(c); byTokens(c); disagg(10_000)(c) }})
+		for range 4 {
+			r.wantOK(r.send(strings.Replace(ask("c", true, "go"), "{", "{"+tools, 1)), "miss;reason=bypass")
+		}
+		kind := continuation.Kind{API: body.Chat, Explicit: true, Tools: tools != ""}
+		if got := r.server.Curve(kind).Known; got != known {
+			t.Errorf("%s: %d answers without calls are known, want %d", tools, got, known)
+		}
+		if kind.Unread = tools != ""; r.server.Curve(kind).Known != 3 {
+			t.Errorf("%s: the continuations went unseen", tools)
+		}
 	}
 }
 

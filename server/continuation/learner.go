@@ -139,7 +139,7 @@ func (t *Turn) continues(a *answer) bool {
 	if a.prompt.Bytes > 0 {
 		return t.GoesOn != nil && t.GoesOn(a.prompt)
 	}
-	return a.key != t.Key || t.Explicit || a.of.kind.kind.ToolCalls
+	return a.key != t.Key || t.Explicit || a.of.kind.kind.ToolCalls || a.of.kind.kind.Unread
 }
 
 // mostSeen bounds how many turns the coverage remembers: with twice as many all counts are halved.

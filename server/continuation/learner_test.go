@@ -89,6 +89,7 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 		"the same request again":            {chat, Turn{Key: k}, false},
 		"the same request, with examples":   {chat, Turn{Key: k, Earlier: []convcache.Key{k}}, false},
 		"results of tools":                  {calls, Turn{Key: k, Earlier: []convcache.Key{k}}, true},
+		"results of tools, perhaps":         {Kind{Tools: true, Unread: true}, Turn{Key: k}, true},
 		"examples that nobody has answered": {chat, Turn{Key: other, Earlier: []convcache.Key{key(3)}}, false},
 		"an explicit id":                    {Kind{Explicit: true}, Turn{Key: k, Explicit: true}, true},
 	} {

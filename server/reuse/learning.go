@@ -36,7 +36,7 @@ func (f *Finder) learn(p *Proving, found bool) {
 // learn tells that a turn was answered, so that its continuation is known as one.
 func (k *Maker) learn(p *Proving, a *answer.Result) {
 	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
-		p.kind.ToolCalls = a.Finish == "tool_calls"
+		p.kind.ToolCalls, p.kind.Unread = a.Finish == "tool_calls", p.kind.Tools && a.Finish == ""
 		k.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, p.prompt, time.Now())
 	}
 }
