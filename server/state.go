@@ -13,7 +13,7 @@ import (
 func (s *Server) Counts() record.Counts {
 	pinned := s.pins.Counts()
 	counted := record.Counts{
-		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp, Kept: pinned.Kept,
+		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp, Choices: pinned.Choices,
 		Stranded: s.turns.Stranded(), Quarantines: s.lineages.Count(), RetriesDenied: s.turns.Retries().Denied(),
 	}
 	if clients := s.clients.Load(); clients != nil {

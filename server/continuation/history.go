@@ -21,7 +21,7 @@ type history struct {
 	bounds  []time.Duration
 	at      *list.Element // in Learner.recent
 	waiting []list.List   // answers that wait for a next turn, by the span in which their age was when it was last examined
-	kept    [quarters]struct {
+	recent  [quarters]struct {
 		number int64 // which quarter of an hour since 1970 it is
 		counts counts
 	}
@@ -37,7 +37,7 @@ type counts struct {
 // now returns the counts of the present quarter.
 func (h *history) now(at time.Time) *counts {
 	number := at.UnixNano() / int64(quarter)
-	k := &h.kept[number%quarters]
+	k := &h.recent[number%quarters]
 	if k.number != number {
 		k.number, k.counts = number, counts{}
 	}
@@ -86,8 +86,8 @@ func (h *history) continued(a *answer, at time.Time) {
 // counts sums up what was counted in the last hour.
 func (h *history) counts(at time.Time) (sum counts) {
 	number := at.UnixNano() / int64(quarter)
-	for i := range h.kept {
-		k := &h.kept[i]
+	for i := range h.recent {
+		k := &h.recent[i]
 		if k.number <= number-quarters {
 			continue
 		}

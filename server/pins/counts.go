@@ -14,13 +14,13 @@ type Counts struct {
 	HandBacks        record.HandBacks
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
-	Kept    record.Kept
+	Choices record.TicketChoices
 }
 
 // Counts returns what was counted until now.
 func (p *Pins) Counts() Counts {
 	c := p.counts
-	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load(), Kept: c.kept.read()}
+	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load(), Choices: c.choices.read()}
 }
 
 // counts holds the counters of Counts.
@@ -28,13 +28,13 @@ type counts struct {
 	piggybacked, own releaseCounts
 	handBacks        handBackCounts
 	givenUp          atomic.Uint64
-	kept             keptCounts
+	choices          choiceCounts
 }
 
-type keptCounts [3]atomic.Uint64 // by continuation.End
+type choiceCounts [3]atomic.Uint64 // by continuation.End
 
-func (k *keptCounts) read() record.Kept {
-	return record.Kept{Ticket: k[continuation.Keep].Load(), HandBack: k[continuation.HandBack].Load(), Release: k[continuation.Release].Load()}
+func (c *choiceCounts) read() record.TicketChoices {
+	return record.TicketChoices{Ticket: c[continuation.Keep].Load(), HandBack: c[continuation.HandBack].Load(), Release: c[continuation.Release].Load()}
 }
 
 type releaseCounts struct{ sent, failed, requeued atomic.Uint64 }

@@ -27,7 +27,7 @@ type HandBacks struct {
 	put      putFunc
 	learner  *continuation.Learner
 	late     lateReleases
-	kept     *keptCounts
+	choices  *choiceCounts
 }
 
 // putFunc stores a ticket or a note of a conversation, see Pins.Put.
@@ -36,7 +36,7 @@ type putFunc func(ctx context.Context, key convcache.Key, ticket convcache.Ticke
 func newHandBacks(cfg *Config, deps *Deps, ledger *Ledger, releases *Releases, counts *counts, put putFunc) *HandBacks {
 	h := &HandBacks{
 		cfg: cfg, deps: deps, ledger: ledger, releases: releases, counts: &counts.handBacks, queues: newHandBackQueues(cfg, deps, releases), put: put,
-		kept: &counts.kept,
+		choices: &counts.choices,
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		h.arena = proof.NewArena(cfg.HandBackMemory)

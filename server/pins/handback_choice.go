@@ -24,7 +24,7 @@ func (h *HandBacks) Choose(answer Answer, tenant string, kind continuation.Kind,
 		curve := h.learner.Curve(tenant, kind, time.Now())
 		choice = terms.Least(&curve)
 	}
-	h.kept[choice.Now()].Add(1)
+	h.choices[choice.Now()].Add(1)
 	return choice
 }
 

@@ -49,8 +49,8 @@ func TestHandBacks_Choose(t *testing.T) {
 			if got := m.HandBacks.Choose(Answer{Prefill: m.prefill, Decode: m.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
-			if kept := m.Counts().Kept; kept.Ticket+kept.HandBack+kept.Release != 1 || (kept.Ticket == 1) != (row.want.Wait > 0 || row.want.End == continuation.Keep) {
-				t.Errorf("counted %+v", kept)
+			if chosen := m.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 || (chosen.Ticket == 1) != (row.want.Wait > 0 || row.want.End == continuation.Keep) {
+				t.Errorf("counted %+v", chosen)
 			}
 		})
 	}

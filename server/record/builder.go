@@ -103,8 +103,8 @@ func (b *Builder) Broke(code string) { b.turn.End.Code = code }
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
 
-// Kept records what was chosen for the ticket that the answer left.
-func (b *Builder) Kept(keep Keep) { b.turn.End.Keep = keep }
+// Chosen records what was chosen for the ticket that the answer left.
+func (b *Builder) Chosen(keep Keep) { b.turn.End.Keep = keep }
 
 // Stored records "yes" if a ticket was stored, or why the answer left none.
 func (b *Builder) Stored(what string) { b.turn.Stored = what }

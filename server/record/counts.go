@@ -15,8 +15,8 @@ type Counts struct {
 	Stranded Stranded
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
-	// Kept are the choices for tickets.
-	Kept Kept
+	// Choices are what was chosen for tickets at the ends of their answers.
+	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
 	Quarantines uint64
 	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
@@ -33,8 +33,8 @@ type Releases struct {
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
 }
 
-// Kept counts what was chosen for tickets at the ends of their answers.
-type Kept struct {
+// TicketChoices counts what was chosen for tickets at the ends of their answers.
+type TicketChoices struct {
 	Ticket   uint64 // a turn may use it for a while
 	HandBack uint64 // it is handed back at once
 	Release  uint64 // it is released at once

@@ -47,7 +47,7 @@ const StoredReleased = "released"
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
 func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
 	choice = k.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
-	p.record.Kept(record.Keep{What: choice.Now().String(), For: choice.Wait})
+	p.record.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false
 	}

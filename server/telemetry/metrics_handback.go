@@ -15,7 +15,7 @@ func (m *Metrics) watchHandBacks(state State) error {
 	waiting := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
 	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory that the ids of tickets take which may be handed back.")
 	most := o.gauge("carryover.hand_back.memory.limit", byteUnit, "Memory that they may take, 0 where nothing is handed back.")
-	kept := o.counter("carryover.tickets.kept", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
+	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
 	kinds := o.gauge("carryover.continuation.kinds", "{kind}", "Pairs of a tenant and a kind of answers whose continuations are learnt.")
 	return o.read(func(_ context.Context, to metric.Observer) error {
 		owner := state.Server()
@@ -27,9 +27,9 @@ func (m *Metrics) watchHandBacks(state State) error {
 			to.ObserveInt64(ended, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 		}
 		to.ObserveInt64(tokens, int64(counts.Tokens))
-		chosen := owner.Counts().Kept
-		for keep, n := range map[string]uint64{"ticket": chosen.Ticket, "hand_back": chosen.HandBack, "release": chosen.Release} {
-			to.ObserveInt64(kept, int64(n), metric.WithAttributes(attribute.String("keep", keep)))
+		chosen := owner.Counts().Choices
+		for choice, n := range map[string]uint64{"ticket": chosen.Ticket, "hand_back": chosen.HandBack, "release": chosen.Release} {
+			to.ObserveInt64(choices, int64(n), metric.WithAttributes(attribute.String("choice", choice)))
 		}
 		to.ObserveInt64(kinds, int64(owner.Kinds()))
 		to.ObserveInt64(waiting, int64(owner.HandBackWaiting()))

@@ -231,7 +231,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_tickets_total{result="yes"}`:                                                                   4,
 		`carryover_tickets_total{result="no_conversation"}`:                                                       3,
 		`carryover_tickets_total{result="ineligible_n"}`:                                                          1,
-		`carryover_tickets_kept_total{keep="ticket"}`:                                                             4,
+		`carryover_ticket_choices_total{choice="ticket"}`:                                                         4,
 		`carryover_tickets_held`:  3, // four, of which one was taken
 		`carryover_retries_total`: 2,
 		`carryover_leg_duration_seconds_count{instance="p",role="prefill"}`:                    11,
