@@ -229,7 +229,7 @@ func (p Prompt) Beginning() Beginning {
 }
 
 // GoesOn returns a function that reports whether a text completion's prompt is longer than a beginning and begins with it, in a list of ids
-// with whole ids. It hashes as much as the prompt and 4 MB at most, which takes 0.5 ms; from then on it reports false.
+// with whole ids. It hashes as much as the prompt and 4 MB at most (0.9 ms for one of 1 MB); from then on it reports false.
 func (p Prompt) GoesOn() func(Beginning) bool {
 	raw := p.Text()
 	left := len(raw) + 4<<20
