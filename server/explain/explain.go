@@ -171,7 +171,7 @@ func (n *explanation) predict(ctx context.Context, r *http.Request, raw []byte) 
 
 // reuse predicts what the turn would reuse on a pair.
 func (n *explanation) reuse(ctx context.Context, predicted *reuse.Predictor, looked reuse.Lookup, p *pick.Pair) {
-	known := predicted.Begin(reuse.Pair{Prefill: p.Prefill, Decode: p.Decode, Quarantined: p.Quarantined})
+	known := predicted.Begin(reuse.Incarnations{Prefill: p.Prefill, Decode: p.Decode, Quarantined: p.Quarantined})
 	in := &n.x.Proof
 	in.Lacks, in.Asks, in.Parity, in.Template = known.Lacks, known.Asks, finding(known.Parity), finding(known.Template)
 	if looked.AllHandedBack() && in.Asks == proof.AsksTokens {

@@ -177,7 +177,7 @@ func (f *Finder) differs(p *Proving, looked *Lookup) (latest outline.Difference)
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (f *Finder) usable(ctx context.Context, pair Pair, c choice) (_ Claim, why record.Reason) {
+func (f *Finder) usable(ctx context.Context, pair Incarnations, c choice) (_ Claim, why record.Reason) {
 	if c.offer.Tokens < f.cfg.MinTokens || float64(c.offer.Tokens) < f.cfg.MinShare*float64(c.branch.Tokens) {
 		return Claim{}, record.ReasonBelowThreshold
 	}

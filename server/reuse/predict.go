@@ -48,7 +48,7 @@ func (w *Predictor) Look(ctx context.Context) Lookup {
 }
 
 // Begin stands for [Proving.Begin], and for the part of the proof's look that asks no engine.
-func (w *Predictor) Begin(pair Pair) (known proof.Prediction) {
+func (w *Predictor) Begin(pair Incarnations) (known proof.Prediction) {
 	w.of.pair = pair
 	switch {
 	case w.of.proof == nil || pair.Prefill == nil && !pair.Quarantined:

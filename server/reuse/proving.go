@@ -26,7 +26,7 @@ type Proving struct {
 	proof   proof.Turn       // nil if nothing may be reused or kept
 	way     string           // the proof's name
 	outline *outline.Outline // the history without its content, nil if no ticket is used or left
-	pair    Pair             // of the attempt
+	pair    Incarnations     // of the attempt
 	lacks   string           // what the attempt lacks for a proof, "" if it lacks nothing
 	atEnd
 }
@@ -41,8 +41,8 @@ type atEnd struct {
 	goesOn     func(with body.Beginning) bool
 }
 
-// Pair is the two incarnations of an attempt.
-type Pair struct {
+// Incarnations are those of an attempt's two engines.
+type Incarnations struct {
 	Prefill, Decode *fleet.Incarnation // Prefill is nil if decode prefills by itself
 	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
 }
@@ -123,7 +123,7 @@ func (p *Proving) LeavesTicket() bool {
 
 // Begin begins the proof of an attempt on a pair, after it has discarded that of the attempt before. Work that the legs do not wait for runs
 // in the background.
-func (p *Proving) Begin(ctx context.Context, pair Pair, background func(what, id string, work func())) {
+func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(what, id string, work func())) {
 	p.IDs.Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	p.IDs.Discard()
 	p.IDs, p.lacks, p.pair = nil, "", pair

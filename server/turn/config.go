@@ -99,7 +99,7 @@ type Deps struct {
 func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
 		cfg: cfg, deps: deps, background: deps.Background.Run,
-		retries: &retries{
+		retries: &retryPolicy{
 			fleet: deps.Fleet, budget: newRetryBudget(), rereads: deps.Connector.Traits().Introduce != nil,
 			patience: cfg.FirstByteTimeout / 2,
 		},

@@ -51,14 +51,14 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	prefill, decode := newPair(t)
 	for name, row := range map[string]struct {
 		way  proof.Proof
-		pair reuse.Pair
+		pair reuse.Incarnations
 	}{
-		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Prefill: prefill, Decode: decode}},
-		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Decode: decode}},
-		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
-		"history":                      {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Prefill: prefill, Decode: decode}},
-		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Decode: decode}},
-		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, reuse.Pair{Prefill: prefill, Decode: decode, Quarantined: true}},
+		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Prefill: prefill, Decode: decode}},
+		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Decode: decode}},
+		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Prefill: prefill, Decode: decode, Quarantined: true}},
+		"history":                      {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Prefill: prefill, Decode: decode}},
+		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Decode: decode}},
+		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Prefill: prefill, Decode: decode, Quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, holdsBody := turnOfLargeBody(t, row.way)

@@ -13,16 +13,16 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// retries decides what may be tried again.
-type retries struct {
+// retryPolicy decides what may be tried again.
+type retryPolicy struct {
 	fleet    *fleet.Fleet
 	budget   *RetryBudget
 	rereads  bool          // the connector has to know the engines
 	patience time.Duration // how long a client may have waited when a leg that was sent is followed by another
 }
 
-// retrying is what these decisions need to know of a turn.
-type retrying struct {
+// retryContext is what these decisions need to know of a turn.
+type retryContext struct {
 	client       string // the tenant whose retry budget is used
 	model        string
 	prefiller    string         // the only prefill instance that the request allows, "" for any
@@ -48,7 +48,7 @@ const (
 //     and no previous KV, which may be spent;
 //   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
 //   - the client has gone: nothing.
-func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err error) decision {
+func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContext, err error) decision {
 	var leg *upstream.LegError
 	if ctx.Err() != nil || !errors.As(err, &leg) {
 		return giveUp
@@ -58,10 +58,10 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 	if !leg.Retryable() && !t.last.caused(leg) && !unreadable {
 		return giveUp
 	}
-	if leg == t.picks.Failed { // pick returned it again: no instance is left, or no slot for decode alone
+	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return giveUp
 	}
-	t.picks.Failed, t.picks.NotAnnounced = leg, t.picks.NotAnnounced || t.last.notAnnounced
+	t.earlier.Failed, t.earlier.NotAnnounced = leg, t.earlier.NotAnnounced || t.last.notAnnounced
 	if leg.Role == upstream.RolePrefill && !t.last.caused(leg) {
 		return r.afterPrefill(t, of, leg)
 	}
@@ -100,35 +100,35 @@ func (r *retries) decide(ctx context.Context, t *retryState, of *retrying, err e
 }
 
 // exclude keeps further attempts from picking the engine of a leg.
-func (r *retries) exclude(t *retryState, leg *upstream.LegError) {
+func (r *retryPolicy) exclude(t *retryState, leg *upstream.LegError) {
 	if e := r.fleet.Engine(leg.Role, leg.Instance); e != nil {
-		t.picks.Excluded = append(t.picks.Excluded, e)
+		t.earlier.Excluded = append(t.earlier.Excluded, e)
 	}
 }
 
 // decodesElsewhere reports whether another decode instance than that of a leg may take a turn of the model.
-func (r *retries) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
+func (r *retryPolicy) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
 	return slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && !t.picks.Excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
+		return e.Name != leg.Instance && !t.earlier.Excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
 	})
 }
 
 // mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
 // not waited for long.
-func (r *retries) mayRestart(t *retryState, role upstream.Role, began time.Time) bool {
+func (r *retryPolicy) mayRestart(t *retryState, role upstream.Role, began time.Time) bool {
 	return !slices.Contains(t.again, role) && time.Since(began) < r.patience
 }
 
 // reread asks the prefill engine for its current incarnation before the turn is tried again, where the connector has to know the engines.
 // The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
-func (r *retries) reread(ctx context.Context, t *retryState, err error) {
+func (r *retryPolicy) reread(ctx context.Context, t *retryState, err error) {
 	var leg *upstream.LegError
 	if !r.rereads || t.last.prefill == nil || !errors.As(err, &leg) {
 		return
 	}
 	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
 	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.last.prefill.Engine(); (decode || prefill) && !t.picks.Excludes(engine) {
+	if engine := t.last.prefill.Engine(); (decode || prefill) && !t.earlier.Excludes(engine) {
 		engine.Refresh(ctx)
 	}
 }
@@ -142,28 +142,28 @@ func (r *retries) reread(ctx context.Context, t *retryState, err error) {
 //   - the error.
 //
 // The decode leg that follows has a new request id.
-func (r *retries) afterPrefill(t *retryState, of *retrying, leg *upstream.LegError) decision {
+func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstream.LegError) decision {
 	switch {
 	case of.afterPrefill == PrefillError:
 		return giveUp
 	case !leg.Sent:
-		t.picks.NoPrefill = of.afterPrefill == PrefillDecodeOnly
+		t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 		r.exclude(t, leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
 	case time.Since(of.began) >= r.patience:
 		return giveUp
 	}
-	t.picks.PrefillFailed = true
-	t.picks.NoPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
+	t.earlier.PrefillFailed = true
+	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
 	t.again = append(t.again, upstream.RolePrefill)
 	t.refresh(of.missed)
 	return restart
 }
 
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
-func (r *retries) retriesPrefill(t *retryState, of *retrying, leg *upstream.LegError) bool {
+func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.picks.Excludes(e) && !e.Quarantined() && e.Reachable()
+		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
 	if !another && lastWord || !r.budget.take(of.client) {

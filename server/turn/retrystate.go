@@ -15,7 +15,7 @@ import (
 type retryState struct {
 	last           attempted
 	retries        int             // how many attempts have failed and were tried again
-	picks          pick.Earlier    // what they mean for the next pick
+	earlier        pick.Earlier    // what they mean for the next pick
 	again          []upstream.Role // roles whose leg was sent, failed, and was tried again
 	withoutTicket  record.Reason   // why further attempts must not use a ticket, "" if they may
 	withoutRelease bool            // further attempts must carry no release

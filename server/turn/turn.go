@@ -37,7 +37,7 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 type runner struct {
 	cfg        Config
 	deps       Deps
-	retries    *retries
+	retries    *retryPolicy
 	legs       *legRunner
 	background func(what, id string, work func()) // runs work that no turn waits for
 	streamed   sse.Memory                         // the memory of relays
@@ -63,7 +63,7 @@ func (s *runner) run(ctx context.Context, t *turn) error {
 // again reports whether a turn makes another attempt after one that failed with err, and prepares it. It is a function of its own for the
 // same reason as ask.
 func (s *runner) again(ctx context.Context, t *turn, err error) bool {
-	switch s.retries.decide(ctx, &t.retry, t.retrying(), err) {
+	switch s.retries.decide(ctx, &t.retry, t.retryContext(), err) {
 	case giveUp:
 		return false
 	case restart:
@@ -76,9 +76,9 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 	return true
 }
 
-// retrying is what is known of the turn when an attempt has failed.
-func (t *turn) retrying() *retrying {
-	return &retrying{
+// retryContext is what is known of the turn when an attempt has failed.
+func (t *turn) retryContext() *retryContext {
+	return &retryContext{
 		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
 		began: t.record.Times().Began, retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
@@ -106,9 +106,9 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	if t.chain == nil {
 		t.chain = s.deps.Picker.PromptChain(t.body)
 	}
-	asked := t.picks()
-	pair, picks, err := s.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
-	t.retry.picks, asked.Earlier = picks, picks
+	asked := t.pickInput()
+	pair, earlier, err := s.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
+	t.retry.earlier, asked.Earlier = earlier, earlier
 	if err != nil {
 		lookup.Ended(false)
 		return nil, nil, err
@@ -120,7 +120,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	}()
 	t.retry.last.prefill = pair.Prefill
 
-	t.proving.Begin(ctx, reuse.Pair{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background)
+	t.proving.Begin(ctx, reuse.Incarnations{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background)
 	claimed := s.deps.Tickets.Finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
@@ -135,11 +135,11 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	return pair, d, nil
 }
 
-// picks is what the picker needs to know of the turn.
-func (t *turn) picks() pick.Attempt {
+// pickInput is what the picker needs to know of the turn.
+func (t *turn) pickInput() pick.Attempt {
 	return pick.Attempt{
 		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), PrefixHints: t.lookup.PrefixHints(),
-		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.picks,
+		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.earlier,
 	}
 }
 
