@@ -28,7 +28,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if verb == "watch" {
-		s.watch(w, r, resource, which)
+		s.serveWatch(w, r, resource, which)
 		return
 	}
 	s.list(w, resource, which, query)

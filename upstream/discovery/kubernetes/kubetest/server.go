@@ -21,6 +21,8 @@ type Server struct {
 	// Folder has what the kubelet mounts for a service account: token, ca.crt, namespace.
 	Folder string
 
+	openWatches
+
 	tb          testing.TB
 	store       *store
 	certificate atomic.Pointer[tls.Certificate]
@@ -33,7 +35,6 @@ type Server struct {
 	requests  []Request
 	goneIsNow bool // a forgotten version is an answer of status 410, not an event
 	before    func(Request)
-	open      map[*watch]struct{}
 }
 
 // Request is one that has come.
@@ -55,7 +56,7 @@ type Refusal struct {
 // Start serves on l, and stops with the test.
 func Start(tb testing.TB, l net.Listener) *Server {
 	tb.Helper()
-	s := &Server{Folder: tb.TempDir(), tb: tb, store: newStore(), forbidden: map[string]bool{}, open: map[*watch]struct{}{}}
+	s := &Server{Folder: tb.TempDir(), tb: tb, store: newStore(), forbidden: map[string]bool{}}
 	s.write("namespace", Namespace)
 	s.RotateCA()
 	s.RotateToken()
@@ -176,11 +177,4 @@ func (s *Server) Requests() []Request {
 	come := s.requests
 	s.requests = nil
 	return come
-}
-
-// Watches is how many are open.
-func (s *Server) Watches() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.open)
 }

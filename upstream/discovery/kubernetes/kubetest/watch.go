@@ -23,29 +23,6 @@ const (
 	endError               // an ERROR event, which is the last
 )
 
-// Bookmark sends every open watch that wants them a bookmark of the current version.
-func (s *Server) Bookmark() { s.each(func(w *watch) { put(w.marks, struct{}{}) }) }
-
-// End ends every open watch as after its time.
-func (s *Server) End() { s.each(func(w *watch) { put(w.end, endClean) }) }
-
-// Cut breaks the connection of every open watch.
-func (s *Server) Cut() { s.each(func(w *watch) { put(w.end, endCut) }) }
-
-// Fail ends every open watch with an ERROR event that is not about its version.
-func (s *Server) Fail() { s.each(func(w *watch) { put(w.end, endError) }) }
-
-// Tear breaks the connection of every open watch in the middle of its next event.
-func (s *Server) Tear() { s.each(func(w *watch) { put(w.tear, struct{}{}) }) }
-
-func (s *Server) each(do func(*watch)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for w := range s.open {
-		do(w)
-	}
-}
-
 // put fills a channel of one place.
 func put[T any](to chan T, value T) {
 	select {
@@ -61,7 +38,8 @@ type stream struct {
 	last int // version of what was sent last
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string, which selector) {
+// serveWatch answers a request for a watch.
+func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, resource string, which selector) {
 	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		Refusal{Status: http.StatusBadRequest, Reason: "BadRequest", Message: "invalid resource version"}.answer(w)
@@ -74,10 +52,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string, 
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	one := &stream{watch: &watch{marks: make(chan struct{}, 1), end: make(chan ending, 1), tear: make(chan struct{}, 1)}, w: w, last: version}
-	if s.enter(one.watch, version) {
+	if s.refusesVersion(version) {
 		expired().answer(w)
 		return
 	}
+	s.enter(one.watch)
 	defer s.leave(one.watch)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
@@ -116,22 +95,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string, 
 	}
 }
 
-// enter counts a watch as open. It reports whether it is to be refused for its version instead.
-func (s *Server) enter(w *watch, version int) (gone bool) {
+// refusesVersion reports whether a watch is to be refused for its version.
+func (s *Server) refusesVersion(version int) bool {
 	_, _, _, ok := s.store.since("", version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !ok && s.goneIsNow {
-		return true
-	}
-	s.open[w] = struct{}{}
-	return false
-}
-
-func (s *Server) leave(w *watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, w)
+	return !ok && s.goneIsNow
 }
 
 // tell sends a change as the selector sees it. What no longer matches, or is gone, comes as it was, with the version of the change.
