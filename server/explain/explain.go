@@ -152,7 +152,7 @@ func (n *explanation) predict(ctx context.Context, r *http.Request, raw []byte) 
 	}
 	picker := n.deps.Picker.Predictor(lastRead{}, unoccupied{n.deps.Picker.Slots(), n.deps.Fleet})
 	p, _, err := picker.Pick(ctx, pick.Attempt{
-		Request: &n.request, Body: prompt, Client: share.Client, Chain: picker.PromptChain(prompt), Holds: looked.Holdings(), PrefixHints: looked.PrefixHints(),
+		Request: &n.request, Body: prompt, Client: share.Client, Chain: picker.PromptChain(prompt), Holds: looked.Holdings(), Owned: looked.Owned(), PrefixHints: looked.PrefixHints(),
 		Tickets: n.proving.TakesPart(), Routing: n.deps.Routing(), Record: &n.record,
 		Earlier: pick.Earlier{Refreshed: true}, // engines are not asked for their models
 	})

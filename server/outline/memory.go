@@ -2,6 +2,7 @@ package outline
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 )
 
@@ -88,17 +89,36 @@ func (m *Memory) forget(element *list.Element) {
 // Compare returns where a request's history differs from what a ticket covers. It returns the zero Difference if that is not known, for
 // example because another replica has made the ticket. It changes nothing.
 func (m *Memory) Compare(key [32]byte, ticket [16]byte, now *Outline) Difference {
+	before := m.find(key, ticket)
+	return Compare(before.outline, before.reply, now)
+}
+
+// MayContinue reports whether a request may go on with what a ticket covers: nothing before the ticket's answer differs, as far as outlines
+// tell. It is false if that is not known, for example because another replica has made the ticket.
+func (m *Memory) MayContinue(key [32]byte, ticket [16]byte, now *Outline) bool {
+	before := m.find(key, ticket).outline
+	if before == nil || now == nil || before.text != now.text || before.otherMember(now) != "" {
+		return false
+	}
+	if before.text { // its last piece may go on
+		n := len(before.pieces) - 1
+		return n < 0 || len(now.pieces) > n && slices.Equal(before.pieces[:n], now.pieces[:n])
+	}
+	return len(now.messages) >= len(before.messages) && slices.Equal(before.messages, now.messages[:len(before.messages)])
+}
+
+// find returns the entry of a ticket, the zero entry if there is none.
+func (m *Memory) find(key [32]byte, ticket [16]byte) (found entry) {
 	m.mu.Lock()
-	var before entry
+	defer m.mu.Unlock()
 	if element := m.conversations[key]; element != nil {
 		for _, k := range element.Value.(*conversation).entries {
 			if k.ticket == ticket {
-				before = k
+				found = k
 			}
 		}
 	}
-	m.mu.Unlock()
-	return Compare(before.outline, before.reply, now)
+	return found
 }
 
 // Bytes returns the memory that is in use.

@@ -29,13 +29,14 @@ func (g *picking) alone() string {
 }
 
 // cachedOn returns how many tokens of the conversation the picked decode instance has, as far as its incarnation is known without asking. The
-// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn.
+// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn, and a ticket that may be another
+// conversation's says nothing of this one.
 func (g *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || g.Request.API != body.Text && !g.Request.Length.Answered {
 		return 0
 	}
-	for _, holding := range g.Holds {
+	for _, holding := range g.Owned {
 		if holding.Decode == decode.Name && holding.Incarnation == last.ID() {
 			tokens = max(tokens, holding.Tokens)
 		}

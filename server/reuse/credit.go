@@ -54,11 +54,12 @@ func (h *Claim) cached(tokens int) {
 func (h *Claim) Answered(prefill *fleet.Incarnation, found lineage.Space, handover *upstream.Handover, prompt int) []convcache.Prefilled {
 	h.cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
-	h.foundByEngine(prefill, same)
 	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
 	}
-	h.credit(prefill, h.own(prefill, found))
+	own := h.own(prefill, found)
+	h.foundByEngine(prefill, own, same)
+	h.credit(prefill, own)
 	h.foundByPrefix(prefill, prompt)
 	return h.leaves(prefill, found, prompt)
 }

@@ -106,7 +106,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 	choices, reason := p.choices(looked)
 	takes := 0
 	for _, c := range choices {
-		usable, why := f.usable(ctx, p.pair, c)
+		usable, why := f.usable(ctx, p, looked, c)
 		if why != "" {
 			if reason.Rewritten() { // else a better branch has said it
 				reason = why
@@ -177,9 +177,13 @@ func (f *Finder) differs(p *Proving, looked *Lookup) (latest outline.Difference)
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (f *Finder) usable(ctx context.Context, pair Incarnations, c choice) (_ Claim, why record.Reason) {
+func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choice) (_ Claim, why record.Reason) {
+	pair := p.pair
 	if c.offer.Tokens < f.cfg.MinTokens || float64(c.offer.Tokens) < f.cfg.MinShare*float64(c.branch.Tokens) {
 		return Claim{}, record.ReasonBelowThreshold
+	}
+	if why := f.leavesToOthers(p, looked, c); why != "" {
+		return Claim{}, why
 	}
 	holder := f.holder(ctx, pair.Decode, c.branch.Branch)
 	if holder == nil {

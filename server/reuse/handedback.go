@@ -35,9 +35,8 @@ func (l *Lookup) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 }
 
 // foundByEngine records what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
-// without a ticket: what it found beyond what a first turn finds. same says that it is the engine that has answered in this incarnation before.
-// Notes of others who began alike say nothing of prefill's cache: a client of such prompts must not end the hand-backs of others.
-func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
+// without a ticket: what it found beyond what it has of its own. same says that it is the engine that has answered in this incarnation before.
+func (h *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
 	notes := h.looked.Notes
 	if len(notes) == 0 || h.Ticket != nil {
 		return
@@ -45,7 +44,7 @@ func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
 	r := h.of.record.Reuse()
 	defer func() { h.of.record.Reuses(r) }()
 	newest, here := &notes[0], same && h.looked.handedBackTo(prefill) > 0
-	if beyond := r.Cached - h.of.sharedPrefixTokens(h.looked); beyond > 0 {
+	if beyond := r.Cached - h.expected(own); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {
 			prefill.PrefixCache.HandedBackFound(true)
@@ -55,25 +54,19 @@ func (h *Claim) foundByEngine(prefill *fleet.Incarnation, same bool) {
 	if !h.looked.AllHandedBack() || r.Cached < 0 {
 		return
 	}
-	of, certain := h.of.request, !h.of.request.Conversation.ByContent() // that the notes are of this conversation
-	if !certain && of.API == body.Text {
-		r.Reason = h.of.missed(convcache.Empty)
-		return
-	}
 	for i := range notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
 		d := h.finder.outlines.Compare(notes[i].Key, notes[i].ID, h.of.outline)
-		if d.Position != "" && !d.Assumed && of.API != body.Text {
+		if d.Position != "" && !d.Assumed && h.of.request.API != body.Text {
 			r.Reason, r.Differs = record.ReasonRewritten, d.Position
 			return
 		}
-		certain = certain || d.Assumed
 	}
-	r.Reason = record.ReasonHandedBackElsewhere
-	if here {
+	switch r.Reason = record.ReasonHandedBackElsewhere; {
+	case here && !h.lacksOwn(own):
+		r.Reason = h.of.missed(convcache.Empty)
+	case here:
 		r.Reason = record.ReasonHandedBackEvicted
-		if certain {
-			prefill.PrefixCache.HandedBackFound(false)
-		}
+		prefill.PrefixCache.HandedBackFound(false)
 	}
 }

@@ -2,6 +2,7 @@ package reuse
 
 import (
 	"context"
+	"slices"
 
 	"carryover/convcache"
 	"carryover/server/record"
@@ -15,8 +16,9 @@ type Lookup struct {
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
 	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
-	dropped record.Reason      // why the last look gave tickets up, "" if it gave up none
-	taken   convcache.TicketID // the ticket that the turn has taken, zero if none
+	dropped  record.Reason        // why the last look gave tickets up, "" if it gave up none
+	taken    convcache.TicketID   // the ticket that the turn has taken, zero if none
+	doubtful []convcache.TicketID // tickets that may be of other conversations which began alike
 }
 
 // Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
@@ -42,6 +44,7 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	}
 	f.dropCleared(bounded, p.request, &looked)
 	f.dropInDoubt(bounded, p.request, &looked)
+	looked.doubtful = f.doubtful(p, looked.Branches)
 	return looked
 }
 
@@ -90,6 +93,16 @@ func (l *Lookup) Holdings() (holds []fleet.Holding) {
 		holds[i] = fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
 	}
 	return holds
+}
+
+// Owned returns the holdings that are certainly of this conversation, and not of another that began alike.
+func (l *Lookup) Owned() (owned []fleet.Holding) {
+	for i, holding := range l.Holdings() {
+		if !slices.Contains(l.doubtful, l.Branches[i].ID) {
+			owned = append(owned, holding)
+		}
+	}
+	return owned
 }
 
 // PrefixHints tells the routing policies to which prefix caches the conversation was handed back.

@@ -93,7 +93,7 @@ func (w *Predictor) Find(ctx context.Context, known proof.Prediction) (asks stri
 func (w *Predictor) take(ctx context.Context, reuse *record.Reuse) {
 	choices, reason := w.of.choices(&w.looked)
 	for _, c := range choices {
-		if _, reason = w.finder.usable(ctx, w.of.pair, c); reason == "" {
+		if _, reason = w.finder.usable(ctx, w.of, &w.looked, c); reason == "" {
 			reuse.Hit, reuse.Offered, reuse.FreshAsOf = true, c.offer.Tokens, c.branch.FreshAsOf
 			return
 		}
@@ -114,7 +114,7 @@ func (w *Predictor) Barrier(ctx context.Context, b convcache.KeyedBranch, offer 
 	if offer.Tokens == 0 {
 		return record.ReasonRewritten
 	}
-	_, why := w.finder.usable(ctx, w.of.pair, choice{b, offer})
+	_, why := w.finder.usable(ctx, w.of, &w.looked, choice{b, offer})
 	return why
 }
 

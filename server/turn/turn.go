@@ -138,7 +138,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 // pickInput is what the picker needs to know of the turn.
 func (t *turn) pickInput() pick.Attempt {
 	return pick.Attempt{
-		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), PrefixHints: t.lookup.PrefixHints(),
+		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), Owned: t.lookup.Owned(), PrefixHints: t.lookup.PrefixHints(),
 		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.earlier,
 	}
 }

@@ -1,0 +1,78 @@
+package reuse
+
+import (
+	"slices"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/upstream/body"
+)
+
+// Conversations that their clients do not name share keys while they are alike: chats that begin with the same words, completions of one
+// template. The proof keeps their tokens apart. What is here keeps them from using up what is of worth to another alone, and from taking
+// another's tickets and notes for news of their own conversation.
+
+// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it:
+//
+//   - All that is offered has passed prefill's own cache. The offer ends before the answer that the ticket was kept for, so that it
+//     saves nothing. For a text it says besides that the requests share a template and no history, whichever prefill instance that was.
+//   - The ticket is known to be of another prompt, and not the only one under the key. Its own next turn would find it gone.
+func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Reason {
+	if !p.request.Conversation.ByContent() || c.offer.Whole {
+		return ""
+	}
+	in, space := f.deps.Lineages.At(p.pair.Prefill).Cache()
+	text := p.request.API == body.Text
+	for _, has := range c.branch.Prefilled {
+		if (text || has.Incarnation == in && has.Space == space) && has.Tokens >= c.offer.Tokens {
+			return record.ReasonRewritten
+		}
+	}
+	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
+	if f.anothers(p, &c.branch) && slices.ContainsFunc(looked.Branches, alike) {
+		return record.ReasonNothingStored
+	}
+	return ""
+}
+
+// anothers reports whether a ticket or a note is known to be of a chat whose history differs before the answer.
+func (f *Finder) anothers(p *Proving, b *convcache.KeyedBranch) bool {
+	d := f.outlines.Compare(b.Key, b.ID, p.outline)
+	return p.request.API != body.Text && d.Position != "" && !d.Assumed
+}
+
+// doubtful lists the tickets that may be of another conversation, as far as outlines tell: none if the client names its conversation.
+func (f *Finder) doubtful(p *Proving, branches []convcache.KeyedBranch) (doubtful []convcache.TicketID) {
+	if !p.request.Conversation.ByContent() {
+		return nil
+	}
+	for i := range branches {
+		if b := &branches[i]; !f.outlines.MayContinue(b.Key, b.ID, p.outline) {
+			doubtful = append(doubtful, b.ID)
+		}
+	}
+	return doubtful
+}
+
+// expected returns how many tokens prefill has to find so that something of what was handed back is among them: more than it has of prompts
+// that conversations share. If all notes are those of others who began alike, it must be more than prefill had of their prompts, too.
+func (h *Claim) expected(own int) int {
+	others := func(b convcache.KeyedBranch) bool {
+		return h.finder.anothers(h.of, &b) || h.of.request.API == body.Text
+	}
+	if h.of.request.Conversation.ByContent() && !slices.ContainsFunc(h.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
+		return own
+	}
+	return h.of.sharedPrefixTokens(h.looked)
+}
+
+// lacksOwn reports whether prefill lacks what was certainly handed back for this very conversation. By content that is certain of a
+// chat with one note, which nothing but the answer can tell from this conversation's, if prefill lacks even tokens that precede the answer.
+func (h *Claim) lacksOwn(own int) bool {
+	if !h.of.request.Conversation.ByContent() {
+		return true
+	}
+	notes := h.looked.Notes
+	return len(notes) == 1 && h.of.request.API != body.Text && h.of.record.Reuse().Cached < own &&
+		h.finder.outlines.MayContinue(notes[0].Key, notes[0].ID, h.of.outline)
+}
