@@ -25,7 +25,7 @@ func TestWait_TurnIsServedWhenASlotIsFreed(t *testing.T) {
 		h.want(h.comes(t.Context(), "a"), nil)
 		b := h.comes(t.Context(), "a")
 		h.wantWaiting(1)
-		time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble's clock
+		<-time.After(3 * time.Second) // of the bubble's clock
 		h.goes("a")
 		if g := <-b; g.err != nil || g.took != 3*time.Second {
 			t.Errorf("got %+v, want a place after 3s", g)

@@ -280,22 +280,26 @@ func FuzzContent(f *testing.F) {
 			return
 		}
 		got, ok := r.Prompt().Content()
-		want, known := slowContent(t, r.API(), body)
+		want, known, promised := slowContent(r.API(), body)
+		if !promised {
+			return
+		}
 		if ok != known || got.Whole != want.Whole || got.First != want.First || !slices.Equal(got.Earlier, want.Earlier) {
 			t.Fatalf("%s: got %x %v, want %x %v", body, got, ok, want, known)
 		}
 	})
 }
 
-// slowContent is what [Prompt.Content] returns, read by encoding/json, with each beginning hashed by itself.
-func slowContent(t *testing.T, api API, body []byte) (c Content, ok bool) {
-	t.Helper()
+// slowContent is what [Prompt.Content] returns, read by encoding/json, with each beginning hashed by itself. Of a message
+// with two roles it is not promised which one counts.
+func slowContent(api API, body []byte) (c Content, ok, promised bool) {
 	subject := slowObject(body)[api.subject()]
 	if len(subject) == 0 {
-		return c, false
+		return c, false, true
 	}
 	if api == Text {
-		return slowText(subject)
+		c, ok = slowText(subject)
+		return c, ok, true
 	}
 	var begun []byte
 	var sums []uint64
@@ -318,7 +322,7 @@ func slowContent(t *testing.T, api API, body []byte) (c Content, ok bool) {
 		m := slowObject(raw)
 		switch role, kind := string(m["role"]), string(m["type"]); {
 		case bytes.Contains(raw, []byte(`"role"`)) && (isTwice(raw)):
-			t.Skip() // whether the first of two roles counts is not promised
+			return Content{}, false, false
 		case isAnswer(m["role"]), isAnswer(m["type"]):
 			if len(begun) > 0 {
 				sums = append(sums, xxhash.Sum64(append([]byte("u"), begun...)))
@@ -328,7 +332,7 @@ func slowContent(t *testing.T, api API, body []byte) (c Content, ok bool) {
 		}
 	}
 	if len(begun) == 0 {
-		return Content{}, false
+		return Content{}, false, true
 	}
 	c.Whole = xxhash.Sum64(append([]byte("u"), begun...))
 	for _, sum := range slices.Backward(sums) {
@@ -336,7 +340,7 @@ func slowContent(t *testing.T, api API, body []byte) (c Content, ok bool) {
 			c.Earlier = append(c.Earlier, sum)
 		}
 	}
-	return c, true
+	return c, true, true
 }
 
 // isTwice reports whether a message may have a member twice, or one with an escaped name.
