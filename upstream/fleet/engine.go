@@ -55,9 +55,8 @@ func (e *Engine) Refused() {
 	}
 }
 
-// broke discards the readings of all engines at an address after one of their connections was refused or ended:
-// another process may answer there by now. It may have the same engine id, so only process_start_time_seconds tells
-// the two processes apart.
+// broke discards the readings of all engines at an address after one of their connections was refused or ended: another process may answer there
+// by now. It may have the same engine id, so only process_start_time_seconds tells the two processes apart.
 func (f *Fleet) broke(url string) {
 	members := f.at(url)
 	for _, e := range members {
@@ -85,6 +84,9 @@ func (e *Engine) refused() {
 func (e *Engine) LearnPrefill(tokens int, took time.Duration, certain bool) {
 	if computed, took := e.Speed.LearnLeg(tokens, took); certain {
 		e.Health.Took(computed, took)
+		if computed > 0 && computed == tokens { // no other leg was answered meanwhile
+			e.Speed.LearnMarginal(computed, took)
+		}
 	}
 }
 

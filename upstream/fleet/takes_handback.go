@@ -5,17 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// Limits of a prefill engine's load for hand-backs. A hand-back serves a turn that may come, and gives way to turns
-// that are there.
+// Limits of a prefill engine's load for hand-backs. A hand-back serves a turn that may come, and gives way to turns that are there.
 const (
-	// mostBeside is the number of requests, hand-backs included, from which on the engine gets no hand-back. In a
-	// fleet of four prefill engines at 50 turns per second each has two to four legs in flight, which leaves as many
-	// for hand-backs. An engine with twice as many requests has a queue, and a leg that reads thousands of tokens
-	// would delay each turn in it.
+	// mostBeside is the number of requests, hand-backs included, from which on the engine gets no hand-back. In a fleet of four prefill engines
+	// at 50 turns per second each has two to four legs in flight, which leaves as many for hand-backs. An engine with twice as many requests has
+	// a queue, and a leg that reads thousands of tokens would delay each turn in it.
 	mostBeside = 8
-	// fullAt is the share of the KV cache in use from which on the engine gets no hand-back. Blocks that only the
-	// prefix cache holds are not in use. Above it, a hand-back may take space from a prompt that is being computed,
-	// which vLLM then preempts and computes again.
+	// fullAt is the share of the KV cache in use from which on the engine gets no hand-back. Blocks that only the prefix cache holds are not in
+	// use. Above it, a hand-back may take space from a prompt that is being computed, which vLLM then preempts and computes again.
 	fullAt = 0.9
 )
 

@@ -11,20 +11,17 @@ import (
 const (
 	speedWeight  = 0.8 // weight of all earlier samples at each new one: a change shows after five legs
 	maxCompleted = 32  // legs that are remembered to tell what ran beside a later one
-	// SpeedFor is how long a speed counts after the last leg. Without this limit, an engine that seems slow would get
-	// few legs and could never show that it is fast again, although a first leg for which kernels were compiled may be
-	// all that made it slow.
+	// SpeedFor is how long a speed counts after the last leg. Without this limit, an engine that seems slow would get few legs and could never
+	// show that it is fast again, although a first leg for which kernels were compiled may be all that made it slow.
 	SpeedFor = time.Minute
 )
 
-// Speed is how fast an engine computes prompts, by the prefill legs that it has answered. It belongs to the machine, so
-// it outlasts restarts.
+// Speed is how fast an engine computes prompts, by the prefill legs that it has answered. It belongs to the machine, so it outlasts restarts.
 //
-// Per token, it is the time over the tokens of all legs that the engine had meanwhile: how long prefill will take for
-// a further prompt. Picks use it, and count waiting apart, by tokens. Per byte of the body, it is the whole time of a
-// leg, waiting included: how long a leg that carries a ticket may take. That one serves where the body is all that is
-// known. Package health keeps the same samples, too, to eject slow engines: anew after each restart and ejection, and of
-// legs with a certain number of tokens only.
+// Per token, it is the time over the tokens of all legs that the engine had meanwhile: how long prefill will take for a further prompt. Picks
+// use it, and count waiting apart, by tokens. Per byte of the body, it is the whole time of a leg, waiting included: how long a leg that carries
+// a ticket may take. That one serves where the body is all that is known. Package health keeps the same samples, too, to eject slow engines:
+// anew after each restart and ejection, and of legs with a certain number of tokens only.
 type Speed struct {
 	clock func() time.Duration
 	shown *SpeedNow
@@ -32,23 +29,18 @@ type Speed struct {
 	mu   sync.Mutex  // guards the rest
 	legs []completed // in the order of their answers; with maxCompleted of them, the oldest is at next
 	next int
-	// spent and computed are the fading sums of the samples' time and tokens; typical is the tokens of an ordinary
-	// leg.
+	// spent and computed are the fading sums of the samples' time and tokens; typical is the tokens of an ordinary leg.
 	spent, computed, typical float64
 	until                    time.Duration // when they stop to count
-	body                     bodySpeed
+	nsPerByte                float64       // the mean time of a leg per byte of its body, 0 while that is not known
+	marginal                 marginal
 }
 
 // SpeedNow is what picks read of a Speed, without a lock.
 type SpeedNow struct {
 	until             atomic.Int64  // until when it counts, on the fleet's clock
 	perToken, typical atomic.Uint64 // each the bits of a float64
-}
-
-// bodySpeed is the mean time of a leg per byte of its body.
-type bodySpeed struct {
-	known     bool
-	nsPerByte float64
+	marginal          atomic.Uint64 // likewise, 0 where only perToken is known
 }
 
 // completed is a prefill leg that was answered.
@@ -57,8 +49,7 @@ type completed struct {
 	tokens int           // prompt tokens that prefill computed
 }
 
-// NewSpeed returns the speed of an engine without legs. It keeps shown up to date. clock is the time since the fleet was
-// made.
+// NewSpeed returns the speed of an engine without legs. It keeps shown up to date. clock is the time since the fleet was made.
 func NewSpeed(shown *SpeedNow, clock func() time.Duration) *Speed {
 	return &Speed{clock: clock, shown: shown}
 }
@@ -66,10 +57,9 @@ func NewSpeed(shown *SpeedNow, clock func() time.Duration) *Speed {
 // LearnLeg records a prefill leg that computed so many tokens of its prompt and was answered just now. The speed counts
 // for a minute after the last leg.
 //
-// An engine shares its speed among its prompts, so a leg behind others takes as long as all of them. The sample is
-// therefore the time of the leg over the tokens of all legs that were answered meanwhile, its own included. The mean
-// is a quotient of sums, not a mean of quotients: a prompt of ten tokens takes a whole step of the engine, which says
-// little. LearnLeg returns the sample, which is 0 if the leg says nothing.
+// An engine shares its speed among its prompts, so a leg behind others takes as long as all of them. The sample is therefore the time of the leg
+// over the tokens of all legs that were answered meanwhile, its own included. The mean is a quotient of sums, not a mean of quotients: a prompt
+// of ten tokens takes a whole step of the engine, which says little. LearnLeg returns the sample, which is 0 if the leg says nothing.
 func (s *Speed) LearnLeg(tokens int, took time.Duration) (computed int, during time.Duration) {
 	if tokens <= 0 || took <= 0 {
 		return 0, 0
@@ -80,7 +70,8 @@ func (s *Speed) LearnLeg(tokens int, took time.Duration) (computed int, during t
 	began, work := s.since(now-took, tokens)
 	s.add(completed{now, tokens})
 	if now >= s.until {
-		s.spent, s.computed = 0, 0
+		s.spent, s.computed, s.marginal = 0, 0, marginal{}
+		s.shown.marginal.Store(0)
 	}
 	s.until = now + SpeedFor
 	s.spent = s.spent*speedWeight + float64(now-began)
@@ -93,6 +84,13 @@ func (s *Speed) LearnLeg(tokens int, took time.Duration) (computed int, during t
 	s.shown.perToken.Store(math.Float64bits(s.spent / s.computed))
 	s.shown.typical.Store(math.Float64bits(s.typical))
 	return work, now - began
+}
+
+// LearnMarginal records a leg that did nothing but compute: it read no KV, its tokens are certain, and it waited for no other one.
+func (s *Speed) LearnMarginal(tokens int, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown.marginal.Store(math.Float64bits(s.marginal.learn(float64(tokens), float64(took))))
 }
 
 // since returns how many tokens were computed since a leg of tokens tokens began. If more legs were answered meanwhile
@@ -130,6 +128,16 @@ func (s *SpeedNow) PerToken(now time.Duration) float64 {
 	return math.Float64frombits(s.perToken.Load())
 }
 
+// Marginal returns how long prefill takes for one more token of a prompt, without what each leg costs by itself. It is PerToken where legs
+// have not shown the difference, and 0 while that is not known.
+func (s *Speed) Marginal() time.Duration {
+	perToken := s.shown.PerToken(s.clock())
+	if marginal := math.Float64frombits(s.shown.marginal.Load()); marginal > 0 && perToken > 0 {
+		perToken = marginal
+	}
+	return time.Duration(perToken)
+}
+
 // Typical returns how many tokens an ordinary prefill leg computes, 0 while that is not known.
 func (s *SpeedNow) Typical() float64 { return math.Float64frombits(s.typical.Load()) }
 
@@ -142,15 +150,15 @@ func (s *Speed) LearnBody(bytes int, took time.Duration) {
 	sample := float64(took) / float64(bytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if b := &s.body; b.known {
-		sample = b.nsPerByte + (sample-b.nsPerByte)/5
+	if s.nsPerByte > 0 {
+		sample = s.nsPerByte + (sample-s.nsPerByte)/5
 	}
-	s.body = bodySpeed{true, sample}
+	s.nsPerByte = sample
 }
 
 // Expect returns how long a prefill of a body of that size takes by the recent mean, 0 before the first leg.
 func (s *Speed) Expect(bytes int) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Duration(s.body.nsPerByte * float64(bytes))
+	return time.Duration(s.nsPerByte * float64(bytes))
 }
