@@ -53,7 +53,7 @@ const (
 	attrWayReason  = attribute.Key("carryover.path.reason")
 	attrRetries    = attribute.Key("carryover.retries")
 	attrSource     = attribute.Key("carryover.conversation.source")
-	attrOutcome    = attribute.Key("carryover.reuse.outcome") // hit, miss or off
+	attrOutcome    = attribute.Key("carryover.reuse.outcome") // hit, prefix, miss or off
 	attrReason     = attribute.Key("carryover.reuse.reason")
 	attrProof      = attribute.Key("carryover.reuse.proof")
 	attrOffered    = attribute.Key("carryover.reuse.tokens_offered")
