@@ -12,7 +12,7 @@ func RequestHeaders() []record.Term {
 		{Name: "X-Conversation-Id", Means: "names the conversation; so does X-Session-Id"},
 		{Name: "X-KV-Reuse", Means: "`off`: this request neither looks for KV nor leaves any"},
 		{Name: request.TaskHeader, Means: "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`"},
-		{Name: request.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned"},
+		{Name: request.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned; without an id, only what this turn uses"},
 		{Name: "X-Request-Id", Means: "the name of the turn in the log; one is made where there is none"},
 		{Name: "Authorization", Means: "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`"},
 		{Name: "X-Api-Key", Means: "the same, as Anthropic's clients send it"},
