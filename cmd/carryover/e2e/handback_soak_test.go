@@ -56,7 +56,6 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 			own := seed
 			t.Run(mode+"/"+of.name, func(t *testing.T) {
 				t.Parallel()
-				takeCore(t)
 				// By turns in rotation most notes would speak of another instance.
 				flags := append([]string{"--routing-prefill", "affinity"}, handBackModes()[mode]...)
 				d := newDoubting(t, vllmsim.VLLM033, string(server.ProofAuto), of.kinds, own, of.conversations, flags...)

@@ -3,7 +3,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -31,21 +30,7 @@ func TestMain(m *testing.M) {
 			return runUnproven(ctx, os.Args[1:], withoutTestNames(os.Environ()), os.Stdout, os.Stderr)
 		}))
 	}
-	// Most of the tests that are parallel wait, for time limits and for rounds, rather than compute. -parallel overrides this.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
 	goleak.VerifyTestMain(m)
-}
-
-// cores are places for tests that compute, which take twice as long if twice as many run.
-var cores = make(chan struct{}, 2)
-
-// takeCore waits for one of the places until the end of the test.
-func takeCore(t *testing.T) {
-	t.Helper()
-	cores <- struct{}{}
-	t.Cleanup(func() { <-cores })
 }
 
 // withoutTestNames leaves out the variables of tests and of scripts/vllm-cpu, which the program refuses as unknown.

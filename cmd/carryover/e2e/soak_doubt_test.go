@@ -67,7 +67,6 @@ func TestSoakOfDoubts(t *testing.T) {
 		own := seed
 		t.Run(strings.Join(append([]string{proof, name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
-			takeCore(t)
 			version := vllmsim.VLLM033
 			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].sleeps { // whose params tell nothing of a sleep
 				version = vllmsim.VLLM032
