@@ -109,7 +109,7 @@ func TestAlerts(t *testing.T) {
 // TestRecordings computes what alerts are made of: of six turns a minute three can be hits, two are.
 func TestRecordings(t *testing.T) {
 	series := `carryover_turns_total{follow_up="true", outcome="hit", reason="none"} 0+2x480
-carryover_turns_total{follow_up="true", outcome="miss", reason="expired"} 0+1x480
+carryover_turns_total{follow_up="true", outcome="prefix", reason="expired"} 0+1x480
 carryover_turns_total{follow_up="false", outcome="miss", reason="first_turn"} 0+2x480
 carryover_turns_total{follow_up="false", outcome="off", reason="none"} 0+1x480`
 	expressions := rules(t)

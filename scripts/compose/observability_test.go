@@ -34,6 +34,23 @@ func TestMetrics_FindsWhatAlertsAndDashboardsName(t *testing.T) {
 	}
 }
 
+// TestReasons_AreOfAllTurnsWithoutAHit holds that whoever asks for reasons gets those of the outcome prefix, too.
+func TestReasons_AreOfAllTurnsWithoutAHit(t *testing.T) {
+	dashboards, err := filepath.Glob(observability + "grafana/dashboards/*.json")
+	if err != nil || len(dashboards) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	for _, path := range append(dashboards, observability+"prometheus/rules.yml", filepath.Join(Root, "docs", "operating.md")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(strings.ReplaceAll(string(text), `\`, ""), `outcome="miss"`) {
+			t.Errorf("%s asks for misses and leaves out the turns whose outcome is prefix", path)
+		}
+	}
+}
+
 func TestUsed_Missing(t *testing.T) {
 	given := Given{}
 	given.Add("# TYPE t_seconds histogram\nt_seconds_bucket{outcome=\"a,le=\\\"b\",le=\"+Inf\"} 3\nt_seconds_count{outcome=\"a\"} 3\nc_total 7\ng{instance=\"d-1\"} 1e+06\n")

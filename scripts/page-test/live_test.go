@@ -83,8 +83,11 @@ func (b *tab) agrees(t *testing.T, s *system) {
 	ways, sum := map[string]float64{}, 0.0
 	for _, one := range s.scraped("carryover_turns_total") {
 		way := one.labels["outcome"]
-		if way == "miss" {
-			way = spoken("miss " + one.labels["reason"])
+		if way == "miss" || way == "prefix" {
+			if one.value == 0 { // served from the start, for rates; the page has rows of what there was
+				continue
+			}
+			way = spoken(way + " " + one.labels["reason"])
 		}
 		ways[way] += one.value
 		sum += one.value

@@ -205,17 +205,19 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {
 			var event struct {
 				Totals struct {
-					Hits, Prefixes, Off float64
-					Misses              map[string]float64
-					SavedTokens         float64 `json:"saved_tokens"`
+					Hits, Off        float64
+					Prefixes, Misses map[string]float64
+					SavedTokens      float64 `json:"saved_tokens"`
 				}
 			}
 			if err := json.Unmarshal([]byte(data), &event); err != nil {
 				s.t.Fatal(err)
 			}
-			ways = map[string]float64{"hit": event.Totals.Hits, "prefix": event.Totals.Prefixes, "off": event.Totals.Off}
-			for reason, n := range event.Totals.Misses {
-				ways[spoken("miss "+reason)] = n
+			ways = map[string]float64{"hit": event.Totals.Hits, "off": event.Totals.Off}
+			for outcome, by := range map[string]map[string]float64{"prefix": event.Totals.Prefixes, "miss": event.Totals.Misses} {
+				for reason, n := range by {
+					ways[spoken(outcome+" "+reason)] = n
+				}
 			}
 			return ways, event.Totals.SavedTokens
 		}

@@ -61,10 +61,10 @@ func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
 	}
 }
 
-// Turns are hits, misses by reason, and those that wanted none, whatever turns there are.
+// Turns are hits, prefixes and misses by reason, and those that wanted none, whatever turns there are.
 func TestTotals_AddUp(t *testing.T) {
 	j, random := journal.New(journal.Config{}), rand.New(rand.NewPCG(1, 2))
-	hits, off, failed, saved, opening := uint64(0), uint64(0), uint64(0), uint64(0), uint64(0)
+	hits, prefixes, off, failed, saved, opening := uint64(0), uint64(0), uint64(0), uint64(0), uint64(0), uint64(0)
 	const turns = 5000
 	for n := range turns {
 		r := turnOf(n)
@@ -79,6 +79,10 @@ func TestTotals_AddUp(t *testing.T) {
 			r.Reuse.Reason = record.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
 			if r.Reuse.Continues = random.IntN(2) == 0; !r.Reuse.Continues {
 				opening++
+			}
+			if random.IntN(2) == 0 {
+				r.Reuse.Prefix = 16
+				prefixes++
 			}
 		}
 		r.Path.Way, r.TTFT = record.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
@@ -97,25 +101,27 @@ func TestTotals_AddUp(t *testing.T) {
 		}
 		j.Observe(r)
 	}
-	total, misses := j.Totals(), uint64(0)
-	for _, n := range total.Misses {
-		misses += n
+	sum := func(by map[string]uint64) (all uint64) {
+		for _, n := range by {
+			all += n
+		}
+		return all
 	}
-	if total.Turns != turns || total.Hits != hits || total.Off != off || total.Turns != total.Hits+total.Off+misses {
-		t.Errorf("%d turns, %d hits, %d off, %d misses; want %d, %d, %d and the rest", total.Turns, total.Hits, total.Off, misses, turns, hits, off)
+	total := j.Totals()
+	misses := sum(total.Misses)
+	if total.Turns != turns || total.Hits != hits || total.Off != off || sum(total.Prefixes) != prefixes || total.Turns != hits+prefixes+off+misses {
+		t.Errorf("%d turns, %d hits, prefixes %v, %d off, %d misses; want %d, %d, %d, %d and the rest",
+			total.Turns, total.Hits, total.Prefixes, total.Off, misses, turns, hits, prefixes, off)
 	}
 	if total.Failed != failed || total.SavedTokens != saved || total.SavedSeconds != float64(hits) {
 		t.Errorf("failed %d, saved %d tokens and %v s; want %d, %d, %d", total.Failed, total.SavedTokens, total.SavedSeconds, failed, saved, hits)
 	}
-	followUps := total.Hits
-	for _, n := range total.FollowUpMisses {
-		followUps += n
-	}
+	followUps := total.Hits + sum(total.FollowUpMisses)
 	if total.FollowUps != followUps || total.Turns != total.FollowUps+total.Off+opening {
 		t.Errorf("%d follow-ups of %d turns, of which %d open a conversation; the hits and misses of follow-ups are %d", total.FollowUps, turns, opening, followUps)
 	}
-	if len(total.Misses) > 300 || len(total.FollowUpMisses) > 300 {
-		t.Errorf("%d reasons are told apart", len(total.Misses))
+	if len(total.Misses) > 300 || len(total.Prefixes) > 300 || len(total.FollowUpMisses) > 300 {
+		t.Errorf("%d and %d reasons are told apart", len(total.Misses), len(total.Prefixes))
 	}
 	timed := uint64(0)
 	for i := range total.TTFTHits.Counts {
@@ -124,8 +130,8 @@ func TestTotals_AddUp(t *testing.T) {
 	if timed == 0 || timed > turns {
 		t.Errorf("%d first bytes are timed", timed)
 	}
-	total.Misses["reason_1"], total.TTFTHits.Counts[0] = 1<<40, 1<<40
-	if again := j.Totals(); again.Misses["reason_1"] == 1<<40 || again.TTFTHits.Counts[0] == 1<<40 {
+	total.Misses["reason_1"], total.Prefixes["reason_1"], total.TTFTHits.Counts[0] = 1<<40, 1<<40, 1<<40
+	if again := j.Totals(); again.Misses["reason_1"] == 1<<40 || again.Prefixes["reason_1"] == 1<<40 || again.TTFTHits.Counts[0] == 1<<40 {
 		t.Error("a reader has changed the journal")
 	}
 }

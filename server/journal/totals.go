@@ -9,13 +9,13 @@ import (
 	"carryover/server/record"
 )
 
-// Totals are sums over all turns since the start. Turns is Hits + Prefixes + Off + the sum of Misses.
+// Totals are sums over all turns since the start. Turns is Hits + Off + the sums of Prefixes and Misses.
 type Totals struct {
 	Since time.Time `json:"since"`
 	Turns uint64    `json:"turns"`
 	Hits  uint64    `json:"hits"`
-	// Prefixes are turns for which prefill's own caches had a part of the prompt, without a hit.
-	Prefixes uint64            `json:"prefixes"`
+	// Prefixes are turns for which prefill's own caches had a part of the prompt, by the reason why they are no hit.
+	Prefixes map[string]uint64 `json:"prefixes"`
 	Off      uint64            `json:"off"`
 	Misses   map[string]uint64 `json:"misses"` // by reason
 	// FollowUps are the turns that could have reused something, and FollowUpMisses those of them that were no hit, by reason. The share of hits
@@ -48,7 +48,7 @@ type Histogram struct {
 func newTotals(now time.Time) Totals {
 	empty := func() Histogram { return Histogram{Counts: make([]uint64, len(Bounds())+1)} }
 	return Totals{
-		Since: now, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
+		Since: now, Prefixes: map[string]uint64{}, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
 		TTFTHits: empty(), TTFTHitsWithout: empty(), TTFTStreams: empty(), WholeAnswers: empty(),
 	}
 }
@@ -66,7 +66,7 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 		}
 		t.SavedSeconds += r.Saved / 1000
 	case record.Prefix:
-		t.Prefixes++
+		missed(t.Prefixes, r.Reason)
 		if r.FollowUp {
 			missed(t.FollowUpMisses, r.Reason)
 		}
@@ -96,7 +96,7 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	}
 }
 
-// missed counts a miss by its reason.
+// missed counts a turn without a hit by its reason.
 func missed(by map[string]uint64, reason string) {
 	if _, known := by[reason]; !known && len(by) >= maxReasons {
 		reason = "other"
@@ -126,7 +126,7 @@ func (t *Totals) histograms() []*Histogram {
 
 func (t *Totals) clone() Totals {
 	c := *t
-	c.Misses, c.FollowUpMisses = maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
+	c.Prefixes, c.Misses, c.FollowUpMisses = maps.Clone(t.Prefixes), maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
 	for _, h := range c.histograms() {
 		h.Counts = slices.Clone(h.Counts)
 	}

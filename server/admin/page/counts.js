@@ -1,8 +1,8 @@
 // How turns ended over time, from which the page computes their recent rates.
 
-// kindOf returns the kind that a turn counts as: "hit", "prefix", "off", or "miss" with its reason.
+// kindOf returns the kind that a turn counts as: "hit", "off", or "prefix" or "miss" with its reason.
 function kindOf(record) {
-  return record.outcome === "miss" ? `miss ${record.reason}` : record.outcome;
+  return record.outcome === "miss" || record.outcome === "prefix" ? `${record.outcome} ${record.reason}` : record.outcome;
 }
 
 // followUps names the number of follow-up turns among counts. It is no kind: these turns have kinds of their own.
@@ -11,11 +11,10 @@ export const followUps = "follow-ups";
 // countsOf are a snapshot's totals by kind.
 export function countsOf(totals) {
   const counts = new Map([["hit", totals.hits], ["off", totals.off]]);
-  if (totals.prefixes !== undefined) {
-    counts.set("prefix", totals.prefixes);
-  }
-  for (const [reason, n] of Object.entries(totals.misses)) {
-    counts.set(`miss ${reason}`, n);
+  for (const [outcome, reasons] of [["prefix", totals.prefixes ?? {}], ["miss", totals.misses]]) {
+    for (const [reason, n] of Object.entries(reasons)) {
+      counts.set(`${outcome} ${reason}`, n);
+    }
   }
   counts.set(followUps, totals.follow_ups ?? 0);
   return counts;

@@ -29,8 +29,9 @@ function columns() {
 // named is the name of a row, with what its reason means.
 function named(row) {
   const words = tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " "));
-  const means = row.kind === "prefix" ? "No ticket was used, but prefill's own caches had a part of the prompt" : meaning(row.kind.slice(row.outcome.length + 1));
-  return means === undefined ? words : h("div", { title: means }, words);
+  const means = meaning(row.kind.slice(row.outcome.length + 1));
+  const found = row.outcome === "prefix" ? "Prefill's own caches had a part of the prompt. No hit: " : "";
+  return means === undefined ? words : h("div", { title: found + means }, words);
 }
 
 // figures are what stands first: a name, a number, and what is to be said of it.
