@@ -58,6 +58,21 @@ func asking(stream bool) string {
 	return fmt.Sprintf(`{"model":"m","prompt":"abc","stream":%t,"conversation_id":"c","stop_token_ids":[1]}`, stream)
 }
 
+// Prefill's count of cached tokens is read after the client has its headers: it becomes no other outcome in the record.
+func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := togetherRig(t, setup{})
+		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":64,"prompt_tokens_details":{"cached_tokens":48}}}`)
+		})
+		p := r.sendTo(textPath, asking(stream))
+		r.wantOK(p, "miss;reason=ineligible_connector")
+		if _, line := r.line(); line["outcome"] != "miss" || line["reuse"] != p.reuse() {
+			t.Errorf("the line has the outcome %v and the reuse %v, the client has %q", line["outcome"], line["reuse"], p.reuse())
+		}
+	})
+}
+
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 	for name, row := range map[string]struct {
 		fails  behaviour

@@ -42,8 +42,9 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 	return had
 }
 
-// cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell.
-func (h *Claim) cached(tokens int) {
+// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell. It does not change the outcome: of a leg
+// that runs together with decode's the count is read when the client has X-KV-Reuse already.
+func (h *Claim) Cached(tokens int) {
 	r := h.of.record.Reuse()
 	r.Cached = tokens
 	h.of.record.Reuses(r)
@@ -52,7 +53,7 @@ func (h *Claim) cached(tokens int) {
 // Answered records how much work was saved, once an incarnation of prefill, whose cache the leg found so, has answered with a hand-over. It
 // returns what caches hold of a prompt of so many tokens from now on without any ticket.
 func (h *Claim) Answered(prefill *fleet.Incarnation, found lineage.Space, handover *upstream.Handover, prompt int) []convcache.Prefilled {
-	h.cached(handover.Cached)
+	h.Cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
@@ -93,13 +94,6 @@ func (h *Claim) credit(prefill *fleet.Incarnation, own int) {
 	r.Read = max(0, most-own)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	h.of.record.Reuses(r)
-}
-
-// Beside records how many tokens of the prompt an incarnation of prefill, whose leg ran beside decode's, took from its own caches, -1 if it
-// does not tell, and how many the prompt has. Such a leg carries no ticket.
-func (h *Claim) Beside(prefill *fleet.Incarnation, cached, prompt int) {
-	h.cached(cached)
-	h.foundByPrefix(prefill, prompt)
 }
 
 // foundByPrefix records that prefill's own caches had a part of the prompt although the turn is no hit. Caches hold whole blocks, so that less

@@ -67,7 +67,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 			tried.blamePrefill(pair.Prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				r.deps.Ratios.Learn(request, prefill.answer.PromptTokens)
-				claim.Beside(pair.Prefill, prefill.answer.Cached, prefill.answer.PromptTokens)
+				claim.Cached(prefill.answer.Cached)
 				learnSpeed(pair.Prefill, prefill.answer, cached, &request.Length, claim, prefill.took)
 			}
 		default:
