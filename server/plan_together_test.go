@@ -58,12 +58,32 @@ func asking(stream bool) string {
 	return fmt.Sprintf(`{"model":"m","prompt":"abc","stream":%t,"conversation_id":"c","stop_token_ids":[1]}`, stream)
 }
 
+// checksPrefill tells when prefill's answer has been read.
+type checksPrefill struct {
+	together
+	read chan<- struct{}
+}
+
+func (c checksPrefill) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.together.Plan(t)
+	plan.Check = func(upstream.PrefillAnswer) error {
+		c.read <- struct{}{}
+		return nil
+	}
+	return plan, err
+}
+
 // Prefill's count of cached tokens is read after the client has its headers: it becomes no other outcome in the record.
 func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
-		r := togetherRig(t, setup{})
+		read := make(chan struct{}, 1)
+		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = checksPrefill{read: read} }})
 		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
-			answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":64,"prompt_tokens_details":{"cached_tokens":48}}}`)
+			answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":8192,"prompt_tokens_details":{"cached_tokens":4096}}}`)
+		})
+		r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+			<-read
+			decodes(w, q, l)
 		})
 		p := r.sendTo(textPath, asking(stream))
 		r.wantOK(p, "miss;reason=ineligible_connector")
