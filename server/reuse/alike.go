@@ -12,24 +12,27 @@ import (
 // template. The proof keeps their tokens apart. What is here keeps them from using up what is of worth to another alone, and from taking
 // another's tickets and notes for news of their own conversation.
 
-// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it:
+// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it.
 //
-//   - All that is offered has passed prefill's own cache. The offer ends before the answer that the ticket was kept for, so that it
-//     saves nothing. For a text it says besides that the requests share a template and no history, whichever prefill instance that was.
-//   - The ticket is known to be of another prompt, and not the only one under the key. Its own next turn would find it gone.
+// A text leaves a ticket of which prefill has had all that is offered: the offer ends before the answer, so that the requests share a template
+// and no history. A chat leaves one of several under its key that is known to be of another prompt, or of which this prefill
+// instance has all that is offered: the ticket's own next turn would find it gone, and nothing would be saved.
 func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Reason {
 	if !p.request.Conversation.ByContent() || c.offer.Whole {
 		return ""
 	}
-	in, space := f.deps.Lineages.At(p.pair.Prefill).Cache()
 	text := p.request.API == body.Text
+	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
+	if !text && !slices.ContainsFunc(looked.Branches, alike) {
+		return ""
+	}
+	in, space := f.deps.Lineages.At(p.pair.Prefill).Cache()
 	for _, has := range c.branch.Prefilled {
 		if (text || has.Incarnation == in && has.Space == space) && has.Tokens >= c.offer.Tokens {
 			return record.ReasonRewritten
 		}
 	}
-	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
-	if f.anothers(p, &c.branch) && slices.ContainsFunc(looked.Branches, alike) {
+	if f.anothers(p, &c.branch) {
 		return record.ReasonNothingStored
 	}
 	return ""
