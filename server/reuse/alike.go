@@ -12,27 +12,23 @@ import (
 // template. The proof keeps their tokens apart. What is here keeps them from using up what is of worth to another alone, and from taking
 // another's tickets and notes for news of their own conversation.
 
-// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it.
-//
-// A text leaves a ticket of which prefill has had all that is offered: the offer ends before the answer, so that the requests share a template
-// and no history. A chat leaves one of several under its key that is known to be of another prompt, or of which this prefill
-// instance has all that is offered: the ticket's own next turn would find it gone, and nothing would be saved.
+// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it: the
+// ticket's own next turn would find it gone. A chat leaves one of several under its key that is known to be of another prompt. A text
+// leaves one if whole blocks of the ticket's prompt are not offered, since the two share a template and no history.
 func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Reason {
 	if !p.request.Conversation.ByContent() || c.offer.Whole {
 		return ""
 	}
-	text := p.request.API == body.Text
-	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
-	if !text && !slices.ContainsFunc(looked.Branches, alike) {
+	if p.request.API == body.Text {
+		for _, has := range c.branch.Prefilled {
+			if has.Tokens >= c.offer.Tokens+max(1, c.branch.Chain.BlockSize) {
+				return record.ReasonRewritten
+			}
+		}
 		return ""
 	}
-	in, space := f.deps.Lineages.At(p.pair.Prefill).Cache()
-	for _, has := range c.branch.Prefilled {
-		if (text || has.Incarnation == in && has.Space == space) && has.Tokens >= c.offer.Tokens {
-			return record.ReasonRewritten
-		}
-	}
-	if f.anothers(p, &c.branch) {
+	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
+	if f.anothers(p, &c.branch) && slices.ContainsFunc(looked.Branches, alike) {
 		return record.ReasonNothingStored
 	}
 	return ""
