@@ -135,7 +135,7 @@ func (d *deployment) run(ctx context.Context, address func(line string) string, 
 	select {
 	case url := <-p.url:
 		return url, nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute): // a busy machine took more than half a minute
 	case <-ctx.Done():
 	}
 	return "", fmt.Errorf("the program does not say where it serves: %s %s", d.binary, strings.Join(args, " "))
