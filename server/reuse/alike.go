@@ -8,9 +8,9 @@ import (
 	"carryover/upstream/body"
 )
 
-// Conversations that their clients do not name share keys while they are alike: chats that begin with the same words, completions of one
-// template. The proof keeps their tokens apart. What is here keeps them from using up what is of worth to another alone, and from taking
-// another's tickets and notes for news of their own conversation.
+// Conversations without ids share keys while they are alike: chats that begin with the same words, completions of one template. The proof
+// keeps their tokens apart. The rules of this file keep a turn from consuming a ticket that serves only another conversation, and from
+// counting another's tickets and notes as its own.
 
 // leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it: the
 // ticket's own next turn would find it gone. A chat leaves one of several under its key that is known to be of another prompt. A text

@@ -23,7 +23,7 @@ var byContent = []string{"--conversation-by-content", "on"}
 // Conversations of each deployment within go test. With CARRYOVER_SOAK the replicas have as many as it says, and the other deployments a
 // quarter of that.
 const (
-	unnamedShort = 20
+	unnamedShort = 60 // so many that a turn which misses by chance leaves the shares above their floors
 	unnamedShare = 4
 )
 

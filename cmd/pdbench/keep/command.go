@@ -46,12 +46,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	if o.smoke {
 		o.workloads, o.warm, o.long = []string{"mixed"}, 20*time.Second, 40*time.Second
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := report(ctx, o, stdout, stderr); err != nil {
-		return result.ExitFailed, fmt.Errorf("keep: %w", err)
-	}
-	return result.ExitOK, nil
+	return result.Within(ctx, limit, "keep", func(ctx context.Context) error { return report(ctx, o, stdout, stderr) })
 }
 
 // addWorkload adds a workload that is to run.

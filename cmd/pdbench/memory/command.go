@@ -48,12 +48,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	if o.smoke {
 		o.streams, o.large, o.limit = 100, 0, 0
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeLimit)
-	defer cancel()
-	if err := report(ctx, o, stdout); err != nil {
-		return result.ExitFailed, fmt.Errorf("memory: %w", err)
-	}
-	return result.ExitOK, nil
+	return result.Within(ctx, timeLimit, "memory", func(ctx context.Context) error { return report(ctx, o, stdout) })
 }
 
 const kib = 1 << 10

@@ -46,12 +46,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	if o.smoke {
 		o.policies, o.conversations, o.over, o.clock = o.policies[:1], 12, 20*time.Second, 20
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	if err := report(ctx, o, stdout); err != nil {
-		return result.ExitFailed, fmt.Errorf("policies: %w", err)
-	}
-	return result.ExitOK, nil
+	return result.Within(ctx, limit, "policies", func(ctx context.Context) error { return report(ctx, o, stdout) })
 }
 
 // report prints the table and returns what is not as it has to be.
