@@ -118,6 +118,7 @@ type process struct {
 	log     *os.File
 	address func(line string) string
 	url     chan string // gets the address
+	ended   chan error  // gets how the process ended, once it has
 
 	mu   sync.Mutex // guards what follows
 	line []byte
@@ -126,16 +127,20 @@ type process struct {
 
 // run starts the program and waits until it says where it serves.
 func (d *deployment) run(ctx context.Context, address func(line string) string, args ...string) (string, error) {
-	p := &process{cmd: exec.Command(d.binary, args...), log: d.log, address: address, url: make(chan string, 1)}
+	p := &process{cmd: exec.Command(d.binary, args...), log: d.log, address: address, url: make(chan string, 1), ended: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	if err := p.cmd.Start(); err != nil {
 		return "", fmt.Errorf("start the program: %w", err)
 	}
 	d.processes = append(d.processes, p)
+	go func() { p.ended <- p.cmd.Wait() }()
 	select {
 	case url := <-p.url:
 		return url, nil
-	case <-time.After(2 * time.Minute): // a busy machine took more than half a minute
+	case err := <-p.ended:
+		p.ended <- err // for stop
+		return "", fmt.Errorf("the program ends at its start, %s says why: %w", d.log.Name(), err)
+	case <-time.After(30 * time.Second):
 	case <-ctx.Done():
 	}
 	return "", fmt.Errorf("the program does not say where it serves: %s %s", d.binary, strings.Join(args, " "))
@@ -161,12 +166,12 @@ func (p *process) Write(b []byte) (int, error) {
 
 // stop has the process drain, and waits for it.
 func (p *process) stop() error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end process %d: %w", p.cmd.Process.Pid, err)
 	}
 	kill := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer kill.Stop()
-	if err := p.cmd.Wait(); err != nil {
+	if err := <-p.ended; err != nil {
 		return fmt.Errorf("process %d ended badly: %w", p.cmd.Process.Pid, err)
 	}
 	return nil
