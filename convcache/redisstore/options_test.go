@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,22 +92,42 @@ func TestRedis_ClientsOfAClusterHaveTheirLimits(t *testing.T) {
 	t.Run("a dead master spoils its own conversations only", func(t *testing.T) { clusterLosesMaster(t, nodes) })
 }
 
-// connect has the client hold several connections that have been greeted, so that a command which it sent again
-// would not be lost with the greeting.
-func connect(t *testing.T, r *replica, k convcache.Key, s *redistest.Server) {
+// greet has a client's pool hand out connections that the server has greeted, so that a command which it sends is not
+// lost with the greeting. Below them lie connections of the pool's own, which nobody greets before their first command
+// (internal/pool addIdleConn, go-redis 9.23): one that was dialled late would come to lie on top.
+func greet(t *testing.T, client *redis.Client) {
 	t.Helper()
-	const connections = 12
-	s.Stop()
-	var waiting sync.WaitGroup
-	for range connections {
-		waiting.Go(func() { r.Peek(context.WithoutCancel(t.Context()), []convcache.Key{k}) })
-	}
-	eventually(t, "connections in use", func() bool {
-		stats := r.Client().PoolStats()
-		return stats.TotalConns-stats.IdleConns >= connections
+	var held []*redis.Conn
+	eventually(t, "connections that are greeted", func() bool {
+		c := client.Conn()
+		if c.Ping(t.Context()).Err() != nil {
+			_ = c.Close()
+			return false
+		}
+		held = append(held, c)
+		return len(held) == 12
 	})
-	s.Continue()
-	waiting.Wait()
+	eventually(t, "a pool that dials no more", func() bool {
+		stats := client.PoolStats()
+		return stats.IdleConns+uint32(len(held)) == stats.TotalConns
+	})
+	for _, c := range held {
+		_ = c.Close() // it goes back to the pool
+	}
+}
+
+// clientOf returns the client of the server that has a conversation.
+func clientOf(t *testing.T, r *replica, k convcache.Key) *redis.Client {
+	t.Helper()
+	cluster, ok := r.Client().(*redis.ClusterClient)
+	if !ok {
+		return r.Client().(*redis.Client)
+	}
+	master, err := cluster.MasterForKey(t.Context(), r.KeyName(k))
+	if err != nil {
+		t.Fatalf("find the master of a conversation: %v", err)
+	}
+	return master
 }
 
 // sendsOnce puts while answers are cut, and counts what reached the server.
@@ -116,7 +135,7 @@ func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, c
 	t.Helper()
 	first, lost := ticket(1, 10), ticket(2, 10)
 	wantPut(t, r, k, first, convcache.Stored) // the script is known
-	connect(t, r, k, s)
+	greet(t, clientOf(t, r, k))
 	before := calls(s, "evalsha")
 	cut(true)
 	displaced, outcome := r.Put(t.Context(), k, lost, redisTTL)
@@ -170,6 +189,7 @@ func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	wantPut(t, r, key(1), ticket(1, 10), convcache.Stored)
 	// Sentinel must not replace the server meanwhile: a server that is a replica by then refuses the late put, and counts no call.
 	pair.Sentinel.CLI("SENTINEL", "SET", pair.Name, "down-after-milliseconds", "60000")
+	greet(t, clientOf(t, r, key(1)))
 	before := calls(pair.Master, "evalsha")
 	lost := ticket(2, 10)
 	pair.Master.Stop()
@@ -218,13 +238,8 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 // keyOf returns the key of a conversation that a Cluster's client sends to an address.
 func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
 	t.Helper()
-	cluster := r.Client().(*redis.ClusterClient)
 	for n := range 1000 {
-		master, err := cluster.MasterForKey(t.Context(), r.KeyName(key(n)))
-		if err != nil {
-			t.Fatalf("find the master of a conversation: %v", err)
-		}
-		if master.Options().Addr == addr {
+		if clientOf(t, r, key(n)).Options().Addr == addr {
 			return key(n)
 		}
 	}
