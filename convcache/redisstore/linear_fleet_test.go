@@ -65,6 +65,7 @@ type fleet struct {
 	servers  []*redistest.Server
 	forwards []*redistest.Forwarder
 	stores   []convcachetest.Store
+	replicas []*replica // behind the stores
 	journal  *journal
 	patience time.Duration
 	advance  func(time.Duration)
@@ -127,8 +128,18 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		}
 		f.forwards = append(f.forwards, forward)
 		f.stores = append(f.stores, store)
+		f.replicas = append(f.replicas, r)
 	}
 	return f
+}
+
+// stop suspends the server in such a way that what stores send meanwhile arrives when it goes on.
+func (f *fleet) stop(t *testing.T, stores ...int) {
+	t.Helper()
+	for _, i := range stores {
+		greet(t, clientOf(t, f.replicas[i], k1))
+	}
+	f.servers[0].Stop()
 }
 
 // runBeside runs a replica's Run until the test ends.

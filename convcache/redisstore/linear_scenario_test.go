@@ -135,7 +135,7 @@ func killAndRestart(_ *testing.T, f *fleet) {
 
 func stopAndContinue(t *testing.T, f *fleet) {
 	before := f.putSome(1)
-	f.servers[0].Stop()
+	f.stop(t, 0, 1)
 	f.take(1, k1, before[0].ID)
 	during := f.putSome(1)
 	f.servers[0].Continue()
@@ -311,7 +311,7 @@ func expiredThere(t *testing.T, f *fleet) {
 }
 
 func appliedLate(t *testing.T, f *fleet) {
-	f.servers[0].Stop()
+	f.stop(t, 0)
 	during := f.putSome(1)
 	f.advance(fleetLife + time.Second)
 	f.servers[0].Continue()
