@@ -10,6 +10,7 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/demo"
+	"carryover/cmd/carryover/testrig"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -269,6 +270,7 @@ func TestDoctor_FindsKVThatIsNotAnnounced(t *testing.T) {
 			}
 			defer engines.Close()
 			tc.plant(t, engines)
+			engines.Settings.Timeouts.Store = testrig.PatientStore
 			engines.Settings.Timeouts.HandoverBudget = 3 * time.Second
 			told := examineBy(t, engines.Settings, options{timeout: time.Minute})
 			if f := told.find(t, tc.code); !strings.Contains(f.Fix, tc.fix) || len(told.wrong()) != 1 {

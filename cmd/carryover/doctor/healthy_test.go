@@ -28,6 +28,7 @@ func TestDoctor_IsQuietOnAHealthyFleet(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer engines.Close()
+			engines.Settings.Timeouts.Store = testrig.PatientStore
 			engines.Settings.HandBack.Mode = config.Default().HandBack.Mode // the demo shows tickets, and the doctor speaks of what is switched off
 			for _, i := range append(engines.Prefill, engines.Decode...) {
 				if err := i.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {

@@ -52,7 +52,7 @@ func underANemesis(t *testing.T, seed uint64, flags ...string) (*replicas, *soak
 	cfg.Lease = 10 * time.Minute // hand-overs that nobody reads are counted at the end
 	conversations := nemesisConversations()
 	n := newNemesis(t, 3)
-	f := startFleet(t, cfg, n.addresses(), append([]string{"--store-timeout", "100ms"}, flags...)...)
+	f := startFleet(t, cfg, n.addresses(), append([]string{"--store-timeout", "500ms"}, flags...)...)
 	s := f.soakOf(t, cfg, seed)
 	s.permit = n.permit
 	group, ctx := errgroup.WithContext(t.Context())

@@ -12,10 +12,13 @@ import (
 // ReplicaSecret is what the replicas of a test share, as a variable.
 const ReplicaSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long!!"
 
+// PatientStore is Patient's time for a store operation.
+const PatientStore = 5 * time.Second
+
 // Patient returns flags for a machine that is busy with other tests: a store operation may take longer than the 5 ms that are right in
 // service, and so may an instance.
 func Patient() []string {
-	return []string{"--store-timeout", "5s", "--tokenize-timeout", "30s", "--dial-timeout", "15s"}
+	return []string{"--store-timeout", PatientStore.String(), "--tokenize-timeout", "30s", "--dial-timeout", "15s"}
 }
 
 // StartInstance starts a simulated instance for the length of the test, which ends here in the short form: it drives the whole program.
@@ -42,14 +45,15 @@ func StartInstance(tb testing.TB, cfg vllmsim.Config, host string) *vllmsim.Inst
 }
 
 // Eventually polls until a condition holds. Its limit is only there to end what hangs: a machine that is busy with other tests has needed
-// seconds for what takes milliseconds.
+// seconds for what takes milliseconds. The longer it has waited, the more rarely it looks: some conditions read all metrics.
 func Eventually(holds func() bool) bool {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+	const limit, least, most = 30 * time.Second, 2 * time.Millisecond, 20 * time.Millisecond
+	began := time.Now()
+	for waited := time.Duration(0); waited < limit; waited = time.Since(began) {
 		if holds() {
 			return true
 		}
+		<-time.After(min(max(waited/8, least), most))
 	}
 	return holds()
 }
