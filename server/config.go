@@ -74,6 +74,7 @@ type LimitConfig struct {
 type TimeConfig struct {
 	StoreTimeout        time.Duration
 	ShutdownGrace       time.Duration
+	DrainDelay          time.Duration // how long a draining server with open turns still accepts connections; 0: 5 s, and at most a sixth of ShutdownGrace
 	ClientHeaderTimeout time.Duration
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id conv
 	s.pins.GiveUp(ctx, conversation, id, model)
 }
 
-// drainDelay is how long a draining server still accepts connections, so that load balancers see /readyz fail first.
+// drainDelay is the usual DrainDelay, in which load balancers see /readyz fail.
 const drainDelay = 5 * time.Second
 
 // idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
@@ -166,7 +167,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	}
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
-	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))
+	s.awaitIdle(grace, cmp.Or(s.cfg.DrainDelay, min(drainDelay, s.cfg.ShutdownGrace/6)))
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", s.slots.Open())

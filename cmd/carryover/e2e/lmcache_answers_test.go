@@ -44,6 +44,7 @@ func lmcacheSetups() map[string]lmcacheSetup {
 }
 
 func TestLMCache_AnswersAreThoseOfAnEngineAlone(t *testing.T) {
+	t.Parallel()
 	for name, setup := range lmcacheSetups() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,6 +72,7 @@ func TestLMCache_AnswersAreThoseOfAnEngineAlone(t *testing.T) {
 }
 
 func TestLMCache_ManyAtOnce(t *testing.T) {
+	t.Parallel()
 	for name, setup := range map[string]lmcacheSetup{
 		"1 by 1": {change: func(c *vllmsim.Config) { c.Timing = vllmsim.Timing{PrefillPerToken: 1e4, TransferPerBlock: 1e6} }},
 		"TP 2, 2 by 2": {senders: 2, receivers: 2, change: func(c *vllmsim.Config) {
@@ -98,6 +100,7 @@ func TestLMCache_ManyAtOnce(t *testing.T) {
 
 // What the first token decides: the rest of a character, the end of the answer, or all of it.
 func TestLMCache_FirstTokens(t *testing.T) {
+	t.Parallel()
 	const beyond = overPrefill
 	long := longText(1) + longText(2) + longText(3) + longText(4) + ". "
 	tool := json.RawMessage(`[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"at":{"type":"string"}}}}}]`)
@@ -147,6 +150,7 @@ func TestLMCache_FirstTokens(t *testing.T) {
 
 // Text completions have other members and another default limit.
 func TestLMCache_FirstTokensOfTexts(t *testing.T) {
+	t.Parallel()
 	ids := make([]int, 300)
 	for i := range ids {
 		ids[i] = 1000 + i

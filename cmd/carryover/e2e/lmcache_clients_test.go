@@ -43,6 +43,7 @@ func (r *lmcacheRig) leaves(t *testing.T, id string, body members, when func() b
 
 // Clients that leave in each phase of a turn leave nothing running, and the next turns are answered as ever.
 func TestLMCache_ClientsLeave(t *testing.T) {
+	t.Parallel()
 	asked := func(r *lmcacheRig, path string) func() bool {
 		return func() bool {
 			return slices.ContainsFunc(r.prefill[0].Requests(), func(q vllmsim.RecordedRequest) bool { return q.Path == path })
@@ -94,7 +95,7 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 			}
 			t.Run(name+"/stream "+strconv.FormatBool(stream), func(t *testing.T) {
 				t.Parallel()
-				r := startLMCache(t, lmcacheSetup{change: c.change})
+				r := startLMCache(t, lmcacheSetup{cut: true, change: c.change})
 				if c.fault != nil {
 					for _, instance := range r.all(c.role) {
 						if err := instance.SetFault(*c.fault); err != nil {
@@ -123,7 +124,7 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 func TestLMCache_PrefillTimesOut(t *testing.T) {
 	t.Parallel()
 	r := startLMCache(t, lmcacheSetup{
-		change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1000 }, flags: []string{"--prefill-timeout", "10s"},
+		cut: true, change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1000 }, flags: []string{"--prefill-timeout", "10s"},
 	})
 	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 1e6, Count: 1}); err != nil {
 		t.Fatal(err)

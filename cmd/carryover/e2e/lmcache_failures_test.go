@@ -38,6 +38,7 @@ func (r *lmcacheRig) expect(t *testing.T, want fallen, body members) *answered {
 }
 
 func TestLMCache_PrefillFails(t *testing.T) {
+	t.Parallel()
 	failed, gone := atDecode+"prefill_failed;", atDecode+"prefill_unavailable;"
 	for name, c := range map[string]struct {
 		fault    vllmsim.Fault
@@ -65,7 +66,7 @@ func TestLMCache_PrefillFails(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/of %d/stream %t", name, n+1, stream), func(t *testing.T) {
 					t.Parallel()
 					r := startLMCache(t, lmcacheSetup{
-						senders: n + 1, receivers: 2, flags: append([]string{"--routing-prefill", "round_robin"}, c.flags...),
+						cut: true, senders: n + 1, receivers: 2, flags: append([]string{"--routing-prefill", "round_robin"}, c.flags...),
 						// What prefill has sent although it has failed is on its way for a while.
 						change: func(c *vllmsim.Config) { c.Timing.TransferPerBlock = 2e6 },
 					})
@@ -90,6 +91,7 @@ func TestLMCache_PrefillFails(t *testing.T) {
 }
 
 func TestLMCache_DecodeFails(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fault    vllmsim.Fault
 		of1, of2 fallen // with one receiver, and with another beside it
@@ -103,7 +105,7 @@ func TestLMCache_DecodeFails(t *testing.T) {
 		for n, want := range []fallen{c.of1, c.of2} {
 			t.Run(fmt.Sprintf("%s/of %d", name, n+1), func(t *testing.T) {
 				t.Parallel()
-				r := startLMCache(t, lmcacheSetup{receivers: n + 1, flags: []string{"--routing-decode", "round_robin"}})
+				r := startLMCache(t, lmcacheSetup{cut: true, receivers: n + 1, flags: []string{"--routing-decode", "round_robin"}})
 				if err := r.decode[0].SetFault(c.fault); err != nil {
 					t.Fatal(err)
 				}
@@ -123,6 +125,7 @@ func TestLMCache_DecodeFails(t *testing.T) {
 
 // A stream that has begun with prefill's token ends in an error where decode fails, and never looks complete.
 func TestLMCache_DecodeFailsUnderAStream(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]vllmsim.Fault{
 		"refused":          {Kind: vllmsim.FaultRefuse},
 		"500":              {Kind: vllmsim.FaultStatus},
@@ -134,14 +137,8 @@ func TestLMCache_DecodeFailsUnderAStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var flags []string
-			if name == "silent" {
-				flags = []string{"--first-byte-timeout", "10s"}
-			}
-			r := startLMCache(t, lmcacheSetup{flags: flags})
-			if err := r.decode[0].SetFault(fault); err != nil {
-				t.Fatal(err)
-			}
+			r := startLMCache(t, lmcacheSetup{cut: true})
+			r.setFault(t, r.decode[0], fault)
 			r.hangUp()
 			d := &dialogueOf{}
 			body := bodyOf(d.next(longQuestion(1)), members{"stream": true})
@@ -150,9 +147,7 @@ func TestLMCache_DecodeFailsUnderAStream(t *testing.T) {
 			if a.status == http.StatusOK && a.ends == endsDone && a.code == "" || finished && name != "without done" {
 				t.Errorf("the stream ends %s with code %q as if it were complete: %.500s", a.ends, a.code, a.raw)
 			}
-			if err := r.decode[0].ClearFaults(); err != nil {
-				t.Fatal(err)
-			}
+			r.clearFaults(t, r.decode[0])
 			r.look()
 			d = &dialogueOf{}
 			r.alike(t, "", bodyOf(d.next(longQuestion(9)), members{"stream": true}))
@@ -193,7 +188,7 @@ func (r *lmcacheRig) ways(t *testing.T, first, turns int) (over, alone, late int
 // answer take it out of rotation, and the other sender serves the other receiver.
 func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	setup := lmcacheSetup{senders: 2, receivers: 1, probed: true, flags: []string{"--routing-prefill", "round_robin"}}
+	setup := lmcacheSetup{cut: true, senders: 2, receivers: 1, probed: true, flags: []string{"--routing-prefill", "round_robin"}}
 	r := startLMCache(t, setup)
 	d := &dialogueOf{}
 	r.alike(t, overPrefill, bodyOf(d.next(longQuestion(1))))
@@ -229,7 +224,7 @@ func TestLMCache_SenderThatAnswersNothingIsLeftAlone(t *testing.T) {
 // started again, too. The turns in between are decode's alone, but for those that find that out.
 func TestLMCache_ReceiverStartsAgain(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{senders: 2, receivers: 1, budget: unannounced, flags: []string{"--routing-prefill", "round_robin"}})
+	r := startLMCache(t, lmcacheSetup{cut: true, senders: 2, receivers: 1, budget: unannounced, flags: []string{"--routing-prefill", "round_robin"}})
 	if over, _, _ := r.ways(t, 1, 2); over != 2 {
 		t.Errorf("%d of 2 turns were served over prefill", over)
 	}

@@ -15,6 +15,7 @@ import (
 // A receiver frees a chunk when it is read and never else. KV that is announced behind the hand-over budget, or whose client has left or was
 // told an error, is read all the same.
 func TestLMCache_NothingStaysThatIsAnnounced(t *testing.T) {
+	t.Parallel()
 	late := func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 2 * time.Second }
 	const short = 700 * time.Millisecond // shorter than the delay
 	for name, c := range map[string]struct {

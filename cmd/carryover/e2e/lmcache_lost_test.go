@@ -11,6 +11,7 @@ import (
 // Prefill computes a prompt, begins to send its KV, and its answer is lost. LMCache finds KV by the ids of the prompt from before its bytes
 // have come, so that the further attempt, and decode alone, must not find what the first has sent.
 func TestLMCache_PrefillSendsAndItsAnswerIsLost(t *testing.T) {
+	t.Parallel()
 	const slow, slower = 5 * time.Millisecond, 100 * time.Millisecond // within the hand-over budget, and not within one that is unannounced
 	failed := fallen{way: atDecode + "prefill_failed;"}
 	late, over := fallen{status: 504, code: "decode_timeout"}, fallen{way: overPrefill}
@@ -40,7 +41,7 @@ func TestLMCache_PrefillSendsAndItsAnswerIsLost(t *testing.T) {
 					budget = unannounced
 				}
 				r := startLMCache(t, lmcacheSetup{
-					senders: c.senders, receivers: c.receivers, budget: budget, flags: append([]string{"--routing-prefill", "round_robin"}, c.flags...),
+					cut: true, senders: c.senders, receivers: c.receivers, budget: budget, flags: append([]string{"--routing-prefill", "round_robin"}, c.flags...),
 					change: func(cfg *vllmsim.Config) { cfg.Timing.TransferPerBlock = c.perBlock },
 				})
 				if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: c.fault, Count: 1}); err != nil {

@@ -17,6 +17,7 @@ import (
 
 // Notifications that come late, twice, with other frames, for one of two ranks or not at all.
 func TestLMCache_Notifications(t *testing.T) {
+	t.Parallel()
 	tp2 := func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 }
 	late := fallen{status: 504, code: "decode_timeout"}
 	toDecode := []string{"--lmcache-unready", "decode"}
@@ -61,7 +62,8 @@ func TestLMCache_Notifications(t *testing.T) {
 				if c.never {
 					budget = unannounced
 				}
-				r := startLMCache(t, lmcacheSetup{change: c.change, flags: c.flags, budget: budget})
+				whole := c.want.way == overPrefill && c.flags == nil // the KV arrives
+				r := startLMCache(t, lmcacheSetup{cut: !whole, change: c.change, flags: c.flags, budget: budget})
 				if c.fault != "" {
 					if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: c.fault}); err != nil {
 						t.Fatal(err)
@@ -72,7 +74,7 @@ func TestLMCache_Notifications(t *testing.T) {
 				if c.want.status != 0 && a.ends == endsDone {
 					t.Errorf("the answer looks complete: %.400s", a.raw)
 				}
-				if c.want.way == overPrefill && c.flags == nil {
+				if whole {
 					r.verify(t, 0)
 				} else {
 					r.verifyUnleft(t)
@@ -85,7 +87,7 @@ func TestLMCache_Notifications(t *testing.T) {
 // A turn whose KV is not announced says why.
 func TestLMCache_UnannouncedTurnSaysWhy(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, budget: unannounced})
+	r := startLMCache(t, lmcacheSetup{cut: true, change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, budget: unannounced})
 	const id = "unannounced"
 	d := &dialogueOf{}
 	body := encode(bodyOf(d.next(longQuestion(1))))
@@ -121,7 +123,7 @@ func TestLMCache_PromptsAtTheBound(t *testing.T) {
 // What a sender kept for a program that was away arrives at the next one, which knows nothing of it.
 func TestLMCache_StaleNotificationsAfterARestart(t *testing.T) {
 	t.Parallel()
-	setup := lmcacheSetup{change: func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 300 * time.Millisecond }}
+	setup := lmcacheSetup{cut: true, change: func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 300 * time.Millisecond }}
 	r := startLMCache(t, setup)
 	ctx, leave := context.WithCancel(t.Context())
 	gone := make(chan struct{})
@@ -186,6 +188,7 @@ func (h hasty) Plan(t upstream.Transfer) (upstream.Plan, error) {
 
 // The scenarios would see a program that does not wait: decode reads garbage then.
 func TestLMCache_MutantThatDoesNotWait(t *testing.T) {
+	t.Parallel()
 	for name, mutate := range map[string]func(*server.Deps){
 		"as it is": nil,
 		"mutant":   func(deps *server.Deps) { deps.Connector = hasty{deps.Connector} },

@@ -39,6 +39,7 @@ type lmcacheSetup struct {
 	wire               func(config.Config, *app.Proxy)
 	replace            func(*server.Deps)
 	budget             time.Duration // of a hand-over, 0 for the default: see unannounced
+	cut                bool          // the program ends without waiting for open turns, such as those whose KV never comes
 }
 
 // unannounced is the hand-over budget of scenarios in which KV is not announced. The command line would refuse a budget that is shorter
@@ -137,6 +138,9 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 	}
 	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, wire: s.wire, replace: s.replace, server: func(c *server.Config) {
 		c.HandoverBudget = cmp.Or(s.budget, c.HandoverBudget)
+		if s.cut {
+			c.DrainDelay = time.Millisecond
+		}
 	}})
 	r.prefill, r.decode = prefill, decode
 	return &lmcacheRig{rig: r, port: port}

@@ -11,6 +11,7 @@ import (
 // A sender that dies while it transfers leaves chunks at the receiver which are found and whose bytes never come. What decode computes
 // alone from then on must not be made of them.
 func TestLMCache_SenderDiesInTransfer(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		mode  string
 		flags []string
@@ -20,7 +21,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startLMCache(t, lmcacheSetup{flags: c.flags, budget: unannounced, change: func(cfg *vllmsim.Config) {
+			r := startLMCache(t, lmcacheSetup{cut: true, flags: c.flags, budget: unannounced, change: func(cfg *vllmsim.Config) {
 				cfg.LMCache.Mode, cfg.Timing.TransferPerBlock = c.mode, 100e6
 			}})
 			body := bodyOf((&dialogueOf{text: true}).next(longQuestion(1)))
