@@ -89,6 +89,7 @@ func (s *credited) turns(t *testing.T, c *listed) {
 }
 
 func TestCredit_TicketsAreWorthWhatPrefillReadsOfDecode(t *testing.T) {
+	t.Parallel()
 	for _, caching := range []bool{true, false} {
 		for prefills := 1; prefills <= 2; prefills++ {
 			t.Run(fmt.Sprintf("prefix caching %t, %d prefill", caching, prefills), func(t *testing.T) {
@@ -115,6 +116,7 @@ func TestCredit_TicketsAreWorthWhatPrefillReadsOfDecode(t *testing.T) {
 
 // What prefill finds of a hand-back is worth what the hand-back has brought, and not what prefill had of the prompt before.
 func TestCredit_HandBacksAreWorthWhatTheyBrought(t *testing.T) {
+	t.Parallel()
 	for prefills := 1; prefills <= 2; prefills++ {
 		t.Run(fmt.Sprintf("%d prefill", prefills), func(t *testing.T) {
 			t.Parallel()

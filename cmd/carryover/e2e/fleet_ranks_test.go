@@ -40,6 +40,7 @@ func ranksSeen(instance *vllmsim.Instance) map[string]int {
 }
 
 func TestFleet_TurnsOfAConversationMeetTheSameRank(t *testing.T) {
+	t.Parallel()
 	for _, proof := range []server.ProofMode{server.ProofAuto, server.ProofHistory} {
 		t.Run(string(proof), func(t *testing.T) {
 			t.Parallel()

@@ -195,6 +195,7 @@ func (r *registered) untaken(t *testing.T) int {
 }
 
 func TestRegistered_InstancesComeAndGo(t *testing.T) {
+	t.Parallel()
 	for name, as := range speakers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -235,6 +236,7 @@ func TestRegistered_InstancesComeAndGo(t *testing.T) {
 }
 
 func TestRegistered_InstancesAreRestarted(t *testing.T) {
+	t.Parallel()
 	for name, as := range speakers() {
 		for _, role := range []string{config.RolePrefill, config.RoleDecode} {
 			t.Run(name+"/"+role, func(t *testing.T) {

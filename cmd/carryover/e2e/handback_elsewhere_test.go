@@ -6,6 +6,7 @@ import (
 
 // A turn whose conversation was handed back to a start of prefill that is over says so, whichever way the restart shows.
 func TestHandBack_ReasonAfterPrefillWasRestarted(t *testing.T) {
+	t.Parallel()
 	for _, read := range []bool{true, false} {
 		for mode, flags := range handBackModes() {
 			for _, prefills := range []int{1, 2} {

@@ -15,6 +15,7 @@ import (
 // What may befall the leg of a hand-back: no turn fails by it, no answer is wrong, and decode keeps at most what that leg was to read.
 
 func TestHandBack_FaultsOfTheLeg(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		fault       vllmsim.Fault
 		want        ends // of the hand-back that it befalls
@@ -97,6 +98,7 @@ func (h *handing) taker(t *testing.T) *vllmsim.Instance {
 
 // What befalls the instances while a hand-back is under way.
 func TestHandBack_InstancesGoDuringIt(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		event func(t *testing.T, h *handing, prefill, decode *vllmsim.Instance)
@@ -211,6 +213,7 @@ func quarantinesPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) 
 
 // Instances that are gone before the leg is sent: the ticket waits for them, or is worth nothing. It waits behind one that prefill has stopped.
 func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		event func(t *testing.T, h *handing)
@@ -264,6 +267,7 @@ func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
 
 // A leg that takes too long is given up; whatever becomes of it then, nothing else names its blocks.
 func TestHandBack_TheLegTakesTooLong(t *testing.T) {
+	t.Parallel()
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()

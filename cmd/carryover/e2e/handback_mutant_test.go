@@ -92,6 +92,7 @@ func (c listening) HandBack(o upstream.TicketOffer, model, salt string) (upstrea
 }
 
 func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change func(leg map[string]json.RawMessage)
 		seen   []string // any of them
@@ -190,6 +191,7 @@ func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache
 
 // A turn comes while its ticket is on its way to prefill.
 func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
+	t.Parallel()
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			t.Parallel()
@@ -223,6 +225,7 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 // A ticket that stays in the store when it was handed back names blocks that are gone, which only another prefill instance would read:
 // the one that has taken them has nothing to read.
 func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
+	t.Parallel()
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			t.Parallel()

@@ -17,6 +17,7 @@ import (
 // Conversations whose tickets are handed back between their turns.
 
 func TestHandBack_NextTurnsFindItInPrefill(t *testing.T) {
+	t.Parallel()
 	for mode, flags := range handBackModes() {
 		for prefills := 1; prefills <= 2; prefills++ {
 			t.Run(fmt.Sprintf("%s, %d prefill", mode, prefills), func(t *testing.T) {
@@ -66,6 +67,7 @@ func TestHandBack_TurnsThatComeSoonerUseTheTicket(t *testing.T) {
 
 // The next turn comes while the ticket is on its way, to the same replica or to another.
 func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
+	t.Parallel()
 	for _, replicas := range []int{1, 2} {
 		for _, at := range holdPoints() {
 			t.Run(fmt.Sprintf("%d replicas, %s", replicas, at), func(t *testing.T) {
@@ -155,6 +157,7 @@ func startHandingTwice(t *testing.T, replicas int) (first, second *handing) {
 
 // Whoever names no conversation has nothing in the store.
 func TestHandBack_TurnsWithoutAConversation(t *testing.T) {
+	t.Parallel()
 	for mode, flags := range handBackModes() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -204,6 +207,7 @@ func (h *handing) alike(t *testing.T, members map[string]any) *answered {
 
 // Equal conversations under several salts, of the client's own and of the program's for tenants.
 func TestHandBack_TenantsWithSalts(t *testing.T) {
+	t.Parallel()
 	for name, flags := range map[string][]string{"the client's": nil, "the tenant's": {"--tenant-header", "X-Tenant", "--tenant-salt"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -243,6 +247,7 @@ func TestHandBack_TenantsWithSalts(t *testing.T) {
 
 // Of an answer whose ids are not all known nothing is handed back: prefill would file KV under ids that are not its own.
 func TestHandBack_WithoutAllIDsThereIsNone(t *testing.T) {
+	t.Parallel()
 	for _, plugIn := range []bool{false, true} {
 		for _, kind := range []string{vllmsim.FaultLostID, vllmsim.FaultDoubledID} {
 			t.Run(fmt.Sprintf("%s, plug-in %v", kind, plugIn), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 // Prefill keeps no prefixes, so that what is handed back to it is lost at once: tickets serve turns as they would without hand-back.
 func TestHandBack_NotToAPrefillWithoutPrefixCaching(t *testing.T) {
+	t.Parallel()
 	for mode, flags := range handBackModes() {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -21,6 +21,7 @@ func (p *publishing) heardCleared(i int) bool {
 }
 
 func TestKVEvents_ClearedBlocksAreNotRead(t *testing.T) {
+	t.Parallel()
 	for _, proof := range []server.ProofMode{server.ProofAuto, server.ProofHistory} {
 		for _, encoding := range []string{vllmsim.EncodingMap, vllmsim.EncodingArray} {
 			t.Run(string(proof)+"/"+encoding, func(t *testing.T) {

@@ -93,8 +93,7 @@ func (o *operated) round(t *testing.T) {
 }
 
 // Slow prefill instances are ejected, the slowest first, and never so that more than half of them are out.
-func TestHealth_SlowPrefillIsEjected(t *testing.T) {
-	t.Parallel()
+func TestHealth_SlowPrefillIsEjected(t *testing.T) { // alone: instances are told apart by their times
 	o := startOperated(t, rigConfig{
 		prefill: alike(7, func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 50 * time.Microsecond }), decode: alike(1, asConfigured),
 		flags: []string{"--routing-prefill", "round_robin"},

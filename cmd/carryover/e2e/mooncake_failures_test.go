@@ -18,6 +18,7 @@ import (
 
 // A prefill leg that fails ends the decode leg at once: decode would wait for 480 s.
 func TestMooncake_APrefillThatFails(t *testing.T) {
+	t.Parallel()
 	const over, alone, gone = "prefill_decode;", "decode_only;reason=prefill_failed;", "decode_only;reason=prefill_unavailable;"
 	faults := map[string]vllmsim.Fault{
 		"500":      {Kind: vllmsim.FaultStatus},
@@ -83,6 +84,7 @@ func wantEnd(t *testing.T, a *answered, rec *record.Turn, want outcome) {
 
 // What becomes of a turn whose decode leg fails. What prefill has left for it waits for the limit of Mooncake.
 func TestMooncake_ADecodeThatFails(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		fault  vllmsim.Fault
 		status int
@@ -149,6 +151,7 @@ func TestMooncake_DecodeBreaksOffInsideAStream(t *testing.T) {
 
 // A prefill instance that was restarted has another engine id.
 func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
+	t.Parallel()
 	for _, noticed := range []bool{true, false} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("noticed=%t,stream=%t", noticed, stream), func(t *testing.T) {
@@ -197,6 +200,7 @@ func TestMooncake_DecodeRestartedBetweenTurns(t *testing.T) {
 
 // A client that leaves ends both legs, whatever they are doing.
 func TestMooncake_ClientLeaves(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		set  func(o *operated) error
 		here func(o *operated) bool

@@ -66,6 +66,7 @@ func TestMooncake_ThirtyTurnsAtOnce(t *testing.T) {
 
 // Nothing is handed over from turn to turn: what turns gain is that they meet the prefix caches of the turns before.
 func TestMooncake_ConversationsStayWhereTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
 			t.Parallel()
@@ -150,6 +151,7 @@ func TestMooncake_AStopTokenThatComesFirst(t *testing.T) {
 
 // Ranks behind one address have KV of their own: decode has to be told of the one that the prefill leg went to.
 func TestMooncake_TwoDataParallelRanks(t *testing.T) {
+	t.Parallel()
 	for _, listed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("listed=%t", listed), func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 
 // A prefill leg that fails ends the turn, with no word to decode that would leave it waiting.
 func TestRegistered_APrefillThatFails(t *testing.T) {
+	t.Parallel()
 	for fault, row := range map[string]struct {
 		fault  vllmsim.Fault
 		code   string // with one instance, "" for an answer
@@ -81,6 +82,7 @@ func (as speaking) together() bool { return !as.read }
 
 // What becomes of a turn whose decode leg fails. Each attempt has ids of its own, so that no second one takes the KV of the first.
 func TestRegistered_ADecodeThatFails(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		fault  vllmsim.Fault
 		status int
@@ -122,6 +124,7 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 
 // The hand-over is for one decode instance: one that refuses the connection is left with another prefill leg.
 func TestRegistered_ADecodeThatRefuses(t *testing.T) {
+	t.Parallel()
 	for name, as := range handingOver() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,6 +146,7 @@ func TestRegistered_ADecodeThatRefuses(t *testing.T) {
 }
 
 func TestRegistered_DecodeBreaksOffInsideAStream(t *testing.T) {
+	t.Parallel()
 	for name, as := range handingOver() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,6 +168,7 @@ func TestRegistered_DecodeBreaksOffInsideAStream(t *testing.T) {
 
 // A client that leaves strands nothing, whatever its turn is doing.
 func TestRegistered_ClientLeaves(t *testing.T) {
+	t.Parallel()
 	timing := func(of func(r *registered) *vllmsim.Instance, timing vllmsim.Timing) func(r *registered) error {
 		return func(r *registered) error { return of(r).Switch(vllmsim.Switches{Timing: &timing}) }
 	}
@@ -228,6 +233,7 @@ func TestRegistered_ClientLeaves(t *testing.T) {
 
 // Between the legs prefill's KV is already at decode, or waits for it: decode gets a leg all the same.
 func TestRegistered_ClientLeavesBetweenTheLegs(t *testing.T) {
+	t.Parallel()
 	for name, as := range handingOver() {
 		if as.together() {
 			continue

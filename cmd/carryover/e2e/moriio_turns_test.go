@@ -90,6 +90,7 @@ func TestMoRIIO_AStopTokenThatComesFirst(t *testing.T) {
 
 // Ranks behind one address have KV of their own: decode has to be told of the one that the prefill leg went to.
 func TestMoRIIO_TwoDataParallelRanks(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, as speaking) {
 		r := startRegistered(t, registeredConfig{as: as})
 		prefill, decode := startRanks(t, r, config.RolePrefill), startRanks(t, r, config.RoleDecode)
@@ -145,6 +146,7 @@ func startRanks(t *testing.T, r *registered, role string) *vllmsim.Instance {
 
 // Engines of two modes can't hand anything over, and decode serves nothing alone.
 func TestMoRIIO_ModesThatDiffer(t *testing.T) {
+	t.Parallel()
 	modes(t, func(t *testing.T, as speaking) {
 		other := as
 		other.read = !as.read
@@ -169,6 +171,7 @@ func TestMoRIIO_ModesThatDiffer(t *testing.T) {
 
 // What prefill can't share with decode is refused: decode would wait for ever, end, or answer from memory that nobody has written.
 func TestRegistered_DecodeServesNothingAlone(t *testing.T) {
+	t.Parallel()
 	for name, as := range speakers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -130,6 +130,7 @@ func TestOrchestrated_TwoTurnsReuseNothing(t *testing.T) {
 
 // Params that are missing, or none, leave the turn to decode.
 func TestOrchestrated_ParamsThatAreNone(t *testing.T) {
+	t.Parallel()
 	for params, reason := range map[string]string{"": "decode_only;reason=connector", `[1]`: "decode_only;reason=prefill_failed", `"x"`: "decode_only;reason=prefill_failed"} {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
@@ -155,6 +156,7 @@ func TestOrchestrated_ParamsThatAreNone(t *testing.T) {
 }
 
 func TestOrchestrated_APrefillThatFails(t *testing.T) {
+	t.Parallel()
 	for fault, want := range map[string]outcome{
 		vllmsim.FaultStatus: {path: "decode_only;reason=prefill_failed;"}, vllmsim.FaultRefuse: {path: "decode_only;reason=prefill_unavailable;"},
 		vllmsim.FaultReset: {path: "decode_only;reason=prefill_failed;"}, vllmsim.FaultSilent: {code: "prefill_timeout"},
@@ -181,6 +183,7 @@ func TestOrchestrated_APrefillThatFails(t *testing.T) {
 }
 
 func TestOrchestrated_ADecodeThatFails(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		fault  vllmsim.Fault
 		status int
@@ -238,6 +241,7 @@ func TestOrchestrated_RestartsBetweenTurns(t *testing.T) {
 }
 
 func TestOrchestrated_ClientLeaves(t *testing.T) {
+	t.Parallel()
 	slow := func(timing vllmsim.Timing) vllmsim.Switches { return vllmsim.Switches{Timing: &timing} }
 	for name, row := range map[string]struct {
 		of   string

@@ -22,6 +22,7 @@ func failing(policy string) string { return "routing: {prefill_failure: " + poli
 
 // What becomes of a turn whose prefill fails, by policy: with another instance, and with none.
 func TestPrefillFailure_ByPolicy(t *testing.T) {
+	t.Parallel()
 	const over, alone, gone = "prefill_decode;", "decode_only;reason=prefill_failed;", "decode_only;reason=prefill_unavailable;"
 	faults := map[string]vllmsim.Fault{
 		"500":     {Kind: vllmsim.FaultStatus},

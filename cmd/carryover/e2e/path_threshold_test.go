@@ -76,6 +76,7 @@ func tokensOf(t *testing.T, a *answered) (n int) {
 // A short prompt is decode's alone and pins nothing; a long one is not; a short follow-up of the long conversation goes to the
 // instance that holds it and finds it there, and the ticket stays for a turn that is worth it.
 func TestThreshold_OfAWholeConversation(t *testing.T) {
+	t.Parallel()
 	for _, proof := range []string{"auto", "history"} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream %v", proof, stream), func(t *testing.T) {

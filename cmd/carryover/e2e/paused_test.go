@@ -34,6 +34,7 @@ func (r *rig) pauses(t *testing.T, instance *vllmsim.Instance, path string) (ans
 // A decode instance that is taken out of service is free at once: its tickets are handed back, or released, so that it can be paused, put
 // to sleep or stopped.
 func TestPause_ADecodeInstanceThatLeavesIsFree(t *testing.T) {
+	t.Parallel()
 	const talks = 6
 	for how, leave := range map[string]func(t *testing.T, r *reloadable, id string){
 		"drained": func(t *testing.T, r *reloadable, id string) {
@@ -93,6 +94,7 @@ func (r *rig) isPaused(t *testing.T, instance *vllmsim.Instance) bool {
 // An instance that is paused refuses requests, whole or by the first event of a stream. The turn begins anew on another one: a hand-over is
 // spent then, and of a ticket nothing was read, so that it is released.
 func TestPause_ATurnBeginsAnewElsewhere(t *testing.T) {
+	t.Parallel()
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(role, ", stream ", stream), func(t *testing.T) {

@@ -20,6 +20,7 @@ func (r *rig) pinnedTokens(t *testing.T, blockSize int) (told, held int) {
 // Clients leave while prefill has a ticket, or one that is to be released. The engine frees decode's blocks, or does not, and does not
 // say so: the program has them released where that is open, and its figure ends up at what decode pins.
 func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
+	t.Parallel()
 	slow := func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 100 * time.Microsecond }
 	for name, tc := range map[string]struct {
 		engines func(*vllmsim.Config)

@@ -55,6 +55,7 @@ func (r *reloadable) wantNothingWrong(t *testing.T) {
 
 // What waits for its release survives other settings of its instance, and a source that loses the instance for a moment.
 func TestReload_LeavesNothingPinned(t *testing.T) {
+	t.Parallel()
 	const shots = 20
 	for name, change := range map[string]func(t *testing.T, r *reloadable){
 		"another weight": func(t *testing.T, r *reloadable) { r.reload(t, r.decode[:1], ", weight: 3", "") },

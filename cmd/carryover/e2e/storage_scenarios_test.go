@@ -64,6 +64,7 @@ func (r *lmcacheRig) verifyPlain(t *testing.T) {
 }
 
 func TestStorage_AnswersAreThoseOfAnEngineAlone(t *testing.T) {
+	t.Parallel()
 	for name, setup := range map[string]storageSetup{
 		"1 by 1":        {},
 		"2 by 3":        {senders: 2, receivers: 3, flags: []string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}},
@@ -92,6 +93,7 @@ func TestStorage_AnswersAreThoseOfAnEngineAlone(t *testing.T) {
 }
 
 func TestStorage_WhatItSays(t *testing.T) {
+	t.Parallel()
 	tool := json.RawMessage(`[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}}]`)
 	for name, c := range map[string]struct {
 		ask   string
@@ -136,6 +138,7 @@ func TestStorage_ManyAtOnce(t *testing.T) {
 
 // Instances that fail: what was stored is used all the same, and what was not is computed.
 func TestStorage_InstancesFail(t *testing.T) {
+	t.Parallel()
 	failed, gone := atDecode+"prefill_failed;", atDecode+"prefill_unavailable;"
 	for name, c := range map[string]struct {
 		role     string
@@ -221,6 +224,7 @@ func TestStorage_RestartsAndLosses(t *testing.T) {
 }
 
 func TestStorage_ClientsLeave(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		fault *vllmsim.Fault
 		role  string
