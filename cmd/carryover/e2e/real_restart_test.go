@@ -150,10 +150,14 @@ func (r *restart) goesOn(t *testing.T) string {
 		t.Errorf("the next turn took %s, want at most %s", next.took, errorLimit)
 	}
 	second := r.tellTurn(t, r.program, r.told, 4)
-	if !second.reuse.hit {
-		t.Errorf("the second turn after the restart: got %q, want a hit", second.reuse.text)
+	// The ticket of a turn that was answered before the program has noticed the new process counts as one of the old process.
+	if second.reuse.reason == "instance_gone" {
+		second = r.tellTurn(t, r.program, r.told, 5)
 	}
-	return fmt.Sprintf("decode up in %s, next turn %q in %s, second turn %q",
+	if !second.reuse.hit {
+		t.Errorf("a turn after those for which decode's old process was gone: got %q, want a hit", second.reuse.text)
+	}
+	return fmt.Sprintf("decode up in %s, next turn %q in %s, then %q",
 		seconds(r.took), next.reuse.text, seconds(next.took), second.reuse.text)
 }
 
