@@ -133,12 +133,19 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	return f
 }
 
-// stop suspends the server in such a way that what stores send meanwhile arrives when it goes on.
-func (f *fleet) stop(t *testing.T, stores ...int) {
+// greeted has stores send their next commands on connections that the server has greeted: a fault then meets the
+// command, and not the greeting, behind which go-redis would never send it.
+func (f *fleet) greeted(t *testing.T, stores ...int) {
 	t.Helper()
 	for _, i := range stores {
 		greet(t, clientOf(t, f.replicas[i], k1))
 	}
+}
+
+// stop suspends the server in such a way that what stores send meanwhile arrives when it goes on.
+func (f *fleet) stop(t *testing.T, stores ...int) {
+	t.Helper()
+	f.greeted(t, stores...)
 	f.servers[0].Stop()
 }
 

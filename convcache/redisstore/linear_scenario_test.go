@@ -29,9 +29,13 @@ func scenarios() []scenario {
 	// In scenarios where no operation waits in vain, each has all the time that a busy machine needs.
 	unhurried := func() fleetPlan { return fleetPlan{patience: 10 * time.Second} }
 	pair := func() fleetPlan { return fleetPlan{replica: true, patience: 10 * time.Second} }
-	writable := func() fleetPlan { return fleetPlan{replica: true, args: []string{"--replica-read-only", "no"}} }
+	writable := func() fleetPlan {
+		return fleetPlan{replica: true, args: []string{"--replica-read-only", "no"}, patience: 10 * time.Second}
+	}
 	// Without "always" Redis answers before it has logged, for 2 s at most, while the disk is busy with the log.
-	logged := func() fleetPlan { return fleetPlan{args: []string{"--appendonly", "yes", "--appendfsync", "always"}} }
+	logged := func() fleetPlan {
+		return fleetPlan{args: []string{"--appendonly", "yes", "--appendfsync", "always"}, patience: 10 * time.Second}
+	}
 	return []scenario{
 		{name: "many ask at once", plan: unhurried, steps: manyAskAtOnce, taken: 50},
 		{name: "kill and restart without a file", plan: alone, steps: killAndRestart, taken: 1, unknown: 5},
@@ -40,9 +44,9 @@ func scenarios() []scenario {
 		{name: "a replica that takes writes", plan: writable, steps: writableReplica, taken: 2},
 		{name: "failover and failback", plan: pair, steps: failback, taken: 1, fenced: 2},
 		{name: "failover after a crash", plan: pair, steps: failover, taken: 1, fenced: 2},
-		{name: "crash and restart from a file", plan: alone, steps: restartFromOldFile, taken: 1, fenced: 2},
+		{name: "crash and restart from a file", plan: unhurried, steps: restartFromOldFile, taken: 1, fenced: 2},
 		{name: "crash and restart from a log", plan: logged, steps: restartFromLog, taken: 1, fenced: 1},
-		{name: "shutdown and restart from a file", plan: alone, steps: restartFromNewFile, taken: 1, fenced: 1},
+		{name: "shutdown and restart from a file", plan: unhurried, steps: restartFromNewFile, taken: 1, fenced: 1},
 		{name: "everything flushed", plan: unhurried, steps: flushed, taken: 1},
 		{name: "replies cut", plan: alone, steps: repliesCut, taken: 1, unknown: 1},
 		{name: "connections hang", plan: alone, steps: hang, taken: 1, unknown: 1},
@@ -253,6 +257,7 @@ func flushed(_ *testing.T, f *fleet) {
 
 func repliesCut(t *testing.T, f *fleet) {
 	before := f.putSome(1)
+	f.greeted(t, 0, 1)
 	f.forwards[1].CutReplies(true)
 	f.take(1, k1, before[0].ID) // removed, and lost
 	f.forwards[1].CutReplies(false)
@@ -277,6 +282,7 @@ func repliesCut(t *testing.T, f *fleet) {
 }
 
 func hang(t *testing.T, f *fleet) {
+	f.greeted(t, 0)
 	f.forwards[0].Hang(true)
 	during := f.putSome(1)
 	f.take(1, k1, during[0].ID)

@@ -152,6 +152,7 @@ func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, c
 	}
 	wantTake(t, r, k, lost.ID, convcache.Consumed)
 
+	greet(t, clientOf(t, r, k))
 	before = calls(s, "evalsha")
 	cut(true)
 	wantTake(t, r, k, first.ID, convcache.Unavailable)
@@ -161,6 +162,7 @@ func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, c
 	}
 	wantTake(t, r, k, first.ID, convcache.Consumed)
 
+	greet(t, clientOf(t, r, k))
 	before = calls(s, "hmget")
 	cut(true)
 	wantLook(t, r, k, convcache.Unavailable)
