@@ -5,22 +5,22 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream"
-	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
 )
 
 // pack is a map of texts and integers, in the order given.
 func pack(members ...any) []byte {
-	b := msgpack.AppendMapHeader(nil, len(members)/2)
+	b := msgp.AppendMapHeader(nil, uint32(len(members)/2))
 	for _, m := range members {
 		switch m := m.(type) {
 		case string:
-			b = msgpack.AppendText(b, m)
+			b = msgp.AppendString(b, m)
 		case int:
-			b = msgpack.AppendInt(b, int64(m))
+			b = msgp.AppendInt64(b, int64(m))
 		case nil:
-			b = msgpacktest.AppendNil(b)
+			b = msgp.AppendNil(b)
 		}
 	}
 	return b
@@ -77,7 +77,7 @@ func TestAnnouncement_RefusesWhatIsNone(t *testing.T) {
 	long := strings.Repeat("a", 600)
 	for name, message := range map[string][]byte{
 		"nothing":                     nil,
-		"no map":                      msgpack.AppendText(nil, "HELLO"),
+		"no map":                      msgp.AppendString(nil, "HELLO"),
 		"an empty map":                pack(),
 		"half a map":                  p("10.0.0.1:1", "10.0.0.1:2")[:40],
 		"something behind it":         append(p("10.0.0.1:1", "10.0.0.1:2"), 0),

@@ -3,7 +3,7 @@ package msgpack
 // Map reads a map and calls each for every key. each must read or skip the value; what it leaves unread is skipped. Map skips keys
 // that are not strings, with their values. If a key occurs twice, each is called twice. An error of each ends the reading.
 func (r *Reader) Map(each func(key string) error) error {
-	return r.nested(Map, func(int) error {
+	return r.nested(Map, 2, func(int) error {
 		if r.Kind() != String {
 			if err := r.Skip(); err != nil {
 				return err
@@ -21,23 +21,21 @@ func (r *Reader) Map(each func(key string) error) error {
 // Array reads an array and calls each for every element. each must read or skip element i; what it leaves unread is skipped. An
 // error of each ends the reading.
 func (r *Reader) Array(each func(i int) error) error {
-	return r.nested(Array, func(i int) error {
+	return r.nested(Array, 1, func(i int) error {
 		return r.one(func() error { return each(i) })
 	})
 }
 
-// nested reads the entries of a map or an array.
-func (r *Reader) nested(kind Kind, entry func(i int) error) error {
-	h, err := r.want(kind, kind)
+// nested reads the entries of a map or an array, of so many values each.
+func (r *Reader) nested(kind Kind, values uint64, entry func(i int) error) error {
+	v, err := r.want(kind, kind)
 	if err != nil {
 		return err
 	}
-	if r.depth == MaxDepth {
-		return r.end(ErrMalformed)
+	if err := r.enter(v); err != nil {
+		return err
 	}
-	r.depth++
-	r.b = r.b[h.size:]
-	for i := range int(h.n) { // each entry takes a byte or ends the loop
+	for i := range int(v.values / values) { // each entry takes a byte or ends the loop
 		if err := entry(i); err != nil {
 			return r.end(err)
 		}
@@ -63,20 +61,18 @@ func (r *Reader) one(read func() error) error {
 
 // Skip reads any value.
 func (r *Reader) Skip() error {
-	h, err := r.head()
+	v, err := r.next()
 	if err != nil {
 		return r.end(err)
 	}
-	if h.kind != Map && h.kind != Array {
-		r.take(h)
+	if v.kind != Map && v.kind != Array {
+		r.b = v.rest
 		return nil
 	}
-	if r.depth == MaxDepth {
-		return r.end(ErrMalformed)
+	if err := r.enter(v); err != nil {
+		return err
 	}
-	r.depth++
-	r.b = r.b[h.size:]
-	for range h.least() {
+	for range v.values {
 		if err := r.Skip(); err != nil {
 			return err
 		}

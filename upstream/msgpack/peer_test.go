@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
@@ -58,23 +59,23 @@ func TestMsgpack_AgreesWithPythons(t *testing.T) {
 // ours are messages that are appended at the bounds of every form.
 func ours() [][]byte {
 	messages := [][]byte{
-		msgpacktest.AppendNil(nil), msgpacktest.AppendBool(nil, true), msgpacktest.AppendBool(nil, false), msgpacktest.AppendFloat(nil, -2.5),
-		msgpack.AppendText(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), "type"), "ProxyNotif"),
+		msgp.AppendNil(nil), msgp.AppendBool(nil, true), msgp.AppendBool(nil, false), msgp.AppendFloat64(nil, -2.5),
+		msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "type"), "ProxyNotif"),
 	}
 	for power := range 64 {
 		for _, v := range []uint64{1<<power - 1, 1 << power, 1<<power + 1} {
-			messages = append(messages, msgpack.AppendUint(nil, v), msgpack.AppendInt(nil, int64(v)), msgpack.AppendInt(nil, -int64(v)))
+			messages = append(messages, msgp.AppendUint64(nil, v), msgp.AppendInt64(nil, int64(v)), msgp.AppendInt64(nil, -int64(v)))
 		}
 	}
-	messages = append(messages, msgpack.AppendUint(nil, math.MaxUint64), msgpack.AppendInt(nil, math.MinInt64))
+	messages = append(messages, msgp.AppendUint64(nil, math.MaxUint64), msgp.AppendInt64(nil, math.MinInt64))
 	for _, n := range []int{0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536} {
 		text := strings.Repeat("x", n)
-		array, entries := msgpacktest.AppendArrayHeader(nil, n), msgpack.AppendMapHeader(nil, n)
+		array, entries := msgp.AppendArrayHeader(nil, uint32(n)), msgp.AppendMapHeader(nil, uint32(n))
 		for i := range n {
-			array = msgpacktest.AppendNil(array)
-			entries = msgpacktest.AppendNil(msgpack.AppendText(entries, "k"+strings.Repeat("k", i%2)+hex.EncodeToString([]byte{byte(i >> 16), byte(i >> 8), byte(i)})))
+			array = msgp.AppendNil(array)
+			entries = msgp.AppendNil(msgp.AppendString(entries, "k"+strings.Repeat("k", i%2)+hex.EncodeToString([]byte{byte(i >> 16), byte(i >> 8), byte(i)})))
 		}
-		messages = append(messages, msgpack.AppendText(nil, text), msgpacktest.AppendBytes(nil, []byte(text)), array, entries)
+		messages = append(messages, msgp.AppendString(nil, text), msgp.AppendBytes(nil, []byte(text)), array, entries)
 	}
 	return messages
 }

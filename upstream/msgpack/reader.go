@@ -1,6 +1,10 @@
 package msgpack
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/tinylib/msgp/msgp"
+)
 
 // MaxDepth is how deep maps and arrays may nest. Engines send four levels at most: the payload of a KV event, its list of
 // events, an event, and its lists.
@@ -45,45 +49,92 @@ func (r *Reader) Len() int { return len(r.b) }
 
 // Kind returns the kind of the next value.
 func (r *Reader) Kind() Kind {
-	h, err := r.head()
+	v, err := r.next()
 	if err != nil {
 		return Invalid
 	}
-	return h.kind
+	return v.kind
 }
 
-// head returns the head of the next value. All bytes of the value are present; for a map or an array, at least one byte for
-// each value in it.
-func (r *Reader) head() (head, error) {
+// value is what the next bytes contain.
+type value struct {
+	kind Kind
+	// values is how many values a map or an array has. Keys are values, too.
+	values uint64
+	// rest is what follows the value, or, of a map or an array, its head.
+	rest []byte
+}
+
+// next returns the next value. All its bytes are present; of a map or an array, at least one byte for each value in it.
+func (r *Reader) next() (value, error) {
 	if r.ended {
-		return head{}, ErrMalformed
+		return value{}, ErrMalformed
 	}
-	h := headOf(r.b)
-	if h.kind == Invalid || h.least() > uint64(len(r.b)-h.size) {
-		return head{}, ErrMalformed
+	v := value{kind: kindOf(r.b)}
+	var n uint32
+	var err error
+	switch v.kind {
+	case Map:
+		n, v.rest, err = msgp.ReadMapHeaderBytes(r.b)
+		v.values = 2 * uint64(n)
+	case Array:
+		n, v.rest, err = msgp.ReadArrayHeaderBytes(r.b)
+		v.values = uint64(n)
+	default:
+		v.rest, err = msgp.Skip(r.b)
 	}
-	return h, nil
+	if err != nil || v.values > uint64(len(v.rest)) {
+		return value{}, ErrMalformed
+	}
+	return v, nil
 }
 
-// want is head for a value of one of two kinds.
-func (r *Reader) want(kind, other Kind) (head, error) {
-	h, err := r.head()
+// kindOf returns the kind that the first byte names.
+func kindOf(b []byte) Kind {
+	switch msgp.NextType(b) {
+	case msgp.NilType:
+		return Nil
+	case msgp.BoolType:
+		return Bool
+	case msgp.IntType, msgp.UintType:
+		return Int
+	case msgp.Float32Type, msgp.Float64Type:
+		return Float
+	case msgp.StrType:
+		return String
+	case msgp.BinType:
+		return Bytes
+	case msgp.ArrayType:
+		return Array
+	case msgp.MapType:
+		return Map
+	case msgp.InvalidType:
+		return Invalid
+	default: // extensions, some of which have a name in the library
+		return Ext
+	}
+}
+
+// want is next for a value of one of two kinds.
+func (r *Reader) want(kind, other Kind) (value, error) {
+	v, err := r.next()
 	if err != nil {
-		r.ended = true
-		return h, err
+		return v, r.end(err)
 	}
-	if h.kind != kind && h.kind != other {
-		return h, ErrKind
+	if v.kind != kind && v.kind != other {
+		return v, ErrKind
 	}
-	return h, nil
+	return v, nil
 }
 
-// take removes a value that is neither a map nor an array, and returns the bytes behind its head.
-func (r *Reader) take(h head) []byte {
-	end := h.size + int(h.n) // head has checked that these bytes are present
-	payload := r.b[h.size:end:end]
-	r.b = r.b[end:]
-	return payload
+// enter goes into a map or an array.
+func (r *Reader) enter(v value) error {
+	if r.depth == MaxDepth {
+		return r.end(ErrMalformed)
+	}
+	r.depth++
+	r.b = v.rest
+	return nil
 }
 
 // end ends the reading with an error.

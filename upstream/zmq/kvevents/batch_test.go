@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
+	"github.com/tinylib/msgp/msgp"
 )
 
 // What vLLM 0.32 has published.
@@ -58,25 +57,25 @@ type pairs []any
 func value(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
-		return msgpacktest.AppendNil(b)
+		return msgp.AppendNil(b)
 	case int:
-		return msgpack.AppendInt(b, int64(v))
+		return msgp.AppendInt64(b, int64(v))
 	case uint64:
-		return msgpack.AppendUint(b, v)
+		return msgp.AppendUint64(b, v)
 	case float64:
-		return msgpacktest.AppendFloat(b, v)
+		return msgp.AppendFloat64(b, v)
 	case string:
-		return msgpack.AppendText(b, v)
+		return msgp.AppendString(b, v)
 	case []byte:
-		return msgpacktest.AppendBytes(b, v)
+		return msgp.AppendBytes(b, v)
 	case pairs:
-		b = msgpack.AppendMapHeader(b, len(v)/2)
+		b = msgp.AppendMapHeader(b, uint32(len(v)/2))
 		for _, e := range v {
 			b = value(b, e)
 		}
 		return b
 	case []any:
-		b = msgpacktest.AppendArrayHeader(b, len(v))
+		b = msgp.AppendArrayHeader(b, uint32(len(v)))
 		for _, e := range v {
 			b = value(b, e)
 		}

@@ -12,10 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
 	"go.uber.org/goleak"
-
-	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -148,17 +146,17 @@ func unhex(tb testing.TB, texts []string) (frames [][]byte) {
 
 // stored is a batch that stores one block of two tokens as vLLM 0.24 and newer write it.
 func stored(hash uint64) []byte {
-	b := msgpacktest.AppendArrayHeader(nil, 3)
-	b = msgpacktest.AppendFloat(b, 1.5)
-	b = msgpacktest.AppendArrayHeader(b, 1)
-	b = msgpack.AppendMapHeader(b, 5)
-	b = msgpack.AppendText(msgpack.AppendText(b, "type"), nameStored)
-	b = msgpack.AppendUint(msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "block_hashes"), 1), hash)
-	b = msgpacktest.AppendNil(msgpack.AppendText(b, "parent_block_hash"))
-	b = msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "token_ids"), 2)
-	b = msgpack.AppendUint(msgpack.AppendUint(b, 7), 8)
-	b = msgpack.AppendUint(msgpack.AppendText(b, "block_size"), 2)
-	return msgpack.AppendUint(b, 0)
+	b := msgp.AppendArrayHeader(nil, 3)
+	b = msgp.AppendFloat64(b, 1.5)
+	b = msgp.AppendArrayHeader(b, 1)
+	b = msgp.AppendMapHeader(b, 5)
+	b = msgp.AppendString(msgp.AppendString(b, "type"), nameStored)
+	b = msgp.AppendUint64(msgp.AppendArrayHeader(msgp.AppendString(b, "block_hashes"), 1), hash)
+	b = msgp.AppendNil(msgp.AppendString(b, "parent_block_hash"))
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "token_ids"), 2)
+	b = msgp.AppendUint64(msgp.AppendUint64(b, 7), 8)
+	b = msgp.AppendUint64(msgp.AppendString(b, "block_size"), 2)
+	return msgp.AppendUint64(b, 0)
 }
 
 // says is what a sink says of stored(hash).

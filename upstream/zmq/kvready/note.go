@@ -1,6 +1,8 @@
 package kvready
 
 import (
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
 )
 
@@ -86,7 +88,7 @@ func (n note) message() string {
 	switch n.meaning {
 	case ranked:
 		b := statusOf(4, n.id, "READY")
-		return string(msgpack.AppendInt(msgpack.AppendText(b, "tp_rank"), n.rank))
+		return string(msgp.AppendInt64(msgp.AppendString(b, "tp_rank"), n.rank))
 	case failed:
 		return string(statusOf(3, n.id, n.state))
 	}
@@ -94,10 +96,10 @@ func (n note) message() string {
 }
 
 // statusOf returns the beginning of a StoragePDStatus with that number of members.
-func statusOf(members int, id, state string) []byte {
-	b := msgpack.AppendMapHeader(nil, members)
+func statusOf(members uint32, id, state string) []byte {
+	b := msgp.AppendMapHeader(nil, members)
 	for _, text := range [...]string{"type", "StoragePDStatus", "req_id", id, "state", state} {
-		b = msgpack.AppendText(b, text)
+		b = msgp.AppendString(b, text)
 	}
 	return b
 }

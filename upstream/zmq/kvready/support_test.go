@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
-	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/kvready"
 )
 
@@ -26,24 +25,24 @@ var errTestEnds = errors.New("the test ends")
 
 // notif is a notification as LMCache sends it, of the class where that isn't empty.
 func notif(class, id string) []byte {
-	b := msgpack.AppendMapHeader(nil, 1)
+	b := msgp.AppendMapHeader(nil, 1)
 	if class != "" {
-		b = msgpack.AppendText(msgpack.AppendText(msgpack.AppendMapHeader(nil, 2), "type"), class)
+		b = msgp.AppendString(msgp.AppendString(msgp.AppendMapHeader(nil, 2), "type"), class)
 	}
-	return msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
+	return msgp.AppendString(msgp.AppendString(b, "req_id"), id)
 }
 
 // status is a StoragePDStatus with all members of which the proxy knows nothing.
 func status(id, state string, rank int64) []byte {
-	b := msgpack.AppendMapHeader(nil, 8)
-	b = msgpack.AppendText(msgpack.AppendText(b, "type"), "StoragePDStatus")
-	b = msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
-	b = msgpack.AppendInt(msgpack.AppendText(b, "tp_rank"), rank)
-	b = msgpack.AppendText(msgpack.AppendText(b, "state"), state)
-	b = msgpack.AppendUint(msgpack.AppendText(b, "writer_epoch"), 1<<40)
-	b = msgpacktest.AppendNil(msgpack.AppendText(b, "error_text"))
-	b = msgpacktest.AppendArrayHeader(msgpack.AppendText(b, "manifest_digest"), 0)
-	return msgpack.AppendText(msgpack.AppendText(b, "ack_endpoint"), "tcp://10.0.0.1:1")
+	b := msgp.AppendMapHeader(nil, 8)
+	b = msgp.AppendString(msgp.AppendString(b, "type"), "StoragePDStatus")
+	b = msgp.AppendString(msgp.AppendString(b, "req_id"), id)
+	b = msgp.AppendInt64(msgp.AppendString(b, "tp_rank"), rank)
+	b = msgp.AppendString(msgp.AppendString(b, "state"), state)
+	b = msgp.AppendUint64(msgp.AppendString(b, "writer_epoch"), 1<<40)
+	b = msgp.AppendNil(msgp.AppendString(b, "error_text"))
+	b = msgp.AppendArrayHeader(msgp.AppendString(b, "manifest_digest"), 0)
+	return msgp.AppendString(msgp.AppendString(b, "ack_endpoint"), "tcp://10.0.0.1:1")
 }
 
 // isReady says whether an arrival is over, and how.

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream"
-	"carryover/upstream/msgpack"
-	"carryover/upstream/msgpack/msgpacktest"
 	"carryover/upstream/zmq/kvready"
 )
 
@@ -57,18 +57,18 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 func TestWaits_RefusesEverythingElse(t *testing.T) {
 	const id = "the id"
 	typed := func(class func(b []byte) []byte, members ...string) []byte {
-		b := class(msgpack.AppendText(msgpack.AppendMapHeader(nil, 2+len(members)/2), "type"))
-		b = msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
+		b := class(msgp.AppendString(msgp.AppendMapHeader(nil, uint32(2+len(members)/2)), "type"))
+		b = msgp.AppendString(msgp.AppendString(b, "req_id"), id)
 		for _, text := range members {
-			b = msgpack.AppendText(b, text)
+			b = msgp.AppendString(b, text)
 		}
 		return b
 	}
 	class := func(name string) func([]byte) []byte {
-		return func(b []byte) []byte { return msgpack.AppendText(b, name) }
+		return func(b []byte) []byte { return msgp.AppendString(b, name) }
 	}
 	mapOf := func(key string, value []byte) []byte {
-		return append(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), key), value...)
+		return append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), key), value...)
 	}
 	ignored, malformed := kvready.Stats{Received: 1, Ignored: 1, Waiting: 1}, kvready.Stats{Received: 1, Malformed: 1, Waiting: 1}
 	for name, c := range map[string]struct {
@@ -79,26 +79,26 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 		"AllocRequest":              {typed(class("AllocRequest")), ignored},
 		"a lower case type":         {typed(class("proxynotif")), ignored},
 		"an empty type":             {typed(class("")), ignored},
-		"a type that is nil":        {typed(msgpacktest.AppendNil), ignored},
-		"a type that is a number":   {typed(func(b []byte) []byte { return msgpack.AppendInt(b, 1) }), ignored},
+		"a type that is nil":        {typed(msgp.AppendNil), ignored},
+		"a type that is a number":   {typed(func(b []byte) []byte { return msgp.AppendInt64(b, 1) }), ignored},
 		"a status of no state":      {typed(class("StoragePDStatus")), ignored},
 		"a status of another state": {status(id, "STAGED", 0), ignored},
 		"a status of no rank":       {typed(class("StoragePDStatus"), "state", "READY"), ignored},
 		"no id":                     {notif("ProxyNotif", ""), malformed},
 		"a long id":                 {notif("ProxyNotif", strings.Repeat("x", 257)), malformed},
-		"an id that is a number":    {mapOf("req_id", msgpack.AppendInt(nil, 1)), malformed},
-		"an id that is no text":     {mapOf("req_id", msgpack.AppendText(nil, "\xff")), malformed},
-		"an id of bytes":            {mapOf("req_id", msgpacktest.AppendBytes(nil, []byte(id))), malformed},
-		"an id that is a map":       {mapOf("req_id", mapOf("req_id", msgpack.AppendText(nil, id))), malformed},
-		"no members":                {msgpack.AppendMapHeader(nil, 0), malformed},
-		"an array":                  {append(msgpacktest.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
-		"a text":                    {msgpack.AppendText(nil, id), malformed},
+		"an id that is a number":    {mapOf("req_id", msgp.AppendInt64(nil, 1)), malformed},
+		"an id that is no text":     {mapOf("req_id", msgp.AppendString(nil, "\xff")), malformed},
+		"an id of bytes":            {mapOf("req_id", msgp.AppendBytes(nil, []byte(id))), malformed},
+		"an id that is a map":       {mapOf("req_id", mapOf("req_id", msgp.AppendString(nil, id))), malformed},
+		"no members":                {msgp.AppendMapHeader(nil, 0), malformed},
+		"an array":                  {append(msgp.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
+		"a text":                    {msgp.AppendString(nil, id), malformed},
 		"JSON":                      {[]byte(`{"type":"ProxyNotif","req_id":"the id"}`), malformed},
 		"nothing":                   {nil, malformed},
 		"more behind it":            {append(notif("ProxyNotif", id), 0xc0), malformed},
 		"an end that is missing":    {notif("ProxyNotif", id)[:20], malformed},
 		"a map of 2^32 - 1":         {[]byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xc0}, malformed},
-		"arrays in arrays":          {append(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...), malformed},
+		"arrays in arrays":          {append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...), malformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log logLines
