@@ -72,7 +72,7 @@ type LimitConfig struct {
 
 // TimeConfig bounds the waits of the server.
 type TimeConfig struct {
-	StoreTimeout        time.Duration
+	StoreTimeout        time.Duration // bounds each operation of the store; 0 is no bound, for a store that never waits
 	ShutdownGrace       time.Duration
 	DrainDelay          time.Duration // how long a draining server with open turns still accepts connections; 0: 5 s, and at most a sixth of ShutdownGrace
 	ClientHeaderTimeout time.Duration

@@ -63,6 +63,11 @@ func (c *connections) add(address string, inner net.Conn) net.Conn {
 		return inner
 	}
 	open := &openConn{Conn: inner, raw: raw, all: c, address: address}
+	open.examine = func(fd uintptr) {
+		if peerEnded(int(fd)) {
+			open.ended.Store(true)
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opened++
@@ -117,8 +122,9 @@ type openConn struct {
 	all     *connections
 	address string
 	number  uint64
-	place   *list.Element // among the open connections of its address; all.mu guards it
-	ended   atomic.Bool   // the peer was found to have ended it
+	place   *list.Element    // among the open connections of its address; all.mu guards it
+	ended   atomic.Bool      // the peer was found to have ended it
+	examine func(fd uintptr) // finds out whether the peer has ended it; made once, because each turn asks
 }
 
 // SyscallConn implements syscall.Conn.
@@ -135,8 +141,7 @@ func (o *openConn) hasEnded() bool {
 	if o.ended.Load() {
 		return true
 	}
-	ended := true
-	if err := o.raw.Control(func(fd uintptr) { ended = peerEnded(int(fd)) }); err != nil || ended {
+	if err := o.raw.Control(o.examine); err != nil {
 		o.ended.Store(true)
 	}
 	return o.ended.Load()

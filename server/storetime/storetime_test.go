@@ -8,6 +8,17 @@ import (
 	"time"
 )
 
+// Without a limit an operation has no deadline, and goes on when the client leaves.
+func TestLimit_None(t *testing.T) {
+	client, leave := context.WithCancel(t.Context())
+	ctx, end := Limit(client, 0)
+	leave()
+	end()
+	if _, ok := ctx.Deadline(); ok || ctx.Err() != nil {
+		t.Errorf("deadline %v, error %v, want neither", ok, ctx.Err())
+	}
+}
+
 // The time of a store operation ends at its limit or with the operation, and not with the client, whatever is asked of it and in which order.
 func TestLimit_Ends(t *testing.T) {
 	type ctxKey struct{}

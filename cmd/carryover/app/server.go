@@ -3,6 +3,7 @@ package app
 import (
 	"log/slog"
 	"syscall"
+	"time"
 
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
@@ -54,11 +55,19 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: cfg.Timeouts.ClientWrite,
 		},
 		TimeConfig: server.TimeConfig{
-			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
+			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
 		},
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 		ReuseHints: cfg.Log.ReuseHint == "on",
 	}
+}
+
+// storeTimeout is what an operation of the ticket store may take: without Redis it never waits.
+func storeTimeout(cfg config.Config) time.Duration {
+	if cfg.Redis.URL == "" {
+		return 0
+	}
+	return cfg.Timeouts.Store
 }
 
 // NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,

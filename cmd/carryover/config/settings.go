@@ -186,7 +186,7 @@ func boundSettings(c *Config) []Setting {
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's answer"},
 		{Key: "timeouts.idle", Flag: "idle-timeout", To: &t.Idle, Help: "between two reads of a stream"},
-		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store"},
+		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store in Redis"},
 		{Key: "timeouts.tokenize", Flag: "tokenize-timeout", To: &t.Tokenize, Help: "tokenising one prompt, and reading an instance's metrics"},
 		{Key: "timeouts.shutdown_grace", Flag: "shutdown-grace", To: &t.ShutdownGrace, Help: "for turns in flight after SIGTERM"},
 		{Key: "timeouts.client_write", Flag: "client-write-timeout", To: &t.ClientWrite, Help: "one write to a client"},
