@@ -110,6 +110,25 @@ func TestFault_LostIDLeavesUsage(t *testing.T) {
 	}
 }
 
+func TestFault_OnlyHandovers(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages := []any{user(longText)}
+	setFault(t, d, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Handovers: true})
+	prefilled := prefillWith(t, p, messages, prefillTemplate(), "")
+	for name, c := range map[string]struct {
+		params any
+		status int
+	}{
+		"hand-over": {prefilled.params(), http.StatusBadGateway},
+		"prefill":   {prefillTemplate(), http.StatusOK},
+		"none":      {nil, http.StatusOK},
+	} {
+		if got := prefillWith(t, d, messages, c.params, name); got.status != c.status {
+			t.Errorf("%s: %d, want %d", name, got.status, c.status)
+		}
+	}
+}
+
 func TestFault_OnlyTickets(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages := []any{user(longText)}

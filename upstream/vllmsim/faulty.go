@@ -21,12 +21,19 @@ func carriesTicket(body []byte) bool {
 	return r.Params.Prefills() && r.Params.Truthy("remote_block_ids") && tokens > 0
 }
 
+// readsHandover reports whether a request is a decode leg that reads KV of prefill.
+func readsHandover(body []byte) bool {
+	r, err := request.Parse(body)
+	return err == nil && r.Params.Decodes()
+}
+
 // faultableOf describes a request to the faults. The body need not be valid.
 func faultableOf(path string, body []byte) fault.Request {
 	return fault.Request{
 		Path: path, Metrics: path == ops.PathMetrics,
 		Answers:  wire.Generates(path),
 		Ticket:   func() bool { return carriesTicket(body) },
+		Handover: func() bool { return readsHandover(body) },
 		HandBack: func() bool { return request.HandsBack(path, body) },
 	}
 }

@@ -117,6 +117,8 @@ type Fault struct {
 	Route string `json:"route,omitempty"`
 	// Tickets limits the fault to prefill legs with a ticket to be read: remote_block_ids, and remote_num_tokens above 0.
 	Tickets bool `json:"tickets,omitempty"`
+	// Handovers limits the fault to decode legs that read KV of prefill: do_remote_prefill.
+	Handovers bool `json:"handovers,omitempty"`
 	// HandBacks limits the fault to hand-backs, as Stats counts them.
 	HandBacks bool `json:"hand_backs,omitempty"`
 	// Count is the number of affected requests; 0 means all until the fault is cleared.
@@ -213,6 +215,7 @@ type Request struct {
 	Metrics  bool        // it is for /metrics
 	Answers  bool        // it is for a chat or text completion, a message or a response
 	Ticket   func() bool // it is a prefill leg with blocks to be read
+	Handover func() bool // it is a decode leg that reads KV of prefill
 	HandBack func() bool
 }
 
@@ -225,7 +228,7 @@ func (f *Fault) concerns(r Request) bool {
 	case f.Route == "" && !r.Answers:
 		return false
 	}
-	return (!f.Tickets || r.Ticket()) && (!f.HandBacks || r.HandBack())
+	return (!f.Tickets || r.Ticket()) && (!f.Handovers || r.Handover()) && (!f.HandBacks || r.HandBack())
 }
 
 // Active is a fault of one request. The methods of a nil Active do nothing.
