@@ -31,9 +31,10 @@ e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryo
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
+# Without grpcnotrace the gRPC library brings a page of its own in html/template, and with it every exported method: 34 MB instead of 24.
 .PHONY: build
 build: ## build bin/carryover, static and the same wherever it is built: the image's binary too
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X carryover/cmd/carryover/command.Version=$(VERSION)' -o bin/carryover ./cmd/carryover
+	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -buildvcs=false -ldflags '-s -w -X carryover/cmd/carryover/command.Version=$(VERSION)' -o bin/carryover ./cmd/carryover
 
 PREFIX ?= /usr/local
 

@@ -11,9 +11,6 @@ import (
 	"carryover/cmd/carryover/command"
 )
 
-// versionFlag prints the version; only the root command has it.
-const versionFlag = "version"
-
 // addCompletion adds cobra's command that prints completion scripts, with our own errors for wrong arguments.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()

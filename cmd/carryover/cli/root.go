@@ -50,9 +50,7 @@ Traces go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, as all of
 OpenTelemetry's standard variables say.`
 	root.SilenceUsage = true
 	root.SilenceErrors = true
-	root.Version = command.VersionText()
-	root.SetVersionTemplate("{{.Version}}")
-	root.Flags().BoolP(versionFlag, "v", false, "print the version")
+	addVersionFlag(root)
 	root.SetFlagErrorFunc(command.FlagError)
 	root.SetUsageFunc(printUsage)
 	root.AddCommand(
