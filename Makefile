@@ -60,18 +60,19 @@ quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing,
 	@INSTALL=no scripts/need-zmq.sh || echo "tests with libzmq are skipped (make zmq installs it)"
 	SKIP_MISSING=1 go test -short -parallel 8 $$(go list ./... | grep -v /redis)
 
+# Most tests wait for timers of seconds: with as many at once as there are cores, two, the cores were idle for half the time.
 .PHONY: test
 test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
-	go test -race -timeout 30m ./...
+	go test -race -p 4 -parallel 6 -timeout 30m ./...
 	$(MAKE) cover
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
 # watched, the tests of sse took seven times as long. The short form is enough for the floors.
 .PHONY: cover
 cover: redis zmq ## coverage of the short tests: its floors, and cover.html to look at
-	go test -short -coverpkg=./... -coverprofile=cover.out ./...
+	go test -short -p 4 -parallel 6 -coverpkg=./... -coverprofile=cover.out ./...
 	go tool cover -html=cover.out -o cover.html
 	scripts/check-coverage.sh cover.out
 

@@ -39,6 +39,7 @@ func (p pieces) write(w http.ResponseWriter, finished chan<- time.Time) {
 }
 
 func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
+	t.Parallel()
 	thirds := func(s string) []string { return []string{s[:len(s)/3], s[len(s)/3 : 2*len(s)/3], s[2*len(s)/3:]} }
 	finishInPieces := func(l leg) pieces {
 		events := chatEvents(l)
@@ -103,6 +104,7 @@ func (s *late) Take(ctx context.Context, key convcache.Key, id convcache.TicketI
 }
 
 func TestTurn_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
+	t.Parallel()
 	store := &late{}
 	r := newRig(t, setup{deps: func(d *server.Deps) { store.Store, d.Store = d.Store, store }})
 	r.wantOK(r.turn("c", 1, true), "miss;")

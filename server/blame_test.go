@@ -32,6 +32,7 @@ func errorEvent(code string) behaviour {
 
 // Which ends of a leg open the circuit of its engine, and which don't: the status of a turn does not tell.
 func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
+	t.Parallel()
 	type row struct {
 		role upstream.Role
 		act  behaviour
@@ -114,6 +115,7 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 // A prefill engine that answers no leg in all the time that it has is out of rotation at once; one that answers another leg meanwhile
 // is not, however long one prompt takes.
 func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
+	t.Parallel()
 	for name, busy := range map[string]bool{"mute": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
@@ -243,6 +245,7 @@ func TestBlame_NotForTickets(t *testing.T) {
 
 // Legs that run together end together: only the one that failed is blamed.
 func TestBlame_NotForTheOtherLeg(t *testing.T) {
+	t.Parallel()
 	for name, fails := range map[string]behaviour{"breaks": hangUp, "silent": silent, "500": status(500, "x")} {
 		t.Run(name, func(t *testing.T) {
 			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {

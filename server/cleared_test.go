@@ -60,6 +60,7 @@ func TestCleared_BehindTheLook(t *testing.T) {
 
 // What was pinned is free: it is no part of the budget, and nothing of it is released.
 func TestCleared_NothingIsPinnedAnyMore(t *testing.T) {
+	t.Parallel()
 	p := newPinning(t, nil)
 	p.turn("a")
 	p.turn("b")

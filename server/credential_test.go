@@ -40,6 +40,7 @@ func TestCredential_OfModelsIsThatOfTurns(t *testing.T) {
 
 // Of a gateway that adds its line to the client's own, either could be believed, and each hop may choose another one.
 func TestCredential_RepeatedIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*server.Config){
 		"as tenant": func(*server.Config) {}, "forwarded": forwards,
 		"beside a tenant header": func(c *server.Config) { c.TenantHeader = "X-Tenant" },

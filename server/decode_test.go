@@ -217,6 +217,7 @@ func TestDecode_SecondBrokenStreamIsAnError(t *testing.T) {
 }
 
 func TestDecode_WithoutAFirstByteTimesOut(t *testing.T) {
+	t.Parallel()
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.FirstByteTimeout = soonOver }})
 		r.decode[0].next(silent, func(w http.ResponseWriter, q *http.Request, l leg) { sayHeaders(w); silent(w, q, l) })

@@ -210,6 +210,7 @@ func TestClientLimits_SlowHeadersEndTheConnection(t *testing.T) {
 }
 
 func TestClientLimits_HugeHeaderIsRefused(t *testing.T) {
+	t.Parallel()
 	r := run(t, setup{})
 	p := r.send(ask("", true, "q"), "X-Big", strings.Repeat("x", 64<<10))
 	if p.status != http.StatusRequestHeaderFieldsTooLarge {

@@ -16,6 +16,7 @@ import (
 
 // A conversation that its policy sends to a prefill instance which answers no tickets goes to one that does.
 func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{
 		prefills: 3, cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver },
 		fleet: func(c *fleet.Config) { c.Prefill = &routing.Affinity{Otherwise: &routing.RoundRobin{}} },

@@ -37,6 +37,7 @@ func TestTenant_HeaderDecides(t *testing.T) {
 
 // Of a gateway that appends its value to a client's own, either could be read.
 func TestTenant_RepeatedHeaderIsRefused(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
 	for _, values := range [][]string{{"mallory", "alice"}, {"alice", "alice"}, {"", "alice"}, {"alice", ""}} {
 		header := []string{}

@@ -72,6 +72,7 @@ func TestRequest_BodyCannotSteerAnEngine(t *testing.T) {
 }
 
 func TestClientLimits_BodyIsBounded(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxBodyBytes = 1000 }})
 	fits := with(`"x":"` + strings.Repeat("y", 1000-len(with(`"x":""`))) + `"`)
 	r.wantOK(r.send(fits), "miss;")
@@ -210,6 +211,7 @@ func TestClientLimits_SlowBodyIsCut(t *testing.T) {
 
 // What an answer has left is flushed after its handler has returned, which must be bounded like every write.
 func TestClientLimits_PipeliningClientThatReadsNothingIsCut(t *testing.T) {
+	t.Parallel()
 	for _, request := range []string{wire("GET /v1/models", ""), wire("POST "+chatPath, ask("", false, "q"), fmt.Sprintf("Content-Length: %d", len(ask("", false, "q"))))} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 100 * time.Millisecond }})
 		r.decode[0].models = replyBody("application/json", `"`+strings.Repeat("x", 3000)+`"`)
@@ -230,6 +232,7 @@ func TestClientLimits_PipeliningClientThatReadsNothingIsCut(t *testing.T) {
 
 // A body that is refused unread must not hold its connection either.
 func TestClientLimits_RefusedBodyThatNeverComesHoldsNoConnection(t *testing.T) {
+	t.Parallel()
 	for _, line := range []string{"POST /nope", "PUT " + chatPath, "GET /healthz", "POST " + chatPath} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientBodyTimeout = 100 * time.Millisecond }})
 		conn := r.dial()

@@ -209,6 +209,7 @@ func TestPinned_IsWhatDecodeSays(t *testing.T) {
 
 // A ticket goes to one taker: the turn that has it, or the budget.
 func TestPinned_TurnsAndTheBudgetRaceForTickets(t *testing.T) {
+	t.Parallel()
 	p := newPinning(t, nil)
 	const conversations, rounds = 12, 4
 	talks := make([]*pinning, conversations)

@@ -106,6 +106,7 @@ func wantRetryAfter(t *testing.T, p reply, want string) {
 }
 
 func TestPrefill_BeyondItsTimeLimitIsCancelled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
 	r.prefill[0].next(silent)
 	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "prefill_timeout")

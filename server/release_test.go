@@ -89,6 +89,7 @@ func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 }
 
 func TestRelease_UnansweredLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
 	r.shot()
 	r.prefill[0].next(silent)

@@ -48,6 +48,7 @@ func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 }
 
 func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	for name, row := range map[string]struct {
 		fails behaviour
 		again string

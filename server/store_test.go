@@ -50,6 +50,7 @@ func TestPut_NextTurnAtOnceIsAHit(t *testing.T) {
 }
 
 func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
+	t.Parallel()
 	ways(t, func(t *testing.T, stream bool) {
 		hang := func(ctx context.Context) (convcache.Outcome, bool) {
 			<-ctx.Done()

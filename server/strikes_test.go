@@ -111,6 +111,7 @@ func TestTurn_BrokenConnectionsDoNotStopThePair(t *testing.T) {
 
 // The client has no time left for a fresh leg, but the next turns need not wait in vain.
 func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -121,6 +122,7 @@ func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
 }
 
 func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.server.SpendRetries()
 	r.prefill[0].always(answersNoTickets)
@@ -129,6 +131,7 @@ func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
 }
 
 func TestRetry_OfAReleaseCostsNoBudget(t *testing.T) {
+	t.Parallel()
 	for name, fails := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "silent": silent} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})

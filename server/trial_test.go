@@ -20,6 +20,7 @@ func answersNoTickets(w http.ResponseWriter, r *http.Request, l leg) {
 }
 
 func TestTurn_UnansweredTrialStopsThePair(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -41,6 +42,7 @@ func TestTurn_UnansweredTrialStopsThePair(t *testing.T) {
 }
 
 func TestTurn_UnansweredTrialIsRunAgainOnTheOnlyPrefill(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, false), "miss;")
@@ -48,6 +50,7 @@ func TestTurn_UnansweredTrialIsRunAgainOnTheOnlyPrefill(t *testing.T) {
 }
 
 func TestTurn_ProvenPairIsStoppedAfterThreeUnanswered(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;")

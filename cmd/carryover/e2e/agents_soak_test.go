@@ -36,6 +36,7 @@ func agentSoaks() map[string]func(*vllmsim.Config) {
 // Agents of either API, with the histories that they send: no KV is read wrongly, every answer is that of a lone engine, what could be
 // reused is, and what is said of a miss is true.
 func TestAgents_SoakOfRandomConversations(t *testing.T) {
+	t.Parallel()
 	seed := uint64(700)
 	for _, name := range slices.Sorted(maps.Keys(agentSoaks())) {
 		seed++

@@ -60,6 +60,7 @@ type floors struct{ own, alike int }
 // some answers made anew, and some threads split in two that go on at the same time. No answer is wrong, no block is read wrongly or twice,
 // none stays pinned, and turns find what their conversation has left.
 func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
+	t.Parallel()
 	for i, soak := range unnamedSoaks() {
 		t.Run(soak.name, func(t *testing.T) {
 			conversations := unnamedShort

@@ -44,6 +44,7 @@ func sparing(kinds []doubt) []doubt {
 
 // The soak of doubts with tickets that are handed back whenever no turn comes, and conversations that nobody names.
 func TestSoakOfDoubts_HandingBack(t *testing.T) {
+	t.Parallel()
 	alone, mixture := doubtConversations(t)
 	seed := uint64(200)
 	for _, mode := range []string{"now", "idle"} {

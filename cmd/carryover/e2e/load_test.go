@@ -103,6 +103,7 @@ func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answ
 const brokenConnections = 9
 
 func TestTwoHundredConversations(t *testing.T) {
+	t.Parallel()
 	c := startCrowd(t, vllmsim.SamplingCanonical, 5)
 	c.warm(t)
 	var broken atomic.Int32

@@ -44,6 +44,7 @@ func (m *moves) see(s scraped) scraped {
 
 // Every family that is served moves when that happens which it counts.
 func TestMetrics_EachMoves(t *testing.T) {
+	t.Parallel()
 	m := newMoves()
 	moveTurns(t, m)
 	m.last = scraped{}

@@ -31,11 +31,13 @@ func nemesisConversations() int {
 // Tickets that replicas share, while what they share them through is stopped, killed, emptied, split and
 // failed over: no answer is wrong, no block is read twice, and no request fails.
 func TestReplicas_RedisUnderANemesis(t *testing.T) {
+	t.Parallel()
 	underANemesis(t, 11)
 }
 
 // The same with tickets that are handed back by the replica that has put them, and notes that replicas share.
 func TestReplicas_RedisUnderANemesisHandingBack(t *testing.T) {
+	t.Parallel()
 	f, s := underANemesis(t, 12, append([]string{"--routing-prefill", "affinity"}, handBackModes()["idle"]...)...)
 	done := f.replicas[0].sum(t, config.RolePrefill)["hand_backs"]
 	t.Logf("%d hand-backs, %d turns found what came of them", done, s.tally.engine)

@@ -167,6 +167,7 @@ func (p *poisoned) next() []json.RawMessage {
 
 // The ticket that the turn in between has left is offered by no replica, and its blocks are free.
 func TestQuarantine_ATicketThatDescends(t *testing.T) {
+	t.Parallel()
 	p := startPoisoned(t, unchanged, nil)
 	p.settled(t, 1, 1)
 	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
@@ -183,6 +184,7 @@ func (p *poisoned) askNext(t *testing.T) *answered {
 
 // The other replica uses that ticket before it can know: another incarnation of prefill has wrong KV, too.
 func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
+	t.Parallel()
 	p := startPoisoned(t, unchanged, func(p *poisoned) {
 		if a := p.second.askAs(t, "reader", p.next()...); !strings.HasPrefix(a.reuse(), "hit;") {
 			t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
@@ -276,6 +278,7 @@ func (h *decodeHeld) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 
 // The mutants of what keeps wrong KV from spreading: each takes one rule away, and the simulator must notice.
 func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
+	t.Parallel()
 	salt := regexp.MustCompile(`,?"cache_salt":"quarantine-[^"]*"`)
 	first := &innocent{} // the first replica's
 	for name, mutate := range map[string]func(*server.Deps){
@@ -330,6 +333,7 @@ func (s *innocent) Take(ctx context.Context, key convcache.Key, id convcache.Tic
 
 // Replicas know an incarnation by its start, however they spell the address of the instance.
 func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
+	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
 	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--reuse-trial-timeout", "25s"}

@@ -201,6 +201,7 @@ func (w *rewritten) explained(t *testing.T, said *explain.Explanation, got strin
 }
 
 func TestRewritten_TheHeaderSaysWhere(t *testing.T) {
+	t.Parallel()
 	for _, proof := range []string{"auto", "history"} {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/stream %v", proof, stream), func(t *testing.T) {

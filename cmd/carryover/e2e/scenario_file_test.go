@@ -151,6 +151,7 @@ func (s *scenario) flags() []string {
 }
 
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	paths, err := filepath.Glob(scenarioFolder + "/*.yaml")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no scenarios in %s (%v)", scenarioFolder, err)

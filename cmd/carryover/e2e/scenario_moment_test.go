@@ -126,6 +126,7 @@ func TestTrial_OneTicketOfALinkAtATime(t *testing.T) {
 // TestAnswer_SameWithAndWithoutConversation guards against a relay that edits, splits or
 // loses what it should only look at, for answers on both sides of common buffer sizes.
 func TestAnswer_SameWithAndWithoutConversation(t *testing.T) {
+	t.Parallel()
 	r := startPair(t, func(cfg *vllmsim.Config) { cfg.PromptTokensDetails, cfg.Blocks = true, 1<<16 }) // every answer stays pinned
 	plain := 0
 	for _, size := range []int{1, 4095, 4096, 4097, 20_000} {

@@ -60,6 +60,7 @@ func doubtProofs() map[string]func(*vllmsim.Config) {
 // Random conversations while engines and clients leave doubts about what is where: nothing is read wrongly or twice,
 // no answer is wrong, no request fails for which no doubt accounts, and no blocks stay pinned.
 func TestSoakOfDoubts(t *testing.T) {
+	t.Parallel()
 	alone, mixture := doubtConversations(t)
 	seed := uint64(0)
 	soak := func(name, proof string, kinds []doubt, conversations int, flags ...string) {

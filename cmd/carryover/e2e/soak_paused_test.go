@@ -40,6 +40,7 @@ const (
 // clients that leave, and images: whatever is concluded from how long something took, no answer is wrong and no block is
 // read twice or after its time.
 func TestSoakOfDoubts_PausedProcess(t *testing.T) {
+	t.Parallel()
 	_, mixture := doubtConversations(t)
 	conversations := max(pausedConversations, mixture/doubtShare)
 	for i, proof := range []string{"auto", "history"} {

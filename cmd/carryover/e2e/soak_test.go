@@ -75,6 +75,7 @@ type soak struct {
 type tally struct{ turns, hits, engine, offered, possible, shared, learning int }
 
 func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
+	t.Parallel()
 	conversations := soakShort
 	if set := os.Getenv(soakVariable); set != "" {
 		var err error

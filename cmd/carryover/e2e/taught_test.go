@@ -102,6 +102,7 @@ func TestTaught_ADifferenceWithToolsExcludesToolsOnly(t *testing.T) {
 }
 
 func TestTaught_ARestartedPrefillIsTaughtAgain(t *testing.T) {
+	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
 	taught()

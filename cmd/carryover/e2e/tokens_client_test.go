@@ -106,6 +106,7 @@ func (r *rig) see(t *testing.T, api string, shape map[string]any, stream bool, h
 }
 
 func TestTokenProof_ClientSeesWhatAStockEngineSends(t *testing.T) {
+	t.Parallel()
 	for name, plugIn := range map[string]bool{"ids asked for": false, "plug-in": true} {
 		t.Run(name, func(t *testing.T) {
 			r := startTokens(t, 1, 1, func(c *vllmsim.Config) { c.EmptyDeltas, c.OutputTokenIDs = true, plugIn })

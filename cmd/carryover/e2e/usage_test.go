@@ -70,6 +70,7 @@ func untold(raw []byte) string {
 // An answer's usage tells what prefill had in its caches or read from decode, on hits, on turns whose prompt prefill's own cache had, and on
 // misses; nothing else of the answer differs from one that has decode's number.
 func TestUsage_TellsWhatPrefillHad(t *testing.T) {
+	t.Parallel()
 	for _, details := range []bool{true, false} {
 		change := func(c *vllmsim.Config) {
 			c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
