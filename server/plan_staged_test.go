@@ -184,7 +184,7 @@ func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
 	}
 	close(ready)
 	d := r.decode[0].await(1)[0]
-	if !strings.Contains(d.body, `"max_tokens":1,`) {
+	if !strings.Contains(d.body, `"max_tokens":1,`) || strings.Contains(d.body, `"max_tokens":499`) {
 		t.Errorf("decode is asked for %s, want one token", d.body)
 	}
 	r.decode[0].awaitEnd(1)
