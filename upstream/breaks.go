@@ -27,8 +27,8 @@ func (b *breaks) tell(base string) {
 func (c *Client) OnBreak(told func(base string)) { c.broken.told.Store(&told) }
 
 // Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
-// OnBreak describes. It does not wait, and takes a microsecond.
-func (c *Client) Check(base string) { c.transport.check(base) }
+// OnBreak describes. It returns the connection if it is open, for [Witness.StandsBy]. It does not wait, and takes a microsecond.
+func (c *Client) Check(base string) Idle { return idleOf(c.transport.check(base)) }
 
 // do sends a request by the transport.
 func (c *Client) do(ctx context.Context, q *outgoing) (answer, error) {

@@ -17,8 +17,9 @@ type transport interface {
 	do(ctx context.Context, q *http1.Request) (answer, error)
 	// closeIdle closes idle connections, at least those to base.
 	closeIdle(base string)
-	// check looks, without waiting, whether the peer has ended an idle connection to base, and reports it if so.
-	check(base string)
+	// check looks, without waiting, whether the peer has ended an idle connection to base, and reports it if so. It returns one that is open,
+	// nil if it knows of none.
+	check(base string) net.Conn
 	// closeAll closes all idle connections.
 	closeAll()
 }

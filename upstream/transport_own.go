@@ -58,9 +58,9 @@ func (t *ownTransport) closeIdle(base string) {
 	t.client.CloseIdle(scheme, authority)
 }
 
-func (t *ownTransport) check(base string) {
+func (t *ownTransport) check(base string) net.Conn {
 	scheme, authority, _ := strings.Cut(base, "://")
-	t.client.Check(scheme, authority)
+	return t.client.Check(scheme, authority)
 }
 
 func (t *ownTransport) closeAll() { t.client.Close() }

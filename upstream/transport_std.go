@@ -125,7 +125,7 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 func (t *stdTransport) closeIdle(string) { t.closeAll() }
 
 // check does nothing: net/http watches its idle connections, and tells nobody.
-func (t *stdTransport) check(string) {}
+func (t *stdTransport) check(string) net.Conn { return nil }
 
 func (t *stdTransport) closeAll() { t.http.CloseIdleConnections() }
 

@@ -24,6 +24,25 @@ type Witness struct {
 // it finds, a microsecond.
 func (w Witness) Stands() bool { return w.all != nil && w.all.stands(w.address, w.number) }
 
+// StandsBy is Stands behind a Check. If the connection that Check has found open is such a connection, no system call is needed.
+func (w Witness) StandsBy(idle Idle) bool {
+	o := idle.open
+	return o != nil && o.all == w.all && o.address == w.address && o.number <= w.number || w.Stands()
+}
+
+// Idle is an idle connection that [Client.Check] has found open. The zero value is none.
+type Idle struct{ open *openConn }
+
+// idleOf returns the open connection below one of a transport, none if it has no file descriptor.
+func idleOf(conn net.Conn) Idle {
+	below := watched(conn)
+	if below == nil {
+		return Idle{}
+	}
+	open, _ := below.Conn.(*openConn)
+	return Idle{open}
+}
+
 // FetchWitnessed is Fetch that also returns the witness of the answer's process.
 func (c *Client) FetchWitnessed(
 	ctx context.Context, instance *Instance, path, authorization string, most int64,

@@ -131,6 +131,26 @@ func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
 	})
 }
 
+// The idle connection that a check has found open is a witness if it was open before the answer, and only then.
+func TestWitness_StandsByAnIdleConnectionFromBefore(t *testing.T) {
+	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+		srv := serve(newHolding())
+		before := witnessed(t, c, srv, "/metrics")
+		idle := c.Check(srv.URL)
+		if !before.StandsBy(idle) || (Witness{}).StandsBy(idle) {
+			t.Error("the connection of the answer is no witness, or one of no answer")
+		}
+		if _, own := c.transport.(*ownTransport); own && idle == (Idle{}) {
+			t.Error("the check finds no connection")
+		}
+		c.Close()
+		after := witnessed(t, c, srv, "/metrics")
+		if later := c.Check(srv.URL); before.StandsBy(later) || !after.StandsBy(later) {
+			t.Error("a connection that was opened later is a witness, or none of its own answer")
+		}
+	})
+}
+
 // A client that reads slowly keeps the end of a connection from being read.
 func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
 	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {

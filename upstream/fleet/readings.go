@@ -46,7 +46,6 @@ func (r *readings) Current(ctx context.Context) *Incarnation {
 
 // currentSince is Current for a caller that has asked at a time: a reading that began then or later needs no witness.
 func (r *readings) currentSince(ctx context.Context, asked time.Time) *Incarnation {
-	r.engine.fleet.cfg.Client.Check(r.engine.BaseURL)
 	s, counts, _ := r.seenSince(asked)
 	for n, again := 0, true; !counts && again && n < maxReadings; n++ {
 		r.Refresh(ctx)
@@ -65,8 +64,12 @@ const maxReadings = 3
 // because it is not [Incarnation.Alive]; but the attempt may go to another engine, whose answer leaves a ticket.
 func Pin(ctx context.Context, prefill, decode *Engine) (p, d *Incarnation) {
 	asked := decode.fleet.now()
-	if _, counts, _ := decode.seenSince(asked); !counts {
+	d, counts, _ := decode.seenSince(asked)
+	if !counts {
 		decode.begun(ctx)
+	}
+	if p, also, _ := prefill.seenSince(asked); counts && also && p.Known() && d.Known() {
+		return p, d
 	}
 	return prefill.pinned(ctx, asked), decode.pinned(ctx, asked)
 }
@@ -140,15 +143,16 @@ func (r *readings) lastKnown() *Incarnation {
 // the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
 func (r *readings) Refresh(ctx context.Context) { wait(ctx, r.begun(ctx).done) }
 
-// seenSince returns the incarnation that the engine still runs by its last reading. counts says whether that reading
-// counts for a caller that has asked at a time. doubted says that a connection of the engine has ended since, or that
-// the reading began before that time.
+// seenSince checks the idle connections and returns the incarnation that the engine still runs by its last reading.
+// counts says whether that reading counts for a caller that has asked at a time. doubted says that a connection of the
+// engine has ended since, or that the reading began before that time.
 func (r *readings) seenSince(asked time.Time) (s *Incarnation, counts, doubted bool) {
+	idle := r.engine.fleet.cfg.Client.Check(r.engine.BaseURL)
 	r.mu.Lock()
 	s, counts = r.recently()
 	read, witness, doubted := r.read, r.witness, r.doubted || !r.read.IsZero() && r.read.Before(asked)
 	r.mu.Unlock()
-	if !s.Known() || !read.Before(asked) || witness.Stands() {
+	if !s.Known() || !read.Before(asked) || witness.StandsBy(idle) {
 		return s, counts, doubted
 	}
 	r.mu.Lock()

@@ -89,16 +89,27 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check calls Lost if the peer has ended the connection that was used last.
-func (p *pool) check(to peer) {
-	p.mu.Lock()
-	all := p.idle[to]
-	ended := len(all) > 0 && !p.expired(all[len(all)-1], time.Now()) && !all[len(all)-1].conn.Quiet()
-	p.mu.Unlock()
-	if ended {
-		p.drop(to)
-		p.tell(to)
+// check returns the idle connection that was used last, nil if there is none or it is no longer good. It calls Lost if the peer has ended it.
+func (p *pool) check(to peer) net.Conn {
+	last, quiet := p.last(to)
+	if last == nil || quiet {
+		return last
 	}
+	p.drop(to)
+	p.tell(to)
+	return nil
+}
+
+// last returns the idle connection that was used last, nil if there is none or it has expired, and whether it is quiet.
+func (p *pool) last(to peer) (_ net.Conn, quiet bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.idle[to]
+	if len(all) == 0 || p.expired(all[len(all)-1], time.Now()) {
+		return nil, false
+	}
+	conn := all[len(all)-1].conn
+	return conn, conn.Quiet()
 }
 
 // tell calls Lost for a connection that its peer has closed.
