@@ -80,22 +80,16 @@ func (s *states) move(name uint64, next State) {
 func (s *states) change(name uint64, may func(now State) bool, next State) (now State, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now = s.find(name)
+	now, young := s.young[name]
+	if !young {
+		now = s.old[name]
+	}
 	if !may(now) {
 		return now, false
 	}
-	if now := s.now(); len(s.young) >= maxStates || now.Sub(s.since) >= s.life {
-		s.old, s.young, s.since = s.young, map[uint64]State{}, now
+	if !young && (len(s.young) >= maxStates || s.now().Sub(s.since) >= s.life) {
+		s.old, s.young, s.since = s.young, map[uint64]State{}, s.now()
 	}
 	s.young[name] = next
 	return now, true
-}
-
-// find needs s.mu.
-func (s *states) find(name uint64) State {
-	state, known := s.young[name]
-	if !known {
-		state = s.old[name]
-	}
-	return state
 }

@@ -100,5 +100,8 @@ func TestStates_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 func (s *states) of(name uint64) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.find(name)
+	if state, young := s.young[name]; young {
+		return state
+	}
+	return s.old[name]
 }
