@@ -23,9 +23,9 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the rest
 	kinds   map[tenantKind]*history
-	recent  list.List                    // histories, the one used last in front
-	pending map[convcache.Key]*list.List // answers that wait under a key, the newest in front
-	oldest  list.List                    // answers that wait, in the order in which they were given
+	recent  list.List                   // histories, the one used last in front
+	pending map[convcache.Key][]*answer // answers that wait under a key, the newest at the end
+	waiting int                         // how many answers wait
 	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
 	own, others float64
 }
@@ -37,19 +37,17 @@ type tenantKind struct {
 
 // answer is one that waits for its next turn.
 type answer struct {
-	key     convcache.Key
-	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
-	of      *history
-	at      time.Time
-	inOrder *list.Element // in Learner.oldest
-	inAge   *list.Element // in history.waiting
-	inKey   *list.Element // in Learner.pending, nil if it waits no longer
-	age     int           // which list of history.waiting that is
+	key    convcache.Key
+	prompt body.Beginning // of a text completion, whose key is that of others too; otherwise zero
+	of     *history
+	at     time.Time
+	inAge  *list.Element // in history.waiting, nil if it waits no longer
+	age    int           // which list of history.waiting that is
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
 func New(longest time.Duration) *Learner {
-	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key]*list.List{}}
+	return &Learner{bounds: boundsTo(longest), kinds: map[tenantKind]*history{}, pending: map[convcache.Key][]*answer{}}
 }
 
 // Answered notes an answer under its conversation's key. prompt is what a text completion without an id has asked, and zero for others. The
@@ -60,32 +58,40 @@ func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, prompt b
 	if before := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); before != nil {
 		l.settle(before, at)
 	}
-	if l.oldest.Len() >= maxPending {
-		l.settle(l.oldest.Front().Value.(*answer), at)
+	if l.waiting >= maxPending {
+		l.settle(l.oldest(), at)
 	}
 	h := l.history(tenantKind{tenant, kind})
 	h.pass(at, l.forget)
-	if l.pending[key] == nil {
-		l.pending[key] = list.New()
-	}
 	a := &answer{key: key, prompt: prompt, of: h, at: at}
-	a.inOrder, a.inAge, a.inKey = l.oldest.PushBack(a), h.waiting[0].PushBack(a), l.pending[key].PushFront(a)
+	a.inAge = h.waiting[0].PushBack(a)
+	l.pending[key] = append(l.pending[key], a)
+	l.waiting++
+}
+
+// oldest returns the answer that waits longest; there must be one. The caller holds l.mu.
+func (l *Learner) oldest() (first *answer) {
+	for _, h := range l.kinds {
+		if a := h.oldest(); a != nil && (first == nil || a.at.Before(first.at)) {
+			first = a
+		}
+	}
+	return first
 }
 
 // settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
 func (l *Learner) settle(a *answer, at time.Time) {
-	if a.of.pass(at, l.forget); a.inKey != nil {
+	if a.of.pass(at, l.forget); a.inAge != nil {
 		l.forget(a)
 	}
 }
 
 // waits returns the newest answer under a key that is the one, nil if there is none. The caller holds l.mu.
 func (l *Learner) waits(key convcache.Key, is func(*answer) bool) *answer {
-	if under := l.pending[key]; under != nil {
-		for e, n := under.Front(), 0; e != nil && n < maxAlike; e, n = e.Next(), n+1 {
-			if a := e.Value.(*answer); is(a) {
-				return a
-			}
+	under := l.pending[key]
+	for _, a := range slices.Backward(under[max(0, len(under)-maxAlike):]) {
+		if is(a) {
+			return a
 		}
 	}
 	return nil
@@ -107,7 +113,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known boo
 	a := l.continuedBy(turn)
 	if a != nil {
 		a.of.pass(at, l.forget)
-		if a.inKey == nil { // its time is over
+		if a.inAge == nil { // its time is over
 			a = nil
 		}
 	}
@@ -205,14 +211,15 @@ func (l *Learner) history(kind tenantKind) *history {
 
 // forget removes an answer that waits no longer. The caller holds l.mu.
 func (l *Learner) forget(a *answer) {
-	if under := l.pending[a.key]; under.Len() == 1 {
+	if under := l.pending[a.key]; len(under) == 1 {
 		delete(l.pending, a.key)
 	} else {
-		under.Remove(a.inKey)
+		at := slices.Index(under, a)
+		l.pending[a.key] = slices.Delete(under, at, at+1)
 	}
-	a.inKey = nil
-	l.oldest.Remove(a.inOrder)
 	a.of.waiting[a.age].Remove(a.inAge)
+	a.inAge = nil
+	l.waiting--
 }
 
 // boundsTo returns the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.
