@@ -12,8 +12,9 @@ import (
 // A turn leaves some 100 KB of garbage, and a proxy without open streams holds a few MB; so the collector, which by itself
 // starts when the heap has doubled, ran every hundred turns and took a third of the CPU time.
 const (
-	// mostHeapFloor is the size in bytes below which the heap is left to grow.
-	mostHeapFloor = 64 << 20
+	// mostHeapFloor is the size in bytes below which the heap is left to grow. With half of it, a turn of workload W1 took 5 % more CPU time
+	// when the tickets of 6,000 conversations, some 50 MB, were alive; the process took 60 MB less.
+	mostHeapFloor = 128 << 20
 	// floorShare is the part of a memory limit, one in so many bytes, that the floor takes at most.
 	floorShare = 8
 )
