@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -29,8 +30,24 @@ func scrape(t *testing.T, handler http.Handler) scraped {
 	return readScrape(t, w.Body.String())
 }
 
-// seriesLine is one of a series: name, labels, value.
-var seriesLine = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
+// seriesName is the name of a series and its labels.
+var seriesName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?$`)
+
+// seriesRead are the names of series that were read before. Tests read the same ones thousands of times, and to match each name anew took a
+// twentieth of the CPU time of all.
+var seriesRead sync.Map
+
+// isSeries reports whether a text is the name of a series with its labels.
+func isSeries(name string) bool {
+	if _, before := seriesRead.Load(name); before {
+		return true
+	}
+	is := seriesName.MatchString(name)
+	if is {
+		seriesRead.Store(strings.Clone(name), true)
+	}
+	return is
+}
 
 func readScrape(t *testing.T, text string) scraped {
 	t.Helper()
@@ -45,15 +62,15 @@ func readScrape(t *testing.T, text string) scraped {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		parts := seriesLine.FindStringSubmatch(line)
-		if parts == nil {
+		end := strings.LastIndexByte(line, ' ')
+		if end < 0 || !isSeries(line[:end]) {
 			t.Fatalf("not a series: %q", line)
 		}
-		value, err := strconv.ParseFloat(parts[3], 64)
+		value, err := strconv.ParseFloat(line[end+1:], 64)
 		if err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		s.series[parts[1]+parts[2]] = value
+		s.series[line[:end]] = value
 	}
 	return s
 }
