@@ -67,7 +67,7 @@ func (h *history) pass(at time.Time, forget func(*answer)) {
 	}
 }
 
-// oldest returns the answer that waits longest, nil if none waits: the first of the last span in which answers are, because pass moves all.
+// oldest returns the answer that waits longest, nil if none waits. A later span has older answers, and each span its oldest in front.
 func (h *history) oldest() *answer {
 	for i := range slices.Backward(h.waiting) {
 		if first := h.waiting[i].Front(); first != nil {

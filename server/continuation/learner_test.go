@@ -204,6 +204,21 @@ func TestLearner_IsBounded(t *testing.T) {
 	}
 }
 
+// Beyond the bound the answer that waits longest is forgotten, of whichever kind and age it is.
+func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
+	l, at := New(life), start
+	kinds := []Kind{{API: body.Chat}, {API: body.Chat, Tools: true}, {API: body.Text, Explicit: true}}
+	for i := range maxPending + 3 {
+		at = at.Add(10 * time.Millisecond) // those of the beginning have moved to later spans when the bound is reached
+		l.Answered("", kinds[i%len(kinds)], key(i), body.Beginning{}, at)
+	}
+	for i, want := range map[int]bool{0: false, 2: false, 3: true, 5: true, maxPending: true, maxPending + 2: true} {
+		if _, known := l.Asked(Turn{Key: key(-1), Earlier: []convcache.Key{key(i)}}, at); known != want {
+			t.Errorf("answer %d is known: %t, want %t", i, known, want)
+		}
+	}
+}
+
 // Each of four replicas sees a quarter of the continuations of its answers, and finds in the store what the others have left.
 func TestLearner_CoverageOfReplicas(t *testing.T) {
 	l, at := New(life), start
