@@ -67,16 +67,6 @@ func (h *history) pass(at time.Time, forget func(*answer)) {
 	}
 }
 
-// oldest returns the answer that waits longest, nil if none waits. A later span has older answers, and each span its oldest in front.
-func (h *history) oldest() *answer {
-	for i := range slices.Backward(h.waiting) {
-		if first := h.waiting[i].Front(); first != nil {
-			return first.Value.(*answer)
-		}
-	}
-	return nil
-}
-
 // fixed is the span at whose end an answer counts as known without a continuation.
 func (h *history) fixed() int {
 	i, _ := slices.BinarySearch(h.bounds, Fixed)

@@ -25,7 +25,7 @@ type Learner struct {
 	kinds   map[tenantKind]*history
 	recent  list.List                   // histories, the one used last in front
 	pending map[convcache.Key][]*answer // answers that wait under a key, the newest at the end
-	waiting int                         // how many answers wait
+	oldest  list.List                   // answers that wait, in the order in which they were given
 	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
 	own, others float64
 }
@@ -37,12 +37,13 @@ type tenantKind struct {
 
 // answer is one that waits for its next turn.
 type answer struct {
-	key    convcache.Key
-	prompt body.Beginning // of a text completion, whose key is that of others too; otherwise zero
-	of     *history
-	at     time.Time
-	inAge  *list.Element // in history.waiting, nil if it waits no longer
-	age    int           // which list of history.waiting that is
+	key     convcache.Key
+	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
+	of      *history
+	at      time.Time
+	inOrder *list.Element // in Learner.oldest
+	inAge   *list.Element // in history.waiting, nil if it waits no longer
+	age     int           // which list of history.waiting that is
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
@@ -58,25 +59,14 @@ func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, prompt b
 	if before := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); before != nil {
 		l.settle(before, at)
 	}
-	if l.waiting >= maxPending {
-		l.settle(l.oldest(), at)
+	if l.oldest.Len() >= maxPending {
+		l.settle(l.oldest.Front().Value.(*answer), at)
 	}
 	h := l.history(tenantKind{tenant, kind})
 	h.pass(at, l.forget)
 	a := &answer{key: key, prompt: prompt, of: h, at: at}
-	a.inAge = h.waiting[0].PushBack(a)
+	a.inOrder, a.inAge = l.oldest.PushBack(a), h.waiting[0].PushBack(a)
 	l.pending[key] = append(l.pending[key], a)
-	l.waiting++
-}
-
-// oldest returns the answer that waits longest; there must be one. The caller holds l.mu.
-func (l *Learner) oldest() (first *answer) {
-	for _, h := range l.kinds {
-		if a := h.oldest(); a != nil && (first == nil || a.at.Before(first.at)) {
-			first = a
-		}
-	}
-	return first
 }
 
 // settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
@@ -219,7 +209,7 @@ func (l *Learner) forget(a *answer) {
 	}
 	a.of.waiting[a.age].Remove(a.inAge)
 	a.inAge = nil
-	l.waiting--
+	l.oldest.Remove(a.inOrder)
 }
 
 // boundsTo returns the ends of the spans into which times are divided: 0.1 s, 0.2 s, 0.5 s and so on, up to the longest.

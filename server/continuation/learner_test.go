@@ -144,8 +144,8 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 			t.Errorf("completion %d is continued twice", i)
 		}
 	}
-	if len(l.pending) != 0 || l.waiting != 0 {
-		t.Errorf("%d keys and %d answers wait", len(l.pending), l.waiting)
+	if len(l.pending) != 0 || l.oldest.Len() != 0 {
+		t.Errorf("%d keys and %d answers wait", len(l.pending), l.oldest.Len())
 	}
 }
 
@@ -181,7 +181,7 @@ func TestLearner_IsBounded(t *testing.T) {
 		at = at.Add(time.Microsecond)
 		l.Answered("", chat, key(i), body.Beginning{}, at)
 	}
-	if n := len(l.pending); n != maxPending || l.waiting != n {
+	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
 	}
 	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
@@ -199,8 +199,8 @@ func TestLearner_IsBounded(t *testing.T) {
 			waiting += h.waiting[i].Len()
 		}
 	}
-	if waiting != len(l.pending) || waiting != l.waiting {
-		t.Errorf("%d answers wait in histories, %d by their keys, %d are counted", waiting, len(l.pending), l.waiting)
+	if waiting != len(l.pending) || waiting != l.oldest.Len() {
+		t.Errorf("%d answers wait in histories, %d by their keys, %d in order", waiting, len(l.pending), l.oldest.Len())
 	}
 }
 
