@@ -147,7 +147,7 @@ imports: ## check what each package imports
 	scripts/check-imports.sh
 
 .PHONY: house
-house: ## check the sizes of pages, packages, files, types and structs, the words of identifiers, and what pages name
+house: ## count the tokens of product, tests and simulator; check sizes of files and pages, the words of identifiers, and what pages name
 	scripts/check-house.sh
 
 # A module of its own. Compiling the API's types takes longer than the rest of the gate's compiling together, so it is no part of it.

@@ -81,9 +81,9 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 			if len(tickets) != 1 {
 				t.Fatalf("got %d puts, want 1", len(tickets))
 			}
-			caughtUp, end := tickets[0].FreshAsOf, <-finished
-			if caughtUp.After(end) || caughtUp.Before(began) {
-				t.Errorf("caught up %v after the finish had arrived, %v after the turn began", caughtUp.Sub(end), caughtUp.Sub(began))
+			freshAsOf, end := tickets[0].FreshAsOf, <-finished
+			if freshAsOf.After(end) || freshAsOf.Before(began) {
+				t.Errorf("fresh as of %v after the finish had arrived, %v after the turn began", freshAsOf.Sub(end), freshAsOf.Sub(began))
 			}
 		})
 	}

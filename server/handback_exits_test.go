@@ -104,7 +104,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		handedBack = "handed back"
 		released   = "released"
 		ticket     = "a ticket"
-		lasting    = "lasting" // it is certain that nobody can free the blocks, and they are counted
+		counted    = "counted" // it is certain that nobody can free the blocks, and they are counted
 	)
 	down := func(e *engine) func(r *exits, _ *exitLegs) (mend func()) {
 		return func(r *exits, _ *exitLegs) func() {
@@ -193,7 +193,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 				case r.store.Len() > 0:
 					got = ticket
 				case pinned > 0:
-					got = lasting
+					got = counted
 				}
 				if got != tc.want {
 					t.Errorf("the answer is %s, want %s; %+v, pinned %d", got, tc.want, r.server.Counts().HandBacks, pinned)

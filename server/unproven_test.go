@@ -8,7 +8,7 @@ import (
 
 // An engine that does not tell the ids of prompts or outputs leaves nothing that could be proven.
 func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
-	mute := strings.NewReplacer(`"prompt_token_ids":`, `"x":`, `"token_ids":`, `"y":`)
+	silent := strings.NewReplacer(`"prompt_token_ids":`, `"x":`, `"token_ids":`, `"y":`)
 	ways(t, func(t *testing.T, stream bool) {
 		t.Run("prefill", func(t *testing.T) {
 			r := newRig(t, setup{cfg: byTokens})
@@ -28,12 +28,12 @@ func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
 			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 				a := answerOf(l)
 				if !stream {
-					answerJSON(w, mute.Replace(a.whole()))
+					answerJSON(w, silent.Replace(a.whole()))
 					return
 				}
 				events := a.events()
 				for i := range events {
-					events[i] = mute.Replace(events[i])
+					events[i] = silent.Replace(events[i])
 				}
 				say(w, events...)
 			})

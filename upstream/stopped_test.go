@@ -82,12 +82,12 @@ func readAnswer(url string) error {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	caughtUp := stream.FreshAsOf()
+	freshAsOf := stream.FreshAsOf()
 	p := make([]byte, 1<<10)
 	for streams := stream.MediaType() == "text/event-stream"; ; {
 		n, err := stream.Read(p)
 		if streams && n > 0 {
-			caughtUp = stream.FreshAsOf() // one read is one event here
+			freshAsOf = stream.FreshAsOf() // one read is one event here
 			if text := string(p[:n]); text == "one" {
 				fmt.Println(text)
 			}
@@ -99,7 +99,7 @@ func readAnswer(url string) error {
 			return err
 		}
 	}
-	fmt.Println(time.Since(caughtUp).Nanoseconds())
+	fmt.Println(time.Since(freshAsOf).Nanoseconds())
 	return nil
 }
 

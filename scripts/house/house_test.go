@@ -31,6 +31,7 @@ func TestFigures_EachCanFail(t *testing.T) {
 		{old: "Start", use: "Incarnation", in: []string{"upstream/fleet"}, kinds: []kind{ofType}, whole: true},
 		{old: "barred", use: "quarantined", in: []string{"upstream/..."}},
 		{old: "turn.tries", use: "retry"},
+		{old: "turn.h", use: "t"},
 		{old: "told_late", use: "reported_late", in: []string{"server"}, kinds: []kind{ofText}},
 	}
 	const workflow = "jobs:\n  a:\n    steps:\n      - run: make check\n  b:\n    strategy:\n      matrix:\n        target: [page, clients]\n        more:\n          - pair VLLM=0.33.0\n"
@@ -45,6 +46,7 @@ func TestFigures_EachCanFail(t *testing.T) {
 		"a glossary within its rows":    {rows("P.md", "## Words", 2), map[string]string{"P.md": glossary}, nil},
 		"a glossary above its rows":     {rows("P.md", "## Words", 1), map[string]string{"P.md": glossary}, []string{"P.md: 2 rows below"}},
 		"a glossary that was moved":     {rows("P.md", "## Glossary", 2), map[string]string{"P.md": glossary}, []string{"no table below"}},
+		"tables below smaller headings": {rows("P.md", "## Words", 3), map[string]string{"P.md": glossary + "### Even more\n\n" + glossary[strings.Index(glossary, "| word"):]}, nil},
 		"a glossary without a table":    {rows("P.md", "## Words", 2), map[string]string{"P.md": "## Words\n\nNone.\n"}, []string{"no table below"}},
 		"files that are there":          {comments(), map[string]string{"a/doc.go": "// Package a has b.go, and (c.go, d.lua) of go1.26.\n// See x/y.go and encoding.golang.\npackage a\n", "a/b.go": "", "a/c.go": "", "a/d.lua": "", "b/e.go": "// gone.go\npackage b\n"}, nil},
 		"files that are not there":      {comments(), map[string]string{"a/doc.go": "// Package a has b.go, and (c.go,\n// d.lua) below.\npackage a\n", "a/d.lua": ""}, []string{"a/doc.go: b.go does not exist", "a/doc.go: c.go does not exist"}},
@@ -53,10 +55,10 @@ func TestFigures_EachCanFail(t *testing.T) {
 		"targets that don't exist":      {targets("run", "ci.yml"), map[string]string{"run": "make check\n", "ci.yml": workflow, "Makefile": "page:\n"}, []string{"run: make check, which", "ci.yml: make check, which"}},
 
 		"words that are free": {words(fleet), map[string]string{
-			// A name elsewhere, a name of another kind, a part of a word, comments, locals, folders that are no code.
-			"server/a.go":                "package server\n\n// barred Start told_late\ntype Start struct{ tries int }\n\nfunc barred() { tries := \"told_late or not\"; _ = tries }\n",
-			"upstream/fleet/a.go":        "package fleet\n\ntype Started struct{ Start int }\n\nfunc Start(barred int) (bar func(barred int)) { return nil }\n",
-			"upstream/fleet/a_test.go":   "package fleet\n\nfunc TestStart(barred int) {}\n",
+			// A name elsewhere, a name of another kind, a part of a word, comments, folders that are no code.
+			"server/a.go":                "package server\n\n// barred Start told_late\ntype Start struct{ tries int }\n\nfunc (h *Start) barred() { tries := \"told_late or not\"; _ = tries }\n",
+			"upstream/fleet/a.go":        "package fleet\n\ntype Started struct{ Start int }\n\nfunc Start(start int) (bar func(start int)) { return nil }\n",
+			"upstream/fleet/a_test.go":   "package fleet\n\nfunc TestStart(int) {}\n",
 			"upstream/testdata/a.go":     "package testdata\n\nfunc barred() {}\n",
 			"upstream/fleet/deep/a.go":   "package deep\n\ntype Start int\n",
 			"node_modules/x/upstream.go": "not Go",
@@ -68,6 +70,13 @@ func TestFigures_EachCanFail(t *testing.T) {
 			"server/a.go:3: field tries: say retry", "server/a.go:5: text told_late: say reported_late", "upstream/fleet/a.go:3: type Start: say Incarnation",
 			"upstream/fleet/a.go:4: field isBarred", "upstream/fleet/a.go:7: method Barred", "upstream/fleet/a.go:10: method BarredSince",
 			"upstream/fleet/a.go:13: value whyBarred",
+		}},
+		"words that were replaced within functions": {words(fleet), map[string]string{
+			"server/a.go":   "package server\n\ntype turn int\n\nfunc (h *turn) a() {}\n",
+			"upstream/a.go": "package upstream\n\nfunc a(barred int) (isBarred bool) {\n\tbarredOne, b := 1, 2\n\tfor barredKey := range 2 {\n\t\tvar barredToo int\n\t}\n\t_ = func(barredLast int) {}\n}\n",
+		}, []string{
+			"server/a.go:5: local h: say t", "upstream/a.go:3: local barred", "upstream/a.go:3: local isBarred", "upstream/a.go:4: local barredOne",
+			"upstream/a.go:5: local barredKey", "upstream/a.go:6: local barredToo", "upstream/a.go:8: local barredLast",
 		}},
 		"words that were replaced in tests, files and tags": {words(fleet), map[string]string{
 			"server/a.go":              "package server\n\ntype record struct {\n\tLate int `json:\"told_late,omitempty\" xml:\"x\"`\n}\n",
@@ -96,9 +105,9 @@ func TestFigures_EachCanFail(t *testing.T) {
 func TestFigures_WhatCannotBeReadIsAnError(t *testing.T) {
 	for name, f := range map[string]figure{
 		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "targets": targets("run", "ci.yml"),
-		"words": words(nil), "sizes": sizes(small(), "over", nil), "the list of sizes": sizes(small(), "gone", nil),
+		"words": words(nil), "sizes": sizes(parts(), mostLines),
 	} {
-		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package", "over": ""}), []figure{f}); err == nil {
+		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package \""}), []figure{f}); err == nil {
 			t.Errorf("%s: faults %q and no error", name, faults)
 		}
 	}

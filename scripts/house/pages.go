@@ -23,24 +23,19 @@ func size(page string, most int) figure {
 	}
 }
 
-// rows bounds the rows of the first table below a heading. A page without the heading or without the table is a fault.
+// rows bounds the rows of the tables below a heading, as far as the next heading of its level. A page without the heading or without a table
+// is a fault.
 func rows(page, heading string, most int) figure {
 	return func(root string) ([]string, error) {
 		text, err := os.ReadFile(filepath.Join(root, page))
 		if err != nil {
 			return nil, err
 		}
-		n := -2 // the names of the columns, and the line below
-		_, section, found := strings.Cut("\n"+string(text), "\n"+heading+"\n")
-		for line := range strings.SplitSeq(section, "\n") {
-			if strings.HasPrefix(line, "|") {
-				n++
-			} else if n > -2 {
-				break
-			}
-		}
+		_, section, _ := strings.Cut("\n"+string(text), "\n"+heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		n := strings.Count(section, "\n|") - 2*strings.Count(section, "\n|--") // each table has a line of names, and one below it
 		switch {
-		case !found || n < 1:
+		case n < 1:
 			return []string{fmt.Sprintf("%s: no table below %q", page, heading)}, nil
 		case n > most:
 			return []string{fmt.Sprintf("%s: %d rows below %q, at most %d", page, n, heading, most)}, nil

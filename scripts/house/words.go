@@ -26,27 +26,27 @@ const (
 	ofMeth  kind = "method" // of a type or an interface
 	ofValue kind = "value"  // a constant or variable of a package
 	ofFile  kind = "file"   // the name of a Go file
+	ofLocal kind = "local"  // a receiver, parameter, result or variable of a function
 	ofText  kind = "text"   // a string literal, wherever it stands, or the name of a member in a JSON tag
 )
 
-// word is a word that another one has replaced. It concerns names of files, and identifiers that are declared outside of functions,
-// those of tests included: a comment or a local variable may use any English word. Where kinds has ofText, it concerns string literals
-// that are the word.
+// word is a word that another one has replaced. It concerns names of files, and identifiers, those of tests and those within functions
+// included: a comment may use any English word. Where kinds has ofText, it concerns string literals that are the word.
 type word struct {
-	old, use string   // "turn.tries" is the field or method tries of the type turn
+	old, use string   // "turn.tries" is the field, method or receiver tries of the type turn
 	in       []string // folders; "server/..." is server with those below; empty is all
 	kinds    []kind   // empty is all but ofText
 	// whole is for words that are good English elsewhere: only an identifier that is the word is refused, and not one that has it
-	// among its words.
+	// among its words, and not one within a function.
 	whole bool
 }
 
-// declared is an identifier that is declared outside of functions, a file or a string literal.
+// declared is an identifier, a file or a string literal.
 type declared struct {
 	name, file string
 	line       int
 	kind       kind
-	owner      string // the type of a field or method
+	owner      string // the type of a field, method or receiver
 }
 
 // words refuses identifiers that have a word that was replaced.
@@ -90,7 +90,7 @@ func refused(table []word, d declared) *word {
 
 // concerns reports whether such identifiers are looked at.
 func (w *word) concerns(d declared) bool {
-	if len(w.kinds) == 0 && d.kind == ofText || len(w.kinds) > 0 && !slices.Contains(w.kinds, d.kind) {
+	if len(w.kinds) == 0 && (d.kind == ofText || d.kind == ofLocal && w.whole) || len(w.kinds) > 0 && !slices.Contains(w.kinds, d.kind) {
 		return false
 	}
 	folder := path.Dir(d.file)
@@ -144,7 +144,7 @@ func split(name string) (parts []string) {
 	return parts
 }
 
-// declarations returns what a file declares outside of functions, and its string literals, in its order.
+// declarations returns what a file declares, and its string literals, in its order.
 func declarations(file, name string) (all []declared, err error) {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
@@ -161,6 +161,7 @@ func declarations(file, name string) (all []declared, err error) {
 		case *ast.FuncDecl:
 			if d.Recv != nil {
 				add(ofMeth, receiver(d), d.Name)
+				add(ofLocal, receiver(d), d.Recv.List[0].Names...)
 			} else {
 				add(ofFunc, "", d.Name)
 			}
@@ -176,9 +177,35 @@ func declarations(file, name string) (all []declared, err error) {
 			}
 		}
 	}
+	local := func(exprs ...ast.Expr) {
+		for _, e := range exprs {
+			if n, ok := e.(*ast.Ident); ok {
+				add(ofLocal, "", n)
+			}
+		}
+	}
 	ast.Inspect(parsed, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			if text, err := strconv.Unquote(literal.Value); err == nil {
+		switch n := n.(type) {
+		case *ast.FuncType:
+			for _, f := range slices.Concat(n.Params.List, fieldsOf(n.Results)) {
+				add(ofLocal, "", f.Names...)
+			}
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				local(n.Lhs...)
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				local(n.Key, n.Value)
+			}
+		case *ast.DeclStmt:
+			for _, spec := range n.Decl.(*ast.GenDecl).Specs {
+				if v, ok := spec.(*ast.ValueSpec); ok {
+					add(ofLocal, "", v.Names...)
+				}
+			}
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && n.Kind == token.STRING {
 				if member, _, _ := strings.Cut(reflect.StructTag(text).Get("json"), ","); member != "" {
 					text = member
 				}
@@ -189,6 +216,13 @@ func declarations(file, name string) (all []declared, err error) {
 	})
 	slices.SortStableFunc(all, func(a, b declared) int { return cmp.Compare(a.line, b.line) })
 	return all, nil
+}
+
+func fieldsOf(list *ast.FieldList) []*ast.Field {
+	if list == nil {
+		return nil
+	}
+	return list.List
 }
 
 // receiver returns the name of a method's type.

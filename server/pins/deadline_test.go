@@ -19,8 +19,8 @@ func lone(role upstream.Role) *fleet.Engine {
 func TestDeadline_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
 	decode := lone(upstream.RoleDecode)
 	for expires, want := range map[bool]time.Duration{true: 350 * time.Second, false: 320 * time.Second} {
-		caughtUp := clocktest.Apart(t, time.Now(), -100*time.Second)
-		if got := -upstream.Elapsed(Deadline(450*time.Second, decode, caughtUp, expires), time.Now()); got > want || got < want-time.Minute {
+		freshAsOf := clocktest.Apart(t, time.Now(), -100*time.Second)
+		if got := -upstream.Elapsed(Deadline(450*time.Second, decode, freshAsOf, expires), time.Now()); got > want || got < want-time.Minute {
 			t.Errorf("tells when it expires: %v: got %v, want %v", expires, got, want)
 		}
 	}

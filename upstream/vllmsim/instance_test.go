@@ -125,9 +125,9 @@ func TestRequests_AreRecorded(t *testing.T) {
 }
 
 func TestConcurrency_ManyConversations(t *testing.T) {
-	lasting := func(c *Config) { c.Lease = time.Hour } // a busy machine may take longer than the usual 30 s to bring a leg to decode
-	p, d := startPair(t, lasting)
-	d2 := startInstance(t, lasting)
+	longLease := func(c *Config) { c.Lease = time.Hour } // a busy machine may take longer than the usual 30 s to bring a leg to decode
+	p, d := startPair(t, longLease)
+	d2 := startInstance(t, longLease)
 	var wg sync.WaitGroup
 	for n := range 200 {
 		wg.Go(func() {

@@ -119,15 +119,15 @@ func TestHealth_SlowPrefillIsEjected(t *testing.T) { // alone: instances are tol
 	turns := 0
 	traffic := func(n int) {
 		t.Helper()
-		var lanes sync.WaitGroup
+		var workers sync.WaitGroup
 		for i := turns; i < turns+n; i++ {
-			lanes.Go(func() {
+			workers.Go(func() {
 				if status, _, _ := o.plainTurn(t, fmt.Sprint(i, " ", longText(i))); status != http.StatusOK {
 					t.Errorf("got status %d", status)
 				}
 			})
 			if i%5 == 4 { // one for each instance at once
-				lanes.Wait()
+				workers.Wait()
 			}
 		}
 		turns += n

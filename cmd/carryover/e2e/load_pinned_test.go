@@ -42,9 +42,9 @@ func TestPinned_ShareKeepsDecodingFree(t *testing.T) {
 			for range 2 { // turns of each
 				var next sync.Mutex
 				at := 0
-				var lanes sync.WaitGroup
+				var workers sync.WaitGroup
 				for range atOnce {
-					lanes.Go(func() {
+					workers.Go(func() {
 						for {
 							next.Lock()
 							i := at
@@ -57,7 +57,7 @@ func TestPinned_ShareKeepsDecodingFree(t *testing.T) {
 						}
 					})
 				}
-				lanes.Wait()
+				workers.Wait()
 				settle()
 			}
 			if n := o.sum(t, config.RoleDecode)["preemptions"]; n != 0 {

@@ -29,7 +29,7 @@ func (s *suite) operators(t *testing.T) {
 	t.Helper()
 	s.report.line(t, "9", "doctor finds nothing wrong and leaves nothing", s.doctor)
 	s.report.line(t, "9", "a turn is one trace", s.traced)
-	s.report.line(t, "9", "metrics and receipts agree with the answers", s.metrics)
+	s.report.line(t, "9", "metrics and records agree with the answers", s.metrics)
 	s.report.line(t, "9", "explanations say what happens then", s.explanations)
 	s.report.line(t, "9", "the last turn leaves nothing in decode", s.lastTurns)
 }
@@ -89,17 +89,17 @@ func (s *suite) watch(t *testing.T, prefillURL, decodeURL string, args ...string
 	return nil
 }
 
-// turns are the receipts of the turns that have ended, once there are so many.
-func (w *watched) turns(t *testing.T, n int) (receipts []gjson.Result) {
+// turns are the records of the turns that have ended, once there are so many.
+func (w *watched) turns(t *testing.T, n int) (records []gjson.Result) {
 	t.Helper()
 	if !inTime(freeLimit, func() bool {
 		_, body := askBare(t, w.client, http.MethodGet, w.operators+"/admin/turns?limit=1000")
-		receipts = gjson.GetBytes(body, "turns").Array()
-		return len(receipts) >= n
+		records = gjson.GetBytes(body, "turns").Array()
+		return len(records) >= n
 	}) {
-		t.Fatalf("got %d receipts, want %d", len(receipts), n)
+		t.Fatalf("got %d records, want %d", len(records), n)
 	}
-	return receipts
+	return records
 }
 
 // traced sends turns of a client that traces, with a collector behind the program.
@@ -210,21 +210,21 @@ func (s *suite) metrics(t *testing.T) string {
 	if want["hits"] == 0 || want["hits"] == want["turns"] {
 		t.Errorf("got %v hits of %v turns, want some of both", want["hits"], want["turns"])
 	}
-	receipts := map[string]float64{}
+	records := map[string]float64{}
 	for _, r := range w.turns(t, int(want["turns"])) {
-		receipts["turns"]++
-		receipts["prompt"] += r.Get("prompt_tokens").Float()
-		receipts["completion"] += r.Get("completion_tokens").Float()
+		records["turns"]++
+		records["prompt"] += r.Get("prompt_tokens").Float()
+		records["completion"] += r.Get("completion_tokens").Float()
 		if r.Get("outcome").String() != "hit" {
-			receipts["miss "+r.Get("reason").String()]++
+			records["miss "+r.Get("reason").String()]++
 			continue
 		}
-		receipts["hits"]++
-		receipts["offered"] += r.Get("tokens_offered").Float()
-		receipts["read"] += r.Get("tokens_read").Float()
-		receipts["confirmed"] += r.Get("tokens_confirmed").Float()
+		records["hits"]++
+		records["offered"] += r.Get("tokens_offered").Float()
+		records["read"] += r.Get("tokens_read").Float()
+		records["confirmed"] += r.Get("tokens_confirmed").Float()
 	}
-	wantSeries(t, receipts, want)
+	wantSeries(t, records, want)
 
 	status, body := askBare(t, w.client, http.MethodGet, w.operators+"/metrics")
 	if status != http.StatusOK {
@@ -262,7 +262,7 @@ func (s *suite) explanations(t *testing.T) string {
 				t.Fatalf("%s, turn %d:\n got %s\nwant %s", k.name, turn, got, want)
 			}
 			sent++
-			w.turns(t, sent) // a turn has put its ticket before its receipt
+			w.turns(t, sent) // a turn has put its ticket before its record
 			dialogue.remember(got)
 			verdict := told.Get("verdict").String()
 			t.Logf("%-16s turn %d: %-40s then %s", k.name, turn, verdict, got.reuse.text)

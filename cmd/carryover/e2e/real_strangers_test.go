@@ -171,13 +171,13 @@ func (c *stranger) promptIDs(t *testing.T) []int {
 // cachedFor is what prefill says it took from its cache for the turn with that prompt.
 func cachedFor(t *testing.T, exchanges []exchange, prompt []int) int {
 	t.Helper()
-	receipt := string(encode(prompt))
+	ids := string(encode(prompt))
 	for _, x := range exchanges {
 		if isHandBack(x) {
 			continue
 		}
 		for _, member := range []string{"prompt_token_ids", "choices.0.prompt_token_ids"} {
-			if strings.ReplaceAll(gjson.GetBytes(x.answer, member).Raw, " ", "") == receipt {
+			if strings.ReplaceAll(gjson.GetBytes(x.answer, member).Raw, " ", "") == ids {
 				return int(gjson.GetBytes(x.answer, "usage.prompt_tokens_details.cached_tokens").Int())
 			}
 		}
