@@ -16,7 +16,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// together is a connector that sends both legs at once, as Mooncake's and MoRI-IO's in WRITE mode want it: both compute the
+// together is a connector that sends both legs at once, as Mooncake's wants it: both compute the
 // same ids, name a transfer of their own, and nothing is left for a next turn.
 type together struct{}
 

@@ -95,7 +95,7 @@ func TestTerms_EveryReasonIsThere(t *testing.T) {
 	}
 	wantTerms(t, "what the proof lacks", miss, lacks)
 	wantTerms(t, "ineligible", words(record.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
-	alone := constants(parsed(t, "pick", "record", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why", "Why")
+	alone := constants(parsed(t, "pick", "record", "../upstream/connector/lmcache"), "why", "Why")
 	wantTerms(t, "decode alone", words(record.AloneReasons()), alone)
 	var stored []string
 	for _, why := range constants(parsed(t, "../convcache"), "Why") {
@@ -110,7 +110,7 @@ func said(t *testing.T) map[string]bool {
 	all := map[string]bool{}
 	for _, folder := range []string{
 		"record", "proof", "reuse", "turn", "pick", "pins", "answer", "../convcache", "../upstream", "../upstream/body",
-		"../upstream/connector/lmcache", "../upstream/connector/moriio",
+		"../upstream/connector/lmcache",
 	} {
 		names, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil {
@@ -174,7 +174,7 @@ func TestTerms_EveryReasonHasAHint(t *testing.T) {
 			t.Errorf("%s: %q, %q", reason, hint, stored)
 		}
 	}
-	for _, why := range constants(parsed(t, "pick", "record", "../upstream/connector/lmcache", "../upstream/connector/moriio"), "why", "Why") {
+	for _, why := range constants(parsed(t, "pick", "record", "../upstream/connector/lmcache"), "why", "Why") {
 		if hint := record.Hint(string(record.ReasonBypass), why); !strings.HasPrefix(hint, "Decode served the turn alone: ") {
 			t.Errorf("decode alone, %s: %q", why, hint)
 		}

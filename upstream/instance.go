@@ -57,19 +57,6 @@ type Instance struct {
 	Notices int
 	// KVEvents is the address at which the instance publishes its KV events, tcp://host:port, "" if it does not.
 	KVEvents string
-	// Announcement is what the engine has announced of itself over ZMQ.
-	Announced Announcement
-}
-
-// Announcement is what engines announce of themselves with connectors that register over ZMQ (vLLM
-// moriio_connector.py). The zero value is no announcement.
-type Announcement struct {
-	// Address is the address for other engines: zmq_address, as it was sent. It becomes part of request ids.
-	Address string
-	// DPSize and TPSize are the data-parallel and tensor-parallel sizes, 0 if they were not announced.
-	DPSize, TPSize int
-	// Mode is transfer_mode, READ or WRITE; "" if it was not announced.
-	Mode string
 }
 
 // NewInstance returns the instance at rawURL, which must satisfy ParseBaseURL. The name defaults to the authority.

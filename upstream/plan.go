@@ -11,10 +11,10 @@ type Order int
 // The orders.
 const (
 	// PrefillFirst: when prefill has answered. Decode then reads what prefill holds (NIXL in pull mode, Mooncake's
-	// older form, MoRI-IO in READ mode, shared storage).
+	// older form, shared storage).
 	PrefillFirst Order = iota + 1
-	// Together: at the same time as the prefill leg. Decode waits for the KV by itself; some engines wait for minutes,
-	// and then only cancelling the leg frees them (Mooncake, MoRI-IO in WRITE mode).
+	// Together: at the same time as the prefill leg. Decode waits for the KV by itself, for minutes, and
+	// only cancelling the leg frees it (Mooncake).
 	Together
 	// AfterReady: when prefill has answered and Plan.Ready has seen the KV arrive at decode (LMCache).
 	AfterReady
@@ -30,16 +30,12 @@ type Traits struct {
 	Reuses bool
 	// IDs says that legs carry token ids, so the prefill instance tokenises each prompt before the plan is made.
 	IDs bool
-	// NeedsPrefill says that decode engines serve nothing without a hand-over: they count on KV from others for each
-	// request, and without it they wait for ever, end, or answer from memory that was never written
-	// (MoRI-IO, get_num_new_matched_tokens). A turn without a hand-over then fails, whatever else is configured.
-	NeedsPrefill bool
 	// HandsBack says that prefill can read a ticket into its prefix cache by a leg of our own, so that decode is free
 	// before the next turn comes. It is set only where that was measured, because other requests read what such a leg
 	// writes.
 	HandsBack bool
 	// Agents says that the connector moves turns of the Messages and Responses APIs. Otherwise decode serves them
-	// alone, or nobody does if NeedsPrefill is set.
+	// alone.
 	Agents bool
 	// Introduce asks an engine for the facts that a plan needs; nil if a plan needs none.
 	Introduce Introduce

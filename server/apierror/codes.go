@@ -26,7 +26,6 @@ var codes = []Code{
 	{"invalid_path", http.StatusBadRequest, "`POST /admin/explain`: the path is that of no turn"},
 	{"unsupported", http.StatusBadRequest, "responses are not stored: send the whole history"},
 	{"unsupported_parameter", http.StatusBadRequest, "a member that only the proxy may set (`kv_transfer_params`), or that needs stored responses"},
-	{"not_disaggregable", http.StatusBadRequest, "prefill and decode can't share this request, and with this connector decode serves none alone"},
 	{"invalid_request", 0, "the engine refused the request (400, 404, 413 or 422), with its message"},
 	{"invalid_api_key", 0, "engines refuse the key of the request, which `--forward-authorization` sends on (401 or 403)"},
 	{"prefiller_not_allowed", http.StatusForbidden, "`x-prefiller-host-port` names an address that `--prefiller-allow` does not"},

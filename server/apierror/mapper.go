@@ -34,7 +34,6 @@ func (m *Mapper) Map(err error) *Error {
 	var bad *body.BadRequestError
 	var wrong *request.Error
 	var unserved *pick.NoModelError
-	var needs *pick.NeedsPrefillError
 	switch {
 	case errors.As(err, &api):
 		return api
@@ -48,8 +47,6 @@ func (m *Mapper) Map(err error) *Error {
 		return &Error{Status: record.StatusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
 	case errors.As(err, &unserved):
 		return NoModel(unserved.Model)
-	case errors.As(err, &needs):
-		return Refused(http.StatusBadRequest, "not_disaggregable", "The engines can't serve this request: decode needs prefill, and "+needs.Why+" rules that out.")
 	case errors.Is(err, pick.ErrNoPrefill):
 		return Unavailable("prefill_unavailable", "No prefill engine is available.")
 	case errors.Is(err, upstream.ErrNoInstance):

@@ -10,11 +10,3 @@ type NoModelError struct{ Model string }
 
 // Error implements error.
 func (e *NoModelError) Error() string { return "no engine serves the model" }
-
-// NeedsPrefillError says that a request can't be disaggregated, and why, where decode can't serve alone.
-type NeedsPrefillError struct{ Why string }
-
-// Error implements error.
-func (e *NeedsPrefillError) Error() string {
-	return "decode needs prefill, and " + e.Why + " rules that out"
-}

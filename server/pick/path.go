@@ -22,7 +22,7 @@ func (g *picking) alone() string {
 		return record.WhyAPI
 	case g.deps.Named && g.Request.Prefiller == "":
 		return record.WhyNoPrefiller
-	case g.pair.uncached < g.Threshold && !g.NeedsPrefill():
+	case g.pair.uncached < g.Threshold:
 		return record.WhyThreshold
 	}
 	return ""
@@ -67,7 +67,7 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 	p.Quarantined = slices.ContainsFunc(g.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return g.Request.MayPrefill(e.Name) && e.Quarantined()
 	})
-	if !g.PrefillError && !g.NeedsPrefill() {
+	if !g.PrefillError {
 		if leave, ok := g.deps.Slots.DecodeOnly(g.Client); ok {
 			p.decodeOnly = leave
 			g.Record.Alone(g.whyAlone(p.Quarantined))
@@ -79,9 +79,6 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 			p.Salt = upstream.NewID()
 			return prefill, err
 		}
-	}
-	if g.NeedsPrefill() {
-		return nil, g.lastOr(ErrNoPrefill)
 	}
 	return nil, ErrNoPrefill
 }

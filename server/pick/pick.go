@@ -71,9 +71,6 @@ func (k *Picker) PromptChain(prompt *body.Request) []uint64 {
 	return prompt.Prompt().Chain(k.seed)
 }
 
-// NeedsPrefill reports whether decode serves no turn alone.
-func (k *Picker) NeedsPrefill() bool { return k.deps.Traits.NeedsPrefill }
-
 // Pick chooses the engines of an attempt and the path. Decode serves alone while no prefill instance can serve, where a hand-over does
 // not pay, and for requests that disaggregation can't serve (several choices or prompts share one hand-over, vLLM #43509). The caller
 // gives the pair's slots back ([Pair.Done]). What it returns for the turn's further attempts counts with an error, too.
@@ -124,9 +121,6 @@ func (g *picking) pick(ctx context.Context) error {
 	cached := g.cachedOn(decode)
 	g.uncached(request.Uncached(g.Request.Length, ratio, cached))
 	if why := g.alone(); why != "" {
-		if g.NeedsPrefill() {
-			return &NeedsPrefillError{why}
-		}
 		g.Record.Alone(why)
 		g.pair.Tied = why == record.WhyThreshold && cached > 0
 		g.pin(ctx, nil, decode)

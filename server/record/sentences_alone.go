@@ -24,6 +24,4 @@ var aloneReasons = []Term{
 	{"context_unknown", "Decode served the turn alone: the model's context length is not known, and the chat may use all of it (LMCache).", ""},
 	{body.WhyPromptLogprobs, "Decode served the turn alone: two engines can't answer a request for log probabilities of its prompt together.", ""},
 	{"no_receiver", "Decode served the turn alone: it is not known where the decode instance receives KV (LMCache).", "Set `--decoder-registry`."},
-	{"not_registered", "Decode served the turn alone: an engine of the pair has not registered (MoRI-IO).", "Check that the engine can reach the registration address."},
-	{"transfer_mode", "Decode served the turn alone: one engine of the pair writes KV where the other reads it (MoRI-IO).", "Give both the same transfer mode."},
 }

@@ -36,16 +36,14 @@ type State struct {
 	// Server returns the server, nil while there is none yet.
 	Server func() Server
 	// Redis returns server.RedisUp if Redis answers, or another word. It is nil if tickets are stored in this process.
-	Redis func() string
-	// Registrations returns how many registrations over ZeroMQ were refused, by reason. It is nil if engines can't register in this way.
-	Registrations func() map[string]uint64
-	Version       string
-	Started       time.Time
+	Redis   func() string
+	Version string
+	Started time.Time
 }
 
 // Watch registers the state to be read whenever metrics are collected. Nothing is reported about instances that were removed.
 func (m *Metrics) Watch(state State) error {
-	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state), m.watchRegistrations(state)); err != nil {
+	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state)); err != nil {
 		return fmt.Errorf("watch state: %w", err)
 	}
 	return nil

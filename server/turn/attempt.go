@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"carryover/server/pick"
 	"carryover/server/record"
@@ -58,9 +57,6 @@ func (a *attempt) run(ctx context.Context) (*decoding, error) {
 	}()
 	switch plan.Order {
 	case upstream.DecodeAlone:
-		if a.deps.Picker.NeedsPrefill() {
-			return nil, noHandover(a.pair.Prefill, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, record.WhyConnector)))
-		}
 		a.pair.Prefilled()
 		a.Record.Alone(cmp.Or(plan.Why, record.WhyConnector))
 		return a.decode(ctx, handed{})
@@ -114,8 +110,6 @@ func (a *attempt) run(ctx context.Context) (*decoding, error) {
 func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	transfer, err := a.transfer(ctx)
 	switch {
-	case errors.Is(err, facts.ErrNotComparable) && a.deps.Picker.NeedsPrefill():
-		return upstream.Plan{}, &pick.NeedsPrefillError{Why: "no_ids"}
 	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
 	case err != nil:
@@ -158,7 +152,9 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	if err == nil && plan.Order == upstream.AfterReady && !a.pair.Prefill.PairWith(a.pair.Decode).Announces() {
 		closePlan(plan)
 		a.tried.notAnnounced = true
-		return upstream.Plan{}, noHandover(a.pair.Prefill, false, errNotAnnounced)
+		return upstream.Plan{}, &upstream.LegError{
+			Role: upstream.RolePrefill, Instance: a.pair.Prefill.Engine().Name, Kind: upstream.Dial, Err: errNotAnnounced,
+		}
 	}
 	return plan, err
 }
@@ -201,18 +197,6 @@ func closePlan(plan upstream.Plan) {
 
 // errNotAnnounced says that prefill's KV has not been announced for the turn's decode instance.
 var errNotAnnounced = errors.New("prefill's KV has not been announced for this decode instance of late")
-
-// errNoHandover says that prefill's answer has no hand-over, and that decode serves no turn alone.
-var errNoHandover = errors.New("prefill's answer has nothing for decode")
-
-// noHandover returns the error of an attempt that has no hand-over where decode can't serve alone. Another prefill instance may be tried.
-func noHandover(prefill *fleet.Incarnation, sent bool, err error) *upstream.LegError {
-	kind := upstream.Garbage
-	if !sent {
-		kind = upstream.Dial
-	}
-	return &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Engine().Name, Kind: kind, Sent: sent, Err: err}
-}
 
 // between runs before decode is asked. It sends the client what the hand-over already has of the answer, and waits for the KV where decode
 // can't wait itself. whole says that the client has its whole answer.

@@ -57,9 +57,6 @@ func (d *decoding) leavesUnread() {
 // the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
 // the first: in pull mode any decode instance can read prefill's blocks.
 func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
-	if h.Handover == nil && a.deps.Picker.NeedsPrefill() {
-		return nil, noHandover(a.pair.Prefill, true, errNoHandover)
-	}
 	incarnation := a.pair.Decode
 	var refused []*fleet.Engine
 	for {

@@ -14,9 +14,8 @@ var (
 	ErrOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
 )
 
-// Capped returns the members that make a prefill leg end by its length only: engines of Mooncake and MoRI-IO keep only
-// the KV of requests that end as FINISHED_LENGTH_CAPPED (mooncake_connector.py and moriio_connector.py,
-// request_finished). They also ask for the computed ids, for CheckIDs.
+// Capped returns the members that make a prefill leg end by its length only: engines of Mooncake keep only the KV of
+// requests that end as FINISHED_LENGTH_CAPPED (mooncake_connector.py, request_finished). They also ask for the computed ids, for CheckIDs.
 func Capped() []body.Member {
 	return []body.Member{
 		{Name: "stop_token_ids"}, {Name: "stop"},

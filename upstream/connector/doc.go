@@ -7,7 +7,6 @@
 //	lmcache       ids, decode's receiver        ids and first token                    nothing
 //	storage       nothing                       nothing                                nothing
 //	mooncake      transfer id, ids              transfer id, ids, prefill's engine id  nothing
-//	moriio        transfer id, ids              nulls, or prefill's answer; ids        nothing
 //
 // A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
 // It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
@@ -26,8 +25,6 @@
 //	lmcache           prefill, notice   chunks by the hash of their tokens; a tag and a salt      the notice that the KV has arrived
 //	                                    of the attempt's own
 //	lmcache-storage   prefill first     chunks by the hash of their tokens                        nothing; what is missing is computed
-//	moriio            READ: in turn,    blocks by position: both legs carry the same ids          prefill's answer, or nothing
-//	                  WRITE: together
 //
 // Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance,
 // whose own prefix cache has it.
@@ -36,8 +33,4 @@
 // prefill's answer becomes a hand-over. Where the engine needs it, the plan also has a wait between the legs, a first piece of
 // the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
 // connector. A plan may reserve something; it is closed once, after the last call of its functions.
-//
-// Decode engines of MoRI-IO rely on KV of a prefill engine for each request: without it they wait for ever, end, or
-// answer from memory that was never written. Its connector says so (Traits.NeedsPrefill). Decode then gets no request without
-// a hand-over, whatever fails or is configured: a request that can't be disaggregated is refused with 400 not_disaggregable.
 package connector

@@ -5,7 +5,6 @@
 //   - [File] reads a JSON or YAML file whenever it changes (file.go, parse.go);
 //   - [Registry] has instances that are added and removed at run time (registry.go);
 //   - [Named] has the prefill instances that requests name, as far as a [Pattern] permits (named.go, pattern.go);
-//   - [ZMQ] has engines that announce themselves over ZeroMQ (zmq.go, zmq_announcement.go, zmq_registrations.go);
 //   - [Together] makes one source of several (together.go, union.go).
 //
 // It promises that
@@ -13,16 +12,12 @@
 //   - a source calls set with a first list before anything else, also when that list is empty because nothing could be
 //     looked up yet, and then on changes only;
 //   - what cannot be looked up or read is no change: an instance is removed because its source says so, never because
-//     the source does not answer (lookup.go, file.go); engines that announce themselves are such a source each, which says so
-//     by its silence (zmq_registrations.go);
+//     the source does not answer (lookup.go, file.go);
 //   - names and addresses are unique within a role (parse.go, registry.go, union.go);
 //   - a change from within the program (Replace, Add, Remove, Admit) returns when set has been called with it (list.go).
 //
-// Answers of DNS, the file and announcements are foreign bytes; only addresses that upstream.NewInstance accepts become instances. What a
+// Answers of DNS and the file are foreign bytes; only addresses that upstream.NewInstance accepts become instances. What a
 // source does not know of an instance (KVHost, KVTTL) it leaves empty, and cmd fills it in. cmd makes the sources and calls
 // Watch; nothing here calls back into the fleet but by set. Watch ends with its context and leaves no goroutine behind, except that
 // package net waits up to five seconds for an answer to a look-up that was cancelled.
-//
-// An engine that announces itself over ZeroMQ does so to one replica. Its address belongs to the first announcer for as
-// long as that one goes on (zmq_owners.go), so that no other peer changes what it said.
 package discovery

@@ -22,13 +22,12 @@ func (r *rig) reconfigure(change func(*upstream.Instance)) {
 // Settings are no part of what an engine is: its process has all the blocks that it had.
 func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 	for name, change := range map[string]func(*upstream.Instance){
-		"weight":        func(i *upstream.Instance) { i.Weight = 7 },
-		"ttl":           func(i *upstream.Instance) { i.KVTTL = time.Hour },
-		"kv host":       func(i *upstream.Instance) { i.KVHost = "10.0.0.7" },
-		"kv port":       func(i *upstream.Instance) { i.KVPort = 7000 },
-		"notices":       func(i *upstream.Instance) { i.Notices = 2 },
-		"kv events":     func(i *upstream.Instance) { i.KVEvents = "tcp://10.0.0.7:5557" },
-		"announcements": func(i *upstream.Instance) { i.Announced.Mode = "READ" },
+		"weight":    func(i *upstream.Instance) { i.Weight = 7 },
+		"ttl":       func(i *upstream.Instance) { i.KVTTL = time.Hour },
+		"kv host":   func(i *upstream.Instance) { i.KVHost = "10.0.0.7" },
+		"kv port":   func(i *upstream.Instance) { i.KVPort = 7000 },
+		"notices":   func(i *upstream.Instance) { i.Notices = 2 },
+		"kv events": func(i *upstream.Instance) { i.KVEvents = "tcp://10.0.0.7:5557" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

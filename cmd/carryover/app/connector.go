@@ -7,7 +7,6 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/upstream/connector/mooncake"
-	"carryover/upstream/connector/moriio"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/connector/orchestrated"
 	"carryover/upstream/connector/storage"
@@ -27,8 +26,6 @@ func (p *Proxy) OpenConnector(cfg config.Config, logger *slog.Logger) (server.Co
 		return mooncake.Connector{BootstrapPort: cfg.Mooncake.BootstrapPort}, nil
 	case config.ConnectorOrchestrated:
 		return orchestrated.Connector{Response: cfg.Connector.OrchestratedForm == config.OrchestratedResponse}, nil
-	case config.ConnectorMoRIIO:
-		return moriio.Connector{}, nil
 	}
 	return nil, fmt.Errorf("connector %q: unknown", cfg.Connector.Name)
 }

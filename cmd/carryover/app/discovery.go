@@ -24,13 +24,12 @@ type sources struct {
 	All       upstream.Source     // of all the others and of what the configuration has looked for
 	inherited inherited           // by instances of every source
 	listed    *discovery.Listed   // those of the configuration, which a reload replaces
-	Announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
 	registry  *discovery.Registry // those that are added at run time, nil if none may be
 	named     *discovery.Named    // prefill instances that requests name, nil where they name none
 }
 
-// openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: instances that
-// announce themselves, the configuration's lists, found instances, instances added at run time.
+// openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: the
+// configuration's lists, found instances, instances added at run time.
 func openSources(cfg config.Config, own *ownAddresses, logger *slog.Logger) (sources, error) {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -43,53 +42,24 @@ func openSources(cfg config.Config, own *ownAddresses, logger *slog.Logger) (sou
 		return sources{}, err
 	}
 	all := append([]upstream.Source{s.listed}, found...)
-	if cfg.Discovery.ZMQListen != "" {
-		allow, err := newPatterns(cfg.Discovery.ZMQAllow)
-		if err != nil {
-			return sources{}, err
-		}
-		s.Announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Own: own.isIP, Logger: logger}
-		all = append([]upstream.Source{s.Announced}, all...) // no other source knows the addresses that its instances announce
-	}
 	if cfg.Discovery.Registration {
 		s.registry = &discovery.Registry{}
 		all = append(all, s.registry)
 	}
 	if len(cfg.Routing.PrefillerAllow) > 0 {
-		allow, err := newPatterns(cfg.Routing.PrefillerAllow)
-		if err != nil {
-			return sources{}, err
+		var allow []discovery.Pattern
+		for _, text := range cfg.Routing.PrefillerAllow {
+			pattern, err := discovery.ParsePattern(text)
+			if err != nil {
+				return sources{}, err
+			}
+			allow = append(allow, pattern)
 		}
 		s.named = discovery.NewNamed(allow, namedIdle)
 		all = append([]upstream.Source{s.named}, all...) // its names are what requests are told
 	}
 	s.All = discovery.Together{Sources: all, Logger: logger}
 	return s, nil
-}
-
-// refusedRegistrations returns what reads those that were refused, by reason; nil where no engine registers over ZeroMQ.
-func (s sources) refusedRegistrations() func() map[string]uint64 {
-	if s.Announced == nil {
-		return nil
-	}
-	return func() map[string]uint64 {
-		refused := s.Announced.Refused()
-		return map[string]uint64{
-			"malformed": refused.Malformed, "not_allowed": refused.NotAllowed, "taken": refused.Taken, "full": refused.Full,
-		}
-	}
-}
-
-// newPatterns reads an allow-list.
-func newPatterns(texts []string) (allow []discovery.Pattern, err error) {
-	for _, text := range texts {
-		pattern, err := discovery.ParsePattern(text)
-		if err != nil {
-			return nil, err
-		}
-		allow = append(allow, pattern)
-	}
-	return allow, nil
 }
 
 // newInstances are the instances of the configuration's lists.
@@ -145,22 +115,17 @@ func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Con
 
 // inherited are the values that an instance gets where its source left them empty.
 type inherited struct {
-	kvHost    string
-	kvTTL     time.Duration // of decode
-	announced bool          // an instance is one only while it announces itself
+	kvHost string
+	kvTTL  time.Duration // of decode
 }
 
 func newInherited(cfg config.Config) inherited {
-	return inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL, announced: cfg.Connector.Registers()}
+	return inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}
 }
 
-// completed returns the instances with everything filled in; the source keeps its own list. Without those that have to announce themselves
-// and don't: the other engine of a turn can't be told where they are, so that each of their turns would fail.
+// completed returns the instances with everything filled in; the source keeps its own list.
 func (i inherited) completed(instances []upstream.Instance) []upstream.Instance {
 	all := slices.Clone(instances)
-	if i.announced {
-		all = slices.DeleteFunc(all, func(one upstream.Instance) bool { return one.Announced.Address == "" })
-	}
 	for n := range all {
 		if all[n].KVHost == "" {
 			all[n].KVHost = i.kvHost

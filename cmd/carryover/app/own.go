@@ -55,12 +55,6 @@ func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 	return false
 }
 
-// isIP is has for IP addresses only: it looks no name up.
-func (o *ownAddresses) isIP(authority string) bool {
-	at, err := netip.ParseAddrPort(authority)
-	return err == nil && o.listens(at.Addr().Unmap(), at.Port())
-}
-
 func (o *ownAddresses) hasPort(port uint16) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -131,7 +131,6 @@ func (p *Proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Log
 	deps.Store, deps.Observers = store, append(deps.Observers, p.Telemetry.Meters.Observe)
 	return p.Telemetry.Meters.Watch(telemetry.State{
 		Fleet: p.Fleet, Store: store, Redis: deps.RedisState, Version: command.Version, Started: time.Now(),
-		Registrations: p.Sources.refusedRegistrations(),
 		Server: func() telemetry.Server {
 			if p.Telemetry.Meters.running.Load() {
 				return p.Server

@@ -73,13 +73,6 @@ func explainInstances(cfg config.Config) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", d.K8sResource, namespace,
 			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
-	if d.ZMQListen != "" {
-		who := "those that register over ZMQ at " + d.ZMQListen
-		if len(d.ZMQAllow) > 0 {
-			who += ", as far as they are at " + strings.Join(d.ZMQAllow, " or ")
-		}
-		lines = append(lines, who)
-	}
 	if cfg.KVEvents.Port > 0 {
 		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))
 	}
@@ -118,15 +111,6 @@ func policyMeaning(cfg config.Config, role string) string {
 
 func explainPath(cfg config.Config) (lines []string) {
 	r := cfg.Routing
-	if cfg.Connector.Registers() {
-		return []string{
-			"every turn has a prefill leg, decode serves none alone",
-			map[bool]string{
-				true:  "a failed prefill leg is an error for the client",
-				false: "a failed prefill leg is tried once more, elsewhere if possible; then it is an error for the client",
-			}[r.PrefillFailure == string(turn.PrefillError)],
-		}
-	}
 	switch {
 	case len(r.PrefillerAllow) > 0:
 		lines = append(lines, "requests without x-prefiller-host-port go to decode alone")

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"maps"
-	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -34,14 +33,8 @@ func explainConnector(cfg config.Config) []string {
 			fmt.Sprintf("%s: both legs at once, decode waits for prefill's KV; prefill's engine id is asked for at port %d (VLLM_MOONCAKE_BOOTSTRAP_PORT)", c.Name, cfg.Mooncake.BootstrapPort),
 			"it compares nothing, so both legs carry the same token ids; decode whose prefill has failed is cancelled, or it would wait for 480s",
 		}
-	case config.ConnectorMoRIIO:
-		return []string{c.Name + ": both legs at once (WRITE) or decode after prefill (READ), as the engines announce; request ids carry their addresses", registeredAt(cfg)}
 	}
 	return nil
-}
-
-func registeredAt(cfg config.Config) string {
-	return "engines register over ZMQ at " + cfg.Discovery.ZMQListen + ", every three seconds"
 }
 
 func explainLMCache(cfg config.Config) []string {
@@ -89,12 +82,6 @@ func connectorWarnings(cfg config.Config) (lines []string) {
 	c := cfg.Connector
 	if idle := idleSettings(cfg); len(idle) > 0 {
 		lines = append(lines, fmt.Sprintf("connector %s leaves no tickets: nothing comes of %s", c.Name, strings.Join(idle, ", ")))
-	}
-	if c.Registers() && cfg.Routing.DisaggThreshold > 0 {
-		lines = append(lines, "routing.disagg_threshold has no effect: decode computes no prompt of its own")
-	}
-	if host, _, err := net.SplitHostPort(cfg.Discovery.ZMQListen); err == nil && len(cfg.Discovery.ZMQAllow) == 0 && !config.IsLoopback(host) {
-		lines = append(lines, "discovery.zmq_allow is empty: what reaches "+cfg.Discovery.ZMQListen+" can register as an engine, and gets prompts")
 	}
 	switch c.Name {
 	case config.ConnectorLMCache:

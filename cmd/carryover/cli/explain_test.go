@@ -53,11 +53,6 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 			`--connector lmcache --decode-dns http://d:8200 --decoder-registry {"http://d:8200":{"receiver_host":"d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]}}`,
 			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, []string{"any other decode"},
 		},
-		{"--connector moriio --zmq-discovery-listen :36367", []string{"instances   those that register over ZMQ at :36367", "WRITE", "engines register over ZMQ at :36367", "\npath        every turn has a prefill leg, decode serves none alone", "then it is an error for the client"}, []string{"16 turns at once"}},
-		{
-			"--connector moriio --zmq-discovery-listen :30001 --disagg-threshold 9 --prefill-failure error",
-			[]string{"engines register over ZMQ at :30001", "a failed prefill leg is an error", "routing.disagg_threshold has no effect"}, []string{"fewer than 9"},
-		},
 		{"--kv-events-port 5557", []string{"KV events are read at port 5557"}, nil},
 	} {
 		text := explained(t, tc.args)
@@ -93,8 +88,8 @@ func TestExplain_WhatConnectorsCanDo(t *testing.T) {
 			continue
 		}
 		traits := connector.Traits()
-		if traits.Reuses != cfg.Connector.ReusesKV() || traits.NeedsPrefill != cfg.Connector.Registers() {
-			t.Errorf("%s: %+v, but it is held to reuse KV: %t, to register and to serve nothing alone: %t", name, traits, cfg.Connector.ReusesKV(), cfg.Connector.Registers())
+		if traits.Reuses != cfg.Connector.ReusesKV() {
+			t.Errorf("%s: %+v, but it is held to reuse KV: %t", name, traits, cfg.Connector.ReusesKV())
 		}
 		if traits.HandsBack != cfg.Connector.HandsBack() && name != config.ConnectorMulti { // which could, and was never measured
 			t.Errorf("%s: hands back: %t, but it is held to: %t", name, traits.HandsBack, cfg.Connector.HandsBack())

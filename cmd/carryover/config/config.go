@@ -101,8 +101,6 @@ type DiscoveryConfig struct {
 	K8sModelLabel      string
 	PrefillModelLabels []string
 	DecodeModelLabels  []string
-	ZMQListen          string   // host:port where engines register over ZMQ; empty for none
-	ZMQAllow           []string // addresses that those engines may have; empty for all
 }
 
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.

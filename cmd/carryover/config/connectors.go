@@ -8,15 +8,11 @@ const (
 	ConnectorLMCache        = "lmcache"
 	ConnectorLMCacheStorage = "lmcache-storage"
 	ConnectorMooncake       = "mooncake"
-	ConnectorMoRIIO         = "moriio"
 )
 
 // Connectors returns the KV connectors, the default first.
 func Connectors() []string {
-	return []string{
-		ConnectorNIXL, ConnectorMulti, ConnectorOrchestrated, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake,
-		ConnectorMoRIIO,
-	}
+	return []string{ConnectorNIXL, ConnectorMulti, ConnectorOrchestrated, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake}
 }
 
 // The values of ConnectorConfig.OrchestratedForm, LMCacheConfig.Unready and LMCacheConfig.Chat.

@@ -21,9 +21,6 @@ func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.N
 // never measured: its other children may take that leg for a request of their own.
 func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
 
-// Registers reports whether engines with this connector announce their address over ZMQ.
-func (c ConnectorConfig) Registers() bool { return c.Name == ConnectorMoRIIO }
-
 // readBy returns the connectors that read a setting, nil for all.
 func readBy(key string) []string {
 	section, _, _ := strings.Cut(key, ".")
@@ -34,8 +31,6 @@ func readBy(key string) []string {
 		return []string{ConnectorMooncake}
 	case section == "lmcache":
 		return []string{ConnectorLMCache}
-	case key == "discovery.zmq_listen", key == "discovery.zmq_allow":
-		return []string{ConnectorMoRIIO}
 	case strings.HasSuffix(key, "].bootstrap_port"):
 		return []string{ConnectorMooncake}
 	case strings.HasSuffix(key, "].notifications"):
@@ -51,11 +46,6 @@ func validateConnector(v *validation, c *Config, rows []Setting) {
 	refuseOfOthers(v, c, rows)
 	if c.Connector.Name == ConnectorLMCache {
 		validateLMCache(v, c)
-	}
-	if at := c.Discovery.ZMQListen; at != "" && !isListenAddress(at) {
-		v.fault("discovery.zmq_listen", at, wantListenAddress)
-	} else if at == "" && c.Connector.Registers() {
-		v.fault("connector.name", c.Connector.Name, "discovery.zmq_listen beside it: request ids are made of what engines register there")
 	}
 	validateKVEvents(v, c)
 }

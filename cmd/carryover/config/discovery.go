@@ -21,7 +21,7 @@ func (d *DiscoveryConfig) Names(role string) []string {
 // Finds reports whether instances of a role can come from a source besides the lists of the configuration.
 func (c *Config) Finds(role string) bool {
 	d := &c.Discovery
-	return d.Registration || d.File != "" || d.ZMQListen != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
+	return d.Registration || d.File != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
 		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 
@@ -42,7 +42,6 @@ func validateDiscovery(v *validation, c *Config) {
 		}
 	}
 	validatePatterns(v, "routing.prefiller_allow", c.Routing.PrefillerAllow)
-	validatePatterns(v, "discovery.zmq_allow", d.ZMQAllow)
 	if d.Registration && c.Admin.Listen == AdminOff {
 		v.fault("discovery.registration", "true", "admin.listen beside it")
 	}

@@ -112,8 +112,6 @@ func discoverySettings(c *Config) []Setting {
 		{Key: "discovery.k8s_model_label", Flag: "k8s-model-label", To: &d.K8sModelLabel, Help: "label that tells their role"},
 		{Key: "discovery.prefill_model_labels", Flag: "prefill-model-labels", To: &d.PrefillModelLabels, Help: "its values for prefill instances"},
 		{Key: "discovery.decode_model_labels", Flag: "decode-model-labels", To: &d.DecodeModelLabels, Help: "its values for decode instances"},
-		{Key: "discovery.zmq_listen", Flag: "zmq-discovery-listen", To: &d.ZMQListen, Help: "host:port where engines with MoRI-IO register over ZMQ"},
-		{Key: "discovery.zmq_allow", Flag: "zmq-discovery-allow", To: &d.ZMQAllow, Help: "engines that may register over ZMQ, by their HTTP address, as host:port, CIDR:port or *.domain:from-to; their KV address must be at a host of these (default: all)"},
 	}
 }
 

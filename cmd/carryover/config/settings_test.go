@@ -105,7 +105,7 @@ func fullRows(t *testing.T) []Setting {
 		return Settings(&cfg)
 	}
 	rows := load("full")
-	for _, connector := range []string{ConnectorOrchestrated, ConnectorLMCache, ConnectorMooncake, ConnectorMoRIIO} {
+	for _, connector := range []string{ConnectorOrchestrated, ConnectorLMCache, ConnectorMooncake} {
 		for i, s := range load(connector) {
 			if slices.Contains(readBy(s.Key), connector) {
 				rows[i] = s

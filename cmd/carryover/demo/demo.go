@@ -125,9 +125,7 @@ func (d *Deployment) start(o Options) error {
 		if setup.started != nil {
 			setup.started(d, instance, &listed)
 		}
-		if !c.Connector.Registers() {
-			*c.Instances(role) = append(*c.Instances(role), listed)
-		}
+		*c.Instances(role) = append(*c.Instances(role), listed)
 	}
 	if setup.end != nil {
 		return setup.end(d)

@@ -44,7 +44,6 @@ func demoSetups() map[string]demoSetup {
 				c.Connector, c.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
 			},
 		},
-		config.ConnectorMoRIIO: {begin: (*Deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorMoRIIO)},
 	}
 }
 
@@ -104,15 +103,4 @@ func (d *Deployment) endLMCache() error {
 	}
 	d.Settings.LMCache.DecoderRegistry = string(text)
 	return nil
-}
-
-func (d *Deployment) beginRegistration() error {
-	err := d.reservePort()
-	d.Settings.Discovery.ZMQListen = d.Listen()
-	return err
-}
-
-// registeringEngine configures an instance that announces itself to the proxy.
-func registeringEngine(connector string) func(*Deployment, *vllmsim.Config) {
-	return func(d *Deployment, c *vllmsim.Config) { c.Connector, c.Registration.Proxy = connector, d.Listen() }
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/demo"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream"
@@ -222,24 +221,6 @@ func TestSameServer_WantsMoreThanAStart(t *testing.T) {
 			t.Errorf("%s: %t", url, got)
 		}
 	}
-}
-
-func TestDoctor_FindsThatNoInstanceCanRegister(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	cfg, err := configtest.Load(t, "--connector moriio --zmq-discovery-listen "+l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Prefill, cfg.Decode = nil, nil
-	told := examineBy(t, cfg, options{timeout: time.Minute})
-	if f := told.find(t, codeDiscovery); !strings.Contains(f.Fix, "stop it") {
-		t.Errorf("%+v", f)
-	}
-	told.find(t, codeNoInstance)
 }
 
 func TestDoctor_FindsKVThatIsNotAnnounced(t *testing.T) {

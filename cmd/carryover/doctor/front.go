@@ -34,16 +34,15 @@ func (d *doctor) measured(p pace) {
 // front is what stands between clients and Carryover.
 type front struct {
 	at, url string
-	choices bool // decode alone serves what no hand-over serves
 	model   string
 	past    pace // of the slowest stream past it
 	report  *doctorReport
 }
 
 // front examines what stands between clients and Carryover, with requests for two choices: these go to decode alone and leave
-// nothing, and show all the same whether their conversation was found. Where decode serves nothing alone they ask for one.
+// nothing, and show all the same whether their conversation was found.
 func (d *doctor) front(ctx context.Context) {
-	f := front{"front " + d.options.through, d.options.through, !d.cfg.Connector.Registers(), d.anyModel(), d.pace, d.report}
+	f := front{"front " + d.options.through, d.options.through, d.anyModel(), d.pace, d.report}
 	f.report.place(f.at)
 	if f.model == "" {
 		f.report.found(f.at, codeFrontDown, "no instance lists a model to ask for", "{url}", f.url)
@@ -105,9 +104,6 @@ func (f *front) body(tokens int, stream bool) []byte {
 	fields := map[string]any{
 		"model": f.model, "stream": stream, "max_tokens": tokens, "min_tokens": tokens, "temperature": 1, "n": 2,
 		"prompt": "Describe an archive in a few sentences.",
-	}
-	if !f.choices {
-		delete(fields, "n")
 	}
 	body, _ := json.Marshal(fields) // of strings and numbers
 	return body

@@ -18,10 +18,8 @@ import (
 
 // Bounds of the survey.
 const (
-	// namedWithin is how long sources get to name instances of both roles, and announcedAgain what is more than engines take to
-	// announce themselves again: they do so every three seconds (upstream/discovery/zmq.go).
-	namedWithin    = 12 * time.Second
-	announcedAgain = 4 * time.Second
+	// namedWithin is how long sources get to name instances of both roles.
+	namedWithin = 12 * time.Second
 	// lookEvery is the interval between looks for a change.
 	lookEvery = 20 * time.Millisecond
 	// quarantinesWithin is longer than a replica needs to hear of a quarantine.
@@ -92,20 +90,14 @@ func beside(ctx context.Context, p *app.Proxy, work func(base string, failed <-c
 	return nil
 }
 
-// awaitInstances waits until instances of both roles are known, and where they announce themselves, until none has come for as long as
-// each takes to do so again. The error says why the sources have none.
+// awaitInstances waits until instances of both roles are known. The error says why the sources have none.
 func awaitInstances(ctx context.Context, p *app.Proxy, failed <-chan error) error {
 	limit := time.NewTimer(namedWithin)
 	defer limit.Stop()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	known, news := 0, time.Now()
 	for {
-		prefills, decodes := len(p.Fleet.Engines(upstream.RolePrefill)), len(p.Fleet.Engines(upstream.RoleDecode))
-		if prefills+decodes != known {
-			known, news = prefills+decodes, time.Now()
-		}
-		if prefills > 0 && decodes > 0 && (p.Sources.Announced == nil || time.Since(news) > announcedAgain) {
+		if len(p.Fleet.Engines(upstream.RolePrefill)) > 0 && len(p.Fleet.Engines(upstream.RoleDecode)) > 0 {
 			return nil
 		}
 		select {

@@ -25,7 +25,7 @@ func settingDiagnoses() []diagnosis {
 			"{change}"},
 		{codeDiscovery, severityError, "a list of instances was found",
 			"without a list of instances there is nothing to send turns to",
-			"carryover check-config says where instances come from; where engines register over ZMQ a Carryover that runs has the address: stop it while the doctor looks"},
+			"carryover check-config says where instances come from"},
 		{codeNoInstance, severityError, "there are instances of both roles",
 			"a turn needs an instance of each role",
 			"--prefill URL and --decode URL, or see that discovery finds them"},

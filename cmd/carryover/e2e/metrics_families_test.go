@@ -10,8 +10,7 @@ import (
 )
 
 // familiesFile lists all families of /metrics but those of Go and the process: name, kind, when it appears, labels. "start" families are
-// there as soon as instances have been read, "later" ones with their first measurement, "redis" ones where replicas share tickets,
-// "zmq" ones where engines register over ZeroMQ.
+// there as soon as instances have been read, "later" ones with their first measurement, "redis" ones where replicas share tickets.
 const familiesFile = "testdata/metrics.txt"
 
 // family is a line of the list.

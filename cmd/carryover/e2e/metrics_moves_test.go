@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
@@ -51,8 +50,6 @@ func TestMetrics_EachMoves(t *testing.T) {
 	moveFailures(t, m)
 	m.last = scraped{}
 	moveHandBacks(t, m)
-	m.last = scraped{}
-	moveRegistrations(t, m)
 	m.last = scraped{}
 	moveConnections(t, m)
 	constant := []string{
@@ -213,19 +210,6 @@ func moveHandBacks(t *testing.T, m *moves) {
 			now.sum("carryover_hand_back_waiting") == 0 && now.sum("carryover_hand_back_memory_bytes") == 0
 	}) {
 		t.Errorf("tickets were not handed back: %v", m.last.own("carryover_hand_back"))
-	}
-}
-
-// moveRegistrations has a peer announce another engine's address.
-func moveRegistrations(t *testing.T, m *moves) {
-	t.Helper()
-	r := startRegistered(t, registeredConfig{as: speaking{connector: config.ConnectorMoRIIO}})
-	m.see(r.scrape(t))
-	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].Addresses().KV)
-	if !within(foundWithin, func() bool {
-		return m.see(r.scrape(t)).sum("carryover_registrations_refused_total", `reason="taken"`) > 0
-	}) {
-		t.Errorf("a peer that announces another engine's address was not refused: %v", m.last.own("carryover_registrations"))
 	}
 }
 

@@ -91,7 +91,7 @@ func recordedMetrics(t *testing.T) map[string]string {
 	}
 	if err := m.Watch(telemetry.State{
 		Store: m.Store(nil), Server: func() telemetry.Server { return nil }, Redis: func() string { return "" },
-		Registrations: func() map[string]uint64 { return nil }, Started: time.Unix(0, 0),
+		Started: time.Unix(0, 0),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +121,6 @@ func referenceMetrics(t *testing.T, b *strings.Builder) {
 		if f.labels != "-" {
 			labels = "`" + strings.ReplaceAll(f.labels, ",", "`, `") + "`"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s%s |\n", f.name, f.kind, labels, cell(what), map[string]string{
-			"redis": " Only with Redis.", "zmq": " Only where engines register over ZeroMQ.",
-		}[f.appears])
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s%s |\n", f.name, f.kind, labels, cell(what), map[string]string{"redis": " Only with Redis."}[f.appears])
 	}
 }
