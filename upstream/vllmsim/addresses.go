@@ -1,18 +1,12 @@
 package vllmsim
 
 import (
-	"fmt"
 	"net"
 	"strconv"
-
-	"carryover/upstream/vllmsim/config"
 )
 
 // Addresses say where an instance is reached by others than HTTP clients. They stay the same when the engine restarts.
 type Addresses struct {
-	// KV is zmq_address, where engines of MoRI-IO reach the instance. Rank r of a data-parallel group has the port r above
-	// rank 0's.
-	KV string
 	// KVEvents and KVReplays have for each rank the endpoint at which it publishes events, and the one at which it replays old events:
 	// tcp://host:port, or "" for none.
 	KVEvents, KVReplays []string
@@ -26,7 +20,6 @@ type Addresses struct {
 // Addresses returns where others than HTTP clients reach the instance.
 func (i *Instance) Addresses() Addresses {
 	a := Addresses{
-		KV:          kvAddress(i.config(), i.ranks[0].sidePort),
 		LMCacheInit: ports(i.doors.init), LMCacheAlloc: ports(i.doors.alloc),
 	}
 	for _, r := range i.ranks {
@@ -39,11 +32,6 @@ func (i *Instance) Addresses() Addresses {
 		a.BootstrapPort, a.Bootstrap = at.Port, "http://"+net.JoinHostPort(host, strconv.Itoa(at.Port))
 	}
 	return a
-}
-
-// kvAddress returns zmq_address, given the port of rank 0's side channel.
-func kvAddress(c *config.Config, port int) string {
-	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
 }
 
 func ports(list []net.Listener) (numbers []int) {

@@ -37,10 +37,6 @@
 // a request that comes before its KV reads garbage, which is counted as CorruptReads like any wrong KV, and as EarlyReads. With
 // shared storage both roles save and load chunks as files in a folder (connector/storage.go). With Mooncake (connector/mooncake.go) both legs name a transfer,
 // a server beside prefill reports its engine ids, and decode waits for prefill to push; nothing is compared there either.
-// Engines of MoRI-IO serve one phase each and find each other by addresses in request ids (connector/addressed.go). KV that prefill
-// pushes, or decode reads, is compared in the same way (connector/moriio.go). They announce themselves over ZeroMQ
-// (registration.go). They follow vLLM's source and are not measured.
-//
 // A request of the Messages API becomes a chat request, and the answer is translated back (api/messages.go), so every count above includes it.
 // Stock streams of this API carry no params: Config.MessageParams is a plug-in that adds them. Config.MergeSystem is a template that takes
 // a system message only in front. Errors have vLLM's statuses, but most messages of body validation are not vLLM's. Thinking changes

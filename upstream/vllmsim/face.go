@@ -18,10 +18,6 @@ type (
 	StorageConfig = config.Storage
 	// MooncakeConfig is the configuration of ConnectorMooncake.
 	MooncakeConfig = config.Mooncake
-	// MoRIIOConfig is the configuration of ConnectorMoRIIO.
-	MoRIIOConfig = config.MoRIIO
-	// RegistrationConfig says how an instance announces itself.
-	RegistrationConfig = config.Registration
 	// KVEventsConfig is --kv-events-config.
 	KVEventsConfig = config.KVEvents
 	// Stats are the counts of an instance since Start, restarts included.
@@ -58,7 +54,6 @@ const (
 	ConnectorLMCache        = config.ConnectorLMCache
 	ConnectorLMCacheStorage = config.ConnectorLMCacheStorage
 	ConnectorMooncake       = config.ConnectorMooncake
-	ConnectorMoRIIO         = config.ConnectorMoRIIO
 	EncodingMap             = config.EncodingMap
 	EncodingArray           = config.EncodingArray
 	VLLM032                 = config.VLLM032

@@ -58,9 +58,6 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 		return nil, errors.Join(err, i.Close())
 	}
 	i.network.serve(ctx, i.handler)
-	if registers(&cfg) {
-		i.network.serving.Spawn(func() { i.registrar().run(ctx) })
-	}
 	for _, r := range i.ranks {
 		r.serve(&i.network)
 	}

@@ -12,9 +12,7 @@ import (
 
 // simConnectors are the connectors that an instance can be simulated with, the default first.
 func simConnectors() []string {
-	return []string{
-		vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake, vllmsim.ConnectorMoRIIO,
-	}
+	return []string{vllmsim.ConnectorNIXL, vllmsim.ConnectorLMCache, vllmsim.ConnectorLMCacheStorage, vllmsim.ConnectorMooncake}
 }
 
 // addSimConnectorFlags adds the flags of connectors, named like the settings of the engines that they stand for.
@@ -35,8 +33,6 @@ func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.IntVar(&cfg.Storage.ChunkSize, "storage-chunk-size", cfg.Storage.ChunkSize, "chunk_size of that storage")
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
 	flags.DurationVar(&cfg.Mooncake.AbortTimeout, "mooncake-abort-timeout", cfg.Mooncake.AbortTimeout, "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT")
-	flags.StringVar(&cfg.Registration.Proxy, "register", "", "host:port where an instance with moriio announces itself")
-	flags.BoolVar(&cfg.MoRIIO.Read, "moriio-read", false, "READ mode: decode reads what prefill keeps, and the legs run one after the other")
 }
 
 // tellPorts says where the connector of an instance listens, which those who set up a proxy need to know.

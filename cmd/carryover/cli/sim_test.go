@@ -107,12 +107,6 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 				c.Role, c.Connector, c.Mooncake = "prefill", "mooncake", vllmsim.MooncakeConfig{AbortTimeout: 12 * time.Second}
 			},
 		},
-		{
-			"--role decode --connector moriio --moriio-read --register 127.0.0.1:9", 1, "simulated decode",
-			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.MoRIIO.Read, c.Registration.Proxy = "decode", "moriio", true, "127.0.0.1:9"
-			},
-		},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			said, got := simulated(t, tc.args, tc.lines)

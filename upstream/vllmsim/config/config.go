@@ -128,10 +128,6 @@ type Config struct {
 	Storage Storage `json:"storage"`
 	// Mooncake is the configuration of ConnectorMooncake.
 	Mooncake Mooncake `json:"mooncake"`
-	// Registration is where instances of ConnectorMoRIIO announce themselves.
-	Registration Registration `json:"registration"`
-	// MoRIIO is the configuration of ConnectorMoRIIO.
-	MoRIIO MoRIIO `json:"moriio"`
 	// KVEvents is --kv-events-config.
 	KVEvents KVEvents `json:"kv_events"`
 	// Seed stands for the weights: instances with equal seeds are the same model.
@@ -184,7 +180,6 @@ func (c *Config) SetDefaults() {
 	c.LMCache.setDefaults()
 	c.Storage.setDefaults()
 	c.KVEvents.setDefaults()
-	orDefault(&c.MoRIIO.DeferTimeout, 60*time.Second)
 }
 
 func orDefault[T comparable](v *T, value T) {
@@ -210,7 +205,6 @@ func (c *Config) Validate() error {
 		positive("max_num_seqs", float64(c.MaxNumSeqs)),
 		positive("slowness", c.Slowness),
 		c.validateModels(),
-		c.validatePhase(),
 		positive("max_model_len", float64(c.MaxModelLen)),
 		positive("recompute_threshold", float64(c.RecomputeThreshold)),
 		positive("lease", float64(c.Lease)),
@@ -231,14 +225,6 @@ func (c *Config) validateConnector() error {
 	default:
 		return nil
 	}
-}
-
-// validatePhase requires that the role is "prefill" or "decode" if engines of the connector serve only one phase.
-func (c *Config) validatePhase() error {
-	if c.Connector != ConnectorMoRIIO {
-		return nil
-	}
-	return oneOf("role", c.Role, "prefill", "decode")
 }
 
 func oneOf(key, value string, accepted ...string) error {

@@ -6,7 +6,7 @@ import (
 )
 
 func connectorNames() []string {
-	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO}
+	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake}
 }
 
 // KVEvents is --kv-events-config with the publisher "zmq".
@@ -37,22 +37,6 @@ type Mooncake struct {
 	BootstrapPort int `json:"bootstrap_port"`
 }
 
-// MoRIIO is the configuration of ConnectorMoRIIO.
-type MoRIIO struct {
-	// Read is read_mode.
-	Read bool `json:"read"`
-	// DeferTimeout is defer_timeout, 60 s by default: how long prefill keeps KV that nobody takes.
-	DeferTimeout time.Duration `json:"defer_timeout"`
-}
-
-// Registration says how an instance of MoRI-IO announces itself.
-type Registration struct {
-	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" means no announcements.
-	Proxy string `json:"proxy"`
-	// Before selects MoRI-IO's form up to 2026-04-22.
-	Before bool `json:"before"`
-}
-
 // Storage is the configuration of ConnectorLMCacheStorage: LMCacheConnectorV1 with a remote_url of fs:// and
 // save_unfull_chunk false (LMCache 0.5.6).
 type Storage struct {
@@ -77,7 +61,6 @@ const (
 	ConnectorLMCache        = "lmcache"
 	ConnectorLMCacheStorage = "lmcache-storage"
 	ConnectorMooncake       = "mooncake"
-	ConnectorMoRIIO         = "moriio"
 )
 
 // Values of KVEventsConfig.Encoding.

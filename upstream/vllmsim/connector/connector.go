@@ -16,8 +16,6 @@ func New(e *engine.Engine) engine.Connector {
 		return &storage{engine.Idle{Engine: e}}
 	case config.ConnectorMooncake:
 		return newMooncake(e)
-	case config.ConnectorMoRIIO:
-		return newMoRIIO(e)
 	default:
 		return newNIXL(e)
 	}

@@ -65,8 +65,6 @@ type Stats struct {
 	Notices      int `json:"notices"`       // as sender: messages to the proxy, sent or queued
 	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait for a reader now; nothing else ends them
 	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
-	KVPushed     int `json:"kv_pushed"`     // as prefill of MoRI-IO: prompts whose KV a decode engine has received
-	KVHeld       int `json:"kv_held"`       // as decode of MoRI-IO: pushed KV that its request has not taken
 }
 
 // Add adds the counters of o, and its current state too, for instances with several engines.
@@ -94,7 +92,6 @@ func (s *Stats) Add(o Stats) {
 		{&s.HeldHandBacks, o.HeldHandBacks}, {&s.HandBacks, o.HandBacks}, {&s.LeasedHandBacks, o.LeasedHandBacks},
 		{&s.UnevenHandBacks, o.UnevenHandBacks}, {&s.OtherSalts, o.OtherSalts},
 		{&s.HandBackTokens, o.HandBackTokens}, {&s.HandBackComputedTokens, o.HandBackComputedTokens},
-		{&s.KVPushed, o.KVPushed}, {&s.KVHeld, o.KVHeld},
 	} {
 		*sum.to += sum.from
 	}
@@ -105,5 +102,4 @@ func (s *Stats) ForgetHoldings() {
 	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
 	s.Pushing, s.ChunksHeld, s.HeldHandBacks = 0, 0, 0
 	s.Pins, s.PinnedTokens, s.PinnedBlocks, s.FreeBlocks, s.LeasedPins = 0, 0, 0, 0, 0
-	s.KVHeld = 0
 }

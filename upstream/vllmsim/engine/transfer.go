@@ -47,7 +47,6 @@ type SideRequest struct {
 	Salt  string       // the reader's cache_salt
 	Sizes []int32      // of a hand-back: ids of the prompt, remote_num_tokens, blocks of remote_block_ids
 	Push  *PushRequest // of LMCache
-	KV    *KVMessage   // of engines that push
 }
 
 // SideReply is the answer to a SideRequest.
@@ -225,13 +224,6 @@ func (p *Peers) Close() {
 
 // PeerAddress joins host and port.
 func PeerAddress(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-
-// KVMessage is what engines of connectors that push tell each other.
-type KVMessage struct {
-	Key     string   // the transfer id of MoRI-IO
-	Rank    int      // rank of the sender
-	Content []uint64 // KV of all tokens of a prompt
-}
 
 // PushOp is an operation of LMCache between two engines.
 type PushOp int
