@@ -16,7 +16,7 @@ import (
 // Replicas use the channel for messages that are of use only at once: Redis does not keep them. The channel needs more
 // permissions than tickets do: +publish, +subscribe and the channels &PREFIX:* in the ACL (check.go).
 //
-// Messages are authentic, and encrypted if there is a seal key, as values are. But a program that may publish can repeat one.
+// Messages are authentic, as values are. But a program that may publish can repeat one.
 
 // The times of a subscription.
 const (

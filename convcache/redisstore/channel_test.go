@@ -116,7 +116,6 @@ func TestChannel_CarriesMessages(t *testing.T) {
 	for name, cfg := range map[string]redisstore.Config{
 		"single server": {},
 		"least ACL":     {Username: "carryover", Password: "the password", DB: 2},
-		"sealed":        {SealKey: []byte("a key to seal with")},
 	} {
 		cfg.Addresses = []string{s.Addr()}
 		t.Run(name, func(t *testing.T) { carries(t, cfg) })

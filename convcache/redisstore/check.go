@@ -18,9 +18,7 @@ const checkTimeout = time.Second
 const (
 	adviceACL     = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
 	adviceChannel = " +publish +subscribe"
-	adviceNo      = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
-		"a single server that keeps nothing on disk can be used with the fence off"
-	adviceRole = "the fence is off, and the server has a replica, is one, or writes an append-only file"
+	adviceNo      = "INFO replication shows no master_replid, so that a failover would let tickets be used twice"
 )
 
 // Test puts a ticket of no conversation and takes it, in the very way in which turns do, and so tells whether
@@ -44,9 +42,6 @@ func (s *Store) test(ctx context.Context) error {
 	key := convcache.Key(append(id[:], id[:]...))
 	server, err := s.servers.of(ctx, s.names.of(key))
 	if err != nil {
-		return err
-	}
-	if err := s.testFence(ctx, server); err != nil {
 		return err
 	}
 	if err := s.testClock(ctx, server); err != nil {
@@ -73,7 +68,7 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 	var seen, taken []any
 	for _, step := range [...]func(context.Context) error{
 		func(ctx context.Context) error {
-			_, err := runScript(ctx, s.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), s.fence(), "", "")
+			_, err := runScript(ctx, s.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), "", "")
 			return err
 		},
 		func(ctx context.Context) (err error) {
@@ -81,7 +76,7 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 			return err
 		},
 		func(ctx context.Context) (err error) {
-			taken, err = runScript(ctx, s.scripts.take, server, name, id, s.fence())
+			taken, err = runScript(ctx, s.scripts.take, server, name, id)
 			return err
 		},
 	} {
@@ -94,25 +89,6 @@ func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, ke
 	}
 	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
 		return fmt.Errorf("what was put did not come back (%q)", text(taken, 0))
-	}
-	return nil
-}
-
-// testFence looks, where there is no fence, whether one would be needed.
-func (s *Store) testFence(ctx context.Context, server redis.UniversalClient) error {
-	if !s.cfg.Unfenced {
-		return nil
-	}
-	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes one section at most
-	if forbidden(err) {
-		return nil // that may be why there is no fence
-	}
-	if err != nil {
-		return err
-	}
-	replication, persistence := info["Replication"], info["Persistence"]
-	if replication["role"] != "master" || replication["connected_slaves"] != "0" || persistence["aof_enabled"] != "0" {
-		return fmt.Errorf("%w: %s", convcache.ErrRemoteForbids, adviceRole)
 	}
 	return nil
 }

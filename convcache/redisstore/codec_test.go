@@ -106,7 +106,7 @@ func TestCodec_OlderVersionsAreMisses(t *testing.T) {
 	if err := readParams(params, &convcache.Ticket{}); err == nil {
 		t.Error("params of version 2: read")
 	}
-	e, id := envelopes(t)["sealed"], convcache.NewTicketID()
+	e, id := testEnvelope(t), convcache.NewTicketID()
 	old := e.close(convcache.Key{1}, id, fieldBranch, branch)
 	if _, err := e.openBranch(convcache.Key{1}, id, old); err == nil {
 		t.Error("value of version 2: opened")

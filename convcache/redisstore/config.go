@@ -41,9 +41,6 @@ const (
 	defaultMaxValue = 256 << 10
 )
 
-// largestMaxValue is as much as params alone may have, which upstream bounds.
-const largestMaxValue = 1 << 20
-
 // Config says which Redis or Valkey servers share the tickets, and how. Servers need version 6.2 or
 // newer.
 type Config struct {
@@ -65,18 +62,12 @@ type Config struct {
 	Prefix string
 	// Secret keys what replicas share. All replicas need the same.
 	Secret convcache.Secret
-	// SealKey, if not empty, has values encrypted with AES-256-GCM under a key made of it and of
-	// Secret. All replicas need the same. At least 16 bytes.
-	SealKey []byte
-	// Unfenced gives up the fence by master_replid. Then a ticket is used at most once only as long as
-	// there is a single server that never restarts from a file.
-	Unfenced bool
 	// Messages says that replicas publish to each other (Channel), so that Test finds out whether they may.
 	Messages bool
 	// Timeout is how long one operation may take. 0 means 5 ms.
 	Timeout time.Duration
 	// MaxValue is how many bytes of one ticket are sent at most; larger ones are refused. 0 or
-	// less means 256 KiB, some 270,000 tokens in blocks of 16; more than 1 MiB is an error. Putting 256 KiB takes
+	// less means 256 KiB, some 270,000 tokens in blocks of 16. Putting 256 KiB takes
 	// a quarter of 5 ms and 1 MiB all of it (BenchmarkRedis_Sizes), and whatever else the server has to do waits
 	// meanwhile.
 	MaxValue int

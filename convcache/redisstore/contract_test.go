@@ -102,8 +102,6 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
 		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
-		"sealed":        {Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")},
-		"unfenced":      {Addresses: []string{s.Addr()}, Unfenced: true},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
 		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
 	} {
@@ -188,29 +186,6 @@ func TestRedis_CheckNamesTheACL(t *testing.T) {
 	})
 }
 
-func TestRedis_CheckWithoutAFence(t *testing.T) {
-	s, replica := redistest.Start(t), redistest.Start(t)
-	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Unfenced: true}
-	mustCheck(t, openRedis(t, cfg))
-
-	s.CLI("CONFIG", "SET", "appendonly", "yes")
-	if err := openRedis(t, cfg).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
-		t.Errorf("check of a server with a file: got %v, want %v", err, convcache.ErrRemoteForbids)
-	}
-	s.CLI("CONFIG", "SET", "appendonly", "no")
-	replica.ReplicaOf(s)
-	for _, addr := range []string{s.Addr(), replica.Addr()} {
-		cfg.Addresses = []string{addr}
-		if err := openRedis(t, cfg).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
-			t.Errorf("check of one of two servers: got %v, want %v", err, convcache.ErrRemoteForbids)
-		}
-	}
-
-	setLeast(s, slices.DeleteFunc(leastCommands(), func(c string) bool { return c == "info" }))
-	cfg.Addresses, cfg.Username, cfg.Password = []string{s.Addr()}, "carryover", "the password"
-	mustCheck(t, openRedis(t, cfg)) // INFO may be what the operator has no right to
-}
-
 func TestNewRedis_RefusesConfigs(t *testing.T) {
 	secret := sharedSecret(t)
 	addrs := []string{"127.0.0.1:1"}
@@ -220,10 +195,6 @@ func TestNewRedis_RefusesConfigs(t *testing.T) {
 		"two single servers":      {Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Secret: secret},
 		"sentinel without master": {Topology: redisstore.Sentinel, Addresses: addrs, Secret: secret},
 		"master without sentinel": {Addresses: addrs, Master: "m", Secret: secret},
-		"unfenced cluster":        {Topology: redisstore.Cluster, Addresses: addrs, Unfenced: true, Secret: secret},
-		"unfenced sentinel":       {Topology: redisstore.Sentinel, Master: "m", Addresses: addrs, Unfenced: true, Secret: secret},
-		"short seal key":          {Addresses: addrs, SealKey: []byte("short"), Secret: secret},
-		"values beyond 1 MiB":     {Addresses: addrs, MaxValue: 1<<20 + 1, Secret: secret},
 	} {
 		if r, err := redisstore.New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)

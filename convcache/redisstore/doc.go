@@ -13,9 +13,9 @@
 //     the one master that has the slot (client.go, servers.go).
 //   - An error says whether it is certain that nothing was applied, and whether it shows a failure of the server: one
 //     that is slow with what is large has none (error.go, servers.go, hmget.go). Its text repeats no credential.
-//   - Values tell nothing of what was said, only holders of the secret can make them, none can be moved into the place
-//     of another, and with a seal key they are unreadable (envelope.go, codec.go). What the scripts need to know to
-//     displace superseded tickets are tags under a key of the conversation (kin.go).
+//   - Values tell nothing of what was said, only holders of the secret can make them, and none can be moved into the
+//     place of another (envelope.go, codec.go). What the scripts need to know to displace superseded tickets are tags
+//     under a key of the conversation (kin.go).
 //   - A note is put, shown, taken, displaced and counted like a ticket, and ends like one: after a failover it is shown as
 //     before, and Fenced when it is taken. It displaces notes only, and is not stored where a branch outdates it or four
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
@@ -23,7 +23,7 @@
 //   - Only holders of the secret can quarantine an incarnation of an instance (incarnations.go).
 //   - Each message that a replica publishes reaches each replica at most once (channel.go).
 //
-// It refuses values that it cannot read: a value of another version, secret or seal key is a miss, and a warning once a
+// It refuses values that it cannot read: a value of another version or secret is a miss, and a warning once a
 // minute says so (lines.go). It reads payloads of its own version only (codec.go). Test tells operators what the server
 // lacks (check.go), and Look how it is configured (look.go). It has one limit: a program that may write to Redis can put
 // back a value that was taken.
@@ -38,7 +38,7 @@
 //     changes at every promotion, resynchronisation and restart, and only a master has one; run_id is the same after
 //     failover and failback. So a failover costs each live conversation one miss. The fence doesn't see a key that a
 //     failed MIGRATE has left on two nodes of a Cluster, when its slot comes back to the first.
-//   - One home. A ticket is in Redis, or in this replica's memory if it is larger than redis.max_value_bytes or if Redis
+//   - One home. A ticket is in Redis, or in this replica's memory if it is larger than 256 KiB or if Redis
 //     certainly does not have it (the breaker is open, nothing could be dialled, the server refused the command before
 //     it changed anything). It is never in both.
 //   - Nothing is sent twice. A take or put without an answer is final: the ticket is lost, and one that was to be put
@@ -51,8 +51,8 @@
 //
 // Values are authenticated with HMAC-SHA256 under the shared secret, bound to conversation, ticket and field. They hold
 // the keyed chain, decode's name and its params, and neither text nor ids. History digests are masked, because a bare
-// digest of text lets its reader confirm a guess. With a seal key values are encrypted, too (AES-256-GCM). The ACL has
-// to keep writers out: nothing here stops one from putting back a value that was taken.
+// digest of text lets its reader confirm a guess. The ACL has to keep writers out: nothing here stops one from putting
+// back a value that was taken.
 //
 // # When Redis is slow or away
 //

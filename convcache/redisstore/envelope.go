@@ -1,25 +1,18 @@
 package redisstore
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"hash"
 	"sync"
 
 	"carryover/convcache"
 )
 
-// The forms of a value outside this process, its first byte. A store reads the one that it writes: one
-// with a seal key takes nothing that can be made without it.
-const (
-	formAuthentic byte = 1 // payload, then the first 16 bytes of an HMAC-SHA256 (RFC 2104 section 5)
-	formSealed    byte = 2 // nonce, then AES-256-GCM of the payload with its tag
-)
+// formAuthentic is the first byte of a value outside this process. The payload follows, then the first 16 bytes of an HMAC-SHA256
+// (RFC 2104 section 5).
+const formAuthentic byte = 1
 
 const macSize = 16
 
@@ -39,47 +32,21 @@ const (
 	fieldQuarantine field = 'q' // of no ticket: a quarantine (quarantines.go)
 )
 
-// ticketKeyVersion and sealKeyVersion open the inputs from which those keys are made (convcache.Secret.Derive).
-const (
-	ticketKeyVersion byte = 4
-	sealKeyVersion   byte = 5
-)
+// ticketKeyVersion opens the input from which the key is made (convcache.Secret.Derive).
+const ticketKeyVersion byte = 4
 
-// minSealKey is the shortest seal key accepted, as minSecret is for the secret.
-const minSealKey = 16
-
-// envelope makes values that only holders of the secret can make, and with a seal key only holders of both
-// can read. A value is bound to its conversation, ticket and field.
+// envelope makes values that only holders of the secret can make. A value is bound to its conversation, ticket and field.
 //
 // Against a writer to the store it does not help entirely: a value that was taken can be
 // copied before and put back after. Writing is restricted by the store's ACL.
 type envelope struct {
-	macs *sync.Pool  // of HMAC-SHA256 under the key of everything that is derived here
-	aead cipher.AEAD // nil authenticates only
+	macs *sync.Pool // of HMAC-SHA256 under the key of everything that is derived here
 }
 
-// newEnvelope returns the envelope of a secret. An empty sealKey means that values are not encrypted.
-func newEnvelope(secret convcache.Secret, sealKey []byte) (envelope, error) {
-	e := keyed(secret.Derive(ticketKeyVersion, []byte("ticket")))
-	if len(sealKey) == 0 {
-		return e, nil
-	}
-	if len(sealKey) < minSealKey {
-		return envelope{}, fmt.Errorf("read seal key: %d bytes, need at least %d", len(sealKey), minSealKey)
-	}
-	block, err := aes.NewCipher(secret.Derive(sealKeyVersion, sealKey))
-	if err != nil {
-		return envelope{}, fmt.Errorf("make seal: %w", err)
-	}
-	if e.aead, err = cipher.NewGCM(block); err != nil {
-		return envelope{}, fmt.Errorf("make seal: %w", err)
-	}
-	return e, nil
-}
-
-// keyed returns an envelope that derives under the key. Keying is half of the cost of a short HMAC, so it is
-// done once per HMAC that is ever in use at the same time.
-func keyed(key []byte) envelope {
+// newEnvelope returns the envelope of a secret. Keying is half of the cost of a short HMAC, so it is done once for each HMAC that
+// is ever in use at the same time.
+func newEnvelope(secret convcache.Secret) envelope {
+	key := secret.Derive(ticketKeyVersion, []byte("ticket"))
 	return envelope{macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
 }
 
@@ -96,35 +63,18 @@ func (e envelope) derive(parts ...[]byte) []byte {
 
 // close returns the value that stands for payload in one field of one ticket.
 func (e envelope) close(key convcache.Key, id convcache.TicketID, f field, payload []byte) []byte {
-	if e.aead == nil {
-		value := append(make([]byte, 0, 1+len(payload)+macSize), formAuthentic)
-		value = append(value, payload...)
-		return append(value, e.mac(key, id, f, payload)...)
-	}
-	value := make([]byte, 1+e.aead.NonceSize(), 1+e.aead.NonceSize()+len(payload)+e.aead.Overhead())
-	value[0] = formSealed
-	rand.Read(value[1:]) // since Go 1.24 it fills the slice or ends the process
-	return e.aead.Seal(value, value[1:], payload, place(key, id, f))
+	value := append(make([]byte, 0, 1+len(payload)+macSize), formAuthentic)
+	value = append(value, payload...)
+	return append(value, e.mac(key, id, f, payload)...)
 }
 
-// open returns the payload of a value, or errForged. The payload may share memory with the value.
+// open returns the payload of a value, or errForged. The payload shares memory with the value.
 func (e envelope) open(key convcache.Key, id convcache.TicketID, f field, value []byte) ([]byte, error) {
-	if e.aead == nil {
-		if len(value) < 1+macSize || value[0] != formAuthentic {
-			return nil, errForged
-		}
-		payload, sum := value[1:len(value)-macSize], value[len(value)-macSize:]
-		if !hmac.Equal(sum, e.mac(key, id, f, payload)) {
-			return nil, errForged
-		}
-		return payload, nil
-	}
-	nonce := e.aead.NonceSize()
-	if len(value) < 1+nonce || value[0] != formSealed {
+	if len(value) < 1+macSize || value[0] != formAuthentic {
 		return nil, errForged
 	}
-	payload, err := e.aead.Open(nil, value[1:1+nonce], value[1+nonce:], place(key, id, f))
-	if err != nil {
+	payload, sum := value[1:len(value)-macSize], value[len(value)-macSize:]
+	if !hmac.Equal(sum, e.mac(key, id, f, payload)) {
 		return nil, errForged
 	}
 	return payload, nil

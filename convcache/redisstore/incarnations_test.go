@@ -72,8 +72,6 @@ func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
 	for name, cfg := range map[string]redisstore.Config{
 		"single server": {},
 		"least ACL":     {Username: "carryover", Password: "the password"},
-		"sealed":        {SealKey: []byte("a key to seal with")},
-		"unfenced":      {Unfenced: true},
 	} {
 		cfg.Addresses = []string{s.Addr()}
 		t.Run(name, func(t *testing.T) { checkQuarantined(t, cfg) })
@@ -118,40 +116,36 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 // Values that a writer without the secret can write in place of quarantines.
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
-	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
-		t.Run(name, func(t *testing.T) {
-			var log storeLog
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()})
-			mustQuarantineIncarnation(t, r, incarnationOne)
-			one := quarantinedFields(t, r)
-			mustQuarantineIncarnation(t, r, incarnationTwo)
-			both := quarantinedFields(t, r)
-			if len(one) != 1 || len(both) != 2 {
-				t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
-			}
-			first := slices.Collect(maps.Keys(one))[0]
-			second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
-			flipped := []byte(both[second])
-			flipped[len(flipped)-1] ^= 1
-			for what, value := range map[string]string{
-				"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
-				"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
-			} {
-				if err := r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err(); err != nil {
-					t.Fatalf("forge a quarantine: %v", err)
-				}
-				got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
-				if err != nil || !slices.Equal(got, []bool{true, false}) {
-					t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
-				}
-			}
-			if got := log.count("not authentic"); got != 1 {
-				t.Errorf("warnings: got %d, want 1 a minute", got)
-			}
-			mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
-			wantQuarantined(t, r, true, true)
-		})
+	var log storeLog
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()})
+	mustQuarantineIncarnation(t, r, incarnationOne)
+	one := quarantinedFields(t, r)
+	mustQuarantineIncarnation(t, r, incarnationTwo)
+	both := quarantinedFields(t, r)
+	if len(one) != 1 || len(both) != 2 {
+		t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
 	}
+	first := slices.Collect(maps.Keys(one))[0]
+	second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
+	flipped := []byte(both[second])
+	flipped[len(flipped)-1] ^= 1
+	for what, value := range map[string]string{
+		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
+		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
+	} {
+		if err := r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err(); err != nil {
+			t.Fatalf("forge a quarantine: %v", err)
+		}
+		got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
+		if err != nil || !slices.Equal(got, []bool{true, false}) {
+			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
+		}
+	}
+	if got := log.count("not authentic"); got != 1 {
+		t.Errorf("warnings: got %d, want 1 a minute", got)
+	}
+	mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
+	wantQuarantined(t, r, true, true)
 }
 
 // A ticket's value quarantines nothing, whatever place it is moved to.

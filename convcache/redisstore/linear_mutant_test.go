@@ -23,8 +23,8 @@ const mutationRounds = 5
 
 // Parts of the scripts, and what mutants have instead.
 const (
-	readFence  = `if given ~= '' then return given end`
-	oneFence   = `if true then return string.rep('0', 40) end`
+	readFence  = `local function fence()`
+	oneFence   = `local function fence() if true then return string.rep('0', 40) end`
 	byReplid   = `local info = redis.call('INFO', 'replication')`
 	byRunID    = `local info = 'master_replid:' .. string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')`
 	ownRole    = `if string.find(info, 'role:slave', 1, true) then`

@@ -24,7 +24,7 @@ func (l *limited) due(now time.Time) bool {
 // warnForged reports a value that is not authentic.
 func (l *lines) warnForged() {
 	if l.forged.due(l.now()) {
-		l.logger.Warn("redis holds values that are not authentic: another version or seal key wrote them, or somebody else did")
+		l.logger.Warn("redis holds values that are not authentic: another version wrote them, or somebody else did")
 	}
 }
 

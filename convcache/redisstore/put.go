@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	index := kin.appendIndex(t.ID[:])
 	var tags, harmless []byte
 	for range mostQuestions {
-		reply, err := s.servers.run(ctx, s.scripts.put, s.names.of(key), index, branch, params, life, s.fence(), tags, harmless)
+		reply, err := s.servers.run(ctx, s.scripts.put, s.names.of(key), index, branch, params, life, tags, harmless)
 		if err != nil {
 			return nil, convcache.Unavailable, err
 		}

@@ -1,11 +1,11 @@
 -- Puts one ticket, or one note of a hand-back, into a conversation as its newest branch, and removes the branches that it supersedes.
--- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; fence, or '' to read it; tags of
+-- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; tags of
 -- the first, the first two, … all blocks, or '' to be asked for them; ids of branches that don't outdate the note.
 -- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}.
 -- With the other answers nothing was done: {'tags'} if the tags are needed (they are as long as a branch, and mostly
 -- there is nothing to compare); {'others', then index and branch of each that may outdate the note}, because only the
 -- client can read branches; {'superseded'} if tickets fill all slots.
-local current, none = fence(ARGV[5])
+local current, none = fence()
 if not current then return none end
 local present = now()
 
@@ -39,8 +39,8 @@ local function superfluous(old, new)
   if new.single == 0 or old.size ~= new.size or old.tokens >= new.tokens or old.blocks == 0 or old.blocks > new.blocks then
     return false
   end
-  untagged = ARGV[6] == ''
-  return old.last == string.sub(ARGV[6], old.blocks * 8 - 7, old.blocks * 8)
+  untagged = ARGV[5] == ''
+  return old.last == string.sub(ARGV[5], old.blocks * 8 - 7, old.blocks * 8)
 end
 
 -- Usable tickets in the hash, newest first, and slots with nothing worth keeping. Mostly there is nothing.
@@ -66,7 +66,7 @@ local function others(usable, new)
   local asked = {'others'}
   for _, old in ipairs(usable) do
     local longer = new.tokens > 0 and old.size == new.size and old.tokens >= new.tokens
-    if new.note and (longer or sameText(old, new)) and not string.find(ARGV[7], old.id, 1, true) then
+    if new.note and (longer or sameText(old, new)) and not string.find(ARGV[6], old.id, 1, true) then
       local _, b = fields(old.slot)
       table.insert(asked, old.index)
       table.insert(asked, redis.call('HMGET', KEYS[1], b)[1] or '')

@@ -36,7 +36,6 @@ func TestRedis_QuarantinesAreShared(t *testing.T) {
 	for name, cfg := range map[string]redisstore.Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"sealed":        {Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")},
 		"cluster":       {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,46 +87,42 @@ func TestRedis_QuarantinesAreBounded(t *testing.T) {
 // What a writer without the secret can make of them.
 func TestRedis_ForgedQuarantinesAreNone(t *testing.T) {
 	s := redistest.Start(t)
-	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
-		t.Run(name, func(t *testing.T) {
-			var log storeLog
-			cfg := redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()}
-			r := openRedis(t, cfg)
-			one, two := convcache.Quarantine{Incarnation: 1, Since: 7}, convcache.Quarantine{Incarnation: 2, Since: 7}
-			mustQuarantine(t, r, one)
-			first := quarantinesOf(t, r)
-			mustQuarantine(t, r, two)
-			both := quarantinesOf(t, r)
-			second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return first[f] != "" })[0]
-			delete(first, "all")
-			for what, value := range map[string]string{
-				"nothing": "", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
-				"that of another": slices.Collect(maps.Values(first))[0], "its field": second,
-			} {
-				if err := r.Client().HSet(t.Context(), r.QuarantinesName(), second, value).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if all, err := r.Quarantines(t.Context()); err != nil || !slices.Equal(all, []convcache.Quarantine{one}) {
-					t.Errorf("a value that is %s: %+v, error %v", what, all, err)
-				}
-			}
-			for _, list := range []string{"", "x", both["all"] + "a field and more", both["all"][:16] + "0123456789abcdef"} {
-				if err := r.Client().HSet(t.Context(), r.QuarantinesName(), "all", list).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if all, err := r.Quarantines(t.Context()); err != nil || len(all) > 1 {
-					t.Errorf("a list of %q: %+v, error %v", list, all, err)
-				}
-			}
-			foreign := openRedis(t, redisstore.Config{Addresses: cfg.Addresses, Prefix: cfg.Prefix, Secret: mustSecret(t, "the secret of somebody else")})
-			mustQuarantine(t, foreign, two)
-			if all, err := r.Quarantines(t.Context()); err != nil || slices.Contains(all, two) {
-				t.Errorf("that of another secret: %+v, error %v", all, err)
-			}
-			if log.count("not authentic") == 0 {
-				t.Error("nothing is said")
-			}
-		})
+	var log storeLog
+	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
+	r := openRedis(t, cfg)
+	one, two := convcache.Quarantine{Incarnation: 1, Since: 7}, convcache.Quarantine{Incarnation: 2, Since: 7}
+	mustQuarantine(t, r, one)
+	first := quarantinesOf(t, r)
+	mustQuarantine(t, r, two)
+	both := quarantinesOf(t, r)
+	second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return first[f] != "" })[0]
+	delete(first, "all")
+	for what, value := range map[string]string{
+		"nothing": "", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
+		"that of another": slices.Collect(maps.Values(first))[0], "its field": second,
+	} {
+		if err := r.Client().HSet(t.Context(), r.QuarantinesName(), second, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := r.Quarantines(t.Context()); err != nil || !slices.Equal(all, []convcache.Quarantine{one}) {
+			t.Errorf("a value that is %s: %+v, error %v", what, all, err)
+		}
+	}
+	for _, list := range []string{"", "x", both["all"] + "a field and more", both["all"][:16] + "0123456789abcdef"} {
+		if err := r.Client().HSet(t.Context(), r.QuarantinesName(), "all", list).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := r.Quarantines(t.Context()); err != nil || len(all) > 1 {
+			t.Errorf("a list of %q: %+v, error %v", list, all, err)
+		}
+	}
+	foreign := openRedis(t, redisstore.Config{Addresses: cfg.Addresses, Prefix: cfg.Prefix, Secret: mustSecret(t, "the secret of somebody else")})
+	mustQuarantine(t, foreign, two)
+	if all, err := r.Quarantines(t.Context()); err != nil || slices.Contains(all, two) {
+		t.Errorf("that of another secret: %+v, error %v", all, err)
+	}
+	if log.count("not authentic") == 0 {
+		t.Error("nothing is said")
 	}
 }
 

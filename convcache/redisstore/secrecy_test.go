@@ -136,7 +136,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
 	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
 
-	// What no value may tell, and what no sealed one may.
+	// What no value may tell.
 	never := map[string][][]byte{
 		"identity or text":        {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
 		"history digest":          append(append(encodings(digest[:]), digest[:8]), other.History.Digest[:8]),
@@ -150,50 +150,38 @@ func TestRedis_TellsNothing(t *testing.T) {
 		never["token ids"] = append(never["token ids"], little, big, strconv.AppendUint(nil, uint64(ids[i]), 10))
 	}
 	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
-	sealed := map[string][][]byte{
-		"decode and params": {[]byte("canary-"), []byte("remote_"), []byte("90001"), tk.Params},
-		"hashes":            append(hashes(tk.Chain), hashes(other.Chain)...),
-	}
-
 	s := redistest.Start(t)
-	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
-		t.Run(name, func(t *testing.T) {
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
-			var kept []byte
-			said := unescape(t, monitor(t, s, func() {
-				mustCheck(t, r)
-				first := tk
-				first.ID = convcache.NewTicketID()
-				wantPut(t, r, k, first, convcache.Stored)
-				wantPut(t, r, k, tk, convcache.Stored) // displaces
-				wantLook(t, r, k, convcache.Found)
-				note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
-				wantPut(t, r, k, note, convcache.Stored)
-				mustQuarantineIncarnation(t, r, incarnation)
-				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
-					t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
-				}
-				kept = dump(t, r)
-				wantTake(t, r, k, tk.ID, convcache.Taken)
-				wantTake(t, r, k, note.ID, convcache.Taken)
-			}))
-			secrets := maps.Clone(never)
-			if seal != nil {
-				maps.Copy(secrets, sealed)
-			} else if !bytes.Contains(said, []byte("canary-host")) || !bytes.Contains(kept, []byte("canary-decode")) || !bytes.Contains(kept, []byte("canary-prefill")) {
-				t.Error("values that are not sealed don't show params, decode and prefill: this looks in the wrong place")
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	var kept []byte
+	said := unescape(t, monitor(t, s, func() {
+		mustCheck(t, r)
+		first := tk
+		first.ID = convcache.NewTicketID()
+		wantPut(t, r, k, first, convcache.Stored)
+		wantPut(t, r, k, tk, convcache.Stored) // displaces
+		wantLook(t, r, k, convcache.Found)
+		note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
+		wantPut(t, r, k, note, convcache.Stored)
+		mustQuarantineIncarnation(t, r, incarnation)
+		if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
+			t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
+		}
+		kept = dump(t, r)
+		wantTake(t, r, k, tk.ID, convcache.Taken)
+		wantTake(t, r, k, note.ID, convcache.Taken)
+	}))
+	if !bytes.Contains(said, []byte("canary-host")) || !bytes.Contains(kept, []byte("canary-decode")) || !bytes.Contains(kept, []byte("canary-prefill")) {
+		t.Error("values don't show params, decode and prefill: this looks in the wrong place")
+	}
+	if !bytes.Contains(said, []byte("hset")) && !bytes.Contains(said, []byte("HSET")) {
+		t.Error("what scripts did was not heard")
+	}
+	for what, all := range never {
+		for _, one := range all {
+			if bytes.Contains(said, one) || bytes.Contains(kept, one) {
+				t.Errorf("%s can be read: %q", what, one)
 			}
-			if !bytes.Contains(said, []byte("hset")) && !bytes.Contains(said, []byte("HSET")) {
-				t.Error("what scripts did was not heard")
-			}
-			for what, all := range secrets {
-				for _, one := range all {
-					if bytes.Contains(said, one) || bytes.Contains(kept, one) {
-						t.Errorf("%s can be read: %q", what, one)
-					}
-				}
-			}
-		})
+		}
 	}
 }
 
@@ -209,7 +197,7 @@ func hashes(c convcache.Chain) [][]byte {
 // The index is in clear for the scripts. Of equal prompts in two conversations it shows only their lengths.
 func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")})
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}})
 	tk := fullTicket(1)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	wantPut(t, r, key(2), tk, convcache.Stored)

@@ -17,8 +17,7 @@ end
 -- were taken meanwhile are there again. A replica has the fence of its master, so a replica that takes writes has no
 -- fence of its own. If there is no fence, the script answers with the second value. On a replica that is READONLY,
 -- by which a client knows that its connection leads to the wrong server.
-local function fence(given)
-  if given ~= '' then return given end
+local function fence()
   local info = redis.call('INFO', 'replication')
   if string.find(info, 'role:slave', 1, true) then return nil, redis.error_reply('READONLY this is a replica') end
   local _, at = string.find(info, 'master_replid:', 1, true)

@@ -28,12 +28,8 @@ type Store struct {
 
 var _ convcache.Remote = (*Store)(nil)
 
-const (
-	// noFence stands for master_replid where that is not to be read.
-	noFence = "unfenced--unfenced--unfenced--unfenced--"
-	// slots is how many tickets a conversation has room for, as Memory does.
-	slots = 4
-)
+// slots is how many tickets a conversation has room for, as Memory does.
+const slots = 4
 
 // New returns a store, and waits for no connection. Test tells whether the servers do what is needed, Close ends it. An
 // error is a fault of the config.
@@ -46,16 +42,6 @@ func New(cfg Config) (*Store, error) {
 	}
 	if cfg.Topology == Single && len(cfg.Addresses) > 1 || (cfg.Topology == Sentinel) != (cfg.Master != "") {
 		return nil, fmt.Errorf("open redis: addresses and master do not fit %v", cfg.Topology)
-	}
-	if cfg.Unfenced && cfg.Topology != Single {
-		return nil, fmt.Errorf("open redis: %v needs the fence: a failover would let tickets be used twice", cfg.Topology)
-	}
-	if cfg.MaxValue > largestMaxValue {
-		return nil, fmt.Errorf("open redis: values of up to %d bytes; %d are the most", cfg.MaxValue, largestMaxValue)
-	}
-	e, err := newEnvelope(cfg.Secret, cfg.SealKey)
-	if err != nil {
-		return nil, fmt.Errorf("open redis: %w", err)
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = defaultPrefix
@@ -73,6 +59,7 @@ func New(cfg Config) (*Store, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	redis.SetLogger(silentLogger{})
+	e := newEnvelope(cfg.Secret)
 	s := &Store{
 		cfg: cfg, servers: newServers(cfg), names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
 		lines: &lines{logger: cfg.Logger, now: cfg.Now},
@@ -87,14 +74,6 @@ func (s *Store) Close() error {
 		return fmt.Errorf("close redis: %w", err)
 	}
 	return nil
-}
-
-// fence is what scripts compare with, empty to have them read it.
-func (s *Store) fence() string {
-	if s.cfg.Unfenced {
-		return noFence
-	}
-	return ""
 }
 
 // Peek returns the usable branches of at most [convcache.MaxKeys] different keys, those of the first key first and the
@@ -135,7 +114,7 @@ func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []conv
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
 // given it away; it is gone then. After an error it may be gone as well, and is lost then.
 func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
-	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:], s.fence())
+	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:])
 	if err != nil {
 		return convcache.Ticket{}, convcache.Unavailable, err
 	}

@@ -1,5 +1,5 @@
 -- Takes one ticket out of a conversation.
--- ARGV: ticket id; fence, or '' to read it.
+-- ARGV: ticket id.
 -- Answers: {'taken', branch, params}, {'consumed'}, {'expired'}, {'fenced'}, {'unfenced'}.
 local found = redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i', '0b', '0p') -- mostly there is only one
 for n = 1, 4 do
@@ -7,7 +7,7 @@ for n = 1, 4 do
   if index and #index == indexSize and string.sub(index, 64, 79) == ARGV[1] then
     local i, b, p = fields(n - 1)
     local values = n == 1 and {found[5], found[6]} or redis.call('HMGET', KEYS[1], b, p)
-    local current, none = fence(ARGV[2])
+    local current, none = fence()
     if not current then return none end
     redis.call('HDEL', KEYS[1], i, b, p)
     if string.sub(index, 1, 40) ~= current then return {'fenced'} end

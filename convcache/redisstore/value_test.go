@@ -86,23 +86,18 @@ func sameAs(got, put convcache.Ticket) bool {
 func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for name, put := range map[string]struct {
-		ticket convcache.Ticket
-		seal   []byte
-	}{
-		"authentic": {ticket: fullTicket(1)}, "sealed": {fullTicket(1), []byte("a key to seal with")},
-		"authentic note": {ticket: fullNote(1)}, "sealed note": {fullNote(1), []byte("a key to seal with")},
-	} {
+	for name, tk := range map[string]convcache.Ticket{"ticket": fullTicket(1), "note": fullNote(1)} {
+
 		t.Run(name, func(t *testing.T) {
-			k, tk, seal := key(1), put.ticket, put.seal
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
+			k := key(1)
+			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
 			wantPut(t, r, k, tk, convcache.Stored)
 			fields := readHash(t, r, k)
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
 				for at := range fields[field] {
 					for bit := range 8 {
-						if field == "0i" && seal != nil || field != "0i" && bit != at%8 {
-							continue // the index is as without a seal, and what is authenticated as a whole needs one bit
+						if field != "0i" && bit != at%8 {
+							continue // what is authenticated as a whole needs one bit
 						}
 						flipped := []byte(fields[field])
 						flipped[at] ^= 1 << bit
@@ -169,7 +164,6 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 		"params as branch":       {"0b": fields["0p"]},
 		"branch as params":       {"0p": fields["0b"]},
 		"form of the future":     {"0b": "\x03" + fields["0b"][1:]},
-		"sealed by somebody":     {"0b": "\x02" + fields["0b"][1:], "0p": "\x02" + fields["0p"][1:]},
 		"one byte":               {"0b": "\x01", "0p": "\x01"},
 		"all cut by one":         {"0b": fields["0b"][:len(fields["0b"])-1]},
 		"fields of somebody":     {"name": "x", "4i": index, "0": "y"},
@@ -206,70 +200,43 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 // Values are bound to conversation, ticket and field.
 func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
-	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
-		t.Run(name, func(t *testing.T) {
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
-			first, second := fullTicket(1), fullTicket(2)
-			wantPut(t, r, key(1), first, convcache.Stored)
-			wantPut(t, r, key(2), second, convcache.Stored)
-			one, two := readHash(t, r, key(1)), readHash(t, r, key(2))
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	first, second := fullTicket(1), fullTicket(2)
+	wantPut(t, r, key(1), first, convcache.Stored)
+	wantPut(t, r, key(2), second, convcache.Stored)
+	one, two := readHash(t, r, key(1)), readHash(t, r, key(2))
 
-			writeHash(t, r, key(2), one) // a whole conversation
-			wantLook(t, r, key(2), convcache.Empty)
-			both, _ := r.Peek(t.Context(), []convcache.Key{key(2), key(1)}) // nor in a look-up that shows it in its place
-			if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
-				t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
-			}
-			wantTake(t, r, key(2), first.ID, convcache.Consumed)
-
-			for _, moved := range []string{"0b", "0p"} { // a value to another ticket
-				mixed := maps.Clone(two)
-				mixed[moved] = one[moved]
-				writeHash(t, r, key(2), mixed)
-				wantTake(t, r, key(2), second.ID, convcache.Consumed)
-			}
-			mixed := maps.Clone(one) // and within a conversation, under the id of another
-			mixed["0i"] = one["0i"][:63] + string(second.ID[:]) + one["0i"][79:]
-			writeHash(t, r, key(1), mixed)
-			wantLook(t, r, key(1), convcache.Empty)
-			wantTake(t, r, key(1), second.ID, convcache.Consumed)
-
-			other := openRedis(t, redisstore.Config{
-				Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), SealKey: seal, Prefix: "stranger",
-			})
-			wantPut(t, other, key(1), first, convcache.Stored)
-			foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
-			if err != nil {
-				t.Fatalf("read a conversation: %v", err)
-			}
-			writeHash(t, r, key(1), foreign)
-			wantLook(t, r, key(1), convcache.Empty)
-			wantTake(t, r, key(1), first.ID, convcache.Consumed)
-		})
+	writeHash(t, r, key(2), one) // a whole conversation
+	wantLook(t, r, key(2), convcache.Empty)
+	both, _ := r.Peek(t.Context(), []convcache.Key{key(2), key(1)}) // nor in a look-up that shows it in its place
+	if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
+		t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
 	}
-}
+	wantTake(t, r, key(2), first.ID, convcache.Consumed)
 
-// A store takes nothing that one with another seal key wrote, or one without.
-func TestRedis_ValuesUnderAnotherSealAreNotHandedOut(t *testing.T) {
-	s := redistest.Start(t)
-	prefix := freshPrefix()
-	open := func(seal string) *replica {
-		return openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: []byte(seal), Prefix: prefix})
+	for _, moved := range []string{"0b", "0p"} { // a value to another ticket
+		mixed := maps.Clone(two)
+		mixed[moved] = one[moved]
+		writeHash(t, r, key(2), mixed)
+		wantTake(t, r, key(2), second.ID, convcache.Consumed)
 	}
-	stores := []*replica{open(""), open("a key to seal with"), open("another key to seal with")}
-	for i, writer := range stores {
-		for j, reader := range stores {
-			tk := fullTicket(1)
-			wantPut(t, writer, key(1), tk, convcache.Stored)
-			look, take := convcache.Found, convcache.Taken
-			if i != j {
-				look, take = convcache.Empty, convcache.Consumed
-			}
-			wantLook(t, reader, key(1), look)
-			wantTake(t, reader, key(1), tk.ID, take)
-			wantTake(t, writer, key(1), tk.ID, convcache.Consumed)
-		}
+	mixed := maps.Clone(one) // and within a conversation, under the id of another
+	mixed["0i"] = one["0i"][:63] + string(second.ID[:]) + one["0i"][79:]
+	writeHash(t, r, key(1), mixed)
+	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), second.ID, convcache.Consumed)
+
+	other := openRedis(t, redisstore.Config{
+		Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), Prefix: "stranger",
+	})
+	wantPut(t, other, key(1), first, convcache.Stored)
+	foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
+	if err != nil {
+		t.Fatalf("read a conversation: %v", err)
 	}
+	writeHash(t, r, key(1), foreign)
+	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), first.ID, convcache.Consumed)
 }
 
 // A displaced ticket that can't be read is not handed back.

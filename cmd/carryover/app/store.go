@@ -37,9 +37,6 @@ func openTickets(cfg config.Config, secret convcache.Secret, logger *slog.Logger
 	if err != nil {
 		return tickets{}, err
 	}
-	if conn.Unfenced {
-		logger.Warn("redis.fencing is off: should Redis ever fail over or restart from a file, a ticket may be used twice, which gives wrong answers")
-	}
 	if config.Exposed(conn) {
 		logger.Warn("redis.insecure: others on the network may be able to read tickets, or to write them")
 	}

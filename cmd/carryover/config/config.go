@@ -159,15 +159,9 @@ type RedisConfig struct {
 	CertFile             string
 	KeyFile              string
 	Prefix               string
-	SealKeyFile          string // empty: values are authenticated, not encrypted
-	MaxValueBytes        ByteSize
-	Fencing              string // on or off
 	Insecure             bool
 	Required             bool
 }
-
-// FencingOff is the value of RedisConfig.Fencing that turns the fence off.
-const FencingOff = "off"
 
 // KVConfig is the handling of kv_transfer_params.
 type KVConfig struct {
@@ -263,7 +257,7 @@ func Default() Config {
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto, Memory: 16 * mebibyte},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
-		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
+		Redis:        RedisConfig{Prefix: "carryover"},
 		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream", UsageCachedTokens: UsagePrefill},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,

@@ -12,14 +12,8 @@ import (
 	"carryover/convcache/redisstore"
 )
 
-// minSealKeyBytes is the length of a random 128-bit key; redisstore demands it.
-const minSealKeyBytes = 16
-
 // maxRedisPrefix bounds the prefix, which is sent with every command.
 const maxRedisPrefix = 64
-
-// maxRedisValue is the largest redis.max_value_bytes; redisstore demands it.
-const maxRedisValue = mebibyte
 
 // redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
 type redisFaults func(key, value, want string)
@@ -57,24 +51,15 @@ func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
 	conn := redisstore.Config{
 		Topology: servers.Topology, Addresses: servers.Addresses, Master: servers.Master, DB: servers.Db,
 		Username: servers.Username, Password: servers.Password, SentinelUsername: c.SentinelUsername,
-		Prefix: c.Prefix, MaxValue: int(c.MaxValueBytes), Unfenced: c.Fencing == FencingOff,
+		Prefix: c.Prefix,
 	}
 	if len(wants) > 0 {
 		return conn // what follows depends on the URL
 	}
 	c.readPasswords(&conn, refuse)
 	conn.TLS = c.readTLS(servers.TLS, refuse)
-	if c.SealKeyFile != "" {
-		conn.SealKey = []byte(readKey("redis.seal_key_file", c.SealKeyFile, minSealKeyBytes, refuse))
-	}
-	if conn.Unfenced && servers.Topology != redisstore.Single {
-		refuse("redis.fencing", FencingOff, "on with "+servers.Topology.String()+": a failover would let a ticket be used twice")
-	}
 	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, Letters+Digits+".:_-") != "" {
 		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
-	}
-	if c.MaxValueBytes > maxRedisValue {
-		refuse("redis.max_value_bytes", c.MaxValueBytes.String(), "at most "+maxRedisValue.String())
 	}
 	if !c.Insecure && Exposed(conn) {
 		refuse("redis.url", c.URL.String(), "TLS (rediss…) and a password (redis.password_file), or redis.insecure, unless it is a single server on loopback or a unix socket")
@@ -107,7 +92,7 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 		if conn.Password != "" {
 			refuse("redis.password_file", c.PasswordFile, "no password file beside a password in redis.url")
 		} else {
-			conn.Password = string(readKey("redis.password_file", c.PasswordFile, 1, refuse))
+			conn.Password = readPassword("redis.password_file", c.PasswordFile, refuse)
 		}
 	} else if conn.Username != "" && conn.Password == "" {
 		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
@@ -121,7 +106,7 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 		return
 	}
 	if c.SentinelPasswordFile != "" {
-		conn.SentinelPassword = string(readKey("redis.sentinel_password_file", c.SentinelPasswordFile, 1, refuse))
+		conn.SentinelPassword = readPassword("redis.sentinel_password_file", c.SentinelPasswordFile, refuse)
 	} else if c.SentinelUsername != "" {
 		refuse("redis.sentinel_username", c.SentinelUsername, "redis.sentinel_password_file beside it")
 	}
@@ -162,15 +147,15 @@ func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 	return config
 }
 
-// readKey reads the secret in a file, without the line end.
-func readKey(key, path string, least int, refuse redisFaults) Secret {
+// readPassword reads the password in a file, without the line end.
+func readPassword(key, path string, refuse redisFaults) string {
 	secret, want := readSecret(path)
 	if want != "" {
 		refuse(key, path, want)
-	} else if len(secret) < least {
-		refuse(key, path, fmt.Sprintf("a file of %d or more bytes, not %d", least, len(secret)))
+	} else if secret == "" {
+		refuse(key, path, "a file of 1 or more bytes, not 0")
 	}
-	return secret
+	return string(secret)
 }
 
 // StoreName says where tickets are: in memory, or behind a URL, which shows neither user nor password.

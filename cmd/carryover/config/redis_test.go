@@ -170,8 +170,7 @@ func TestRedis_FilesReachTheStore(t *testing.T) {
 	got.TLS = nil
 	want := redisstore.Config{
 		Topology: redisstore.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
-		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv", SealKey: []byte("correct-horse-battery-staple"),
-		MaxValue: 64 << 10,
+		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("connection\n got %+v\nwant %+v", got, want)
@@ -179,7 +178,7 @@ func TestRedis_FilesReachTheStore(t *testing.T) {
 	if cfg, err = loadSources(t, []string{"--config", "accepted-redis.yaml"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := cfg.Redis.Connection(refuse); !got.Unfenced || got.DB != 1 || got.TLS != nil {
-		t.Errorf("connection %+v, want one without fence and TLS, to database 1", got)
+	if got := cfg.Redis.Connection(refuse); got.DB != 1 || got.TLS != nil {
+		t.Errorf("connection %+v, want one without TLS, to database 1", got)
 	}
 }

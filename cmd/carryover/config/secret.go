@@ -59,7 +59,6 @@ func WarnOfReadable(cfg Config, logger *slog.Logger) {
 		{"admin.token_file", cfg.Admin.TokenFile},
 		{"redis.password_file", cfg.Redis.PasswordFile},
 		{"redis.sentinel_password_file", cfg.Redis.SentinelPasswordFile},
-		{"redis.seal_key_file", cfg.Redis.SealKeyFile},
 	} {
 		info, err := os.Stat(file.path) // no path, no file
 		if err == nil && info.Mode().Perm()&readableByEverybody != 0 {

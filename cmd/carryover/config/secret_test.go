@@ -14,7 +14,6 @@ var secretFiles = map[string]string{
 	"secret-file":                  "conversation.secret_file",
 	"redis-password-file":          "redis.password_file",
 	"redis-sentinel-password-file": "redis.sentinel_password_file",
-	"redis-seal-key-file":          "redis.seal_key_file",
 }
 
 // withSecrets gives every setting of secretFiles a file of its own, one of them with another mode than the rest.

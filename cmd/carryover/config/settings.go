@@ -158,9 +158,6 @@ func redisSettings(c *Config) []Setting {
 		{Key: "redis.cert_file", Flag: "redis-cert-file", To: &r.CertFile, Help: "file with the client certificate for Redis"},
 		{Key: "redis.key_file", Flag: "redis-key-file", To: &r.KeyFile, Help: "file with its key"},
 		{Key: "redis.prefix", Flag: "redis-prefix", To: &r.Prefix, Help: "beginning of every key in Redis"},
-		{Key: "redis.seal_key_file", Flag: "redis-seal-key-file", To: &r.SealKeyFile, Help: "file with the key that encrypts tickets in Redis (default: they are authenticated only)"},
-		{Key: "redis.max_value_bytes", Flag: "redis-max-value-bytes", To: &r.MaxValueBytes, Help: "largest ticket that is shared, at most 1MiB; larger ones stay in the replica that made them"},
-		{Key: "redis.fencing", Flag: "redis-fencing", To: &r.Fencing, OneOf: []string{"on", FencingOff}, Help: "refuse tickets of another master; off only for a single Redis without replicas that never restarts from a file"},
 		{Key: "redis.insecure", Flag: "redis-insecure", To: &r.Insecure, Help: "accept a Redis on the network without TLS or without a password"},
 		{Key: "redis.required", Flag: "redis-required", To: &r.Required, Help: "fail /readyz unless Redis is up"},
 	}

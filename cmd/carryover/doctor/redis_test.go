@@ -20,23 +20,21 @@ func TestDoctor_FindsWhatIsWrongWithRedis(t *testing.T) {
 		name   string
 		server []string // arguments
 		user   string   // of the ACL, who may run no scripts, and a password
-		flags  string
 		want   []string
 		fix    string
 	}{
-		{"as it comes", nil, "", "", []string{codeRedisMemory}, "maxmemory 256mb"},
-		{"drops anything", []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}, "", "", []string{codeRedisEviction}, "volatile-ttl"},
-		{"drops nothing", []string{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}, "", "", []string{codeRedisEviction}, "volatile-ttl"},
-		{"writes a file", []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl", "--appendonly", "yes"}, "", "", []string{codeRedisDisk}, "appendonly no"},
-		{"no fence", []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"}, "", "--redis-fencing off", []string{codeRedisFence}, "--redis-fencing on"},
-		{"an ACL without scripts", nil, "carryover:pass@", "", []string{codeRedisForbids}, "ACL SETUSER"},
-		{"a wrong password", nil, "carryover:wrong@", "", []string{codeRedisForbids}, "ACL"},
+		{"as it comes", nil, "", []string{codeRedisMemory}, "maxmemory 256mb"},
+		{"drops anything", []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}, "", []string{codeRedisEviction}, "volatile-ttl"},
+		{"drops nothing", []string{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}, "", []string{codeRedisEviction}, "volatile-ttl"},
+		{"writes a file", []string{"--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl", "--appendonly", "yes"}, "", []string{codeRedisDisk}, "appendonly no"},
+		{"an ACL without scripts", nil, "carryover:pass@", []string{codeRedisForbids}, "ACL SETUSER"},
+		{"a wrong password", nil, "carryover:wrong@", []string{codeRedisForbids}, "ACL"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t, tc.server...)
 			server.CLI("ACL", "SETUSER", "carryover", "on", ">pass", "~carryover:*", "-@all", "+hmget", "+time", "+info", "+scan")
-			w := newWard(t, nil, slices.Concat([]string{"--redis-url", "redis://" + tc.user + server.Addr()}, strings.Fields(tc.flags))...)
+			w := newWard(t, nil, "--redis-url", "redis://"+tc.user+server.Addr())
 			w.env, w.options.noTurns = []string{testrig.ReplicaSecret}, true
 			told := w.examine(t)
 			if f := told.find(t, tc.want[0]); !strings.Contains(f.Fix, tc.fix) || f.Where != whereRedis || strings.Contains(f.What, "pass") && strings.Contains(f.What, "wrong") {

@@ -58,5 +58,4 @@ func (d *doctor) redis(seen redisstore.Sight) {
 	say(codeRedisEviction, seen.MaxMemory > 0 && seen.Eviction != "volatile-ttl", "maxmemory-policy is %s", seen.Eviction)
 	say(codeRedisMemory, seen.MaxMemory == 0, "maxmemory is 0")
 	say(codeRedisDisk, seen.Appends, "appendonly is on")
-	say(codeRedisFence, d.cfg.Redis.Fencing == config.FencingOff, "redis.fencing is off")
 }

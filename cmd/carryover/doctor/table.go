@@ -72,7 +72,6 @@ const (
 	codeRedisEviction = "redis_eviction"
 	codeRedisMemory   = "redis_memory"
 	codeRedisDisk     = "redis_disk"
-	codeRedisFence    = "redis_unfenced"
 	codeRedisOpen     = "redis_insecure"
 
 	codeFrontDown        = "front_unreachable"
