@@ -75,18 +75,6 @@ func TestReach_DecodeIsUnhealthyAndTakesConnections_TurnsGoThere(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }
 
-func TestReach_ADryRunAsksNobody(t *testing.T) {
-	r := decodesShut(t, 1, nil)
-	r.wantError(r.turn("first", 1, true), 503, "decode_unavailable")
-	r.engine(r.decode[0]).Refresh(t.Context()) // a reading that the turn has left under way would be counted
-	r.decode[0].door.open()
-	before := r.decode[0].requests.Load()
-	_ = r.explain(chatPath, ask("c", true, history(1)...))
-	if n := r.decode[0].requests.Load() - before; n != 0 {
-		t.Errorf("an explanation asked decode %d times", n)
-	}
-}
-
 // reachSeam has a test step in around the questions whether an engine takes connections.
 type reachSeam struct {
 	server.Legs

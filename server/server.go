@@ -69,7 +69,7 @@ func New(cfg Config, deps Deps) *Server {
 	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
 	picker := pick.New(pick.Deps{
 		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
-		Asker: pick.Engines{Dialer: deps.Legs}, Slots: pick.NewSlots(deps.Fleet.Picker, s.slots.Instances()),
+		Dialer: deps.Legs, Queue: s.slots.Instances(),
 	})
 	s.turns = turn.New(turn.Config{
 		PassingConfig: cfg.PassingConfig, LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,

@@ -5,7 +5,7 @@ import "slices"
 // replaced are the words that the glossary has replaced. Each row is what was renamed, and no more: held, kept, common, start, room,
 // place and bar are good English where they name something else.
 func replaced() []word {
-	server := []string{"server", "server/admission", "server/apierror", "server/explain", "server/pick", "server/reuse", "server/turn"}
+	server := []string{"server", "server/admission", "server/apierror", "server/pick", "server/reuse", "server/turn"}
 	fleet := []string{"upstream/fleet", "upstream/fleet/health"}
 	ours := slices.Concat(server, fleet)
 	product := []string{"server/...", "convcache/...", "upstream/...", "sse/...", "cmd/carryover/..."}
@@ -58,9 +58,6 @@ func replaced() []word {
 		{old: "common", use: "sharedPrefixTokens", in: product, whole: true},
 		{old: "receipt", use: "idEcho, or turn record", in: product},
 		{old: "receipts", use: "turn records", in: product},
-		{old: "still", use: "dryRun", in: product, whole: true},
-		{old: "foresee", use: "predict"},
-		{old: "foreseer", use: "predictor"},
 		// Slots and memory.
 		{old: "promptRoom", use: "promptBuffer", in: product},
 		{old: "room", use: "slot", in: server, kinds: types, whole: true},

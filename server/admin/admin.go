@@ -53,7 +53,6 @@ type Identity struct {
 // Handlers answer requests that the listener passes on. A nil one is not served.
 type Handlers struct {
 	Metrics http.Handler // scrapes of Prometheus
-	Explain http.Handler // what would become of a request
 	// Health answers /healthz, /readyz and /health without a token, because programs that watch the process have none.
 	Health http.Handler
 }
@@ -118,9 +117,6 @@ func New(deps Deps) http.Handler {
 		for _, path := range healthPaths() {
 			mux.handle("GET "+path, deps.Handlers.Health.ServeHTTP)
 		}
-	}
-	if deps.Handlers.Explain != nil {
-		mux.handle("POST "+explainPath, deps.Handlers.Explain.ServeHTTP)
 	}
 	if deps.Journal != nil {
 		mux.handle("GET /admin/turns", a.turns)

@@ -8,7 +8,6 @@
 //   - the page runs no script and loads no file except its own, whatever the data contain (page.go);
 //   - viewers of the page cost a turn nothing, and a viewer that reads too slowly is disconnected (live.go);
 //   - nothing of a client is shown: no prompt, no credential, and of a conversation's id only the beginning of its keyed hash (turns.go).
-//     The answer of POST /admin/explain repeats nothing of the request except its model's name (package explain).
 //
 // It is for operators alone: they may ask about the turns of every tenant.
 package admin

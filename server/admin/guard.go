@@ -32,7 +32,7 @@ func guard(token string, page, next http.Handler) http.Handler {
 		case file:
 			page.ServeHTTP(w, r)
 		default:
-			r.Body = http.MaxBytesReader(w, r.Body, mostOf(r))
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 			next.ServeHTTP(w, r)
 		}
 	})

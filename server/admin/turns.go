@@ -10,20 +10,6 @@ import (
 	"carryover/server/journal"
 )
 
-// explainPath accepts a client's request, which may be as large as the server allows.
-const explainPath = "/admin/explain"
-
-// maxExplained bounds the body of a request to explainPath, before the server applies its own limits.
-const maxExplained = 512 << 20
-
-// mostOf returns how large the body of a request may be.
-func mostOf(r *http.Request) int64 {
-	if r.Method == http.MethodPost && r.URL.Path == explainPath {
-		return maxExplained
-	}
-	return maxBody
-}
-
 // Ticket is a ticket that is in the store, as far as this replica knows.
 type Ticket struct {
 	Instance string    `json:"instance"` // the decode instance that holds its blocks

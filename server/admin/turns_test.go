@@ -3,7 +3,6 @@ package admin_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -73,27 +72,9 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 	return ask(t, h, "GET", path, "", nil)
 }
 
-// A request to be explained may be as large as one to the server, which bounds it; others may not.
-func TestExplain_MayBeLarge(t *testing.T) {
-	deps, _ := newDeps(t)
-	read := int64(0)
-	deps.Handlers.Explain = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { read, _ = io.Copy(io.Discard, r.Body) })
-	h := admin.New(deps)
-	body := `{"body":"` + strings.Repeat("x", 1<<20) + `"}`
-	if status, _ := ask(t, h, "POST", "/admin/explain", body, nil); status != 200 || read != int64(len(body)) {
-		t.Errorf("status %d, %d bytes of %d were read", status, read, len(body))
-	}
-	if status, _ := ask(t, h, "POST", "/admin/instances", body, nil); status != http.StatusBadRequest {
-		t.Errorf("a large instance: status %d, want 400", status)
-	}
-	if status, _ := ask(t, h, "POST", "/admin/explain", "", func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }); status != http.StatusForbidden {
-		t.Errorf("a web page asks: status %d", status)
-	}
-}
-
 func TestTurns_NeedAJournal(t *testing.T) {
 	deps, _ := newDeps(t)
-	for _, path := range []string{"/admin/turns", "/admin/conversations/x", "/admin/explain"} {
+	for _, path := range []string{"/admin/turns", "/admin/conversations/x"} {
 		if status, _ := ask(t, admin.New(deps), "GET", path, "", nil); status != http.StatusNotFound {
 			t.Errorf("%s: %d, want 404", path, status)
 		}

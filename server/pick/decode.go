@@ -24,7 +24,7 @@ func (g *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 		case err != nil:
 			return nil, err
 		}
-		if last = g.deps.Asker.Serves(ctx, engine); last == nil {
+		if last = g.serves(ctx, engine); last == nil {
 			return engine, nil
 		}
 		if ctx.Err() != nil { // the turn was cancelled, which says nothing about the engine
@@ -38,19 +38,11 @@ func (g *picking) decode(ctx context.Context) (*fleet.Engine, error) {
 	}
 }
 
-// Dialer opens connections to engines.
-type Dialer interface {
-	// Reach returns an error if the instance accepts no connection. It sends nothing.
-	Reach(ctx context.Context, instance *upstream.Instance) error
-}
-
-// Engines is the asker of turns.
-type Engines struct{ Dialer }
-
-// Serves implements Asker. It tells the fleet of an engine that refuses the connection.
-func (e Engines) Serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
+// serves returns nil for a decode engine that takes connections and is not paused, as far as that has to be asked. It tells the fleet of an
+// engine that refuses the connection.
+func (k *Picker) serves(ctx context.Context, engine *fleet.Engine) *upstream.LegError {
 	if engine.Health.Unreached() {
-		if err := e.Reach(ctx, engine.Instance()); err != nil {
+		if err := k.deps.Dialer.Reach(ctx, engine.Instance()); err != nil {
 			if ctx.Err() == nil {
 				engine.Refused()
 			}
@@ -62,12 +54,4 @@ func (e Engines) Serves(ctx context.Context, engine *fleet.Engine) *upstream.Leg
 		return upstream.PausedError(engine.Instance())
 	}
 	return nil
-}
-
-// Pin implements Asker.
-func (Engines) Pin(ctx context.Context, prefill, decode *fleet.Engine, tickets bool) (p, d *fleet.Incarnation) {
-	if tickets {
-		return fleet.Pin(ctx, prefill, decode)
-	}
-	return prefill.Last(), decode.Holder(ctx)
 }

@@ -22,7 +22,7 @@ type decodeOnlySlots struct {
 func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.mayTake(tenant) {
+	if s.taken >= maxDecodeOnly && (s.taken >= maxDecodeOnly+spareDecodeOnly || s.tenants[tenant] > 0) {
 		return nil, false
 	}
 	if s.tenants == nil {
@@ -31,18 +31,6 @@ func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 	s.taken++
 	s.tenants[tenant]++
 	return func() { s.leave(tenant) }, true
-}
-
-// free reports whether a turn of the tenant would be given a slot.
-func (s *decodeOnlySlots) free(tenant string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mayTake(tenant)
-}
-
-// mayTake needs s.mu.
-func (s *decodeOnlySlots) mayTake(tenant string) bool {
-	return s.taken < maxDecodeOnly || s.taken < maxDecodeOnly+spareDecodeOnly && s.tenants[tenant] == 0
 }
 
 func (s *decodeOnlySlots) leave(tenant string) {

@@ -68,7 +68,7 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 		return g.Request.MayPrefill(e.Name) && e.Quarantined()
 	})
 	if !g.PrefillError {
-		if leave, ok := g.deps.Slots.DecodeOnly(g.Client); ok {
+		if leave, ok := g.decodeOnly.take(g.Client); ok {
 			p.decodeOnly = leave
 			g.Record.Alone(g.whyAlone(p.Quarantined))
 			return nil, nil
@@ -87,9 +87,12 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 // has to know the incarnations, or if decode may have restarted unseen. Every other turn takes the incarnation that was read last: at worst
 // a release reaches another incarnation, which does no harm (measured on vLLM 0.32).
 func (g *picking) pin(ctx context.Context, prefill, decode *fleet.Engine) {
-	if prefill == nil {
+	switch {
+	case prefill == nil:
 		g.pair.Decode = decode.Last()
-		return
+	case g.Tickets || g.deps.Traits.Introduce != nil:
+		g.pair.Prefill, g.pair.Decode = fleet.Pin(ctx, prefill, decode)
+	default:
+		g.pair.Prefill, g.pair.Decode = prefill.Last(), decode.Holder(ctx)
 	}
-	g.pair.Prefill, g.pair.Decode = g.deps.Asker.Pin(ctx, prefill, decode, g.Tickets || g.deps.Traits.Introduce != nil)
 }

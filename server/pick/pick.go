@@ -3,9 +3,6 @@
 // The picker takes what it needs of a turn as one value, an [Attempt], and returns a [Pair] and what further attempts of the turn have to
 // know ([Earlier]). It picks decode first, because the KV that decode holds of the conversation decides how much is left to compute: a
 // request with fewer uncached tokens than the threshold, or one that no hand-over serves, goes to decode alone.
-//
-// What asks engines ([Asker]) and what gives slots ([Slots]) is injected. A picker whose asker asks nobody and whose slots are never taken
-// predicts what a turn's picker would pick, and changes nothing, for an attempt that has its [Earlier] say that models were refreshed.
 package pick
 
 import (
@@ -14,6 +11,7 @@ import (
 	"hash/maphash"
 	"slices"
 
+	"carryover/server/queue"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream"
@@ -27,8 +25,9 @@ const MaxDials = 3
 // Picker picks the engines of attempts, and decides between prefill with decode and decode alone. Create it with New. It is safe for
 // concurrent use.
 type Picker struct {
-	deps Deps
-	seed maphash.Seed // of the hashes of prompts
+	deps       Deps
+	seed       maphash.Seed // of the hashes of prompts
+	decodeOnly decodeOnlySlots
 }
 
 // Deps is what a Picker works with.
@@ -37,31 +36,21 @@ type Deps struct {
 	Traits upstream.Traits // of the connector
 	Named  bool            // each request names the prefill instance that is to serve it
 	Ratios *request.Ratios
-	Asker  Asker
-	Slots  Slots
+	Dialer Dialer
+	Queue  *queue.Queue // of the turns that wait for a slot of an instance; it is told of free ones
 }
 
-// Asker asks engines what an attempt has to know of them.
-type Asker interface {
-	// Serves returns nil for a decode engine that takes connections and is not paused, as far as that has to be asked.
-	Serves(ctx context.Context, decode *fleet.Engine) *upstream.LegError
-	// Pin returns the incarnations of two engines. tickets says that they may exchange a ticket, so that it has to be those that run now;
-	// otherwise engines are asked only if decode may have restarted unseen.
-	Pin(ctx context.Context, prefill, decode *fleet.Engine, tickets bool) (p, d *fleet.Incarnation)
+// Dialer opens connections to engines.
+type Dialer interface {
+	// Reach returns an error if the instance accepts no connection. It sends nothing.
+	Reach(ctx context.Context, instance *upstream.Instance) error
 }
 
-// New returns a picker. Its hashes of prompts are its own, so that a fleet is served by one picker; see Predictor.
-func New(deps Deps) *Picker { return &Picker{deps, maphash.MakeSeed()} }
-
-// Predictor returns a picker of the same fleet, with another asker and other slots.
-func (k *Picker) Predictor(asker Asker, slots Slots) *Picker {
-	other := *k
-	other.deps.Asker, other.deps.Slots = asker, slots
-	return &other
+// New returns a picker. A fleet is served by one picker: its hashes of prompts are its own.
+func New(deps Deps) *Picker {
+	deps.Fleet.Picker.OnFreed(deps.Queue.Freed)
+	return &Picker{deps: deps, seed: maphash.MakeSeed()}
 }
-
-// Slots returns what gives attempts their slots.
-func (k *Picker) Slots() Slots { return k.deps.Slots }
 
 // PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked; nil where there is no choice.
 func (k *Picker) PromptChain(prompt *body.Request) []uint64 {
@@ -160,13 +149,25 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	return engine, err
 }
 
-func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *attemptSlot) (*fleet.Engine, error) {
-	engine, slot, err := g.deps.Slots.Await(ctx, Wish{
-		Client: g.Client, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded), Role: role, Hint: hint, Exclude: g.excluding(role),
-		Record: g.Record,
+// awaitSlot picks an engine, and waits while all engines that could be picked are full. The slot is the zero Slot where none was taken.
+func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *attemptSlot) (engine *fleet.Engine, err error) {
+	claim := queue.Claim{Tenant: g.Client, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
+	exclude := g.excluding(role)
+	var free func()
+	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {
+		engine, free, err = g.deps.Fleet.Picker.Pick(role, hint, exclude)
+		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
-	in.take(slot)
-	return engine, err
+	g.Record.Waited(waited, full == nil)
+	switch {
+	case full != nil:
+		return nil, full
+	case err != nil:
+		g.deps.Queue.Leave(claim)
+		return nil, err
+	}
+	in.take(Slot{g.deps.Queue, claim, free})
+	return engine, nil
 }
 
 // hint tells the routing policies about the turn: its conversation, how many tokens of it each incarnation of decode holds, and how many

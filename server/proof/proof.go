@@ -23,8 +23,6 @@ type Turn interface {
 	Opens() bool
 	// Begin begins an attempt. lacks says what is missing for any proof on these engines, "" for nothing; see the constants Lacks….
 	Begin(ctx context.Context, a Attempt) (lacks string)
-	// Predict is called in place of Begin and Look. It returns what they would return, as far as that is known without asking an engine.
-	Predict(a Attempt) Prediction
 	// Look prepares for Offer. miss is the reason why this request can use no branch at all, "" for none.
 	Look(ctx context.Context) (miss string)
 	// Offer returns how much of a branch this request may use. It is called after Look.

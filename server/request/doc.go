@@ -1,5 +1,5 @@
 // Package request reads what a client asks for: HTTP in, a [Request] out. It needs neither an engine nor the store. The steps take values and
-// return their results, because turns, counts of tokens and explanations need different ones:
+// return their results, because turns and counts of tokens need different ones:
 //
 //  1. who asks: the tenant, by the credential or a gateway's header                           tenant.go
 //  2. receive the body within limits of size, time, rate and memory                           receive.go, buffer.go, inflight.go

@@ -10,7 +10,6 @@
 //   - credit.go, handedback.go: how much prefill did not compute because of reuse
 //   - maker.go: makes the ticket of an answer, and stores it
 //   - noparams.go: what an operator is told where answers bring no params
-//   - predict.go: what a turn would reuse, found out without asking an engine or changing anything
 //
 // Every doubt is a miss. A ticket is taken in one atomic step before any byte of it is sent, only from the incarnation of decode that was
 // seen alive as its holder, and only if it still offers what the look has promised. Every claim is settled: the ticket was sent, goes back

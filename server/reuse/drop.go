@@ -20,7 +20,7 @@ func (f *Finder) dropCleared(ctx context.Context, of *request.Request, looked *L
 			return false
 		}
 		looked.dropped = record.ReasonInstanceCleared
-		f.giveUp(ctx, b.Key, b.ID, of.Model)
+		f.deps.Pins.GiveUp(ctx, b.Key, b.ID, of.Model)
 		return true
 	})
 }
@@ -33,7 +33,7 @@ func (f *Finder) dropInDoubt(ctx context.Context, of *request.Request, looked *L
 				return false
 			}
 			looked.dropped = cmp.Or(looked.dropped, record.ReasonQuarantined)
-			f.giveUp(ctx, b.Key, b.ID, of.Model)
+			f.deps.Pins.GiveUp(ctx, b.Key, b.ID, of.Model)
 			return true
 		})
 	}

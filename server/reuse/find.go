@@ -3,10 +3,8 @@ package reuse
 import (
 	"context"
 	"slices"
-	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/record"
@@ -21,24 +19,6 @@ type Finder struct {
 	cfg      *Config
 	deps     *Deps
 	outlines *outline.Memory
-	effects
-}
-
-// effects are what a finder does to others besides taking a ticket: it gives up tickets that nobody can use, asks engines which incarnations
-// they are, and begins the trial of a pair. A prediction has others, which change nothing and ask nobody (predict.go).
-type effects struct {
-	await   func(ctx context.Context, conversation convcache.Key) // waits for the conversation's hand-backs that run now
-	giveUp  func(ctx context.Context, conversation convcache.Key, id convcache.TicketID, model string)
-	current func(engine *fleet.Engine, ctx context.Context) *fleet.Incarnation
-	alive   func(incarnation *fleet.Incarnation, ctx context.Context) bool
-	try     func(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status)
-	asked   func(turn continuation.Turn, at time.Time) (after time.Duration, known bool) // learns that an answer was continued
-}
-
-// try has the state of a pair, and begins its trial if it needs one.
-func try(prefill, decode *fleet.Incarnation) (*pairs.State, pairs.Status) {
-	pair := prefill.PairWith(decode)
-	return pair, pair.Begin()
 }
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
@@ -195,8 +175,8 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 	if f.deps.Lineages.InDoubt(c.branch.Lineage) { // since the look
 		return Claim{}, record.ReasonQuarantined
 	}
-	state, status := f.try(pair.Prefill, holder)
-	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state}, Offer: c.offer}, denies(status)
+	state := pair.Prefill.PairWith(holder)
+	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state}, Offer: c.offer}, denies(state.Begin())
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -247,9 +227,9 @@ func (f *Finder) holder(ctx context.Context, decode *fleet.Incarnation, b convca
 		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine == nil {
 			return nil
 		}
-		decode = f.current(engine, ctx)
+		decode = engine.Current(ctx)
 	}
-	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !f.alive(decode, ctx) {
+	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !decode.Alive(ctx) {
 		return nil
 	}
 	return decode

@@ -29,7 +29,7 @@ func (f *Finder) learn(p *Proving, found bool) {
 	p.told = true
 	c := &p.request.Conversation
 	if p.kind.Explicit || p.kind.FollowUp || p.request.API == body.Text {
-		f.asked(continuation.Turn{Key: c.Key, Earlier: c.Earlier, Explicit: p.kind.Explicit, Found: found, GoesOn: p.goesOn}, p.record.Times().Began)
+		f.deps.Pins.Continuations.Asked(continuation.Turn{Key: c.Key, Earlier: c.Earlier, Explicit: p.kind.Explicit, Found: found, GoesOn: p.goesOn}, p.record.Times().Began)
 	}
 }
 

@@ -31,7 +31,7 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 		return last
 	}
 	for _, key := range keys {
-		f.await(ctx, key)
+		f.deps.Pins.HandBacks.Await(ctx, key)
 	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()

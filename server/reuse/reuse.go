@@ -75,11 +75,7 @@ func New(cfg Config, deps Deps) Tickets {
 			cfg: &cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
 			arena: deps.Pins.HandBacks.Arena(), outlines: outline.NewKey(),
 		},
-		Finder: &Finder{cfg: &cfg, deps: &deps, outlines: outlines, effects: effects{
-			await: deps.Pins.HandBacks.Await, giveUp: deps.Pins.GiveUp,
-			current: (*fleet.Engine).Current, alive: (*fleet.Incarnation).Alive, try: try,
-			asked: deps.Pins.Continuations.Asked,
-		}},
-		Maker: &Maker{cfg: &cfg, deps: &deps, outlines: outlines},
+		Finder: &Finder{cfg: &cfg, deps: &deps, outlines: outlines},
+		Maker:  &Maker{cfg: &cfg, deps: &deps, outlines: outlines},
 	}
 }

@@ -11,10 +11,8 @@ import (
 
 	"carryover/server/admission"
 	"carryover/server/apierror"
-	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
-	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -58,9 +56,6 @@ func (h *Handler) Routing() *RoutingConfig { return h.routing.Load() }
 
 // Held returns how many bytes of requests are held, and for how many clients.
 func (h *Handler) Held() (bytes int64, clients int) { return h.intake.requests.Held() }
-
-// Errors turns errors into those that clients see.
-func (h *Handler) Errors() *apierror.Mapper { return h.errors }
 
 // Serve runs the turn of a request to an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
 // as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
@@ -171,11 +166,6 @@ func (c *counts) stranded(read bool) {
 func (h *Handler) Stranded() record.Stranded {
 	c := h.turns.legs.counts
 	return record.Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()}
-}
-
-// Steps returns what turns find tickets and pick engines with, for those that predict turns.
-func (h *Handler) Steps() (reuse.Tickets, *pick.Picker) {
-	return h.turns.deps.Tickets, h.turns.deps.Picker
 }
 
 // Retries returns the budget for what is tried again.

@@ -117,30 +117,23 @@ func (k *Picker) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.picking.giveBack(list)
-	if picked, err = k.choose(role, engines, hint, false); err != nil {
+	if picked, err = k.choose(role, engines, hint); err != nil {
 		return nil, 0, err
 	}
 	return picked, picked.begin(k.toCompute(picked, hint)), nil
 }
 
-// Predict returns the engine that Pick would pick now, or its error, and changes nothing. Where a policy draws at
-// random, it returns one of the engines that might be drawn.
-func (k *Picker) Predict(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
+// Choose returns an engine as Pick does, or its error, and begins no attempt there.
+func (k *Picker) Choose(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
 	engines, list := k.admitted(role, exclude)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.picking.giveBack(list)
-	return k.choose(role, engines, &hint, true)
+	return k.choose(role, engines, &hint)
 }
 
-// predictor is a policy that can say what its Pick would return without advancing its own state. A policy that is none
-// keeps no state, and its Pick is called instead.
-type predictor interface {
-	Predict(candidates []upstream.Candidate, key string) int
-}
-
-// choose picks one of the engines; with predict it leaves the policy's state as it is. It needs k.mu.
-func (k *Picker) choose(role upstream.Role, engines []*Engine, hint *Hint, predict bool) (*Engine, error) {
+// choose picks one of the engines. It needs k.mu.
+func (k *Picker) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
 	now := k.now()
 	p := &k.picking
 	ask := asked{
@@ -178,9 +171,6 @@ func (k *Picker) choose(role upstream.Role, engines []*Engine, hint *Hint, predi
 		k.stopDecode(now)
 	default:
 		k.stopPrefill(hint, now)
-	}
-	if ahead, can := policy.(predictor); predict && can {
-		return p.engines[ahead.Predict(p.candidates, hint.Key)], nil
 	}
 	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
 }

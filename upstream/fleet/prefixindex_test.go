@@ -125,7 +125,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 		{Hint{Tokens: 100_000, Chain: append(hashes[:8:8], chain(2, body.MaxChain-8, 0, 0)...)}, [2]time.Duration{97952 * time.Millisecond, 100 * time.Second}},
 	} {
 		w.told = seen{}
-		if _, err := w.Picker.Predict(upstream.RolePrefill, row.hint, nil); err != nil {
+		if _, err := w.Picker.Choose(upstream.RolePrefill, row.hint, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, name := range []string{"p0", "p1"} {

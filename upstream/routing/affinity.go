@@ -12,34 +12,12 @@ type Affinity struct {
 	Otherwise upstream.Policy
 }
 
-// predictor is a policy that can tell which candidate Pick would return now, without advancing the policy's rotation. The fleet
-// calls Predict.
-type predictor interface {
-	upstream.Policy
-	Predict(candidates []upstream.Candidate, key string) int
-}
-
 // Pick implements upstream.Policy.
 func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	if key == "" {
 		return a.Otherwise.Pick(candidates, key)
 	}
-	return newHome(key).best(candidates)
-}
-
-// Predict returns the index that Pick would return now.
-func (a *Affinity) Predict(candidates []upstream.Candidate, key string) int {
-	if key != "" {
-		return newHome(key).best(candidates)
-	}
-	if otherwise, can := a.Otherwise.(predictor); can {
-		return otherwise.Predict(candidates, key)
-	}
-	return a.Otherwise.Pick(candidates, key)
-}
-
-// best returns the index of the candidate that comes first for the conversation.
-func (home home) best(candidates []upstream.Candidate) int {
+	home := newHome(key)
 	best, bestScore := 0, uint64(0)
 	for i := range candidates {
 		c := &candidates[i]
@@ -61,5 +39,3 @@ func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore 
 	}
 	return aScore > bScore
 }
-
-var _ predictor = (*Affinity)(nil)

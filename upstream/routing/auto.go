@@ -17,30 +17,10 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 		return a.prefill.Pick(candidates, key)
 	}
 	s := look(candidates)
-	if i := s.mostHeld(candidates); i >= 0 {
-		return i
+	if s.holds {
+		if i := s.holder(candidates); i >= 0 {
+			return i
+		}
 	}
-	return a.decode.least(candidates, &s, a.decode.next.Add(1)-1)
+	return a.decode.least(candidates, &s)
 }
-
-// Predict returns the index that Pick would return now.
-func (a *Auto) Predict(candidates []upstream.Candidate, key string) int {
-	if candidates[0].Role != upstream.RoleDecode {
-		return a.prefill.Predict(candidates, key)
-	}
-	s := look(candidates)
-	if i := s.mostHeld(candidates); i >= 0 {
-		return i
-	}
-	return a.decode.least(candidates, &s, a.decode.next.Load())
-}
-
-// mostHeld returns the index of the holder to pick, or -1 if no candidate holds KV of the conversation or all holders are too busy.
-func (s *survey) mostHeld(candidates []upstream.Candidate) int {
-	if !s.holds {
-		return -1
-	}
-	return s.holder(candidates)
-}
-
-var _ predictor = (*Auto)(nil)

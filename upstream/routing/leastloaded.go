@@ -15,18 +15,12 @@ type LeastLoaded struct {
 // Pick implements upstream.Policy.
 func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
 	s := look(candidates)
-	return l.least(candidates, &s, l.next.Add(1)-1)
+	return l.least(candidates, &s)
 }
 
-// Predict returns the index that Pick would return now.
-func (l *LeastLoaded) Predict(candidates []upstream.Candidate, _ string) int {
-	s := look(candidates)
-	return l.least(candidates, &s, l.next.Load())
-}
-
-// least returns the index of the candidate with the least load. If several have it, n selects one in turn.
-func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey, n uint64) int {
-	skip := n % uint64(s.equal)
+// least returns the index of the candidate with the least load. If several have it, they are taken in turn.
+func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
+	skip := (l.next.Add(1) - 1) % uint64(s.equal)
 	for i := range candidates {
 		c := &candidates[i]
 		if !s.counts(c) || Load(c) != s.least {
@@ -39,5 +33,3 @@ func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey, n uint64
 	}
 	return 0
 }
-
-var _ predictor = (*LeastLoaded)(nil)

@@ -13,24 +13,6 @@ type Prefix struct {
 // Pick implements upstream.Policy.
 func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 	s := look(candidates)
-	if i := s.favourite(candidates, key); i >= 0 {
-		return i
-	}
-	return p.otherwise.least(candidates, &s, p.otherwise.next.Add(1)-1)
-}
-
-// Predict returns the index that Pick would return now.
-func (p *Prefix) Predict(candidates []upstream.Candidate, key string) int {
-	s := look(candidates)
-	if i := s.favourite(candidates, key); i >= 0 {
-		return i
-	}
-	return p.otherwise.least(candidates, &s, p.otherwise.next.Load())
-}
-
-// favourite returns the index of the candidate with the longest cached beginning of the prompt, else of the conversation's home. It
-// returns -1 if there is neither, or if they are too busy.
-func (s *survey) favourite(candidates []upstream.Candidate, key string) int {
 	home := newHome(key)
 	if s.prefix {
 		if i := s.longest(candidates, home); i >= 0 {
@@ -42,7 +24,5 @@ func (s *survey) favourite(candidates []upstream.Candidate, key string) int {
 			return i
 		}
 	}
-	return -1
+	return p.otherwise.least(candidates, &s)
 }
-
-var _ predictor = (*Prefix)(nil)

@@ -14,21 +14,11 @@ type RoundRobin struct {
 
 // Pick implements upstream.Policy.
 func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
-	return r.nth(candidates, r.next.Add(1)-1)
-}
-
-// Predict returns the index that Pick would return now.
-func (r *RoundRobin) Predict(candidates []upstream.Candidate, _ string) int {
-	return r.nth(candidates, r.next.Load())
-}
-
-// nth returns the index of the candidate that has the nth turn.
-func (r *RoundRobin) nth(candidates []upstream.Candidate, n uint64) int {
 	sum := 0
 	for i := range candidates {
 		sum += max(1, candidates[i].Weight)
 	}
-	turn := int(n % uint64(sum))
+	turn := int((r.next.Add(1) - 1) % uint64(sum))
 	for i := range candidates {
 		if turn -= max(1, candidates[i].Weight); turn < 0 {
 			return i
@@ -36,5 +26,3 @@ func (r *RoundRobin) nth(candidates []upstream.Candidate, n uint64) int {
 	}
 	return 0
 }
-
-var _ predictor = (*RoundRobin)(nil)

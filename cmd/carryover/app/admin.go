@@ -91,7 +91,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed, Waiting: p.Server.Waiting, Open: p.Server.Open,
 			Ready: p.Server.Ready, Identity: identity(),
 		},
-		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Explain: p.Server.ExplainHandler(), Health: p.Server.HealthHandler()},
+		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},
 		Journal:  p.Journal, Events: p.Events, Conversations: admin.Conversations{HashID: p.HashID, Tickets: p.tickets}, Logger: logger, LogLevel: p.Level,
 	}
 	if p.Sources.registry != nil {

@@ -30,7 +30,6 @@ func (s *suite) operators(t *testing.T) {
 	s.report.line(t, "9", "doctor finds nothing wrong and leaves nothing", s.doctor)
 	s.report.line(t, "9", "a turn is one trace", s.traced)
 	s.report.line(t, "9", "metrics and records agree with the answers", s.metrics)
-	s.report.line(t, "9", "explanations say what happens then", s.explanations)
 	s.report.line(t, "9", "the last turn leaves nothing in decode", s.lastTurns)
 }
 
@@ -245,80 +244,6 @@ func (s *suite) metrics(t *testing.T) string {
 	}
 	wantSeries(t, got, want)
 	return fmt.Sprintf("%v turns, %v hits, %v tokens offered, %v confirmed", want["turns"], want["hits"], want["offered"], want["confirmed"])
-}
-
-// explanations asks before each turn what will become of it.
-func (s *suite) explanations(t *testing.T) string {
-	w := s.watch(t, s.prefill.url, s.decode.url)
-	verdicts := map[string]int{}
-	sent, hits := 0, 0
-	for _, k := range watchedDialogues() {
-		dialogue := k.begin(s.prefill)
-		for turn := 1; turn <= turnsPerDialogue; turn++ {
-			a := dialogue.next(t, turn)
-			told := w.explain(t, a)
-			got := ask(t, w.client, w.base, a)
-			if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
-				t.Fatalf("%s, turn %d:\n got %s\nwant %s", k.name, turn, got, want)
-			}
-			sent++
-			w.turns(t, sent) // a turn has put its ticket before its record
-			dialogue.remember(got)
-			verdict := told.Get("verdict").String()
-			t.Logf("%-16s turn %d: %-40s then %s", k.name, turn, verdict, got.reuse.text)
-			expected := parseReuse(verdict)
-			switch {
-			case verdict == "tokens decide" || verdict == "engines decide":
-				verdicts[verdict]++
-				if got.reuse.hit {
-					hits++
-				}
-				continue
-			case expected.hit:
-				verdicts["hit"]++
-				expected.confirmed, expected.read = got.reuse.confirmed, got.reuse.read
-			default:
-				verdicts["miss"]++
-			}
-			expected.text = got.reuse.text
-			if expected.outcome == "miss" && got.reuse.outcome == "prefix" { // nobody foretells what prefill has in its cache by itself
-				expected.outcome = "prefix"
-			}
-			if got.reuse != expected {
-				t.Errorf("%s, turn %d: %q was foretold, and then %q", k.name, turn, verdict, got.reuse.text)
-			}
-		}
-	}
-	for verdict, least := range map[string]int{"miss": 3, "tokens decide": 4, "hit": 2} {
-		if verdicts[verdict] < least {
-			t.Errorf("verdict %q: got %d, want at least %d", verdict, verdicts[verdict], least)
-		}
-	}
-	if hits == 0 {
-		t.Error("no turn that its tokens decided was a hit")
-	}
-	return fmt.Sprintf("%v; %d hits where tokens or engines decided", verdicts, hits)
-}
-
-// explain asks what would become of a request.
-func (w *watched) explain(t *testing.T, a asked) gjson.Result {
-	t.Helper()
-	body := encode(map[string]any{"path": a.path, "body": a.body})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.operators+"/admin/explain", strings.NewReader(string(body)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := w.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var explanation json.RawMessage
-	if err := json.NewDecoder(resp.Body).Decode(&explanation); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("explain: status %d, %s, %v", resp.StatusCode, explanation, err)
-	}
-	return gjson.ParseBytes(explanation)
 }
 
 // lastTurns ends conversations whose tickets decode holds.

@@ -186,7 +186,6 @@ func described() (clients, operators [][2]string) {
 			{"GET /health", "as at the listener for clients, without a token"},
 			{"GET /healthz", "likewise"},
 			{"GET /readyz", "likewise"},
-			{"POST /admin/explain", "what would become of a request"},
 			{"GET /admin/turns", "records of the last turns, newest first, 100 unless `?limit=N` says otherwise; this replica keeps 4,096"},
 			{"GET /admin/conversations/{hash}", "those of one conversation, and the tickets that this replica has put into the store for it"},
 			{"POST /admin/conversations/search", "the conversations whose turns had a client's id, `{\"id\": \"…\"}`; the id is hashed and forgotten"},
@@ -206,7 +205,7 @@ func referenceEndpoints(t *testing.T, b *strings.Builder) {
 	}
 	unasked := http.NotFoundHandler() // which nothing here asks
 	unknown := httptest.NewRecorder()
-	admin.New(admin.Deps{Journal: journal.New(journal.Config{}), Handlers: admin.Handlers{Metrics: unasked, Explain: unasked, Health: unasked}, LogLevel: &slog.LevelVar{}}).
+	admin.New(admin.Deps{Journal: journal.New(journal.Config{}), Handlers: admin.Handlers{Metrics: unasked, Health: unasked}, LogLevel: &slog.LevelVar{}}).
 		ServeHTTP(unknown, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/admin/nothing", nil))
 	_, listed, _ := strings.Cut(gjson.GetBytes(unknown.Body.Bytes(), "error.message").String(), "Served are ")
 	clients, operators := described()

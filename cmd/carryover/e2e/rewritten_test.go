@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
-	"carryover/server/explain"
 	"carryover/upstream/vllmsim"
 )
 
@@ -146,18 +144,6 @@ func (*rewritten) body(messages []json.RawMessage, members map[string]any) []byt
 	return encode(all)
 }
 
-// explain asks the program what would become of a request.
-func (w *rewritten) explain(t *testing.T, messages []json.RawMessage, members map[string]any) (said explain.Explanation) {
-	t.Helper()
-	asked := encode(map[string]any{"path": "/v1/chat/completions", "body": json.RawMessage(w.body(messages, members))})
-	answer := httptest.NewRecorder()
-	w.proxy.Server.ExplainHandler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/admin/explain", bytes.NewReader(asked)))
-	if err := json.Unmarshal(answer.Body.Bytes(), &said); err != nil {
-		t.Fatalf("%s: %v", answer.Body, err)
-	}
-	return said
-}
-
 // check sends the rewritten fifth turn of a conversation, after another conversation of the same shapes, so that parity is known.
 func (w *rewritten) check(t *testing.T, row rewriting) {
 	t.Helper()
@@ -167,7 +153,6 @@ func (w *rewritten) check(t *testing.T, row rewriting) {
 			t.Fatalf("the talk has %d messages", len(messages))
 		}
 		messages = row.change(messages, members)
-		said := w.explain(t, messages, members)
 		a := w.send(t, messages, members)
 		if id != row.name {
 			continue
@@ -182,21 +167,6 @@ func (w *rewritten) check(t *testing.T, row rewriting) {
 		if !strings.HasSuffix(got, ";differs="+row.differs) || !strings.HasPrefix(noHit(got), "miss;reason=") {
 			t.Errorf("X-KV-Reuse %q, want a miss that differs at %s", got, row.differs)
 		}
-		w.explained(t, &said, got, row)
-	}
-}
-
-// explained checks what was said of a turn before it came.
-func (w *rewritten) explained(t *testing.T, said *explain.Explanation, got string, row rewriting) {
-	t.Helper()
-	if said.Verdict != noHit(got) && said.Verdict != explain.VerdictTokens {
-		t.Errorf("explained as %q, came out as %q", said.Verdict, got)
-	}
-	if w.think != (said.Verdict == explain.VerdictTokens) {
-		t.Errorf("explained as %q, with tokens to decide: %v", said.Verdict, w.think)
-	}
-	if len(said.Tickets) == 0 || said.Tickets[0].Differs != row.differs && row.name != "the last answer edited" {
-		t.Errorf("explained with tickets %+v, want one that differs at %s", said.Tickets, row.differs)
 	}
 }
 

@@ -8,28 +8,27 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Predicting a pick picks nothing: no attempt is counted, no trial of a circuit begun, and no prompt remembered.
-func TestPredict_IsThePickAndLeavesNothing(t *testing.T) {
+// Choosing begins nothing: no attempt is counted, no trial of a circuit begun, and no prompt remembered.
+func TestChoose_BeginsNothing(t *testing.T) {
 	w := newWeighing(t)
-	w.Picker.decode = inTurn{}
 	chain := []uint64{1, 2, 3}
 	for range 3 {
-		e, err := w.Picker.Predict(upstream.RolePrefill, Hint{Key: "k", Tokens: 500, Chain: chain}, nil)
+		e, err := w.Picker.Choose(upstream.RolePrefill, Hint{Key: "k", Tokens: 500, Chain: chain}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("got %v, %v", e, err)
 		}
 		if live := e.Live(); live.InFlight != 0 || live.Queued != 0 {
-			t.Errorf("predicted, and %d attempts of %d tokens are counted", live.InFlight, live.Queued)
+			t.Errorf("chosen, and %d attempts of %d tokens are counted", live.InFlight, live.Queued)
 		}
 	}
 	if got := w.told.candidates["p0"].Prefix; got != 0 {
 		t.Errorf("a prompt that was not sent is said to have been computed: %d pieces", got)
 	}
-	e, err := w.Picker.Predict(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.Name == "d0" })
+	e, err := w.Picker.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.Name == "d0" })
 	if err != nil || e.Name != "d1" {
 		t.Errorf("d0 excluded: got %v, %v", e, err)
 	}
-	if _, err = w.Picker.Predict(upstream.RoleDecode, Hint{}, func(*Engine) bool { return true }); !errors.Is(err, upstream.ErrNoInstance) {
+	if _, err = w.Picker.Choose(upstream.RoleDecode, Hint{}, func(*Engine) bool { return true }); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("all excluded: got %v", err)
 	}
 	w.Picker.SetMaxInFlight(1)
@@ -38,16 +37,10 @@ func TestPredict_IsThePickAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done()
-	if e, err = w.Picker.Predict(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.attempts.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
+	if e, err = w.Picker.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.attempts.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
 		t.Errorf("all busy: got %v, %v", e, err)
 	}
 }
-
-// inTurn predicts the first and would pick the last.
-type inTurn struct{}
-
-func (inTurn) Pick(candidates []upstream.Candidate, _ string) int { return len(candidates) - 1 }
-func (inTurn) Predict([]upstream.Candidate, string) int           { return 0 }
 
 func TestStatusWith_IsWhatBeginWouldReturn(t *testing.T) {
 	w := newWeighing(t)
