@@ -40,8 +40,8 @@ func (s *Subscription) Run(ctx context.Context) error {
 	subscriber := zmtp.Subscriber{
 		Endpoint: s.Endpoint, Topic: s.Topic, Limits: limits(), Logger: s.Logger,
 		Up: f.up,
-		Handle: func(m zmtp.Message) {
-			if seq, payload, ok := split(m.Frames); ok {
+		Handle: func(frames [][]byte) {
+			if seq, payload, ok := split(frames); ok {
 				f.batch(seq, payload)
 			}
 		},
@@ -64,8 +64,8 @@ func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint6
 	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
 	question := [][]byte{binary.BigEndian.AppendUint64(nil, from)}
-	err := zmtp.Ask(ctx, s.Replay, limits(), question, func(m zmtp.Message) (more bool, err error) {
-		seq, payload, ok := split(m.Frames)
+	err := zmtp.Ask(ctx, s.Replay, limits(), question, func(frames [][]byte) (more bool, err error) {
+		seq, payload, ok := split(frames)
 		switch {
 		case !ok:
 			return false, errBatch

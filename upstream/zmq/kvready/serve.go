@@ -12,9 +12,9 @@ import (
 // each is read as a notification.
 func (w *Waits) Serve(ctx context.Context, l net.Listener) error {
 	server := zmtp.Server{
-		Kind: zmtp.Pull, Limits: zmtp.Limits{MaxPeers: w.cfg.MaxPeers}, Logger: w.cfg.Logger,
-		Handle: func(m zmtp.Message) {
-			for _, frame := range m.Frames {
+		Limits: zmtp.Limits{MaxPeers: w.cfg.MaxPeers}, Logger: w.cfg.Logger,
+		Handle: func(frames [][]byte) {
+			for _, frame := range frames {
 				w.Notify(frame)
 			}
 		},

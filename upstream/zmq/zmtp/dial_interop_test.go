@@ -122,11 +122,11 @@ func TestSubscriber_BadPublisher(t *testing.T) {
 	defer l.Close()
 	got := newInbox()
 	var log logLines
-	run(t, (&zmtp.Subscriber{Endpoint: endpoint, Topic: "kv", Logger: log.logger(), Handle: func(m zmtp.Message) {
-		if string(m.Frames[0]) == "kv-panic" {
+	run(t, (&zmtp.Subscriber{Endpoint: endpoint, Topic: "kv", Logger: log.logger(), Handle: func(frames [][]byte) {
+		if string(frames[0]) == "kv-panic" {
 			panic("no good")
 		}
-		got.handle(m)
+		got.handle(frames)
 	}}).Run)
 	accept := func() net.Conn {
 		conn, err := l.Accept()
@@ -174,9 +174,9 @@ func TestAsk_ReplaysEvents(t *testing.T) {
 	endpoint := "tcp://127.0.0.1:" + zmqtest.Start(t, replay).Line()
 	for range 2 {
 		got := newInbox()
-		err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0, 0, 0, 0, 0, 0, 0, 2}}, func(m zmtp.Message) (bool, error) {
-			got.handle(m)
-			return len(m.Frames[0]) > 0, nil
+		err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0, 0, 0, 0, 0, 0, 0, 2}}, func(frames [][]byte) (bool, error) {
+			got.handle(frames)
+			return len(frames[0]) > 0, nil
 		})
 		want := []string{"kv-events|\x00\x00\x00\x00\x00\x00\x00\x02|payload 2", "kv-events|\x00\x00\x00\x00\x00\x00\x00\x03|payload 3",
 			"kv-events|\x00\x00\x00\x00\x00\x00\x00\x04|payload 4", "|\xff\xff\xff\xff\xff\xff\xff\xff|"}
@@ -185,7 +185,7 @@ func TestAsk_ReplaysEvents(t *testing.T) {
 		}
 	}
 	errMine := errors.New("mine")
-	err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0}}, func(zmtp.Message) (bool, error) { return true, errMine })
+	err := zmtp.Ask(t.Context(), endpoint, zmtp.Limits{}, [][]byte{{0}}, func([][]byte) (bool, error) { return true, errMine })
 	if !errors.Is(err, errMine) {
 		t.Errorf("got %v, want %v", err, errMine)
 	}
@@ -195,7 +195,7 @@ func TestAsk_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	endpoint := "tcp://127.0.0.1:" + zmqtest.Start(t, replay).Line()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := zmtp.Ask(ctx, endpoint, zmtp.Limits{}, [][]byte{make([]byte, 8)}, func(zmtp.Message) (bool, error) {
+	err := zmtp.Ask(ctx, endpoint, zmtp.Limits{}, [][]byte{make([]byte, 8)}, func([][]byte) (bool, error) {
 		cancel(errTestEnds)
 		return true, nil
 	})

@@ -1,5 +1,5 @@
 // Package zmtp speaks ZeroMQ's wire protocol with engines: ZMTP 3.0 with the NULL mechanism (https://rfc.zeromq.org/spec/23/). It
-// listens to their notifications and registrations ([Server]), subscribes to their KV events ([Subscriber]) and asks for
+// listens to their notifications ([Server]), subscribes to their KV events ([Subscriber]) and asks for
 // missed events ([Ask]).
 //
 // It uses only the protocol of zmq4 v0.17.0, one connection at a time (peer.go). Before zmq4, a guard reads the headers of

@@ -31,7 +31,7 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 	l, _ := listen(t)
 	got := newInbox()
 	var log logLines
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
 	bystander := connectPush(t, l)
 
 	push := slices.Clip(append(greeting(), ready("PUSH")...)) // so that each append below has memory of its own
@@ -90,7 +90,7 @@ func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
 	connectPush(t, l, long(0, 1000), make([]byte, 1000), long(0, 3), []byte("abc"), []byte{1, 1, 'a', 1, 0, 0, 1, 'b'}, frame("end"))
 	all := got.atLeast(t, 4)
 	if len(all[0]) != 1000 || all[1] != "abc" || all[2] != "a||b" || all[3] != "end" {
@@ -109,7 +109,7 @@ func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 	l, endpoint := listen(t)
 	got := newInbox()
 	const most = 8
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second}}, l)
 	var silent []*rawPeer
 	for i := range 3 * most {
 		silent = append(silent, connect(t, l, greeting()[:i*2]))
@@ -131,7 +131,7 @@ func TestServer_BoundsSilentConnections(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: 2, Handshake: time.Hour}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: 2, Handshake: time.Hour}}, l)
 	var silent []*rawPeer
 	for range 6 {
 		silent = append(silent, connect(t, l))
@@ -149,7 +149,7 @@ func TestServer_RefusesPeersBeyondItsLimit(t *testing.T) {
 	l, _ := listen(t)
 	got := newInbox()
 	var log logLines
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxPeers: 2}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxPeers: 2}}, l)
 	first := connectPush(t, l, frame("first"))
 	got.atLeast(t, 1)
 	connectPush(t, l, frame("second"))
@@ -191,7 +191,7 @@ func TestServer_PausesWhenItCannotAccept(t *testing.T) {
 	got := newInbox()
 	var log logLines
 	begin := time.Now()
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger()}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger()}, l)
 	connectPush(t, inner, frame("hello"))
 	got.atLeast(t, 1)
 	if took := time.Since(begin); took < 315*time.Millisecond {
@@ -207,7 +207,7 @@ func TestServer_PausesWhenItCannotAccept(t *testing.T) {
 func TestServer_EndsWithItsListener(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
-	s := zmtp.Server{Kind: zmtp.Pull, Handle: func(zmtp.Message) {}}
+	s := zmtp.Server{Handle: func([][]byte) {}}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(context.Background(), l) }()
 	p := connectPush(t, l)
@@ -223,11 +223,11 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 	l, _ := listen(t)
 	got := newInbox()
 	var log logLines
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Logger: log.logger(), Handle: func(m zmtp.Message) {
-		if string(m.Frames[0]) == "panic" {
+	serve(t, &zmtp.Server{Logger: log.logger(), Handle: func(frames [][]byte) {
+		if string(frames[0]) == "panic" {
 			panic("no good")
 		}
-		got.handle(m)
+		got.handle(frames)
 	}}, l)
 	connectPush(t, l, frame("panic")).wantClosed("a peer whose message panics")
 	connectPush(t, l, frame("hello"))
@@ -242,7 +242,7 @@ func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{Handshake: 5 * time.Second}}, l)
+	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{Handshake: 5 * time.Second}}, l)
 	p := connectPush(t, l)
 	ping := command("PING", make([]byte, 2))
 	pings := make([]byte, 0, 1000*len(ping))

@@ -13,42 +13,33 @@ import (
 // peer is a connection whose other side has introduced itself. A single goroutine must use all of it: zmq4 writes the PONG to a
 // heartbeat while it reads, and in two pieces.
 type peer struct {
-	conn     *zmq4.Conn
-	address  string
-	identity []byte
+	conn *zmq4.Conn
 }
 
 // introduce exchanges greetings and introductions, within the time limit. Our greeting goes out first: libzmq sends 10
 // bytes of its own and waits for ours.
-func introduce(conn net.Conn, kind Kind, limits Limits) (p *peer, err error) {
+func introduce(conn net.Conn, socket zmq4.SocketType, limits Limits) (p *peer, err error) {
 	defer recovered(&err)
-	if kind.socket() == "" {
-		return nil, fmt.Errorf("no kind of socket: %d", kind)
-	}
 	if err := conn.SetDeadline(time.Now().Add(limits.Handshake)); err != nil {
 		return nil, err
 	}
-	opened, err := zmq4.Open(newGuard(conn, limits), null.Security(), kind.socket(), nil, false, nil)
+	opened, err := zmq4.Open(newGuard(conn, limits), null.Security(), socket, nil, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	p = &peer{conn: opened, address: conn.RemoteAddr().String()}
-	if name := opened.Peer.Meta["Identity"]; name != "" {
-		p.identity = []byte(name)
-	}
-	return p, conn.SetReadDeadline(time.Time{})
+	return &peer{opened}, conn.SetReadDeadline(time.Time{})
 }
 
-// receive returns the next message. It skips commands; zmq4 has already answered heartbeats.
-func (p *peer) receive() (m Message, err error) {
+// receive returns the frames of the next message. It skips commands; zmq4 has already answered heartbeats.
+func (p *peer) receive() (frames [][]byte, err error) {
 	defer recovered(&err)
 	for {
 		received, err := p.conn.RecvMsg()
 		if err != nil {
-			return Message{}, err
+			return nil, err
 		}
 		if received.Type != zmq4.CmdMsg {
-			return Message{Peer: p.address, Identity: p.identity, Frames: received.Frames}, nil
+			return received.Frames, nil
 		}
 	}
 }
@@ -72,6 +63,6 @@ func (p *peer) subscribe(topic string) error {
 }
 
 // hasTopic reports whether a message begins with the topic. It must be checked because a publisher need not filter.
-func hasTopic(m Message, topic string) bool {
-	return len(m.Frames) > 0 && bytes.HasPrefix(m.Frames[0], []byte(topic))
+func hasTopic(frames [][]byte, topic string) bool {
+	return len(frames) > 0 && bytes.HasPrefix(frames[0], []byte(topic))
 }

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/go-zeromq/zmq4"
 )
 
 // The pauses after a failed accept, for example when file descriptors run out. Connections wait in the kernel meanwhile.
@@ -17,13 +19,12 @@ const (
 	mostPause  = 500 * time.Millisecond
 )
 
-// Server receives messages from peers that connect to it.
+// Server receives messages from PUSH sockets that connect to it.
 type Server struct {
-	Kind   Kind // Pull or Router
 	Limits Limits
-	// Handle gets each message: those of one peer in order, those of several peers at the same time. While it runs, its peer
+	// Handle gets each message, valid during the call: those of one peer in order, those of several at once. While it runs, its peer
 	// waits. If it panics, the peer loses its connection.
-	Handle func(Message)
+	Handle func(frames [][]byte)
 	Logger *slog.Logger // nil discards
 }
 
@@ -75,7 +76,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	p, err := introduce(conn, v.Kind, v.limits)
+	p, err := introduce(conn, zmq4.Pull, v.limits)
 	if err != nil {
 		v.door.turnAway(conn)
 		v.left(ctx, conn, err)
@@ -96,11 +97,11 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 // receive passes the messages of a peer to Handle until the connection ends.
 func (v *serving) receive(p *peer) error {
 	for {
-		m, err := p.receive()
+		frames, err := p.receive()
 		if err != nil {
 			return err
 		}
-		if err := handled(v.Handle, m); err != nil {
+		if err := handled(v.Handle, frames); err != nil {
 			return err
 		}
 	}
@@ -133,12 +134,12 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("handler panics: %v", e.reason) }
 
 // handled passes a message to handle and turns a panic into an error.
-func handled(handle func(Message), m Message) (err error) {
+func handled(handle func(frames [][]byte), frames [][]byte) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = &panicError{reason, debug.Stack()}
 		}
 	}()
-	handle(m)
+	handle(frames)
 	return nil
 }

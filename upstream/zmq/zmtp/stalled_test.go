@@ -40,7 +40,7 @@ func TestServer_BearsAMachineThatStandsStill(t *testing.T) {
 		got := make(chan string, 1)
 		served := make(chan error, 1)
 		go func() {
-			served <- (&zmtp.Server{Kind: zmtp.Pull, Handle: func(m zmtp.Message) { got <- string(m.Frames[0]) }}).Serve(ctx, l)
+			served <- (&zmtp.Server{Handle: func(frames [][]byte) { got <- string(frames[0]) }}).Serve(ctx, l)
 		}()
 		go func() { _, _ = io.Copy(io.Discard, peer) }()
 		go func() {

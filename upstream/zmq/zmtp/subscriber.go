@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"github.com/go-zeromq/zmq4"
 )
 
 // The pauses between attempts to reach a publisher.
@@ -18,8 +20,8 @@ type Subscriber struct {
 	Endpoint string // tcp://host:port
 	Topic    string // prefix of the wanted messages, empty for all
 	Limits   Limits
-	// Handle gets each message. The goroutine of Run calls Handle and Up.
-	Handle func(Message)
+	// Handle gets each message, valid during the call. The goroutine of Run calls Handle and Up.
+	Handle func(frames [][]byte)
 	// Up is called after each subscription; it may be nil. Messages that the publisher sends before it has read the subscription
 	// are lost, so the first message may come later than Up, and messages may be missing before it.
 	Up     func()
@@ -34,7 +36,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	}
 	log, pause := orDiscard(s.Logger), firstRedial
 	for {
-		err := with(ctx, s.Endpoint, Sub, s.Limits, func(p *peer) error {
+		err := with(ctx, s.Endpoint, zmq4.Sub, s.Limits, func(p *peer) error {
 			if err := p.subscribe(s.Topic); err != nil {
 				return err
 			}
@@ -61,14 +63,14 @@ func (s *Subscriber) receive(p *peer) error {
 		s.Up()
 	}
 	for {
-		m, err := p.receive()
+		frames, err := p.receive()
 		if err != nil {
 			return err
 		}
-		if !hasTopic(m, s.Topic) {
+		if !hasTopic(frames, s.Topic) {
 			continue
 		}
-		if err := handled(s.Handle, m); err != nil {
+		if err := handled(s.Handle, frames); err != nil {
 			return err
 		}
 	}

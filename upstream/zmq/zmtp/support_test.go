@@ -65,7 +65,7 @@ func serve(tb testing.TB, s *zmtp.Server, l net.Listener) (stop func()) {
 	return run(tb, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 
-// inbox keeps the messages that it is handed, each as its frames with the identity before them.
+// inbox keeps the messages that it is handed, each as its frames.
 type inbox struct {
 	mu   sync.Mutex // guards all
 	all  []string
@@ -74,15 +74,11 @@ type inbox struct {
 
 func newInbox() *inbox { return &inbox{more: make(chan struct{})} }
 
-func (i *inbox) handle(m zmtp.Message) {
-	var text strings.Builder
-	if m.Identity != nil {
-		fmt.Fprintf(&text, "%s:", m.Identity)
-	}
-	text.Write(bytes.Join(m.Frames, []byte("|")))
+func (i *inbox) handle(frames [][]byte) {
+	text := string(bytes.Join(frames, []byte("|")))
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.all = append(i.all, text.String())
+	i.all = append(i.all, text)
 	close(i.more)
 	i.more = make(chan struct{})
 }

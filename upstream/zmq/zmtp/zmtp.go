@@ -1,36 +1,6 @@
 package zmtp
 
-import (
-	"time"
-
-	"github.com/go-zeromq/zmq4"
-)
-
-// Kind is the type of a socket.
-type Kind int
-
-// The kinds, with the sockets that they connect to.
-const (
-	Pull   Kind = iota + 1 // PUSH
-	Router                 // DEALER, REQ and ROUTER
-	Sub                    // PUB and XPUB
-	Dealer                 // ROUTER, REP and DEALER
-)
-
-// socket returns the name of the kind on the wire, empty for an unknown kind.
-func (k Kind) socket() zmq4.SocketType {
-	switch k {
-	case Pull:
-		return zmq4.Pull
-	case Router:
-		return zmq4.Router
-	case Sub:
-		return zmq4.Sub
-	case Dealer:
-		return zmq4.Dealer
-	}
-	return ""
-}
+import "time"
 
 // Limits bounds what one peer, and all peers together, may use. Zero values mean the defaults.
 type Limits struct {
@@ -59,9 +29,3 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Message is one message of a peer. It is valid only during the call that gets it.
-type Message struct {
-	Peer     string // host:port from which the peer is connected; unique among open connections
-	Identity []byte // the name that the peer gives itself, nil for none
-	Frames   [][]byte
-}
