@@ -43,13 +43,13 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name ~ /^carryover\/cmd\//) {
 				part = name; sub(/^carryover\/cmd\/carryover\//, "", part)
 				user = package; sub(/^carryover\/cmd\/carryover\//, "", user)
-				if (part !~ /^(command|config(\/.*)?|app|doctor|demo|migrate|cli|testrig)$/) bad("a main package is imported by none")
+				if (part !~ /^(command|config(\/.*)?|app|doctor|demo|cli|testrig)$/) bad("a main package is imported by none")
 				else if (package !~ /^carryover\/cmd\/carryover(\/|$)/) bad("the parts of the program are imported by the program only")
 				else if (part == "testrig") bad("a package for tests is imported by tests only")
 				else if (user ~ /^(command|config\/(hostport|redisurl))$/ && part !~ /^config\/hostport$/) bad("the leaf imports no other part of the program")
 				else if (user == "config" && part !~ /^(command|config\/)/) bad("settings are read without the program")
 				else if (user == "app" && part !~ /^(command|config)/) bad("the program is put together without its commands")
-				else if (user ~ /^(doctor|demo|migrate)$/ && part !~ /^(command|config|app)/) bad("a command imports no other command")
+				else if (user ~ /^(doctor|demo)$/ && part !~ /^(command|config|app)/) bad("a command imports no other command")
 			} else if (package ~ /^carryover\/(cmd|scripts)\//) {
 				# The program and the scripts may import anything else of ours.
 			} else if (package ~ /^carryover\/upstream\/(msgpack|zmq\/zmtp)(\/|$)/) {

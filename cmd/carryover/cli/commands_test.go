@@ -126,7 +126,7 @@ func TestCommands_ManPages(t *testing.T) {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	for name, want := range map[string]string{
-		"carryover.1": "max-streams", "carryover-doctor.1": "strict", "carryover-demo.1": "turns", "carryover-migrate-flags.1": "production-stack",
+		"carryover.1": "max-streams", "carryover-doctor.1": "strict", "carryover-demo.1": "turns",
 	} {
 		page, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil || !bytes.HasPrefix(page, []byte(".nh\n.TH ")) || !strings.Contains(string(page), want) {

@@ -12,7 +12,6 @@ import (
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/demo"
 	"carryover/cmd/carryover/doctor"
-	"carryover/cmd/carryover/migrate"
 )
 
 // serveFunc runs the proxy until ctx ends.
@@ -61,7 +60,6 @@ OpenTelemetry's standard variables say.`
 		doctor.NewCommand(env),
 		demo.NewCommand(),
 		newSimCommand(),
-		migrate.NewCommand(),
 		newManCommand(),
 	)
 	return root

@@ -25,7 +25,7 @@ func ExpandLists(args []string) []string {
 			continue
 		}
 		end := i + 1
-		for end < len(args) && !LooksLikeFlag(args[end]) {
+		for end < len(args) && !looksLikeFlag(args[end]) {
 			if end > i+1 && !commandSeen && takesConfig(args[end]) {
 				break
 			}
@@ -47,7 +47,7 @@ func isListFlag(arg string) bool {
 // takesConfig reports whether a word is a command that takes the list flags.
 func takesConfig(word string) bool { return word == "serve" || word == "check-config" }
 
-// LooksLikeFlag follows argparse, for which "-1" is a negative number and "-" a value.
-func LooksLikeFlag(arg string) bool {
+// looksLikeFlag follows argparse, for which "-1" is a negative number and "-" a value.
+func looksLikeFlag(arg string) bool {
 	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
 }

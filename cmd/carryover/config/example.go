@@ -66,7 +66,7 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 		refuse(r.Hosts, strings.Join(hostList, " "), fmt.Sprintf("as many hosts as ports, got %d hosts and %d ports", len(hostList), len(portList)))
 	}
 	for _, host := range hostList {
-		if !upstream.IsHost(Unbracket(host)) {
+		if !upstream.IsHost(unbracket(host)) {
 			refuse(r.Hosts, host, "a host name or an IP address")
 		}
 	}
@@ -82,11 +82,11 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 	instances := make([]InstanceConfig, len(hostList))
 	for i, host := range hostList {
 		// JoinHostPort puts brackets around an IPv6 address; the example does not.
-		instances[i].URL = "http://" + net.JoinHostPort(Unbracket(host), portList[i])
+		instances[i].URL = "http://" + net.JoinHostPort(unbracket(host), portList[i])
 	}
 	*l.cfg.Instances(r.Key) = instances
 	l.own(r.Key, origin)
 }
 
-// Unbracket returns a host without the brackets of an IPv6 address.
-func Unbracket(host string) string { return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") }
+// unbracket returns a host without the brackets of an IPv6 address.
+func unbracket(host string) string { return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") }

@@ -61,10 +61,10 @@ func parseValue(s Setting, text string) (want string, ok bool) {
 		}
 		*v = n
 	case *[]string:
-		*v = SplitList(text)
+		*v = splitList(text)
 	case *[]InstanceConfig:
 		*v = nil
-		for _, u := range SplitList(text) {
+		for _, u := range splitList(text) {
 			*v = append(*v, InstanceConfig{URL: u})
 		}
 	default:
@@ -135,8 +135,8 @@ func FormatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// SplitList reads "a, b,c"; a blank text is an empty list. URLs of instances and names of sources contain no comma.
-func SplitList(text string) []string {
+// splitList reads "a, b,c"; a blank text is an empty list. URLs of instances and names of sources contain no comma.
+func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
