@@ -14,8 +14,6 @@ type Sight struct {
 	MaxMemory int64
 	// Eviction is its policy when MaxMemory is used up (maxmemory-policy).
 	Eviction string
-	// Appends says that it writes an append-only file.
-	Appends bool
 	// Apart is how far its clock is ahead of this process'.
 	Apart time.Duration
 }
@@ -47,6 +45,6 @@ func (s *Store) look(ctx context.Context) (seen Sight, err error) {
 	}
 	memory := info["Memory"]
 	seen.MaxMemory, _ = strconv.ParseInt(memory["maxmemory"], 10, 64) // one that says nothing has no bound
-	seen.Eviction, seen.Appends = memory["maxmemory_policy"], info["Persistence"]["aof_enabled"] == "1"
+	seen.Eviction = memory["maxmemory_policy"]
 	return seen, nil
 }

@@ -58,7 +58,7 @@ func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
 func TestServerConfig_OneModelWithIDsIsHandedBack(t *testing.T) {
 	cfg := config.Default()
 	cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), map[string]string{"m": string(server.ProofAuto)}
-	if off := cfg.HandBackOff(); off != (config.HandBackOff{}) {
-		t.Errorf("%+v, want none", off)
+	if !cfg.HandsBack() {
+		t.Error("nothing is handed back")
 	}
 }

@@ -20,11 +20,11 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	for model, mode := range cfg.Proof.Models {
 		models[model] = server.ProofMode(mode)
 	}
-	files := OpenFiles()
-	connections := max(16, (files-ReservedFiles)/2)
+	files := openFiles()
+	connections := max(16, (files-reservedFiles)/2)
 	streams := cfg.Limits.MaxStreams
 	if streams == 0 {
-		streams = max(16, (files-ReservedFiles)/FilesPerTurn)
+		streams = max(16, (files-reservedFiles)/filesPerTurn)
 	}
 	return server.Config{
 		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
@@ -73,7 +73,7 @@ func storeTimeout(cfg config.Config) time.Duration {
 // NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,
 // and the choice is between keeping a ticket and releasing it.
 func NewHandBack(cfg config.Config) pins.HandBackConfig {
-	if cfg.HandBackOff().Why != "" {
+	if !cfg.HandsBack() {
 		return pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
 	}
 	return pins.HandBackConfig{
@@ -86,13 +86,13 @@ func NewHandBack(cfg config.Config) pins.HandBackConfig {
 // third of a file is left for connections that wait in the pools. Some files are
 // reserved for listeners, logs and probes.
 const (
-	ReservedFiles = 256
-	FilesPerTurn  = 3
+	reservedFiles = 256
+	filesPerTurn  = 3
 )
 
-// OpenFiles is the limit of open files; the Go runtime has raised it to the hard
+// openFiles is the limit of open files; the Go runtime has raised it to the hard
 // limit at start.
-func OpenFiles() int {
+func openFiles() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 1024

@@ -140,8 +140,8 @@ func explainReuse(cfg config.Config) []string {
 		}
 		lines = append(lines, line)
 	}
-	if off := cfg.HandBackOff(); off.Why != "" {
-		return append(lines, "nothing is handed back to prefill: "+off.Why)
+	if !cfg.HandsBack() {
+		return append(lines, "nothing is handed back to prefill")
 	}
 	return append(lines, fmt.Sprintf("a ticket is handed back %s: prefill reads it into its prefix cache, and decode is free; the ids for that take %s at most",
 		cfg.HandBackWhen(), cfg.HandBack.Memory))

@@ -53,25 +53,9 @@ func validateHandBack(v *validation, c *Config) {
 	}
 }
 
-// HandBackOff is the reason why a configuration hands nothing back. The zero value means that tickets are handed back.
-type HandBackOff struct {
-	Why    string
-	Change string // the change that would enable hand-backs, "" if no change does
-}
-
-// HandBackOff returns what the configuration alone decides. In addition, tickets of a model whose own proof is history are never handed back.
-func (c *Config) HandBackOff() HandBackOff {
-	switch {
-	case !c.Connector.ReusesKV():
-		return HandBackOff{Why: "connector " + c.Connector.Name + " leaves no tickets"}
-	case !c.Connector.HandsBack():
-		return HandBackOff{Why: "with connector " + c.Connector.Name + " it was never measured"}
-	case c.HandBack.Mode == string(pins.HandBackOff):
-		return HandBackOff{Why: "--hand-back off", Change: "--hand-back idle"}
-	case !ProvesTokens(c.Proof):
-		return HandBackOff{Why: "--proof history knows no token ids, which prefill would have to be sent", Change: "engines of vLLM 0.28 or newer, and --proof auto"}
-	}
-	return HandBackOff{}
+// HandsBack reports whether tickets are handed back. Tickets of a model whose own proof is history never are.
+func (c *Config) HandsBack() bool {
+	return c.Connector.HandsBack() && c.HandBack.Mode != string(pins.HandBackOff) && ProvesTokens(c.Proof)
 }
 
 // HandBackWhen returns a phrase that says when tickets are handed back.

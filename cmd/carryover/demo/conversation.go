@@ -117,7 +117,7 @@ func (d *conversationDemo) trusts(asked []byte) bool {
 // pause lets the conversation rest until prefill has its KV and decode is free, if the settings hand KV back.
 func (d *conversationDemo) pause(ctx context.Context) {
 	settings := &d.engines.Settings
-	if settings.HandBackOff().Why != "" {
+	if !settings.HandsBack() {
 		return
 	}
 	d.printf("      (a pause: what no turn uses in time is handed back to prefill, so that decode is free)\n")

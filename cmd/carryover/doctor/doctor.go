@@ -1,9 +1,8 @@
 // Package doctor is the command that finds out what keeps KV from being reused.
 //
 // It runs the program itself without clients. It first runs on the whole fleet, with the probes of serve, then once for each pair, with two
-// conversations of two turns over a loopback address and an observing proxy between the parts. It takes the tickets of its turns from the
-// store and releases them. One file judges the observations (judge.go), and tables hold the texts (table.go and its neighbours). Codes are
-// stable, because scripts depend on them.
+// conversations of two turns over a loopback address. It reads the records of these turns, and has the program release their tickets. One file judges the observations (judge.go), and one table holds the texts (table.go). Codes are stable, because
+// scripts depend on them.
 package doctor
 
 import (
@@ -59,8 +58,8 @@ func NewCommand(env map[string]string) *cobra.Command {
 	}
 	flags := config.AddFlags(cmd)
 	own := cmd.Flags()
-	own.StringVar(&o.through, "through", "", "address that clients use, of which a proxy in front is examined with two short requests to the Carryover behind it")
-	own.BoolVar(&o.noTurns, "no-turns", false, "do only what needs no completion")
+	own.StringVar(&o.through, "through", "", "address that clients use, of which a proxy in front is examined with a short request to the Carryover behind it")
+	own.BoolVar(&o.noTurns, "no-turns", false, "run no turns: instances get only the probes that serve sends")
 	own.DurationVar(&o.timeout, "timeout", 2*time.Minute, "for everything; a turn that has begun then still ends")
 	own.BoolVar(&o.all, "all", false, "show what holds, too")
 	own.BoolVar(&o.json, "json", false, "print JSON, with what holds")
@@ -128,11 +127,9 @@ type doctor struct {
 func (d *doctor) examine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.options.timeout)
 	defer cancel()
-	d.settings(app.OpenFiles())
 	if err := d.survey(ctx); err != nil {
 		return err
 	}
-	d.listed(ctx)
 	d.pairs(ctx)
 	if d.options.through != "" {
 		d.front(ctx)
@@ -141,9 +138,4 @@ func (d *doctor) examine(ctx context.Context) error {
 		d.report.found(whereDoctor, codeNotFinished, "it took longer than "+config.FormatDuration(d.options.timeout)+"; what is missing was not looked at")
 	}
 	return nil
-}
-
-// asksTokens reports whether the token proof applies to any model.
-func (d *doctor) asksTokens() bool {
-	return config.ProvesTokens(d.cfg.Proof) && d.cfg.Connector.ReusesKV()
 }

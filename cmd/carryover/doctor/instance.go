@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"carryover/cmd/carryover/config"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -21,14 +22,15 @@ import (
 // examined is what an instance has reported about itself.
 type examined struct {
 	upstream.Instance
-	answers   bool // its health is good
 	version   string
-	models    []string          // the names under which it serves its model
+	models    []string          // the names under which it serves its model, none if it does not answer
 	roots     map[string]string // by name, the path that it was started with
 	start     string            // "" if it does not report it
 	blockSize int
-	forgets   string // why it does not keep what is handed back to it, "" if it does
 }
+
+// where is how findings name an instance.
+func (e *examined) where() string { return e.Role.String() + " " + e.Name }
 
 // Bounds of requests to an instance.
 const (
@@ -45,13 +47,17 @@ type interview struct {
 	report *doctorReport
 	client *upstream.Client
 	engine *fleet.Engine
-	tokens bool // the token proof applies to it
-	probes bool // it may be sent completions
+	cfg    *config.Config
+}
+
+// check adds a finding about the instance.
+func (i *interview) check(code, what string) bool {
+	return i.report.check(i.where(), code, what, "{url}", i.BaseURL, "{name}", i.Name)
 }
 
 // ask asks whatever can still be asked after each answer.
 func (i *interview) ask(ctx context.Context) {
-	if i.answers = i.health(ctx); !i.answers {
+	if !i.health(ctx) {
 		return
 	}
 	i.readVersion(ctx)
@@ -59,8 +65,15 @@ func (i *interview) ask(ctx context.Context) {
 		return
 	}
 	i.readStart(ctx)
-	if incarnation := i.engine.Last(); incarnation.Known() && i.tokens && i.probes {
-		i.capability(ctx, incarnation)
+	if !i.engine.Last().Known() || !i.cfg.Connector.ReusesKV() {
+		return
+	}
+	i.capability(ctx)
+	if i.Role == upstream.RolePrefill {
+		i.render(ctx)
+		if i.cfg.HandsBack() {
+			i.check(codeHandBack, i.engine.Last().PrefixCache.Forgets())
+		}
 	}
 }
 
@@ -78,16 +91,17 @@ func (i *interview) fetch(ctx context.Context, path string) (status int, body []
 
 func (i *interview) health(ctx context.Context) bool {
 	status, _, err := i.fetch(ctx, "/health")
+	what := ""
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return i.report.check(i.where(), codeUnreachable, i.BaseURL+" refuses connections", "{url}", i.BaseURL)
+		return i.check(codeUnreachable, i.BaseURL+" refuses connections")
 	case status == 0:
-		return i.report.check(i.where(), codeUnreachable, fmt.Sprintf("%s: %v", i.BaseURL, err), "{url}", i.BaseURL)
+		return i.check(codeUnreachable, fmt.Sprintf("%s: %v", i.BaseURL, err))
 	case status != http.StatusOK:
-		return i.report.check(i.where(), codeUnhealthy, fmt.Sprintf("/health answers %d", status), "{url}", i.BaseURL)
+		what = fmt.Sprintf("/health answers %d", status)
 	}
-	i.report.holds(i.where(), codeUnreachable, "")
-	return i.report.check(i.where(), codeUnhealthy, "")
+	i.check(codeUnreachable, "")
+	return i.check(codeUnhealthy, what)
 }
 
 // oldestForTokens is the first vLLM that takes the ids of a chat (kv_transfer_params.prompt_token_ids).
@@ -102,10 +116,10 @@ func (i *interview) readVersion(ctx context.Context) {
 	}
 	i.version = told.Version
 	what := ""
-	if i.tokens && olderThan(told.Version, oldestForTokens) {
+	if i.cfg.Connector.ReusesKV() && olderThan(told.Version, oldestForTokens) {
 		what = "vLLM " + told.Version
 	}
-	i.report.check(i.where(), codeVersion, what)
+	i.check(codeVersion, what)
 }
 
 // olderThan compares the first two numbers of versions; one that has none is not older.
@@ -129,18 +143,16 @@ func (i *interview) readModels(ctx context.Context) bool {
 	var told struct{ Data []struct{ ID, Root string } }
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return i.report.check(i.where(), codeKeyRefused, fmt.Sprintf("/v1/models answers %d", status))
+		return i.check(codeKeyRefused, fmt.Sprintf("/v1/models answers %d", status))
 	case err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil || len(told.Data) == 0:
-		return i.report.check(i.where(), codeNoModels, fmt.Sprintf("/v1/models answers %d and lists none", status), "{url}", i.BaseURL)
+		return i.check(codeNoModels, fmt.Sprintf("/v1/models answers %d and lists none", status))
 	}
-	i.report.holds(i.where(), codeKeyRefused, "")
-	i.report.holds(i.where(), codeNoModels, "")
 	i.roots = map[string]string{}
 	for _, model := range told.Data {
 		i.models = append(i.models, model.ID)
 		i.roots[model.ID] = model.Root
 	}
-	return true
+	return i.check(codeKeyRefused, "") && i.check(codeNoModels, "")
 }
 
 // readStart reads more than once which incarnation of the engine is alive.
@@ -154,34 +166,90 @@ func (i *interview) readStart(ctx context.Context) {
 		}
 	}
 	last := i.engine.Last()
-	i.start, i.blockSize, i.forgets = last.ID(), last.BlockSize(), last.PrefixCache.Forgets()
-	switch {
-	case len(told) == 1 && told[0] == "":
-		i.report.found(i.where(), codeStartUnknown, "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read")
-		return
-	case len(told) > 1:
-		i.report.found(i.where(), codeStartChanges, fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told)))
-	default:
-		i.report.holds(i.where(), codeStartChanges, "")
+	i.start, i.blockSize = last.ID(), last.BlockSize()
+	unknown, changes := "", ""
+	if len(told) > 1 {
+		changes = fmt.Sprintf("%d readings of /metrics told %d starts", readings, len(told))
+	} else if told[0] == "" {
+		unknown = "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read"
 	}
-	i.report.holds(i.where(), codeStartUnknown, "")
-	i.report.check(i.where(), codeClock, clockApart(i.start, time.Now()), "{where}", "this host and that of "+i.Name)
-	what := ""
-	if i.blockSize == 0 {
-		what = "/metrics has no block_size, or several"
+	if i.check(codeStartUnknown, unknown) {
+		i.check(codeStartChanges, changes)
+		i.check(codeClock, clockApart(i.start, time.Now()))
 	}
-	i.report.check(i.where(), codeBlockSize, what)
+}
+
+// clockSlack is how far clocks may differ: replicas tolerate two seconds.
+const clockSlack = 2 * time.Second
+
+// clockApart returns a problem if the start of an engine lies ahead of this clock, "" otherwise. It cannot see a clock that is behind.
+func clockApart(start string, now time.Time) string {
+	seconds, err := strconv.ParseFloat(start, 64) // 1.79e+09 among others
+	if err != nil {
+		return ""
+	}
+	if ahead := time.UnixMilli(int64(seconds * 1000)).Sub(now); ahead > clockSlack {
+		return fmt.Sprintf("by its own clock it will start in %s", ahead.Round(time.Second))
+	}
+	return ""
+}
+
+// clockOfRedis returns a problem if Redis' clock differs from ours, "" otherwise.
+func clockOfRedis(apart time.Duration) string {
+	if apart.Abs() <= clockSlack {
+		return ""
+	}
+	return fmt.Sprintf("its clock and ours differ by %s", apart.Abs().Round(time.Millisecond))
 }
 
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
-func (i *interview) capability(ctx context.Context, incarnation *fleet.Incarnation) {
-	switch incarnation.Capability.Probe(ctx, body.Chat, "") {
+func (i *interview) capability(ctx context.Context) {
+	ignored, unproven := "", ""
+	switch i.engine.Last().Capability.Probe(ctx, body.Chat, "") {
 	case facts.Yes:
-		i.report.holds(i.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
-		i.report.holds(i.where(), codeIDsUnproven, "")
 	case facts.No:
-		i.report.found(i.where(), codeIDsIgnored, "it answers a chat with ids that are none as if there were none")
+		ignored = "it answers a chat with ids that are none as if there were none"
 	default:
-		i.report.found(i.where(), codeIDsUnproven, "the probe for forwarded ids was not answered as vLLM does")
+		unproven = "the probe for forwarded ids was not answered as vLLM does"
 	}
+	if i.check(codeIDsUnproven, unproven) {
+		i.check(codeIDsIgnored, ignored)
+	}
+}
+
+// render examines whether and how prompts of agents can be rendered for a prefill instance. Without rendering such turns reuse nothing,
+// which is no fault where there are no agents.
+func (i *interview) render(ctx context.Context) {
+	by := "it"
+	if i.cfg.Proof.Render != "" {
+		by = i.cfg.Proof.Render + " (--render)"
+	}
+	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []chatMessage{{"user", "Describe the archive."}}}) // of strings and numbers
+	req, err := body.ParseRequest(body.Messages, raw)
+	if err != nil {
+		return
+	}
+	prompts, what := &i.engine.Last().Prompts, ""
+	prompt, err := prompts.Read(ctx, req, "")
+	var leg *upstream.LegError
+	switch {
+	case errors.Is(err, facts.ErrNoRender) && i.cfg.Proof.Render == "":
+		i.check(codeRenderOff, "it renders no prompts of /v1/messages and /v1/responses: turns of agents reuse nothing of decode")
+		return
+	case errors.Is(err, facts.ErrNoRender):
+		what = by + " does not serve /v1/messages/render"
+	case errors.As(err, &leg) && leg.Message != "": // in the endpoint's own words
+		what = fmt.Sprintf("%s does not render: status %d, %s", by, leg.Status, leg.Message)
+	case err != nil:
+		what = by + " does not render: " + err.Error()
+	}
+	if !i.check(codeRenderFails, what) {
+		return
+	}
+	i.check(codeRenderOff, "")
+	// An instance that reports no count is not judged.
+	if n, err := prompts.Count(ctx, req, ""); err == nil && n != len(prompt.IDs) {
+		what = fmt.Sprintf("%s makes %d tokens of a prompt, and %s counts %d", by, len(prompt.IDs), i.Name, n)
+	}
+	i.check(codeRenderDiffers, what)
 }

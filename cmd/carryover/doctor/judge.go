@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
+	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/server/proof"
@@ -18,13 +18,14 @@ import (
 // nixlConfig is what engines are started with (--kv-transfer-config).
 const nixlConfig = `'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_connector_extra_config":{"bidirectional_kv_xfer":true}}'`
 
+// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is configured).
+const leastLoad = 64
+
 // verdict judges the observations of turns on a pair.
 type verdict struct {
 	report  *doctorReport
 	cfg     config.Config
-	at      string
 	details []string
-	model   string
 	couple  couple
 	seen    *tried
 }
@@ -32,98 +33,88 @@ type verdict struct {
 // verdictOf knows how findings of a pair name things.
 func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 	return &verdict{
-		report: d.report, cfg: d.cfg, at: c.name(), couple: c, seen: seen, model: model,
+		report: d.report, cfg: d.cfg, couple: c, seen: seen,
 		details: []string{
 			"{prefill}", c.prefill.Name, "{decode}", c.decode.Name, "{config}", nixlConfig, "{model}", shellWord("{model}", model), "{url}", c.prefill.BaseURL,
-			"{limit}", config.FormatDuration(d.cfg.Proof.ReuseTrialTimeout), "{instance}", c.prefill.Name + " and " + c.decode.Name,
+			"{limit}", config.FormatDuration(d.cfg.Proof.ReuseTrialTimeout),
 		},
 	}
 }
 
-// judge says what is wrong with a pair.
-func (d *doctor) judge(c couple, model string, seen *tried) {
-	v := d.verdictOf(c, model, seen)
-	if seen.addressTaken {
-		v.found(codeAddressTaken, "somebody listens at --lmcache-listen "+d.cfg.LMCache.Listen+", so that no turn was tried")
+// judge says what is wrong with a pair. A fault ends it, because the rest would only repeat it.
+func (v *verdict) judge() {
+	if !v.legs() || !v.cfg.Connector.ReusesKV() || !v.tickets() {
 		return
 	}
-	if seen.template == facts.No {
-		v.found(codeTemplate, "a finished turn does not begin with the tokens that were rendered to generate it; no turn was tried")
-		return
-	}
-	if !v.legs() || !d.cfg.Connector.ReusesKV() {
-		return
-	}
-	v.host(codePrefillHost, v.seen.prefill, v.couple.prefill, true)
-	if v.tickets() {
-		v.reuse()
-	}
-	if seen.left > 0 {
-		v.found(codeNotReleased, fmt.Sprintf("%d tickets of the probe could not be; decode frees their blocks after %s", seen.left, config.FormatDuration(c.decode.KVTTL)))
-	} else {
-		v.holds(codeNotReleased, "")
-	}
-}
-
-func (v *verdict) found(code, what string) { v.report.found(v.at, code, what, v.details...) }
-
-func (v *verdict) holds(code, what string) { v.report.holds(v.at, code, what) }
-
-// legs judges whether turns get through at all, and by prefill and decode. It reports whether anything more can be judged.
-func (v *verdict) legs() bool {
-	if v.seen.quarantined {
-		v.found(codeOtherIDs, "prefill did not repeat the ids that it was sent")
-		return false
-	}
-	for i := range v.seen.turns {
-		turn := &v.seen.turns[i]
-		r := &turn.record
-		switch {
-		case turn.failure != "":
-			v.found(codeTurnFailed, turn.failure)
-			return false
-		case v.unloaded(r):
-			return false
-		case r.End.Status != http.StatusOK || r.Aborted():
-			v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.End.Status, r.End.Code, r.End.Err))
-			return false
-		case r.Path.Way == record.WayDecodeOnly:
-			v.found(codeNoHandover, turn.String()+" went to decode alone ("+r.Path.Reason+")")
-			return false
+	for _, stream := range []bool{true, false} {
+		first, second := v.seen.turn(stream, false), v.seen.turn(stream, true)
+		if second != nil && first.record.Stored == "yes" && !v.second(first, second) {
+			return
 		}
 	}
-	for _, code := range []string{codeTurnFailed, codeNoHandover, codeHandoverFails, codeOtherIDs} {
-		v.holds(code, "")
+	what := ""
+	if v.seen.left > 0 {
+		what = fmt.Sprintf("decode holds %d tokens of the probe's tickets, and frees them after %s", v.seen.left, config.FormatDuration(v.couple.decode.KVTTL))
 	}
-	if v.cfg.Connector.Name == config.ConnectorLMCache {
-		v.holds(codeNotAnnounced, "")
+	v.report.check(v.couple.name(), codeNotReleased, what, v.details...)
+}
+
+// found adds a problem of the pair, and returns false.
+func (v *verdict) found(code, what string, details ...string) bool {
+	v.report.found(v.couple.name(), code, what, append(details, v.details...)...)
+	return false
+}
+
+// hold records that checks have found no problem, and returns true.
+func (v *verdict) hold(codes ...string) bool {
+	for _, code := range codes {
+		v.report.holds(v.couple.name(), code, "")
 	}
 	return true
 }
 
-// unloaded says so if decode could not load what prefill has handed over, and reports whether that is so.
-func (v *verdict) unloaded(r *record.Turn) bool {
+// legs judges whether turns get through at all, and by prefill and decode. It reports whether anything more can be judged.
+func (v *verdict) legs() bool {
+	if v.seen.otherIDs {
+		return v.found(codeOtherIDs, "prefill did not repeat the ids that it was sent")
+	}
+	for i := range v.seen.turns {
+		turn := &v.seen.turns[i]
+		r := &turn.record
+		code, what := v.unloaded(r)
+		switch {
+		case turn.failure != "":
+			return v.found(codeTurnFailed, turn.failure)
+		case code != "":
+			return v.found(code, what)
+		case r.End.Status != http.StatusOK || r.Aborted():
+			return v.found(codeTurnFailed, fmt.Sprintf("%s ended with %d %s: %v", turn, r.End.Status, r.End.Code, r.End.Err))
+		case r.Path.Way == record.WayDecodeOnly:
+			return v.found(codeNoHandover, turn.String()+" went to decode alone ("+r.Path.Reason+")")
+		}
+	}
+	if v.cfg.Connector.Name == config.ConnectorLMCache {
+		v.hold(codeNotAnnounced)
+	}
+	return v.hold(codeTurnFailed, codeNoHandover, codeHandoverFails, codeOtherIDs)
+}
+
+// unloaded says why decode could not load what prefill has handed over, "" if it could.
+func (v *verdict) unloaded(r *record.Turn) (code, what string) {
 	if errors.Is(r.End.Err, upstream.ErrNotReady) || r.Path.Reason == "not_announced" {
-		v.found(codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget)))
-		return true
+		return codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget))
 	}
 	for i := range r.Legs {
 		var leg *upstream.LegError
-		if r.Legs[i].Role != upstream.RoleDecode || !errors.As(r.Legs[i].Err, &leg) {
-			continue
-		}
-		if leg.Kind == upstream.KVLoad || leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError {
-			v.found(codeHandoverFails, leg.Error())
-			v.host(codePrefillHost, v.seen.prefill, v.couple.prefill, false)
-			return true
+		if r.Legs[i].Role == upstream.RoleDecode && errors.As(r.Legs[i].Err, &leg) &&
+			(leg.Kind == upstream.KVLoad || leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError) {
+			return codeHandoverFails, leg.Error()
 		}
 	}
 	if r.Answer.Fault >= http.StatusInternalServerError {
-		v.found(codeHandoverFails, fmt.Sprintf("decode's answer tells an error of %d", r.Answer.Fault))
-		v.host(codePrefillHost, v.seen.prefill, v.couple.prefill, false)
-		return true
+		return codeHandoverFails, fmt.Sprintf("decode's answer tells an error of %d", r.Answer.Fault)
 	}
-	return false
+	return "", ""
 }
 
 // String names a turn in findings.
@@ -138,38 +129,6 @@ func (t *probeTurn) String() string {
 	return which + ", " + how + ","
 }
 
-// host judges the address at which an engine says that its KV is. Where KV was loaded from there it is right, whatever it looks like.
-func (v *verdict) host(code string, place kvPlace, of *examined, loaded bool) {
-	if !place.told {
-		return
-	}
-	switch trap := hostTrap(place, of); {
-	case trap == "":
-		v.holds(code, "")
-	case loaded:
-		v.holds(code, trap+"; KV was loaded from there all the same")
-	default:
-		v.report.found(v.at, code, trap, append([]string{"{host}", of.Host()}, v.details...)...)
-	}
-}
-
-// hostTrap says why an address of an engine's KV may lead others to themselves, "" if it does not. An engine listens where it says.
-func hostTrap(place kvPlace, of *examined) string {
-	if !isLocal(place.host) || of.Host() == place.host || strings.EqualFold(of.Host(), "localhost") || of.Host() == "127.0.0.1" || of.Host() == "::1" {
-		return "" // of another machine, or all is on this one
-	}
-	if place.passed != "" && place.passed != place.host {
-		return fmt.Sprintf("%s says that its KV is at %q; kv.host %s puts %s there", of.Name, place.host, of.KVHost, place.passed)
-	}
-	return fmt.Sprintf("%s says that its KV is at %q, which is passed on as it is", of.Name, place.host)
-}
-
-// isLocal reports whether a host means the machine that reads it.
-func isLocal(host string) bool {
-	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return host == "" || strings.EqualFold(host, "localhost") || err == nil && (addr.Unmap().IsLoopback() || addr.IsUnspecified())
-}
-
 // tickets judges whether first turns have left tickets, and reports whether one has.
 func (v *verdict) tickets() bool {
 	stored := func(stream bool) string {
@@ -182,53 +141,84 @@ func (v *verdict) tickets() bool {
 	streamed, whole := stored(true), stored(false)
 	switch {
 	case streamed == none && whole == none:
-		v.found(codeNoParams, "no answer has kv_transfer_params, streaming or not")
-		return false
+		return v.found(codeNoParams, "no answer has kv_transfer_params, streaming or not")
 	case streamed == none:
 		why, fix := upstream.WhyNoParams(v.couple.decode.version, body.Chat, true, true)
-		v.report.found(v.at, codeStreamParams, "whole answers have kv_transfer_params, streams have none", append([]string{"{why}", why, "{fix}", fix}, v.details...)...)
+		v.found(codeStreamParams, "whole answers have kv_transfer_params, streams have none", "{why}", why, "{fix}", fix)
 	default:
-		v.holds(codeNoParams, "")
-		v.holds(codeStreamParams, v.plugIn())
-	}
-	if v.seen.decode.told {
-		what := ""
-		if !v.seen.decode.expires {
-			what = "its params have no remote_blocks_expiry_time"
-		}
-		v.report.check(v.at, codeExpiry, what, v.details...)
+		v.hold(codeNoParams, codeStreamParams)
 	}
 	for _, why := range []string{streamed, whole} {
-		switch {
-		case why == none, why == "":
-		case why == "yes":
-			v.holds(codeNoTicket, "")
-			return true
-		case why == proof.Unproven(proof.LacksIncarnation), why == proof.Unproven(proof.LacksProbe):
+		switch why {
+		case none, "":
+		case "yes":
+			return v.hold(codeNoTicket)
+		case proof.Unproven(proof.LacksIncarnation), proof.Unproven(proof.LacksProbe):
 			return false // an instance has been told of
-		case why == proof.Unproven(proof.LacksIDs):
-			v.found(codeNoIDs, "neither its params nor its answers have the ids of the output")
-			return false
-		case why == "ineligible_block_groups":
-			v.found(codeBlockGroups, "decode's blocks are of several groups, as of models with sliding windows or state")
-			return false
+		case proof.Unproven(proof.LacksIDs):
+			return v.found(codeNoIDs, "neither its params nor its answers have the ids of the output")
 		default:
-			v.found(codeNoTicket, "an answer left none: "+why)
-			return false
+			return v.found(codeNoTicket, "an answer left none: "+why)
 		}
 	}
 	return false
 }
 
-// plugIn says where decode's output ids come from.
-func (v *verdict) plugIn() string {
-	switch {
-	case v.cfg.KV.DecodeStream == config.DecodeBuffered:
-		return "streams are made of whole answers (--decode-stream buffered)"
-	case v.seen.plugIn == facts.Yes:
-		return "streams end with decode's params, and the plug-in's output ids"
-	case v.seen.plugIn == facts.No:
-		return "streams end with decode's params, without output ids of a plug-in: they are asked for (return_token_ids)"
+// second judges how a second turn has used the ticket of the first, and reports whether it has.
+func (v *verdict) second(first, second *probeTurn) bool {
+	if code, what := refused(&second.record); code != "" {
+		return v.found(code, what)
 	}
-	return ""
+	if !second.record.Reuse.Hit {
+		return v.found(v.missed(second))
+	}
+	v.hold(codeUnanswered, codeTicketFails, codeMiss, codeRewritten, codeTokenize, codeParity)
+	return v.loaded(first, second)
+}
+
+// refused looks for a ticket that prefill has not answered, or answered with an error.
+func refused(r *record.Turn) (code, what string) {
+	for i := range r.Legs {
+		var leg *upstream.LegError
+		switch {
+		case r.Legs[i].Role != upstream.RolePrefill || !errors.As(r.Legs[i].Err, &leg):
+		case errors.Is(leg.Err, upstream.ErrReuseTimeout), errors.Is(leg.Err, upstream.ErrTicketEnded):
+			return codeUnanswered, fmt.Sprintf("prefill did not answer a ticket within %s", r.Legs[i].Took.Round(100*time.Millisecond))
+		case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
+			return codeTicketFails, fmt.Sprintf("prefill answered a ticket with %d", leg.Status)
+		}
+	}
+	return "", ""
+}
+
+// missed returns why a turn reused nothing, in the words of its record.
+func (v *verdict) missed(turn *probeTurn) (code, what string) {
+	reason := string(turn.record.Reuse.Reason)
+	switch reason {
+	case proof.Unproven(proof.LacksShape):
+		if v.seen.parity == facts.No {
+			return codeParity, "its ids are not those of the prompt that prefill rendered"
+		}
+		return codeTokenize, "whether its ids are those that prefill renders could not be found out"
+	case proof.MissTokenizeFailed:
+		return codeTokenize, "a prompt could not be tokenised"
+	case string(record.ReasonRewritten), string(record.ReasonBelowThreshold):
+		return codeRewritten, "of the first turn too little comes back in the second: " + reason
+	}
+	return codeMiss, strings.TrimSuffix(turn.String(), ",") + ", reused nothing: " + reason
+}
+
+// loaded judges by what prefill tells of its caches whether it has read decode's KV. It has computed the first turn's prompt itself;
+// the answer it can have from decode only.
+func (v *verdict) loaded(first, second *probeTurn) bool {
+	offered, cached, read := second.record.Reuse.Offered, second.record.Reuse.Cached, second.record.Reuse.Read
+	if cached >= 0 && offered-cached >= max(leastLoad, v.couple.decode.blockSize) {
+		return v.found(codeNothingLoaded, fmt.Sprintf("of %d tokens that were offered prefill had %d, and its own prompt before had %d", offered, cached, first.record.Answer.PromptTokens))
+	}
+	what := fmt.Sprintf("prefill read %d of %d offered tokens, and had the others by itself", read, offered)
+	if cached < 0 {
+		what = "prefill does not tell what it took from caches (vLLM 0.31 does), so that only its answer shows"
+	}
+	v.report.holds(v.couple.name(), codeNothingLoaded, what)
+	return true
 }

@@ -3,24 +3,41 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
+	"carryover/server"
+	"carryover/server/pins"
+	"carryover/server/record"
+	"carryover/server/turn"
 	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/discovery"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
-// Bounds of the pairs that are tried.
+// Bounds of the pairs that are tried, and of one pair.
 const (
-	mostPairs   = 64
-	pairsAtOnce = 4
+	mostPairs     = 64
+	pairsAtOnce   = 4
+	releaseLimit  = 5 * time.Second
+	parityLimit   = 3 * time.Second // that /tokenize needs beside a turn
+	probeGrace    = 2 * time.Second // for turns in flight at the end; there are none then
+	startingLimit = 5 * time.Second
 )
 
 // couple is one pair of instances to be tried.
 type couple struct{ prefill, decode *examined }
 
-func (c couple) name() string { return pairName(&c.prefill.Instance, &c.decode.Instance) }
+// name is how findings name a pair.
+func (c couple) name() string { return c.prefill.Name + " -> " + c.decode.Name }
 
 // couples returns at most most pairs of both lists, along the diagonals, so that each instance is in one of the first pairs.
 func couples(prefill, decode []*examined, most int) (all []couple) {
@@ -64,38 +81,28 @@ func (d *doctor) pairs(ctx context.Context) {
 
 // pair compares what both instances have reported, and then runs turns on them.
 func (d *doctor) pair(ctx context.Context, c couple) {
-	if !c.prefill.answers || !c.decode.answers || c.prefill.models == nil || c.decode.models == nil {
+	if c.prefill.models == nil || c.decode.models == nil {
 		return // already reported
 	}
 	model := d.compare(c)
-	if model == "" || d.options.noTurns || ctx.Err() != nil || d.report.has(c.prefill.where(), codeQuarantined) {
+	if model == "" || d.options.noTurns || ctx.Err() != nil {
 		return
 	}
 	if d.cfg.Connector.ReusesKV() && (c.prefill.start == "" || c.decode.start == "") {
 		return // nothing is reused then, and what turns leave at decode could not be released
 	}
-	seen, err := try(ctx, d.cfg, d.logger, c, model)
-	if seen != nil && seen.continued(true) {
-		d.measured(seen.turn(true, false).pace)
-	}
-	if err != nil {
-		d.report.found(c.name(), codeTurnFailed, err.Error(), "{instance}", c.prefill.Name)
+	v := d.verdictOf(c, model, &tried{})
+	if err := try(ctx, d.cfg, d.logger, c, model, v.seen); err != nil {
+		v.found(codeTurnFailed, err.Error())
 		return
 	}
-	d.report.sent(len(seen.turns))
+	d.report.sent(len(v.seen.turns))
+	if second := v.seen.turn(true, true); second != nil && second.record.End.Status == http.StatusOK {
+		d.measured(v.seen.turn(true, false).pace)
+	}
 	if ctx.Err() == nil {
-		d.judge(c, model, seen)
+		v.judge()
 	}
-}
-
-// connectorsApart says which versions of NIXL's connector two versions of vLLM have, "" where it is one, or not known.
-func connectorsApart(prefill, decode string) string {
-	there, known := upstream.ReleaseOf(prefill)
-	here, too := upstream.ReleaseOf(decode)
-	if !known || !too || there.Connector == here.Connector {
-		return ""
-	}
-	return fmt.Sprintf(", with versions %d and %d of NIXL's connector", there.Connector, here.Connector)
 }
 
 // compare examines what the two have told of themselves, and returns a model that both serve, "" if there is none.
@@ -111,22 +118,131 @@ func (d *doctor) compare(c couple) (model string) {
 	if !d.cfg.Connector.ReusesKV() { // what follows is NIXL's
 		return model
 	}
-	what := ""
+	paths, versions, sizes := "", "", ""
 	if there, here := p.roots[model], q.roots[model]; there != here {
-		what = fmt.Sprintf("%s is %q on prefill and %q on decode", model, there, here)
+		paths = fmt.Sprintf("%s is %q on prefill and %q on decode", model, there, here)
 	}
-	r.check(at, codeModelPaths, what, "{root}", shellWord("{root}", p.roots[model]), "{decode}", q.Name)
-	what = ""
+	r.check(at, codeModelPaths, paths, "{root}", shellWord("{root}", p.roots[model]), "{decode}", q.Name)
 	if p.version != "" && q.version != "" && p.version != q.version {
-		what = fmt.Sprintf("prefill runs %s, decode %s%s", p.version, q.version, connectorsApart(p.version, q.version))
+		versions = fmt.Sprintf("prefill runs %s, decode %s", p.version, q.version)
 	}
-	r.check(at, codeVersions, what, "{version}", shellWord("{version}", max(p.version, q.version)))
-	if p.blockSize > 0 && q.blockSize > 0 {
-		what = ""
-		if p.blockSize != q.blockSize {
-			what = fmt.Sprintf("%d tokens on prefill, %d on decode", p.blockSize, q.blockSize)
-		}
-		r.check(at, codeBlockSizes, what, "{size}", fmt.Sprint(q.blockSize))
+	r.check(at, codeVersions, versions, "{version}", shellWord("{version}", max(p.version, q.version)))
+	if p.blockSize > 0 && q.blockSize > 0 && p.blockSize != q.blockSize {
+		sizes = fmt.Sprintf("%d tokens on prefill, %d on decode", p.blockSize, q.blockSize)
 	}
+	r.check(at, codeBlockSizes, sizes, "{size}", fmt.Sprint(q.blockSize))
 	return model
+}
+
+// tried holds the observations of turns on a pair.
+type tried struct {
+	turns    []probeTurn
+	otherIDs bool          // prefill has computed other ids than it was sent
+	parity   facts.Finding // of the shape of the turns, Unknown if it was not learnt
+	left     int           // tokens that decode holds because a ticket could not be released
+}
+
+// turn returns the turn of a conversation, nil if it was not sent.
+func (t *tried) turn(stream bool, second bool) *probeTurn {
+	for i := range t.turns {
+		if turn := &t.turns[i]; turn.stream == stream && turn.second == second {
+			return turn
+		}
+	}
+	return nil
+}
+
+// pairConfig returns the configuration for one pair: it keeps the settings of turns, and nothing else can join, be asked or be shared.
+func pairConfig(cfg config.Config) config.Config {
+	usual := config.Default()
+	if cfg.Connector.Name != config.ConnectorLMCache { // notifications may come by way of it, and there are no tickets
+		cfg.Redis = usual.Redis
+	}
+	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
+	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(turn.PrefillError)}
+	cfg.Release = config.ReleaseConfig{Mode: "on", BranchKeep: usual.Release.BranchKeep}
+	cfg.HandBack.Mode = string(pins.HandBackOff) // a second turn is to find the ticket of the first
+	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = config.UsualSources(), "", false
+	cfg.Timeouts.ShutdownGrace = probeGrace
+	return cfg
+}
+
+// trial is a program in front of exactly one pair, and turns through it.
+type trial struct {
+	couple
+
+	program *app.Proxy
+	records chan record.Turn
+	seen    *tried
+}
+
+// try runs turns of a model on a pair, and notes what it sees. The error is a fault in the set-up of this process.
+func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, model string, seen *tried) error {
+	p, deps, err := app.NewParts(app.Configured{Config: pairConfig(cfg)}, logger)
+	if err != nil {
+		return err
+	}
+	listed := &discovery.Listed{}
+	listed.Replace([]upstream.Instance{c.prefill.Instance, c.decode.Instance})
+	p.Sources.All = listed
+	t := &trial{couple: c, program: p, records: make(chan record.Turn, MaxProbeTurns), seen: seen}
+	deps.Observers = append(deps.Observers, func(rec *record.Turn) { t.records <- *rec })
+	p.Server = server.New(app.NewServerConfig(pairConfig(cfg), logger), deps)
+	return beside(ctx, p, func(ctx context.Context, base string) {
+		var prefill, decode *fleet.Engine
+		lookUntil(ctx, startingLimit, func() bool {
+			prefill, decode = p.Fleet.Engine(c.prefill.Role, c.prefill.Name), p.Fleet.Engine(c.decode.Role, c.decode.Name)
+			return prefill != nil && decode != nil && (c.prefill.start == "" || prefill.Last().Known()) && (c.decode.start == "" || decode.Last().Known())
+		})
+		if prefill == nil || decode == nil {
+			return // the program has ended
+		}
+		t.hold(ctx, prefill, func(stream bool) *probeTalk { return newProbeTalk(cfg, base, model, stream) })
+		seen.otherIDs = prefill.Quarantined()
+		t.giveBack(ctx, decode)
+	})
+}
+
+// hold holds two conversations of two turns; one of them streams. After a failure it does not continue a conversation. A turn that has
+// begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
+func (t *trial) hold(ctx context.Context, prefill *fleet.Engine, begin func(stream bool) *probeTalk) {
+	for _, stream := range []bool{true, false} {
+		talk := begin(stream)
+		for _, second := range []bool{false, true} {
+			if ctx.Err() != nil {
+				return
+			}
+			if second {
+				t.seen.parity = max(t.seen.parity, learnt(ctx, prefill, talk))
+			}
+			turn := talk.turn(ctx, t.records, second)
+			t.seen.turns = append(t.seen.turns, turn)
+			if turn.failure != "" || turn.record.End.Status != http.StatusOK {
+				return
+			}
+		}
+	}
+}
+
+// learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
+func learnt(ctx context.Context, prefill *fleet.Engine, talk *probeTalk) (found facts.Finding) {
+	req, err := body.ParseRequest(body.Chat, talk.body(true))
+	if err != nil || prefill.Last().Capability.UsesIDs(body.Chat) != facts.Yes {
+		return facts.Unknown // nothing is learnt
+	}
+	shape, _ := req.FeatureSet()
+	lookUntil(ctx, parityLimit, func() bool {
+		found = prefill.Last().Parity.Of(req.Model(), shape)
+		return found != facts.Unknown
+	})
+	return found
+}
+
+// giveBack drains decode, so that the program releases its tickets. It is bounded by itself, because what is pinned stays pinned for minutes.
+func (t *trial) giveBack(ctx context.Context, decode *fleet.Engine) {
+	decode.Health.SetDrain(true)
+	lookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
+		t.seen.left = t.program.Server.Pinned(decode)
+		return t.seen.left == 0
+	})
 }

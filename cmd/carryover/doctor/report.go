@@ -1,14 +1,167 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
-
-	"carryover/upstream"
-	"carryover/upstream/body"
+	"sync"
+	"unicode"
 )
+
+// severity is how bad a finding is.
+type severity string
+
+// The severities.
+const (
+	severityError severity = "error" // KV is not reused, or turns fail
+	severityWarn  severity = "warn"  // less is reused than could be, or it may end
+	severityOK    severity = "ok"    // the check holds
+)
+
+// finding is the result of one check.
+type finding struct {
+	Severity severity `json:"severity"`
+	Code     string   `json:"code"`  // a stable code of the table in table.go
+	Where    string   `json:"where"` // "configuration", "redis", "prefill NAME", "decode NAME", "NAME -> NAME", "front URL"
+	What     string   `json:"what"`  // what was found, or what holds
+	Why      string   `json:"why,omitempty"`
+	Fix      string   `json:"fix,omitempty"`
+}
+
+// Places of findings that belong to no instance.
+const (
+	whereSettings = "configuration"
+	whereRedis    = "redis"
+	whereDoctor   = "doctor"
+)
+
+// doctorReport collects findings. It is safe for concurrent use.
+type doctorReport struct {
+	mu       sync.Mutex // guards the rest
+	findings []finding
+	notes    []string
+	places   []string // the order in which places are shown
+	pairs    int      // pairs of the fleet
+	probed   int      // pairs that were probed
+	requests int      // completions of the pairs, as clients count them
+}
+
+func newDoctorReport() *doctorReport {
+	return &doctorReport{findings: []finding{}, notes: []string{}, places: []string{whereSettings, whereRedis}}
+}
+
+// place adds a place; its findings are shown after those of earlier places.
+func (r *doctorReport) place(where string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.places = append(r.places, where)
+}
+
+// found adds a problem. details are pairs: a name in braces, as in the code's reason and fix, and the text that replaces it.
+func (r *doctorReport) found(where, code, what string, details ...string) {
+	d, named := diagnoses[rowOf(code)], strings.NewReplacer(details...)
+	r.add(finding{Severity: d.severity, Code: code, Where: where, What: what, Why: named.Replace(d.why), Fix: named.Replace(d.fix)})
+}
+
+// holds records that a check found no problem; if what is "", the text of the code is used.
+func (r *doctorReport) holds(where, code, what string) {
+	r.add(finding{Severity: severityOK, Code: code, Where: where, What: cmp.Or(what, diagnoses[rowOf(code)].holds)})
+}
+
+// check adds the problem what or, if what is "", records that there is none. It reports whether there is none.
+func (r *doctorReport) check(where, code, what string, details ...string) bool {
+	if what == "" {
+		r.holds(where, code, "")
+		return true
+	}
+	r.found(where, code, what, details...)
+	return false
+}
+
+// add adds a finding. A check that holds appears once for a code and place, and not beside a problem.
+func (r *doctorReport) add(f finding) {
+	f.What = printable(f.What)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	same := func(g finding) bool { return g.Where == f.Where && g.Code == f.Code }
+	if f.Severity == severityOK {
+		if !slices.ContainsFunc(r.findings, same) {
+			r.findings = append(r.findings, f)
+		}
+		return
+	}
+	r.findings = append(slices.DeleteFunc(r.findings, func(g finding) bool { return same(g) && g.Severity == severityOK }), f)
+}
+
+// note adds a sentence about the examination itself.
+func (r *doctorReport) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, printable(text))
+}
+
+// sent counts the completions that a pair has got.
+func (r *doctorReport) sent(requests int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.probed++
+	r.requests += requests
+}
+
+// printable escapes characters that a terminal would obey or not show, because engines choose their own texts.
+func printable(text string) string {
+	var b strings.Builder
+	for _, c := range text {
+		if unicode.IsPrint(c) {
+			b.WriteRune(c)
+			continue
+		}
+		b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(c), "'"))
+	}
+	return b.String()
+}
+
+// harmless are the characters that have no meaning to a shell.
+const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,"
+
+// shellWord returns the replacement for a name in braces in a fix, which users copy into a shell: the engine's text, or the name itself if
+// the shell would read the text as more than a word, or as an option.
+func shellWord(name, text string) string {
+	if strings.Trim(text, harmless) != "" || strings.HasPrefix(text, "-") {
+		return name
+	}
+	return text
+}
+
+// count returns the number of findings of a severity.
+func (r *doctorReport) count(of severity) (n int) {
+	for _, f := range r.findings {
+		if f.Severity == of {
+			n++
+		}
+	}
+	return n
+}
+
+// sort sorts findings by place, then severity (the worst first), then the order of the table.
+func (r *doctorReport) sort() {
+	at := func(f finding) int {
+		if i := slices.Index(r.places, f.Where); i >= 0 {
+			return i
+		}
+		return len(r.places)
+	}
+	grave := []severity{severityError, severityWarn, severityOK}
+	slices.SortStableFunc(r.findings, func(a, b finding) int {
+		return cmp.Or(
+			at(a)-at(b), slices.Index(grave, a.Severity)-slices.Index(grave, b.Severity), rowOf(a.Code)-rowOf(b.Code), strings.Compare(a.What, b.What),
+		)
+	})
+}
 
 // text prints the report for people: by place, the problems and below each its fix, and possible improvements. It only counts checks that
 // hold, unless all is set. A clean result is followed by a list of what the doctor cannot see.
@@ -24,10 +177,8 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 			fmt.Fprintf(&b, "%s\n", place)
 		}
 		fmt.Fprintf(&b, "  %-6s%s: %s\n", f.Severity, f.Code, f.What)
-		for _, line := range []struct{ name, text string }{{"why", f.Why}, {"fix", f.Fix}} {
-			if line.text != "" {
-				fmt.Fprintf(&b, "        %s: %s\n", line.name, line.text)
-			}
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "        why: %s\n        fix: %s\n", f.Why, f.Fix)
 		}
 	}
 	for _, note := range r.notes {
@@ -35,53 +186,26 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 	}
 	fmt.Fprintln(&b, r.summary())
 	if all || r.count(severityError)+r.count(severityWarn) == 0 {
-		fmt.Fprintln(&b, "not checked, because it does not show from outside:")
-		for _, note := range unseen() {
-			fmt.Fprintf(&b, "  %s\n", note)
-		}
+		fmt.Fprintf(&b, "not checked, because it does not show from outside:\n  %s\n", strings.Join(unseen, "\n  "))
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// unseen returns what no examination shows.
-func unseen() []string {
-	return []string{
-		"whether engines reach each other at their KV addresses shows in hand-overs only",
-		"kv_load_failure_policy shows only where a load fails: leave it at fail",
-		"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
-		"engines don't tell which nixl they have: " + oldestNIXL(),
-		"engines don't tell their plug-in: on vLLM 0.33 streams of /v1/messages leave tickets with version " + messagesPlugIn() + " or newer of it on decode",
-		"engines don't tell kv_recompute_threshold (64 tokens unless it is set): where prefill lacks fewer of what is handed back it computes them, and decode is free all the same",
-	}
-}
-
-// oldestNIXL says which releases ask for a nixl.
-func oldestNIXL() string {
-	var asks []string
-	for _, r := range upstream.Releases() {
-		if r.NIXL != "" {
-			asks = append(asks, fmt.Sprintf("vLLM %s does not start with one below %s", r.Release, r.NIXL))
-		}
-	}
-	return strings.Join(asks, "; ")
-}
-
-// messagesPlugIn is the version of the plug-in that the newest release needs for streams of Messages.
-func messagesPlugIn() string {
-	releases := upstream.Releases()
-	row, _ := upstream.AnswersOf(releases[len(releases)-1].Release, body.Messages, true)
-	return row.PlugIn
+// unseen is what no examination shows.
+var unseen = []string{
+	"whether engines reach each other at their KV addresses shows in hand-overs only",
+	"kv_load_failure_policy shows only where a load fails: leave it at fail",
+	"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
+	"engines don't tell the version of their plug-in: docs/getting-started.md says which one each release needs",
+	"engines don't tell kv_recompute_threshold (64 tokens unless it is set): where prefill lacks fewer of what is handed back it computes them, and decode is free all the same",
 }
 
 // summary counts what was found.
 func (r *doctorReport) summary() string {
 	pairs := ""
-	switch {
-	case r.probed > 0:
+	if r.pairs > 0 {
 		pairs = fmt.Sprintf("; %d of %s tried, with %s", r.probed, counted(r.pairs, "pair"), counted(r.requests, "short request"))
-	case r.pairs > 0:
-		pairs = fmt.Sprintf("; none of %s tried", counted(r.pairs, "pair"))
 	}
 	errs, warnings, holds := r.count(severityError), r.count(severityWarn), r.count(severityOK)
 	if errs+warnings == 0 {
@@ -103,7 +227,7 @@ func (r *doctorReport) json(out io.Writer, _ bool) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err := encoder.Encode(struct {
+	return encoder.Encode(struct {
 		Healthy  bool      `json:"healthy"` // no errors
 		Errors   int       `json:"errors"`
 		Warnings int       `json:"warnings"`
@@ -114,10 +238,6 @@ func (r *doctorReport) json(out io.Writer, _ bool) error {
 		Notes    []string  `json:"notes"`
 		Findings []finding `json:"findings"`
 	}{
-		r.count(severityError) == 0, r.count(severityError), r.count(severityWarn), r.count(severityOK), r.pairs, r.probed, r.requests, append(r.notes, unseen()...), r.findings,
+		r.count(severityError) == 0, r.count(severityError), r.count(severityWarn), r.count(severityOK), r.pairs, r.probed, r.requests, slices.Concat(r.notes, unseen), r.findings,
 	})
-	if err != nil {
-		return fmt.Errorf("encode report: %w", err)
-	}
-	return nil
 }

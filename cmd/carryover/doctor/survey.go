@@ -2,114 +2,108 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/config"
+	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/pins"
-	"carryover/server/quarantine"
 	"carryover/upstream"
 )
 
 // Bounds of the survey.
 const (
-	// namedWithin is how long sources get to name instances of both roles.
-	namedWithin = 12 * time.Second
-	// lookEvery is the interval between looks for a change.
-	lookEvery = 20 * time.Millisecond
-	// quarantinesWithin is longer than a replica needs to hear of a quarantine.
-	quarantinesWithin = 3 * time.Second
-	// askedAtOnce is how many instances are asked at the same time.
-	askedAtOnce = 16
+	namedWithin = 12 * time.Second      // that sources get to name instances of both roles
+	lookEvery   = 20 * time.Millisecond // between looks for a change
+	askedAtOnce = 16                    // instances
 )
 
-// survey runs the program on the whole fleet as serve does, but without clients, and asks each instance, and Redis, about itself. The
+// survey runs the program on the whole fleet as serve does, but without clients, and asks Redis and each instance about themselves. The
 // error is a fault in the set-up of this process.
 func (d *doctor) survey(ctx context.Context) error {
-	cfg := d.cfg
-	cfg.HandBack.Mode = string(pins.HandBackOff)
-	if d.options.noTurns { // the probe for forwarded ids is a completion
-		cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), nil
-	}
+	cfg, r := d.cfg, d.report
+	d.settings()
+	cfg.HandBack.Mode, cfg.Proof.TeachShapes = string(pins.HandBackOff), "off" // the pairs learn their shape
 	p, deps, err := app.NewParts(app.Configured{Config: cfg}, d.logger)
 	if err != nil {
 		return err
 	}
 	p.Alongside = nil // what turns need; the pairs have it
-	quarantines := &quarantinesSeen{SharedIncarnations: deps.Shared.Incarnations}
-	if deps.Shared.Incarnations != nil {
-		deps.Shared.Incarnations = quarantines
-	}
 	p.Server = server.New(app.NewServerConfig(cfg, d.logger), deps)
-	return beside(ctx, p, func(_ string, failed <-chan error) {
+	err = beside(ctx, p, func(ctx context.Context, _ string) {
 		d.store(ctx, p)
-		if err := awaitInstances(ctx, p, failed); err != nil {
-			d.report.found(whereSettings, codeDiscovery, err.Error())
-			return
-		}
+		lookUntil(ctx, namedWithin, func() bool {
+			return len(p.Fleet.Engines(upstream.RolePrefill)) > 0 && len(p.Fleet.Engines(upstream.RoleDecode)) > 0
+		})
 		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
-		d.agents(ctx, p)
-		if deps.Shared.Incarnations != nil {
-			quarantines.await(ctx)
-		}
-		for _, e := range d.prefill {
-			if !e.answers {
-				continue
-			}
-			what := ""
-			if engine := p.Fleet.Engine(e.Role, e.Name); engine != nil && engine.Quarantined() {
-				what = "a replica has quarantined its start " + e.start
-			}
-			d.report.check(e.where(), codeQuarantined, what, "{name}", e.Name)
-		}
 	})
-}
-
-// beside runs a wired program on a loopback address, whose URL is base, while work lasts. failed gets why it has ended before.
-func beside(ctx context.Context, p *app.Proxy, work func(base string, failed <-chan error)) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		p.Close()
-		return fmt.Errorf("listen: %w", err)
+		r.found(whereSettings, codeDiscovery, err.Error())
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // it ends in order when ctx has ended
-	defer stop()
-	failed, ended := make(chan error, 1), make(chan struct{}) // one result, read once
-	go func() {
-		defer close(ended)
-		failed <- p.Run(running, listener)
-	}()
-	work("http://"+listener.Addr().String(), failed)
-	stop()
-	<-ended
+	what := ""
+	switch {
+	case len(d.prefill)+len(d.decode) == 0:
+		what = "no instance is known"
+	case len(d.prefill) == 0:
+		what = "no prefill instance is known"
+	case len(d.decode) == 0:
+		what = "no decode instance is known"
+	}
+	r.check(whereSettings, codeNoInstance, what)
 	return nil
 }
 
-// awaitInstances waits until instances of both roles are known. The error says why the sources have none.
-func awaitInstances(ctx context.Context, p *app.Proxy, failed <-chan error) error {
-	limit := time.NewTimer(namedWithin)
-	defer limit.Stop()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		if len(p.Fleet.Engines(upstream.RolePrefill)) > 0 && len(p.Fleet.Engines(upstream.RoleDecode)) > 0 {
-			return nil
-		}
-		select {
-		case err := <-failed:
-			return fmt.Errorf("the program has ended: %w", err)
-		case <-limit.C:
-			return nil // the roles say which one is missing
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+// settings examines values that Load accepts although they are seldom intended. Values that it refuses, such as an admin listener
+// that others reach without a token, or Redis without a secret, have ended the command before.
+func (d *doctor) settings() {
+	if !d.cfg.Connector.ReusesKV() {
+		return
 	}
+	shortest := d.cfg.Store.DecoderKVTTL
+	for _, i := range d.cfg.Decode {
+		shortest = min(shortest, i.KVTTL)
+	}
+	useful, what := shortest-pins.MarginWithExpiry, ""
+	if d.cfg.Store.TTL > useful {
+		what = fmt.Sprintf("store.ttl is %s, and decode keeps its blocks for %s: tickets end after %s",
+			config.FormatDuration(d.cfg.Store.TTL), config.FormatDuration(shortest), config.FormatDuration(useful))
+	}
+	d.report.check(whereSettings, codeTTLOrder, what, "{ttl}", config.FormatDuration(useful))
+}
+
+// store examines Redis with the test that serve makes at its start, and with what the server tells of itself.
+func (d *doctor) store(ctx context.Context, p *app.Proxy) {
+	if p.Tickets.Shared == nil {
+		return
+	}
+	r := d.report
+	ctx, cancel := context.WithTimeout(ctx, app.StoreCheckTimeout)
+	defer cancel()
+	err := p.Tickets.Shared.Check(ctx)
+	if errors.Is(err, convcache.ErrRemoteForbids) {
+		r.found(whereRedis, codeRedisForbids, strings.TrimPrefix(err.Error(), convcache.ErrRemoteForbids.Error()+": "))
+		return
+	}
+	seen, looked := p.Tickets.Redis.Look(ctx)
+	if err = errors.Join(err, looked); err != nil {
+		r.found(whereRedis, codeRedisDown, config.StoreName(d.cfg.Redis)+": "+err.Error(), "{limit}", config.FormatDuration(d.cfg.Timeouts.Store))
+		return
+	}
+	r.holds(whereRedis, codeRedisDown, "")
+	r.holds(whereRedis, codeRedisForbids, "")
+	r.check(whereRedis, codeRedisClock, clockOfRedis(seen.Apart))
+	what := ""
+	if seen.MaxMemory > 0 && seen.Eviction != "volatile-ttl" {
+		what = "maxmemory-policy is " + seen.Eviction
+	}
+	r.check(whereRedis, codeRedisEviction, what)
 }
 
 // ask asks the instances of a role about themselves.
@@ -122,7 +116,7 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 		list[i] = &examined{Instance: *engine.Instance()}
 		d.report.place(list[i].where())
 		group.Go(func() error {
-			about := interview{list[i], d.report, p.Client, engine, d.asksTokens(), !d.options.noTurns}
+			about := interview{list[i], d.report, p.Client, engine, &d.cfg}
 			about.ask(ctx)
 			return nil
 		})
@@ -131,33 +125,25 @@ func (d *doctor) ask(ctx context.Context, p *app.Proxy, role upstream.Role) []*e
 	return list
 }
 
-// quarantinesSeen notices when this program has read the quarantines of other replicas.
-type quarantinesSeen struct {
-	quarantine.SharedIncarnations
-
-	mu     sync.Mutex // guards rounds
-	rounds int        // that have ended
-}
-
-// QuarantinedIncarnations implements quarantine.SharedIncarnations.
-func (b *quarantinesSeen) QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error) {
-	quarantined, err := b.SharedIncarnations.QuarantinedIncarnations(ctx, starts)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.rounds++
-	return quarantined, err
-}
-
-func (b *quarantinesSeen) ended() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rounds
-}
-
-// await returns when a round has ended that began after the call: the second one that ends from now on.
-func (b *quarantinesSeen) await(ctx context.Context) {
-	before := b.ended()
-	lookUntil(ctx, quarantinesWithin, func() bool { return b.ended() >= before+2 })
+// beside runs a wired program on a loopback address, whose URL is base, while work lasts. The context of work ends with the program, and
+// the error says why the program has ended before.
+func beside(ctx context.Context, p *app.Proxy, work func(ctx context.Context, base string)) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		p.Close()
+		return fmt.Errorf("listen: %w", err)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // it ends in order when ctx has ended
+	working, failed := context.WithCancel(ctx)
+	defer failed()
+	ended := make(chan error, 1) // one result
+	go func() {
+		ended <- p.Run(running, listener)
+		failed()
+	}()
+	work(working, "http://"+listener.Addr().String())
+	stop()
+	return <-ended
 }
 
 // lookUntil waits, for a limited time, until holds returns true.

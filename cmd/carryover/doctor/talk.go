@@ -29,8 +29,7 @@ const MaxProbeTurns = 4
 const (
 	probeAnswer     = 128
 	probeLastAnswer = 8
-	freeAnswer      = 512 // of the history proof, whose answers have to end by themselves
-	sentenceTokens  = 8   // at least, of one sentence of a prompt
+	sentenceTokens  = 8 // at least, of one sentence of a prompt
 	mostSentences   = 1024
 	recordLimit     = 10 * time.Second
 	probeTurnLimit  = time.Minute // LMCache waits for the whole hand-over budget in vain, prefill for a ticket
@@ -40,7 +39,6 @@ const (
 type probeTalk struct {
 	base, id, model string
 	stream          bool
-	free            bool // answers end by themselves
 	messages        []chatMessage
 	client          *http.Client
 }
@@ -58,12 +56,17 @@ func newProbeTalk(cfg config.Config, base, model string, stream bool) *probeTalk
 		fmt.Fprintf(&text, " Shelf %d of the archive holds folder %d.", i+1, 7*i%sentences+1)
 	}
 	return &probeTalk{
-		base: base, id: "doctor-" + rand.Text(), model: model, stream: stream, free: provesHistory(cfg, model),
+		base: base, id: "doctor-" + rand.Text(), model: model, stream: stream,
 		messages: []chatMessage{
 			{"user", text.String()}, {"assistant", "Noted."}, {"user", "Describe the archive in a few sentences."},
 		},
-		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}},
+		client: newProbeClient(),
 	}
+}
+
+// newProbeClient returns a client that uses each connection once, and no proxy of the environment.
+func newProbeClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: nil}}
 }
 
 // body is the request of a turn.
@@ -71,10 +74,7 @@ func (t *probeTalk) body(second bool) []byte {
 	fields := map[string]any{
 		"model": t.model, "messages": t.messages, "conversation_id": t.id, "stream": t.stream, "temperature": 0, "max_tokens": probeLastAnswer,
 	}
-	switch {
-	case !second && t.free:
-		fields["max_tokens"] = freeAnswer
-	case !second:
+	if !second {
 		fields["max_tokens"], fields["min_tokens"] = probeAnswer, probeAnswer
 	}
 	body, _ := json.Marshal(fields) // of strings and numbers
@@ -90,20 +90,20 @@ type probeTurn struct {
 }
 
 // turn runs a turn, and adds its answer to the conversation.
-func (t *probeTalk) turn(ctx context.Context, w *onlooker, second bool) probeTurn {
+func (t *probeTalk) turn(ctx context.Context, records <-chan record.Turn, second bool) probeTurn {
 	if second {
 		t.messages = append(t.messages, chatMessage{"user", "Which folder is on the second shelf?"})
 	}
 	turn := probeTurn{stream: t.stream, second: second}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTurnLimit)
 	defer cancel()
-	answer, err := send(ctx, t.client, t.base+chatPath, t.body(second), http.Header{})
+	answer, err := send(ctx, t.client, t.base+"/v1/chat/completions", t.body(second), http.Header{})
 	turn.pace = answer.pace
 	t.messages = append(t.messages, chatMessage{"assistant", answer.text})
 	ended := time.NewTimer(recordLimit)
 	defer ended.Stop()
 	select {
-	case turn.record = <-w.records:
+	case turn.record = <-records:
 	case <-ended.C:
 		turn.failure = fmt.Sprintf("no record of the turn: %v", err)
 	}
@@ -124,12 +124,6 @@ type pace struct {
 	first  time.Duration // until the first that has text
 	spread time.Duration // from there to the last
 }
-
-// The paths of the requests that the doctor sends.
-const (
-	chatPath = "/v1/chat/completions"
-	textPath = "/v1/completions"
-)
 
 // send sends a request for a chat or a text completion, and reads the answer to its end.
 func send(ctx context.Context, client *http.Client, url string, body []byte, header http.Header) (answer probeAnswered, err error) {
