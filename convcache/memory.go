@@ -27,8 +27,8 @@ type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, notes included, over all conversations. 0 or less means 100,000.
 	MaxEntries int
 	// MaxBytes is the most memory that tickets may take. A ticket counts the length of its params, 8 per block of its
-	// chain, 24 per ancestor, the length of its five names, 448 for a Reading, and 640 for everything else. 0 or less
-	// means 256 MiB.
+	// chain, 64 per entry of Prefilled, the length of its five names, 448 for a Reading, and 640 for everything else. 0 or
+	// less means 256 MiB.
 	MaxBytes int64
 	// Now is the clock. nil means time.Now, which has a monotonic and a wall reading: a ticket ends when either
 	// reaches its deadline.
@@ -74,7 +74,7 @@ const readingOverhead = 448
 func (s *stored) weight() int64 {
 	t := &s.ticket
 	names := len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
-	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+24*(len(t.Lineage.Ancestors)+len(t.Prefilled))+names) + ticketOverhead
+	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+64*len(t.Prefilled)+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead
 	}

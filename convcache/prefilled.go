@@ -3,18 +3,17 @@ package convcache
 // Prefilled says how many of a ticket's tokens a prefill instance's own prefix cache holds: the tokens of the conversation's last prompt
 // that was sent to this instance.
 type Prefilled struct {
-	Incarnation Incarnation
-	Space       uint64 // as in Ancestor
-	Tokens      int
+	Prefill Holder
+	Tokens  int
 }
 
-// MaxPrefilled is how many prefix caches a ticket lists in Prefilled. In Redis each takes 20 bytes or less.
+// MaxPrefilled is how many prefix caches a ticket lists in Prefilled.
 const MaxPrefilled = 8
 
 // PrefilledIn returns how many tokens the prefix cache of an incarnation holds, 0 if that is not known.
-func PrefilledIn(known []Prefilled, in Incarnation, space uint64) int {
+func PrefilledIn(known []Prefilled, prefill Holder) int {
 	for i := range known {
-		if known[i].Incarnation == in && known[i].Space == space {
+		if known[i].Prefill == prefill {
 			return known[i].Tokens
 		}
 	}
@@ -26,7 +25,7 @@ func PrefilledIn(known []Prefilled, in Incarnation, space uint64) int {
 func AddPrefilled(known []Prefilled, more Prefilled) []Prefilled {
 	least := 0
 	for i := range known {
-		if known[i].Incarnation == more.Incarnation && known[i].Space == more.Space {
+		if known[i].Prefill == more.Prefill {
 			known[i].Tokens = max(known[i].Tokens, more.Tokens)
 			return known
 		}

@@ -10,7 +10,6 @@ import (
 // of the store, unless it is a RemoteError that says otherwise. The text of an error contains no credential.
 type Remote interface {
 	RemoteTickets
-	RemoteIncarnations
 	RemoteQuarantines
 	// Test puts a ticket of no conversation and takes it, just as turns do. The error wraps ErrRemoteForbids if
 	// waiting does not help.
@@ -33,21 +32,19 @@ type RemoteTickets interface {
 	Count(ctx context.Context) (int, error)
 }
 
-// RemoteIncarnations shares which prefill incarnations are quarantined, so that no replica sends a prefill leg to
-// them.
-type RemoteIncarnations interface {
+// RemoteQuarantines shares which prefill incarnations are quarantined, so that no replica sends a prefill leg to
+// them, and the epoch of the fleet, so that no replica uses a ticket from before a quarantine.
+type RemoteQuarantines interface {
 	// QuarantineIncarnation quarantines an incarnation.
 	QuarantineIncarnation(ctx context.Context, incarnation string) error
 	// QuarantinedIncarnations returns for each of at least one incarnations whether it is quarantined.
 	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
-}
-
-// RemoteQuarantines shares which KV is in doubt.
-type RemoteQuarantines interface {
-	// Quarantine publishes one. Of several for the same incarnation and space, the last one counts.
-	Quarantine(ctx context.Context, q Quarantine) error
-	// Quarantines returns what all replicas have published.
-	Quarantines(ctx context.Context) ([]Quarantine, error)
+	// Epoch returns the highest epoch that an answer of the store has shown. Each Peek and each Take that returns a
+	// ticket shows the store's.
+	Epoch() int64
+	// ShareEpoch raises the store's epoch to own if it is lower, and otherwise by one if risen, and shows it. An
+	// epoch never falls.
+	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
 
 // ErrRemoteForbids is in the error of a Test if the store answers but may not, or can't, do what is needed.

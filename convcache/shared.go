@@ -174,14 +174,13 @@ func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []str
 	return ask(s, "look quarantined incarnations up", func() ([]bool, error) { return s.remote.QuarantinedIncarnations(ctx, incarnations) })
 }
 
-// Quarantine publishes which KV is in doubt. Errors are as in QuarantineIncarnation.
-func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
-	return s.tell("publish a quarantine", func() error { return s.remote.Quarantine(ctx, q) })
-}
+// Epoch returns the highest epoch of the fleet that an answer of the remote store has shown.
+func (s *Shared) Epoch() int64 { return s.remote.Epoch() }
 
-// Quarantines returns what all replicas have published of KV that is in doubt. Errors are as in QuarantineIncarnation.
-func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
-	return ask(s, "look quarantines up", func() ([]Quarantine, error) { return s.remote.Quarantines(ctx) })
+// ShareEpoch raises the remote store's epoch to own if it is lower, and otherwise by one if risen. Epoch shows what it
+// is then. Errors are as in QuarantineIncarnation.
+func (s *Shared) ShareEpoch(ctx context.Context, own int64, risen bool) error {
+	return s.tell("share the epoch", func() error { return s.remote.ShareEpoch(ctx, own, risen) })
 }
 
 // ask asks the remote store, unless that is known not to work.

@@ -43,9 +43,9 @@ func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
 
 func (f *far) QuarantineIncarnation(context.Context, string) error { return f.err() }
 
-func (f *far) Quarantine(context.Context, convcache.Quarantine) error { return f.err() }
+func (f *far) Epoch() int64 { return 0 }
 
-func (f *far) Quarantines(context.Context) ([]convcache.Quarantine, error) { return nil, f.err() }
+func (f *far) ShareEpoch(context.Context, int64, bool) error { return f.err() }
 
 func (f *far) QuarantinedIncarnations(_ context.Context, incarnations []string) ([]bool, error) {
 	return make([]bool, len(incarnations)), f.err()

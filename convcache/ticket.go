@@ -53,9 +53,8 @@ type Branch struct {
 	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far
 	// as that is known: the beginning that it shares with other prompts.
 	SharedPrefixTokens int
-	// Lineage says which prefix caches the KV of the blocks may have come from. Stores share its Ancestors with the
-	// caller; they are never changed.
-	Lineage Lineage
+	// Epoch is the fleet's epoch in which the legs of the turn were sent (package quarantine).
+	Epoch int64
 	// Prefilled says which of the tokens prefill's own prefix caches hold, as far as that is known. Stores share it
 	// with the caller; it is never changed.
 	Prefilled []Prefilled

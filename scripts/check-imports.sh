@@ -64,7 +64,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/apierror|server\/admission|server\/background|server\/connlimit|server\/suggest|server\/outline|server\/lineage|server\/request|server\/storetime|server\/pins|server\/reuse|server\/pick|server\/turn|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, errors, admission, background work, queue, bound of connections, suggestions, outlines, lineages, bounds of store operations, pins and quarantines only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|upstream\/fleet\/facts|sse|server\/record|server\/proof|server\/answer|server\/queue|server\/apierror|server\/admission|server\/background|server\/connlimit|server\/suggest|server\/outline|server\/request|server\/storetime|server\/pins|server\/reuse|server\/pick|server\/turn|server\/quarantine)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own record, requests, picker, proofs, readers of answers, errors, admission, background work, queue, bound of connections, suggestions, outlines, bounds of store operations, pins and quarantines only")
 			} else if (package == "carryover/server/apierror") {
 				if (name !~ /^carryover\/(sse|upstream(\/body)?|server\/(background|pick|queue|record|request))$/) bad("errors are shaped without engines and turns")
 			} else if (package == "carryover/server/admission") {
@@ -80,13 +80,13 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package == "carryover/server/pick") {
 				if (name !~ /^carryover\/(upstream(\/fleet(\/[a-z]+)?)?|server\/(queue|record|request))$/) bad("the picker imports upstream and its fleet, the queue, requests and records of turns only")
 			} else if (package == "carryover/server/reuse") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|continuation|lineage|outline|pins|proof|quarantine|record|request|storetime))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines, lineages, outlines and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(answer|continuation|outline|pins|proof|quarantine|record|request|storetime))$/) bad("tickets are found and made without the turn: reuse imports convcache, upstream and its fleet, and of server requests, proofs, answers, the record, pins, quarantines, outlines and bounds of store operations only")
 			} else if (package == "carryover/server/turn") {
-				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(admission|answer|apierror|background|lineage|pick|pins|proof|quarantine|record|request|reuse))$/) bad("turns import convcache, sse, upstream and its fleet, and of server what their steps need, but no HTTP routes and observers")
+				if (name !~ /^carryover\/(convcache|sse|upstream(\/fleet(\/[a-z]+)?)?|server\/(admission|answer|apierror|background|pick|pins|proof|quarantine|record|request|reuse))$/) bad("turns import convcache, sse, upstream and its fleet, and of server what their steps need, but no HTTP routes and observers")
 			} else if (name == "carryover/server/turn") {
 				if (package !~ /^carryover\/(server$|cmd\/carryover\/)/) bad("turns are run by the server only")
 			} else if (package == "carryover/server/quarantine") {
-				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(lineage|proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, lineages, proofs and bounds of store operations only")
+				if (name !~ /^carryover\/(convcache|upstream(\/fleet(\/[a-z]+)?)?|server\/(proof|storetime))$/) bad("quarantines import convcache, upstream and its fleet, proofs and bounds of store operations only")
 			} else if (package == "carryover/server/record") {
 				if (name != "carryover/upstream") bad("the record of a turn imports upstream only")
 			} else if (package == "carryover/server/continuation") {
@@ -101,8 +101,6 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package ~ /^carryover\/server\/(queue|background|connlimit|suggest|storetime|events)$/) {
 				bad("the queue, background work, suggestions, events, and the bounds of connections and store operations import nothing of ours")
-			} else if (package == "carryover/server/lineage") {
-				if (name != "carryover/convcache") bad("lineages are made of tickets only")
 			} else if (name == "carryover/upstream/connector") {
 				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
 			} else if (name ~ /^carryover\/upstream\/connector\//) {

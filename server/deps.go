@@ -64,7 +64,7 @@ type Deps struct {
 	Store Store
 	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
 	RedisState func() string
-	Shared     quarantine.Shared // nothing without Redis
+	Shared     quarantine.Shared // nil without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers request.Prefillers

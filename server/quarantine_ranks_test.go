@@ -13,8 +13,8 @@ import (
 func TestQuarantine_OneRankIsSharedAlone(t *testing.T) {
 	shared := &sharedQuarantines{}
 	replicas := []*rig{
-		newRig(t, setup{probeless: true, deps: func(d *server.Deps) { d.Shared.Incarnations = shared }}),
-		newRig(t, setup{probeless: true, deps: func(d *server.Deps) { d.Shared.Incarnations = shared }}),
+		newRig(t, setup{probeless: true, deps: func(d *server.Deps) { d.Shared = shared }}),
+		newRig(t, setup{probeless: true, deps: func(d *server.Deps) { d.Shared = shared }}),
 	}
 	url := replicas[0].engine(replicas[0].prefill[0]).BaseURL
 	ranks := func(r *rig) []*fleet.Engine { return r.deps.Fleet.Engines(upstream.RolePrefill) }

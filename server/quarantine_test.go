@@ -153,6 +153,8 @@ type sharedQuarantines struct {
 	mu   sync.Mutex // guards all
 	down bool
 	all  []string
+	now  int64 // the epoch
+	seen int64 // the highest that was shown
 }
 
 func (s *sharedQuarantines) QuarantineIncarnation(_ context.Context, incarnation string) error {
@@ -178,6 +180,33 @@ func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, incarnati
 	return quarantined, nil
 }
 
+func (s *sharedQuarantines) Epoch() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+func (s *sharedQuarantines) ShareEpoch(_ context.Context, own int64, risen bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errors.New("down")
+	}
+	if risen {
+		s.now++
+	}
+	s.now = max(s.now, own)
+	s.seen = max(s.seen, s.now)
+	return nil
+}
+
+// forget has the store lose the epoch.
+func (s *sharedQuarantines) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = 0
+}
+
 func (s *sharedQuarantines) set(down bool, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +222,7 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	var told []string
 	for i := range replicas {
 		replicas[i] = newRig(t, setup{
-			prefills: 2, deps: func(d *server.Deps) { d.Shared.Incarnations = shared },
+			prefills: 2, deps: func(d *server.Deps) { d.Shared = shared },
 			cfg: func(c *server.Config) { c.Tell.Quarantine = func(sentence string) { told = append(told, sentence) } },
 		})
 	}
@@ -218,8 +247,8 @@ func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 		}
 		shared.set(false, true)
 	}
-	url := b.engine(b.prefill[0]).BaseURL
-	shared.all = []string{url + " " + rigIncarnation}
+	_, port, _ := strings.Cut(strings.TrimPrefix(b.engine(b.prefill[0]).BaseURL, "http://"), ":")
+	shared.all = []string{rigIncarnation + " :" + port}
 	b.server.CompareQuarantines(ctx)
 	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")

@@ -38,10 +38,9 @@ type Server struct {
 	handler     http.Handler
 	health      health
 	turns       *turn.Handler
-	lineages    *quarantine.Lineages
+	epoch       *quarantine.Epoch
 	pins        *pins.Pins
 	quarantines *quarantine.Watch
-	exposures   *quarantine.ExposureWatch
 
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
@@ -53,17 +52,17 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: background.New(cfg.Logger), slots: admission.New(cfg.MaxStreams, cfg.QueueConfig)}
 	problems := &apierror.Mapper{Delay: s.slots.Delay, Hidden: func() []string { return addresses(deps.Fleet) }}
-	ratios, lineages := request.NewRatios(), quarantine.NewLineages(deps.Secret, cfg.Logger, cfg.Tell.Quarantine)
-	s.lineages = lineages
+	ratios := request.NewRatios()
+	s.epoch = quarantine.NewEpoch(deps.Secret, deps.Shared, cfg.Logger, cfg.Tell.Quarantine)
 	s.pins = pins.New(pins.Config{
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
-		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages, Background: s.background.Run,
+		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Background: s.background.Run,
 		Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
-		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Lineages: lineages,
+		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
 	})
 	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
@@ -75,7 +74,7 @@ func New(cfg Config, deps Deps) *Server {
 		PassingConfig: cfg.PassingConfig, LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
 		Logger: cfg.Logger,
 	}, turn.Deps{
-		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Lineages: lineages, Background: s.background, Ratios: ratios,
+		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
 		Picker: picker, Tickets: tickets,
 	}, turn.HandlerDeps{
 		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
@@ -83,9 +82,9 @@ func New(cfg Config, deps Deps) *Server {
 		Hints: cfg.ReuseHints,
 	})
 	s.SetRouting(cfg.RoutingConfig)
-	watched := quarantine.WatchConfig{Fleet: deps.Fleet, Logger: cfg.Logger, StoreTimeout: cfg.StoreTimeout, Tell: cfg.Tell.Quarantine}
-	s.quarantines = quarantine.NewWatch(watched, deps.Shared.Incarnations)
-	s.exposures = quarantine.NewExposureWatch(watched, lineages, s.pins, deps.Shared.Lineages, s.background.Run)
+	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
+		Fleet: deps.Fleet, Epoch: s.epoch, Tickets: s.pins, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
+	})
 	s.health = health{
 		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState, redisRequired: cfg.RedisRequired,
 		named: deps.Prefillers != nil,
@@ -146,8 +145,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	for _, task := range s.pins.Tasks() {
 		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
 	}
-	s.background.Repeat("quarantines", quarantine.Every, nil, s.quarantines.Compare)
-	s.background.Repeat("exposures", quarantine.Every, s.exposures.Changed(), s.exposures.Compare)
+	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
 	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:

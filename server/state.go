@@ -1,8 +1,6 @@
 package server
 
 import (
-	"time"
-
 	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/record"
@@ -14,7 +12,7 @@ func (s *Server) Counts() record.Counts {
 	pinned := s.pins.Counts()
 	counted := record.Counts{
 		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp, Choices: pinned.Choices,
-		Stranded: s.turns.Stranded(), Quarantines: s.lineages.Count(), RetriesDenied: s.turns.Retries().Denied(),
+		Stranded: s.turns.Stranded(), Quarantines: s.epoch.Count(), RetriesDenied: s.turns.Retries().Denied(),
 	}
 	if clients := s.clients.Load(); clients != nil {
 		counted.Connections = record.Connections(clients.Counts())
@@ -56,8 +54,3 @@ func (s *Server) HandBackWaiting() int { return s.pins.HandBacks.Waiting() }
 
 // HandBackMemory returns how many bytes the ids of tickets use, and how many they may use. Both are 0 if nothing is handed back.
 func (s *Server) HandBackMemory() (used, most int64) { return s.pins.HandBacks.Memory() }
-
-// Exposed returns since when legs to an engine carry a quarantine's cache_salt, see quarantine.Lineages.Exposed.
-func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
-	return s.lineages.Exposed(engine)
-}

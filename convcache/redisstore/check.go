@@ -50,6 +50,9 @@ func (s *Store) test(ctx context.Context) error {
 	if err := s.testTicket(ctx, server, key, &t); err != nil {
 		return err
 	}
+	if err := s.ShareEpoch(ctx, 0, false); err != nil { // before a turn sends a leg
+		return err
+	}
 	if s.cfg.Messages {
 		if err := s.channel.test(ctx, server); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 
 // codecVersion opens the payload of every field. A store reads its own version only; during an upgrade
 // tickets of the other one are misses.
-const codecVersion byte = 4
+const codecVersion byte = 5
 
 // maxCount bounds every count in a payload; remote_num_tokens is at most 2^24 (upstream checks that).
 const maxCount = math.MaxInt32
@@ -28,6 +28,7 @@ func encodeBranch(b *convcache.Branch, history convcache.Digest) []byte {
 	to = append(to, codecVersion)
 	to = appendTime(to, b.Deadline)
 	to = appendTime(to, b.FreshAsOf)
+	to = binary.BigEndian.AppendUint64(to, uint64(b.Epoch))
 	to = append(to, history[:]...)
 	ok := byte(0)
 	if b.History.OK {
@@ -45,7 +46,7 @@ func encodeBranch(b *convcache.Branch, history convcache.Digest) []byte {
 	for _, hash := range b.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
 	}
-	return appendPrefilled(appendLineage(to, &b.Lineage), b.Prefilled)
+	return appendPrefilled(to, b.Prefilled)
 }
 
 // readBranch reads the payload of fieldBranch. The digest of its history is as it was written.
@@ -54,7 +55,7 @@ func readBranch(payload []byte) (convcache.Branch, error) {
 	if r.byte() != codecVersion {
 		return convcache.Branch{}, errCodec
 	}
-	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time()}
+	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time(), Epoch: int64(r.uint64())}
 	copy(b.History.Digest[:], r.bytes(len(b.History.Digest)))
 	b.History.OK = r.byte() == 1
 	b.History.Covers, b.Tokens, b.Groups, b.SharedPrefixTokens = r.number(), r.number(), r.number(), r.number()
@@ -68,7 +69,7 @@ func readBranch(payload []byte) (convcache.Branch, error) {
 			b.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
 		}
 	}
-	if b.Lineage, b.Prefilled = r.lineage(), r.prefilled(); r.failed || len(r.in) != 0 {
+	if b.Prefilled = r.prefilled(); r.failed || len(r.in) != 0 {
 		return convcache.Branch{}, errCodec
 	}
 	return b, nil

@@ -28,8 +28,6 @@ const (
 	fieldParams      field = 'p'
 	fieldIncarnation field = 'x' // of no ticket: a quarantine (incarnations.go)
 	fieldMessage     field = 'n' // of no ticket: a message (channel.go)
-
-	fieldQuarantine field = 'q' // of no ticket: a quarantine (quarantines.go)
 )
 
 // ticketKeyVersion opens the input from which the key is made (convcache.Secret.Derive).
@@ -98,8 +96,6 @@ const (
 	useTags        field = 't'
 	useText        field = 'h'
 	useIncarnation field = 's'
-
-	useQuarantine field = 'i'
 )
 
 // mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the

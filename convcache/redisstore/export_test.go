@@ -17,11 +17,8 @@ func (s *Store) KeyName(key convcache.Key) string { return s.names.of(key) }
 // IncarnationsName returns the name of the hash of all quarantines.
 func (s *Store) IncarnationsName() string { return s.names.incarnations }
 
-// QuarantinesName returns the name of the hash of all quarantines.
-func (s *Store) QuarantinesName() string { return s.names.quarantines }
-
-// MaxQuarantines is how many are kept.
-const MaxQuarantines = maxQuarantines
+// EpochName returns the name of the hash with the epoch.
+func (s *Store) EpochName() string { return s.names.epoch }
 
 // ChannelName returns the name of the channel.
 func (s *Store) ChannelName() string { return s.names.channel }

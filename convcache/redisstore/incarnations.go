@@ -24,7 +24,7 @@ const quarantineLife = 24 * time.Hour
 // replica published one. incarnation is its unique name, of instance and start. After an error the quarantine may not
 // be stored.
 func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) error {
-	id := s.envelope.idOf(useIncarnation, []byte(incarnation))
+	id := s.envelope.incarnationID(incarnation)
 	value := s.envelope.close(convcache.Key{}, id, fieldIncarnation, nil)
 	_, err := s.servers.run(ctx, s.scripts.incarnation, s.names.incarnations, id[:], value, quarantineLife.Milliseconds())
 	return err
@@ -36,41 +36,29 @@ func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) e
 func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
 	fields := make([]string, len(incarnations))
 	for i, incarnation := range incarnations {
-		id := s.envelope.idOf(useIncarnation, []byte(incarnation))
+		id := s.envelope.incarnationID(incarnation)
 		fields[i] = string(id[:])
 	}
-	quarantined := make([]bool, len(incarnations))
-	err := s.authentic(ctx, s.names.incarnations, fieldIncarnation, fields, func(i int, _ []byte) bool {
-		quarantined[i] = true
-		return true
-	})
+	values, err := s.servers.hmget(ctx, s.names.incarnations, fields...)
 	if err != nil {
 		return nil, err
 	}
-	return quarantined, nil
-}
-
-// authentic reads fields of a hash of no conversation. It calls read for each value that is there and authentic, with
-// the index of its field. A payload that read does not know, and returns false for, is reported like a forged value.
-func (s *Store) authentic(ctx context.Context, hash string, f field, fields []string, read func(i int, payload []byte) bool) error {
-	values, err := s.servers.hmget(ctx, hash, fields...)
-	if err != nil {
-		return err
-	}
+	quarantined := make([]bool, len(incarnations))
 	for i, value := range values {
 		value, there := value.(string)
 		if !there {
 			continue
 		}
-		payload, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), f, []byte(value))
-		if err != nil || !read(i, payload) {
+		if _, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), fieldIncarnation, []byte(value)); err != nil {
 			s.lines.warnForged()
+			continue
 		}
+		quarantined[i] = true
 	}
-	return nil
+	return quarantined, nil
 }
 
-// idOf returns the field of what is shared without a conversation, derived from its name like a ticket's id.
-func (e envelope) idOf(use field, name []byte) convcache.TicketID {
-	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, use), name)[:len(convcache.TicketID{})])
+// incarnationID returns the field of an incarnation, derived from its name like a ticket's id.
+func (e envelope) incarnationID(name string) convcache.TicketID {
+	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useIncarnation), []byte(name))[:len(convcache.TicketID{})])
 }

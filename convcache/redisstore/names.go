@@ -13,7 +13,7 @@ const version = "1"
 type names struct {
 	conversations string // begins the hash of each conversation
 	incarnations  string // the hash of quarantined incarnations
-	quarantines   string // the hash of all quarantines of KV
+	epoch         string // the hash with the epoch of the fleet
 	channel       string
 }
 
@@ -23,7 +23,7 @@ type names struct {
 func newNames(cfg Config) names {
 	begin := cfg.Prefix + ":" + version + ":"
 	return names{
-		conversations: begin + "{", incarnations: begin + "bars", quarantines: begin + "quarantines",
+		conversations: begin + "{", incarnations: begin + "bars", epoch: begin + "epoch",
 		channel: begin + "channel:" + strconv.Itoa(cfg.DB),
 	}
 }

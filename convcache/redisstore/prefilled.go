@@ -10,8 +10,7 @@ import (
 func appendPrefilled(to []byte, all []convcache.Prefilled) []byte {
 	to = binary.AppendUvarint(to, uint64(len(all)))
 	for _, p := range all {
-		to = binary.BigEndian.AppendUint64(to, uint64(p.Incarnation))
-		to = binary.BigEndian.AppendUint64(to, p.Space)
+		to = appendText(appendText(to, p.Prefill.Instance), p.Prefill.Incarnation)
 		to = binary.AppendUvarint(to, uint64(p.Tokens))
 	}
 	return to
@@ -25,7 +24,7 @@ func (r *reader) prefilled() (all []convcache.Prefilled) {
 		return nil
 	}
 	for range n {
-		all = append(all, convcache.Prefilled{Incarnation: convcache.Incarnation(r.uint64()), Space: r.uint64(), Tokens: r.number()})
+		all = append(all, convcache.Prefilled{Prefill: convcache.Holder{Instance: r.text(), Incarnation: r.text()}, Tokens: r.number()})
 	}
 	return all
 }

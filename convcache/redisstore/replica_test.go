@@ -46,7 +46,7 @@ func (r *replica) Close() error                     { return r.store.Close() }
 func (r *replica) Client() redis.UniversalClient    { return r.store.Client() }
 func (r *replica) KeyName(key convcache.Key) string { return r.store.KeyName(key) }
 func (r *replica) IncarnationsName() string         { return r.store.IncarnationsName() }
-func (r *replica) QuarantinesName() string          { return r.store.QuarantinesName() }
+func (r *replica) EpochName() string                { return r.store.EpochName() }
 
 // Mutant returns a replica whose store has other scripts, and whether they differ.
 func (r *replica) Mutant(text, by string) (*replica, bool) {

@@ -19,18 +19,18 @@ var putLua string
 //go:embed incarnation.lua
 var incarnationLua string
 
-//go:embed quarantine.lua
-var quarantineLua string
+//go:embed epoch.lua
+var epochLua string
 
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put, incarnation, quarantine *redis.Script
+	take, put, incarnation, epoch *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
 	return scripts{
 		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), incarnation: redis.NewScript(incarnationLua),
-		quarantine: redis.NewScript(quarantineLua),
+		epoch: redis.NewScript(epochLua),
 	}
 }
 

@@ -24,6 +24,7 @@ type Store struct {
 	lines    *lines
 	channel  *Channel
 	skewed   atomic.Bool // the last test found that clocks differ
+	epoch    atomic.Int64
 }
 
 var _ convcache.Remote = (*Store)(nil)
@@ -79,18 +80,18 @@ func (s *Store) Close() error {
 // Peek returns the usable branches of at most [convcache.MaxKeys] different keys, those of the first key first and the
 // newest of a key first, and Found; Expired when no branch is usable and a key has some past their deadline; Empty when
 // no key has any. Next to an error it returns the branches of the keys that could be read. It asks each server that has
-// a key once for all its keys; what different keys have may not have been there at one moment. It reads neither params
-// nor the fence: what it shows may turn out Fenced.
+// a key once for all its keys; what different keys have may not have been there at one moment. It reads the epoch with
+// them, and neither params nor the fence: what it shows may turn out Fenced.
 func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome, err error) {
 	keys = convcache.Bounded(keys)
 	if len(keys) == 0 {
 		return nil, convcache.Empty, nil
 	}
-	names := make([]string, len(keys))
+	names := make([]string, len(keys), len(keys)+1)
 	for i, key := range keys {
 		names[i] = s.names.of(key)
 	}
-	values, err := s.servers.hmgets(ctx, names, "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
+	values, err := s.servers.hmgets(ctx, append(names, s.names.epoch), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
 	outcome = convcache.Empty
 	for i, key := range keys {
 		if values[i] == nil {
@@ -100,6 +101,9 @@ func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []conv
 		if branches, expired = s.branches(branches, key, values[i]); expired {
 			outcome = convcache.Expired
 		}
+	}
+	if epoch := values[len(keys)]; err == nil {
+		err = s.sawEpoch(epoch)
 	}
 	switch {
 	case err != nil:
@@ -112,7 +116,8 @@ func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []conv
 
 // Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
-// given it away; it is gone then. After an error it may be gone as well, and is lost then.
+// given it away; it is gone then. After an error it may be gone as well, and is lost then. The epoch is read behind a
+// ticket that is Taken: who uses it knows of every rise before the take.
 func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
 	reply, err := s.servers.run(ctx, s.scripts.take, s.names.of(key), id[:])
 	if err != nil {
@@ -137,6 +142,9 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 	}
 	if !usableAt(t.Branch, s.cfg.Now()) {
 		return convcache.Ticket{}, convcache.Expired, nil
+	}
+	if err := s.readEpoch(ctx); err != nil {
+		return convcache.Ticket{}, convcache.Unavailable, err
 	}
 	return t, convcache.Taken, nil
 }

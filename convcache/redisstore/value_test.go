@@ -23,8 +23,8 @@ func fullTicket(n int) convcache.Ticket {
 	tk.History.Covers, tk.History.OK, tk.Tokens, tk.Groups = 4, true, 50, 1
 	tk.Decode, tk.EngineID, tk.SharedPrefixTokens = convcache.Holder{Instance: "decode-one", Incarnation: "1.7e+09"}, "engine-one", 32
 	tk.FreshAsOf = (&clock{}).now()
-	tk.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1<<63 + 1, Space: uint64(n), Until: 1_790_000_000e9}, {Incarnation: 1<<63 + 2, Until: 7}}, Others: 5}
-	tk.Prefilled = []convcache.Prefilled{{Incarnation: 1<<63 + 1, Space: uint64(n), Tokens: 48}, {Incarnation: 1<<63 + 2, Tokens: 16}}
+	tk.Epoch = 1_790_000_000_000 + int64(n)
+	tk.Prefilled = []convcache.Prefilled{{Prefill: convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, Tokens: 48}, {Tokens: 16}}
 	return tk
 }
 

@@ -47,10 +47,6 @@ func TestAlerts(t *testing.T) {
 			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x480`,
 			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x400 _x80`,
 		},
-		"CarryoverInstanceExposed": {
-			`carryover_instance_exposed{role="decode", instance="d"} 1x480`,
-			`carryover_instance_exposed{role="decode", instance="d"} 1x400 0x80`,
-		},
 		"CarryoverHandoversStranded": {
 			`carryover_stranded_handovers_total{result="lost"} 0+1x480`,
 			`carryover_stranded_handovers_total{result="read"} 0+1x480`,

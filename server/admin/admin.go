@@ -33,9 +33,6 @@ type State struct {
 	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
 	// 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
-	// Exposed returns since when an instance has had KV of a quarantined prefill instance in its prefix cache, so that its legs carry a
-	// cache_salt. It returns false if the instance has had none.
-	Exposed func(*fleet.Engine) (since time.Time, exposed bool)
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int

@@ -62,9 +62,6 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 		Fleet: engines, Registration: admin.Registration{Registry: r}, Reload: func() error { return nil },
 		State: admin.State{
 			Pinned: func(*fleet.Engine) int { return 77 },
-			Exposed: func(e *fleet.Engine) (time.Time, bool) {
-				return time.Unix(1_790_000_000, 0), e.Role == upstream.RoleDecode
-			},
 			Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 			Ready:    func() (string, string) { return "no_instance", "no decode instance answers" },
 			Identity: admin.Identity{Version: "v9", Replica: "host-1", Reasons: map[string]string{"first_turn": "it is the first"}},

@@ -27,8 +27,6 @@ type instance struct {
 	Drained     bool   `json:"drained,omitempty"` // an operator drains it
 	Removed     bool   `json:"removed,omitempty"` // it is no part of the fleet any more, but has turns
 	Incarnation string `json:"incarnation,omitempty"`
-	// ExposedSince is when the instance was found to have KV of a quarantined prefill instance in its prefix cache.
-	ExposedSince *time.Time `json:"exposed_since,omitempty"`
 
 	InFlight     int `json:"in_flight"`               // attempts of this replica
 	QueuedTokens int `json:"queued_tokens,omitempty"` // tokens of their prompts that prefill is expected to compute
@@ -80,12 +78,6 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	}
 	if !live.Read.IsZero() {
 		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.Usage
-	}
-	if since, exposed := a.State.Exposed(engine); exposed {
-		i.ExposedSince = &since
-		if i.Why == "" {
-			i.Why = "its prefix cache has had KV of a quarantined prefill instance; its legs have a cache_salt of their own until it is restarted"
-		}
 	}
 	if engine.Role == upstream.RoleDecode {
 		i.PinnedTokens, i.BudgetTokens = a.State.Pinned(engine), a.State.Budget(engine)

@@ -94,7 +94,7 @@ type Deps struct {
 	Store     Store
 	Legs      Legs
 	Connector Connector
-	Lineages  *quarantine.Lineages
+	Epoch     *quarantine.Epoch
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())
 	// Blame tells the fleet how a leg to an engine has ended that carried nothing of a client's; err is nil for a good end.

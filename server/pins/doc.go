@@ -85,7 +85,7 @@
 //     an incarnation of prefill whose prefix caching is off or that kept nothing for eight turns in a row.
 //
 // An id echo comes after the fact: an engine that computes other ids than it was sent has filed their KV by then, for legs of turns as for
-// these. Package lineage says what follows.
+// these. Package quarantine says what follows.
 //
 // # Pinned tokens
 //

@@ -8,7 +8,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
-	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/sse/rawjson"
@@ -44,7 +43,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 		return
 	}
 	ticket := *k.ticket
-	if h.deps.Lineages.InDoubt(ticket.Lineage) {
+	if ticket.Epoch != h.deps.Epoch.Now() {
 		k.releaseBy(h.releases)
 		return
 	}
@@ -95,12 +94,8 @@ func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 // send sends the leg, and returns the outcome.
 func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pairs.State) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
-	found, ok := h.deps.Lineages.Enter(prefill, ticket.Lineage)
-	if !ok {
-		k.releaseBy(h.releases)
-		return handBackRequeued, quarantine.ErrInDoubt
-	}
-	made, err := h.deps.Connector.HandBack(h.offer(k), k.from.model, found.Salt()+k.from.salt)
+	salt := h.deps.Epoch.Salt(ticket.Epoch, prefill, k.queue.decode) + k.from.salt
+	made, err := h.deps.Connector.HandBack(h.offer(k), k.from.model, salt)
 	if err != nil { // an older or a foreign version has made the ticket
 		k.releaseBy(h.releases)
 		return handBackRequeued, err
@@ -126,11 +121,10 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pair
 	k.arrived(true)
 	h.releases.spent(*ticket)
 	if !k.repeats(answer) {
-		h.deps.Lineages.Caught(prefill, found, "hand-back")
+		h.deps.Epoch.Caught(prefill, ticket.Epoch, "hand-back")
 		return handBackFailed, proof.ErrIDs
 	}
-	h.deps.Lineages.Good(found)
-	h.note(ctx, k, h.deps.Lineages.Leave(ticket.Lineage, found))
+	h.note(ctx, k)
 	return handedBack, nil
 }
 
@@ -213,11 +207,10 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 
-// note stores a note in place of the ticket, unless the KV is in doubt by now.
-func (h *HandBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
-	if k.homed && !h.deps.Lineages.InDoubt(kv) {
+// note stores a note in place of the ticket, unless its epoch has ended.
+func (h *HandBacks) note(ctx context.Context, k *retainedTicket) {
+	if k.homed && k.ticket.Epoch == h.deps.Epoch.Now() {
 		note := k.ticket.Note(convcache.Holder{Instance: k.queue.prefill.Engine().Name, Incarnation: k.queue.prefill.ID()}, time.Now())
-		note.Lineage = kv
 		h.store(ctx, k, note)
 	}
 }

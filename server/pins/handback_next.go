@@ -203,14 +203,14 @@ func (h *handBackQueues) give(decode *fleet.Incarnation) {
 	}
 }
 
-// giveUpInDoubt releases the tickets that wait for a hand-back, are not in the store, and descend from a quarantined incarnation.
-func (h *handBackQueues) giveUpInDoubt(inDoubt func(convcache.Lineage) bool) {
+// giveUpOlder releases the tickets that wait for a hand-back, are not in the store, and are of other epochs.
+func (h *handBackQueues) giveUpOlder(epoch int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.queues {
 		for at := l.out.Front(); at != nil; {
 			k := at.Value.(*retainedTicket)
-			if at = at.Next(); inDoubt(k.ticket.Lineage) {
+			if at = at.Next(); k.ticket.Epoch != epoch {
 				h.drop(k)
 				k.ids.Free()
 				k.releaseBy(h.releases)

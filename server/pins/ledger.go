@@ -64,7 +64,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage, name: name}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, epoch: t.Epoch, name: name}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens
@@ -222,12 +222,12 @@ func (l *Ledger) Pinned(decode *fleet.Engine) int {
 	return l.tokens(decode.Last()) + live.Pins.Waiting + live.Pins.Besides
 }
 
-// descendants lists the tickets in the store whose lineage is in doubt.
-func (l *Ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
+// older lists the tickets in the store that are of other epochs.
+func (l *Ledger) older(epoch int64) (all []pin) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.pins {
-		if inDoubt(p.lineage) {
+		if p.epoch != epoch {
 			all = append(all, *p)
 		}
 	}

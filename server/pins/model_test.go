@@ -145,7 +145,7 @@ func newModel(t *testing.T, seed uint64) *model {
 		HandBackConfig: HandBackConfig{HandBack: HandBackIdle, HandBackMemory: 1 << 20}, TTL: modelTTL, TrialTimeout: time.Second, StoreTimeout: time.Second,
 		Logger: quiet,
 	}, Deps{
-		Fleet: m.fleet, Store: m.store, Legs: &modelLegs{m.fault}, Connector: modelConnector{}, Lineages: quarantine.NewLineages(secret, quiet, nil),
+		Fleet: m.fleet, Store: m.store, Legs: &modelLegs{m.fault}, Connector: modelConnector{}, Epoch: quarantine.NewEpoch(secret, nil, quiet, nil),
 		Background: func(_, _ string, work func()) { work() }, Blame: func(*fleet.Engine, error) {},
 	})
 	m.states.strict = true

@@ -25,7 +25,7 @@ type pin struct {
 	deadline  time.Time
 	of        *pinned
 	at        int // its index in of.oldest
-	lineage   convcache.Lineage
+	epoch     int64
 	name      uint64 // of its blocks, see states
 	shown     string // the conversation's name to operators, "" if that is its key's
 }

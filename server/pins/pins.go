@@ -104,10 +104,10 @@ func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.Ticke
 	}
 }
 
-// GiveUpInDoubt gives up the tickets whose lineage is in doubt, and has their blocks released.
-func (p *Pins) GiveUpInDoubt(ctx context.Context, inDoubt func(convcache.Lineage) bool) {
-	p.HandBacks.queues.giveUpInDoubt(inDoubt)
-	for _, d := range p.Ledger.descendants(inDoubt) {
+// GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
+func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
+	p.HandBacks.queues.giveUpOlder(epoch)
+	for _, d := range p.Ledger.older(epoch) {
 		if ctx.Err() != nil {
 			return
 		}

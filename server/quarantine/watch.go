@@ -2,10 +2,12 @@ package quarantine
 
 import (
 	"context"
-	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"carryover/server/storetime"
@@ -19,51 +21,50 @@ const Every = time.Second
 // remindEvery is how often the log mentions a quarantined instance.
 const remindEvery = time.Minute
 
-// Shared is what replicas share of quarantines. Without Redis its fields are nil.
-type Shared struct {
-	Incarnations SharedIncarnations
-	Lineages     SharedLineages
-}
-
-// SharedIncarnations shares with other replicas which incarnations of prefill instances are quarantined. An incarnation is named by URL,
-// data-parallel rank and process_start_time_seconds. An error costs a delay: the caller tries again within a second.
-type SharedIncarnations interface {
+// Shared is what replicas share of quarantines. An incarnation is named alike by all of them. An error costs a delay: the caller tries
+// again within a second.
+type Shared interface {
 	QuarantineIncarnation(ctx context.Context, incarnation string) error
 	// QuarantinedIncarnations reports for each incarnation whether a replica has quarantined it.
 	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
+	// Epoch returns the highest epoch that an answer has shown, whatever was asked.
+	Epoch() int64
+	// ShareEpoch raises the shared epoch to own if it is lower, and otherwise by one if risen.
+	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
 
-// WatchConfig is what both watches work with.
+// Tickets are the tickets of this replica.
+type Tickets interface {
+	// GiveUpOlder gives up the tickets of other epochs, and has their blocks released.
+	GiveUpOlder(ctx context.Context, epoch int64)
+}
+
+// WatchConfig is what a watch works with.
 type WatchConfig struct {
 	Fleet        *fleet.Fleet
-	Logger       *slog.Logger
-	StoreTimeout time.Duration         // bounds an exchange with other replicas
-	Tell         func(sentence string) // is told of a quarantine; nil for nobody
+	Epoch        *Epoch
+	Tickets      Tickets
+	StoreTimeout time.Duration                      // bounds an exchange with other replicas
+	Background   func(what, id string, work func()) // runs work in the background
 }
 
-// tellShared tells operators of a quarantine that another replica has begun.
-func (c *WatchConfig) tellShared(prefill *fleet.Engine) {
-	c.tell("Prefill " + prefill.Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
-}
-
-func (c *WatchConfig) tell(sentence string) {
-	if c.Tell != nil {
-		c.Tell(sentence)
-	}
-}
-
-// Watch shares quarantines of prefill with other replicas, and mentions them in the log again and again. Only one goroutine uses it.
+// Watch shares quarantines of prefill and the epoch with other replicas, gives up the tickets of earlier epochs, and mentions quarantined
+// instances in the log again and again. Only one goroutine uses it.
 type Watch struct {
 	WatchConfig
-	Now    func() time.Time            // the clock of the reminders
-	shared SharedIncarnations          // nil without Redis
-	logged map[*fleet.Engine]time.Time // when the log last mentioned each quarantined engine; at first, when it was quarantined
+	Now      func() time.Time            // the clock of the reminders
+	logged   map[*fleet.Engine]time.Time // when the log last mentioned each quarantined engine; at first, when it was quarantined
+	swept    int64                       // the epoch whose older tickets were given up
+	sweeping atomic.Bool
 }
 
-// NewWatch returns a watch; shared is nil without Redis.
-func NewWatch(cfg WatchConfig, shared SharedIncarnations) *Watch {
-	return &Watch{WatchConfig: cfg, Now: time.Now, shared: shared, logged: map[*fleet.Engine]time.Time{}}
+// NewWatch returns a watch.
+func NewWatch(cfg WatchConfig) *Watch {
+	return &Watch{WatchConfig: cfg, Now: time.Now, logged: map[*fleet.Engine]time.Time{}}
 }
+
+// Risen receives a value when the epoch has risen in this replica.
+func (w *Watch) Risen() <-chan struct{} { return w.Epoch.risen }
 
 // Compare is one round.
 func (w *Watch) Compare(ctx context.Context) {
@@ -77,18 +78,38 @@ func (w *Watch) Compare(ctx context.Context) {
 			w.logged[engine] = w.Now()
 		case w.Now().Sub(last) >= remindEvery:
 			w.logged[engine] = w.Now()
-			w.Logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
+			w.Epoch.logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}
-	if w.shared != nil {
+	if w.Epoch.shared != nil {
 		w.exchange(ctx, engines)
 	}
+	w.sweep(ctx)
 }
+
+// sweep gives up this replica's tickets of earlier epochs. No replica would use them, but decode's blocks would stay pinned. It works in the
+// background, because there may be many tickets.
+func (w *Watch) sweep(ctx context.Context) {
+	epoch := w.Epoch.Now()
+	if epoch == w.swept || !w.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	w.swept = epoch
+	w.Epoch.logger.Warn("a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted")
+	w.Background("task", "quarantine", func() {
+		defer w.sweeping.Store(false)
+		w.Tickets.GiveUpOlder(ctx, epoch)
+	})
+}
+
+// Sweeping reports whether tickets are being given up now.
+func (w *Watch) Sweeping() bool { return w.sweeping.Load() }
 
 // Remembered returns how many quarantined engines the watch will mention again.
 func (w *Watch) Remembered() int { return len(w.logged) }
 
-// exchange takes over the quarantines of other replicas for the incarnations that are alive, and tells the replicas those that they don't know.
+// exchange shares the epoch, and only then takes over the quarantines of other replicas for the incarnations that are alive and tells the
+// replicas those that they don't know: who hears of a quarantine knows of the rise.
 func (w *Watch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var alive []*fleet.Incarnation
 	var names []string
@@ -98,39 +119,60 @@ func (w *Watch) exchange(ctx context.Context, engines []*fleet.Engine) {
 		}
 	}
 	bounded, cancel := storetime.Limit(ctx, w.StoreTimeout)
-	defer cancel()
-	shared, err := w.shared.QuarantinedIncarnations(bounded, names)
-	if err != nil || len(shared) != len(names) {
+	told := w.Epoch.share(bounded)
+	cancel()
+	if !told {
 		return // the next round comes soon
+	}
+	bounded, cancel = storetime.Limit(ctx, w.StoreTimeout)
+	defer cancel()
+	shared, err := w.Epoch.shared.QuarantinedIncarnations(bounded, names)
+	if err != nil || len(shared) != len(names) {
+		return
 	}
 	for i, incarnation := range alive {
 		switch local := incarnation.Quarantined(); {
 		case shared[i] && !local:
 			incarnation.Quarantine()
-			w.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
+			w.Epoch.logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
-			w.tellShared(incarnation.Engine())
+			w.Epoch.tell("Prefill " + incarnation.Engine().Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
 		case local && !shared[i]:
 			w.share(ctx, names[i])
 		}
 	}
 }
 
-// sharedName returns an incarnation's name among replicas. It has the data-parallel rank, because ranks share an address and a start time but
-// each has its own prefix cache.
+// sharedName names an incarnation as all replicas do, however they spell its host: by its start, its rank, because ranks share an address
+// and a start but each has its own prefix cache, and what of its address is no name. Starts alone are told in hundredths of a second, in
+// which two engines may begin.
 func sharedName(incarnation *fleet.Incarnation) string {
 	engine := incarnation.Engine()
+	name := incarnation.ID() + " " + behindHost(engine.BaseURL)
 	if engine.Ranked {
-		return engine.BaseURL + "@" + strconv.Itoa(engine.Rank) + " " + incarnation.ID()
+		name += "@" + strconv.Itoa(engine.Rank)
 	}
-	return engine.BaseURL + " " + incarnation.ID()
+	return name
+}
+
+// behindHost returns the port and the path of a URL.
+func behindHost(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return ":" + port + strings.TrimRight(u.Path, "/")
 }
 
 // share tells other replicas of a quarantine.
 func (w *Watch) share(ctx context.Context, incarnation string) {
 	bounded, cancel := storetime.Limit(ctx, w.StoreTimeout)
 	defer cancel()
-	if err := w.shared.QuarantineIncarnation(bounded, incarnation); err != nil {
-		w.Logger.Debug("quarantine is not shared", "error", err)
+	if err := w.Epoch.shared.QuarantineIncarnation(bounded, incarnation); err != nil {
+		w.Epoch.logger.Debug("quarantine is not shared", "error", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/lineage"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
@@ -50,26 +49,25 @@ func (h *Claim) Cached(tokens int) {
 	h.of.record.Reuses(r)
 }
 
-// Answered records how much work was saved, once an incarnation of prefill, whose cache the leg found so, has answered with a hand-over. It
+// Answered records how much work was saved, once an incarnation of prefill has answered with a hand-over. It
 // returns what caches hold of a prompt of so many tokens from now on without any ticket.
-func (h *Claim) Answered(prefill *fleet.Incarnation, found lineage.Space, handover *upstream.Handover, prompt int) []convcache.Prefilled {
+func (h *Claim) Answered(prefill *fleet.Incarnation, handover *upstream.Handover, prompt int) []convcache.Prefilled {
 	h.Cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
 	}
-	own := h.own(prefill, found)
+	own := h.own(prefill)
 	h.foundByEngine(prefill, own, same)
 	h.credit(prefill, own)
 	h.foundByPrefix(prefill, prompt)
-	return h.leaves(prefill, found, prompt)
+	return h.leaves(prefill, prompt)
 }
 
 // own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
 // that went to this instance, or the tokens that all prompts share. vLLM caches whole blocks only.
-func (h *Claim) own(prefill *fleet.Incarnation, found lineage.Space) int {
-	in, space := found.Cache()
-	tokens := convcache.PrefilledIn(h.had, in, space)
+func (h *Claim) own(prefill *fleet.Incarnation) int {
+	tokens := convcache.PrefilledIn(h.had, holderOf(prefill))
 	if size := prefill.BlockSize(); size > 0 {
 		tokens -= tokens % size
 	}
@@ -113,15 +111,15 @@ func (h *Claim) foundByPrefix(prefill *fleet.Incarnation, prompt int) {
 // leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it. If the conversation was
 // handed back, other caches are counted only up to the number of tokens that this prefill found, because prefill compares tokens and
 // nothing else did.
-func (h *Claim) leaves(prefill *fleet.Incarnation, found lineage.Space, prompt int) (has []convcache.Prefilled) {
+func (h *Claim) leaves(prefill *fleet.Incarnation, prompt int) (has []convcache.Prefilled) {
 	has = among(nil, h.had, func() int {
 		if h.looked.AllHandedBack() {
 			return h.of.record.Reuse().Cached
 		}
 		return prompt
 	})
-	if in, space := found.Cache(); in != 0 && prompt > 0 && prefill.Known() && prefill.PrefixCache.On() != facts.No {
-		has = convcache.AddPrefilled(has, convcache.Prefilled{Incarnation: in, Space: space, Tokens: prompt})
+	if prompt > 0 && !h.of.pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No {
+		has = convcache.AddPrefilled(has, convcache.Prefilled{Prefill: holderOf(prefill), Tokens: prompt})
 	}
 	return has
 }

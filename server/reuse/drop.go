@@ -25,11 +25,12 @@ func (f *Finder) dropCleared(ctx context.Context, of *request.Request, looked *L
 	})
 }
 
-// dropInDoubt gives up the branches that descend from a quarantined incarnation. Decode frees the blocks of tickets, and notes are forgotten.
-func (f *Finder) dropInDoubt(ctx context.Context, of *request.Request, looked *Lookup) {
+// dropOlder gives up the branches of other epochs. Decode frees the blocks of tickets, and notes are forgotten.
+func (f *Finder) dropOlder(ctx context.Context, of *request.Request, looked *Lookup) {
+	epoch := f.deps.Epoch.Now()
 	for _, branches := range [...]*[]convcache.KeyedBranch{&looked.Branches, &looked.Notes} {
 		*branches = slices.DeleteFunc(*branches, func(b convcache.KeyedBranch) bool {
-			if !f.deps.Lineages.InDoubt(b.Lineage) {
+			if b.Epoch == epoch {
 				return false
 			}
 			looked.dropped = cmp.Or(looked.dropped, record.ReasonQuarantined)

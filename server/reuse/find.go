@@ -172,7 +172,7 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 	if holder.Pins.Void(c.branch.FreshAsOf) { // since the look
 		return Claim{}, record.ReasonInstanceCleared
 	}
-	if f.deps.Lineages.InDoubt(c.branch.Lineage) { // since the look
+	if c.branch.Epoch != f.deps.Epoch.Now() { // since the look
 		return Claim{}, record.ReasonQuarantined
 	}
 	state := pair.Prefill.PairWith(holder)
@@ -233,4 +233,9 @@ func (f *Finder) holder(ctx context.Context, decode *fleet.Incarnation, b convca
 		return nil
 	}
 	return decode
+}
+
+// holderOf names an incarnation as tickets do.
+func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
+	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }

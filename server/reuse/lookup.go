@@ -43,7 +43,7 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 		p.record.Reuses(r)
 	}
 	f.dropCleared(bounded, p.request, &looked)
-	f.dropInDoubt(bounded, p.request, &looked)
+	f.dropOlder(bounded, p.request, &looked)
 	looked.doubtful = f.doubtful(p, looked.Branches)
 	return looked
 }

@@ -10,7 +10,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/answer"
-	"carryover/server/lineage"
 	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
@@ -36,8 +35,7 @@ type Origin struct {
 	Pair            *pairs.State          // of the two, nil if one of them is not known
 	Began           time.Time             // when the leg to decode was sent
 	BlockSize       int                   // decode's block size by then
-	Lineage         convcache.Lineage     // of the handed-over KV
-	Found           lineage.Space         // decode's cache as the leg found it
+	Epoch           int64                 // of the legs
 	Prefilled       []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 }
 
@@ -90,7 +88,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		p.record.Stored(outcome.String())
 		return
 	}
-	if k.deps.Lineages.InDoubt(ticket.Lineage) { // after the ticket had been made
+	if ticket.Epoch != k.deps.Epoch.Now() { // since the ticket was made
 		p.record.Stored(proof.Unproven(LacksQuarantined))
 		k.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
 		return
@@ -161,14 +159,14 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 	}
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: decode.Name, Incarnation: of.Decode.ID()},
+			ID: convcache.NewTicketID(), Decode: holderOf(of.Decode),
 			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: p.sharedPrefixTokens(looked),
-			Lineage: k.deps.Lineages.Leave(of.Lineage, of.Found), Prefilled: of.Prefilled,
+			Epoch: of.Epoch, Prefilled: of.Prefilled,
 			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
 		},
 		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
 	}
-	if k.deps.Lineages.InDoubt(ticket.Lineage) {
+	if ticket.Epoch != k.deps.Epoch.Now() {
 		return ticket, parsed, proof.Unproven(LacksQuarantined)
 	}
 	why = p.proof.Seal(proof.Ending{

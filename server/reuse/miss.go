@@ -7,8 +7,8 @@ import (
 	"carryover/upstream/body"
 )
 
-// LacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or if KV of the answer may come from an
-// incarnation of prefill that did.
+// LacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or another one did
+// during the turn.
 const LacksQuarantined = "quarantined"
 
 // excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.

@@ -33,7 +33,7 @@ type Deps struct {
 	Fleet     *fleet.Fleet
 	Legs      Fetcher
 	Connector Connector
-	Lineages  *quarantine.Lineages
+	Epoch     *quarantine.Epoch
 	// Tokens and History prove the turns of the two modes.
 	Tokens, History proof.Proof
 	Background      func(what, id string, work func()) // runs work that no client waits for

@@ -25,7 +25,6 @@ type Server interface {
 	PinnedBudget(decode *fleet.Engine) int
 	HandBackWaiting() int
 	Kinds() int
-	Exposed(engine *fleet.Engine) (since time.Time, exposed bool)
 	HandBackMemory() (used, most int64)
 }
 
@@ -85,7 +84,6 @@ func (o *observables) read(f metric.Callback) error {
 func (m *Metrics) watchFleet(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	is := o.gauge("carryover.instance.state", instanceUnit, "1 for the state that an instance is in.")
-	exposed := o.gauge("carryover.instance.exposed", instanceUnit, "1 for an instance whose prefix cache has had KV of a quarantined prefill instance: it is asked under a cache_salt until it is restarted.")
 	inFlight := o.gauge("carryover.instance.in_flight", requestUnit, "Attempts of this replica on an instance.")
 	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance, as it told last.")
 	usage := o.fraction("carryover.instance.kv_usage", ratioUnit, "Share of an instance's KV cache that is in use, as it told last.")
@@ -110,11 +108,6 @@ func (m *Metrics) watchFleet(state State) error {
 			if owner == nil {
 				return
 			}
-			had := int64(0)
-			if _, now := owner.Exposed(e); now {
-				had = 1
-			}
-			to.ObserveInt64(exposed, had, both)
 			if e.Role != upstream.RoleDecode {
 				return
 			}

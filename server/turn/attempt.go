@@ -29,6 +29,7 @@ type attempt struct {
 	pair           *pick.Pair
 	proving        *reuse.Proving
 	claim          *reuse.Claim
+	epoch          int64 // of the fleet when the first leg was about to be sent
 	out            *commitWriter
 	withoutRelease bool       // the legs must carry no release
 	tried          *attempted // what the attempt gets to
@@ -42,6 +43,7 @@ type detacher interface{ detach() (end func()) }
 // the claimed ticket.
 func (a *attempt) run(ctx context.Context) (*decoding, error) {
 	defer a.claim.Settle(ctx)
+	a.epoch = a.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
 		return a.decode(ctx, handed{})
 	}
@@ -116,10 +118,11 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = a.claim.TicketOffer()
-	if engine := a.pair.Prefill.Engine(); !a.pair.Quarantined && (engine.Quarantined() || a.deps.Lineages.Quarantined(a.pair.Prefill)) { // after it had been picked
+	if engine := a.pair.Prefill.Engine(); !a.pair.Quarantined && engine.Quarantined() { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
-	if a.claim.Ticket != nil && a.deps.Lineages.InDoubt(a.claim.Ticket.Lineage) { // after it had been taken
+	a.epoch = a.deps.Epoch.Now()
+	if a.claim.Ticket != nil && a.claim.Ticket.Epoch != a.epoch { // since it was taken
 		a.claim.Abandon(record.ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}

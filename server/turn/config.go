@@ -89,7 +89,7 @@ type Deps struct {
 	Connector  Planner
 	Picker     *pick.Picker
 	Pins       *pins.Pins
-	Lineages   *quarantine.Lineages
+	Epoch      *quarantine.Epoch
 	Background *background.Group
 	Ratios     *request.Ratios
 	Tickets    reuse.Tickets

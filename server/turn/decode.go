@@ -7,7 +7,6 @@ import (
 
 	"carryover/server/answer"
 	"carryover/server/background"
-	"carryover/server/lineage"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/record"
@@ -88,13 +87,13 @@ func unsent(err error) bool {
 // decodeOn runs the decode leg on one engine. The leg does not end at once if the client leaves: when decode has got the hand-over, the leg
 // must reach its first event (upstream.Client.Decode).
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
-	edit, plan, found, err := a.decodeEdit(incarnation, h)
+	edit, plan, err := a.decodeEdit(incarnation, h)
 	if err != nil {
 		return nil, err
 	}
 	d := &decoding{
 		leg:    answer.Leg{API: a.Request.API, AnswerIDs: &incarnation.Engine().AnswerIDs},
-		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Lineage: h.lineage, Found: found, Prefilled: h.prefilled},
+		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks
 	asks.Whole = a.buffers(incarnation, h.Handover != nil) && (h.Handover == nil || h.Rewrite == nil)
@@ -149,26 +148,19 @@ func gone(cause error) time.Duration {
 }
 
 // decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
-// can't render another prompt and need not tokenise again. It is an error if the hand-over's KV is in doubt by now.
-func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
-	switch {
-	case a.pair.Salt != "":
-	case h.Handover == nil:
-		found = a.deps.Lineages.At(incarnation)
-	default:
-		ok := false
-		if found, ok = a.deps.Lineages.Enter(incarnation, h.lineage); !ok {
-			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
-		}
+// can't render another prompt and need not tokenise again. It is an error if the hand-over's epoch has ended.
+func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, _ error) {
+	if h.Handover != nil && a.pair.Salt == "" && a.epoch != a.deps.Epoch.Now() {
+		return body.DecodeEdit{}, upstream.LegPlan{}, idEchoFailed(h.from.Engine(), true)
 	}
 	ids := a.proving.IDs.ForDecode(incarnation)
 	plan := upstream.LegPlan{API: a.Request.API}
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
-	edit := body.DecodeEdit{CacheSalt: a.cacheSalt(found), PromptIDs: ids, Members: plan.Members}
+	edit := body.DecodeEdit{CacheSalt: a.cacheSalt(incarnation), PromptIDs: ids, Members: plan.Members}
 	edit.AnswerID = a.answerID(plan)
-	return edit, plan, found, nil
+	return edit, plan, nil
 }
 
 // drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
@@ -219,7 +211,7 @@ func (a *attempt) takingLeg(plan upstream.Plan, h handed) (upstream.Leg, error) 
 	case h.Take != nil:
 		h.Handover = &upstream.Handover{Leg: h.Take}
 	}
-	edit, as, _, err := a.decodeEdit(a.pair.Decode, h)
+	edit, as, err := a.decodeEdit(a.pair.Decode, h)
 	if err != nil {
 		return upstream.Leg{}, err
 	}

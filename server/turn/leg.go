@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"carryover/server/answer"
-	"carryover/server/lineage"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -12,9 +11,9 @@ import (
 )
 
 // prefillLeg makes the prefill leg.
-func (a *attempt) prefillLeg(plan upstream.Plan, found lineage.Space) upstream.Leg {
+func (a *attempt) prefillLeg(plan upstream.Plan) upstream.Leg {
 	return a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(found), ReturnTokenIDs: a.proving.IDs.Wanted(), PromptIDs: a.proving.IDs.ForPrefill(),
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: a.proving.IDs.Wanted(), PromptIDs: a.proving.IDs.ForPrefill(),
 		AnswerID: a.answerID(plan.Prefill),
 	}))
 }
@@ -44,12 +43,14 @@ func (a *attempt) ownSalt() string {
 	return salt
 }
 
-// cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
-func (a *attempt) cacheSalt(found lineage.Space) string {
-	switch {
-	case a.pair.Salt != "":
+// cacheSalt is the cache_salt of the legs of an attempt whose answer decode makes, "" where the request's is to stay. One that engines would
+// refuse stays.
+func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
+	if a.pair.Salt != "" {
 		return a.pair.Salt
-	case found.Salt() == "":
+	}
+	salt := a.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode)
+	if salt == "" {
 		return a.Request.TenantSalt
 	}
 	if a.Request.TenantSalt == "" {
@@ -59,5 +60,5 @@ func (a *attempt) cacheSalt(found lineage.Space) string {
 			}
 		}
 	}
-	return found.Salt() + a.ownSalt()
+	return salt + a.ownSalt()
 }

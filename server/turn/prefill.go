@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/lineage"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -28,7 +27,6 @@ type handed struct {
 	together           bool               // prefill's leg runs at the same time as decode's
 	tokens             int                // tokens of the prompt that prefill computed, 0 if it does not report them
 
-	lineage   convcache.Lineage     // the incarnations out of whose caches the KV may have come
 	prefilled []convcache.Prefilled // how many tokens of the prompt prefix caches hold now
 }
 
@@ -36,12 +34,7 @@ type handed struct {
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
 func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
 	engine := a.pair.Prefill.Engine()
-	found, ok := a.finds()
-	if !ok {
-		a.claim.Abandon(record.ReasonQuarantined)
-		return handed{}, idEchoFailed(engine, true)
-	}
-	leg := a.prefillLeg(plan, found)
+	leg := a.prefillLeg(plan)
 	size := leg.Body.Len()
 	limited, cancel := a.prefillLimit(ctx, size)
 	defer cancel()
@@ -79,7 +72,7 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 	if a.claim.Ticket == nil {
 		a.pair.Prefill.Engine().Speed.LearnBody(size, took)
 	}
-	if err := a.checkIDEcho(a.proving.IDs, a.pair.Prefill, found, answer.PromptIDs, a.Record.ID()); err != nil {
+	if err := a.checkIDEcho(answer.PromptIDs); err != nil {
 		return handed{}, err
 	}
 	a.indexPrompt(a.proving.IDs.Prompt())
@@ -96,23 +89,20 @@ func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, erro
 		a.Record.Alone(record.WhyConnector)
 		return handed{}, nil
 	}
-	cached := a.claim.Answered(a.pair.Prefill, found, handover, answer.PromptTokens)
+	cached := a.claim.Answered(a.pair.Prefill, handover, answer.PromptTokens)
 	learnSpeed(a.pair.Prefill, answer, handover.Cached, &a.Request.Length, a.claim, took)
 	return handed{
 		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: a.deps.Lineages.Of(found), prefilled: cached,
+		prefilled: cached,
 	}, nil
 }
 
 // checkIDEcho compares the ids that prefill reports to have computed with those that it was sent. If they differ, the incarnation is
-// quarantined in the name of this turn, and the error says so.
-func (r *legRunner) checkIDEcho(ids *proof.IDs, prefill *fleet.Incarnation, found lineage.Space, computed []byte, turn string) error {
-	if err := ids.CheckEcho(computed); err != nil {
-		r.deps.Lineages.Caught(prefill, found, turn)
-		return idEchoFailed(prefill.Engine(), true)
-	}
-	if ids.Wanted() && ids.ForPrefill() != nil {
-		r.deps.Lineages.Good(found)
+// quarantined, and the error says so.
+func (a *attempt) checkIDEcho(computed []byte) error {
+	if err := a.proving.IDs.CheckEcho(computed); err != nil {
+		a.deps.Epoch.Caught(a.pair.Prefill, a.epoch, a.Record.ID())
+		return idEchoFailed(a.pair.Prefill.Engine(), true)
 	}
 	return nil
 }
@@ -134,18 +124,6 @@ func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cache
 // idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
 func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.IDEcho, Sent: sent, Err: proof.ErrIDs}
-}
-
-// finds returns the state of prefill's cache that the leg will find, and records that the ticket brings KV into it. ok is false if the
-// ticket's KV is in doubt by now. A leg with a salt of its own finds an empty cache.
-func (a *attempt) finds() (found lineage.Space, ok bool) {
-	switch {
-	case a.pair.Salt != "":
-		return found, true
-	case a.claim.Ticket == nil:
-		return a.deps.Lineages.At(a.pair.Prefill), true
-	}
-	return a.deps.Lineages.Enter(a.pair.Prefill, a.claim.Ticket.Lineage)
 }
 
 // prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
@@ -189,6 +167,6 @@ func (a *attempt) indexPrompt(ids []uint32) {
 	}
 	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
-		Salt: cmp.Or(a.cacheSalt(a.deps.Lineages.At(a.pair.Prefill)), a.ownSalt()),
+		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.ownSalt()),
 	})
 }

@@ -28,8 +28,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
-	found, _ := a.finds()                                           // legs that are sent together carry no ticket
-	leg := a.prefillLeg(plan, found)
+	leg := a.prefillLeg(plan)
 	sent := a.Record.Sent(&leg, a.pair.Prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	ended := make(chan struct{})        // closed when the leg has ended
@@ -77,7 +76,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (*decoding, 
 		}
 	}
 	d, err := a.decode(both, handed{
-		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), together: true, lineage: a.deps.Lineages.Of(found),
+		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), together: true,
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {

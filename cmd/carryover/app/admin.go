@@ -88,7 +88,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 	deps := admin.Deps{
 		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
 		State: admin.State{
-			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Exposed: p.Server.Exposed, Waiting: p.Server.Waiting, Open: p.Server.Open,
+			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Waiting: p.Server.Waiting, Open: p.Server.Open,
 			Ready: p.Server.Ready, Identity: identity(),
 		},
 		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},

@@ -32,7 +32,6 @@ import (
 	"carryover/server/events"
 	"carryover/server/journal"
 	"carryover/server/proof"
-	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -190,7 +189,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	if p.Tickets.Shared != nil {
-		deps.Shared = quarantine.Shared{Incarnations: p.Tickets.Shared, Lineages: p.Tickets.Shared}
+		deps.Shared = p.Tickets.Shared
 	}
 	if p.Sources.named != nil {
 		deps.Prefillers = p.Sources.named

@@ -140,12 +140,6 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 			release()
 			so := ends{1 + tc.want.done, tc.want.failed, tc.want.kept}
 			h.handedBack(t, so)
-			if strings.HasSuffix(tc.name, "is quarantined") { // a turn during which an engine is found to be exposed leaves no ticket
-				const exposed = "ERROR engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted"
-				if !within(foundWithin, func() bool { return h.turns.count(exposed) > 0 }) {
-					t.Fatal("no engine is exposed")
-				}
-			}
 			lost := 0 // answers to turns that were meant for what is gone leave no ticket: its start is not known
 			for range 2 {
 				a := c.turn(t)

@@ -3,19 +3,19 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
-	"carryover/convcache"
 	"carryover/convcache/redistest"
 	"carryover/server"
+	"carryover/server/quarantine"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -24,8 +24,8 @@ import (
 // shows it, another turn reads its prefix cache: that turn's answer can't be helped. What comes behind the answer has to be right, whoever
 // asks, and wherever the KV has got to by then.
 
-// saidExposed is what the log says of each engine that has had KV in doubt.
-const saidExposed = "ERROR engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted"
+// saidRisen is what the log says once of each rise of the epoch.
+const saidRisen = "WARN a prefill has computed other ids than it was sent: tickets from before are given up, and legs have a cache_salt until their engines are restarted"
 
 // poisoned is two replicas, of which one knows the incarnation of prefill that computes other ids, and the other knows another; both share
 // Redis and a decode instance.
@@ -125,13 +125,11 @@ func (p *poisoned) asks(t *testing.T, r *rig, tenant, id string, messages []json
 	return a
 }
 
-// settled waits until both replicas know which engines have wrong KV.
-func (p *poisoned) settled(t *testing.T, exposed ...int) {
+// settled waits until both replicas know that the epoch has risen.
+func (p *poisoned) settled(t *testing.T) {
 	t.Helper()
 	for i, r := range []*rig{p.first, p.second} {
-		if !testrig.Eventually(func() bool {
-			return r.turns.count(saidExposed) >= exposed[i]
-		}) {
+		if !testrig.Eventually(func() bool { return r.turns.count(saidRisen) > 0 }) {
 			t.Fatalf("replica %d does not know", i)
 		}
 	}
@@ -165,11 +163,24 @@ func (p *poisoned) next() []json.RawMessage {
 	return append(slices.Clone(p.reader), question("SAY "+longText(78)+"."))
 }
 
+// The other replica knows before it uses a ticket, whenever that is.
+func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
+	t.Parallel()
+	p := startPoisoned(t, unchanged, nil)
+	if !testrig.Eventually(func() bool { return p.first.turns.count(saidRisen) > 0 }) { // it has told the others before
+		t.Fatal("the epoch does not rise")
+	}
+	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
+		t.Errorf("X-KV-Reuse %q", a.reuse())
+	}
+	p.clean(t)
+}
+
 // The ticket that the turn in between has left is offered by no replica, and its blocks are free.
 func TestQuarantine_ATicketThatDescends(t *testing.T) {
 	t.Parallel()
 	p := startPoisoned(t, unchanged, nil)
-	p.settled(t, 1, 1)
+	p.settled(t)
 	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
 		t.Errorf("X-KV-Reuse %q", a.reuse())
 	}
@@ -190,7 +201,7 @@ func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 			t.Fatalf("X-KV-Reuse %q: nothing is shown", a.reuse())
 		}
 	})
-	p.settled(t, 1, 2)
+	p.settled(t)
 	p.asks(t, p.second, "another", "", p.next())
 	p.clean(t)
 }
@@ -280,23 +291,20 @@ func (h *decodeHeld) Decode(ctx context.Context, leg upstream.Leg, limits upstre
 func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 	t.Parallel()
 	salt := regexp.MustCompile(`,?"cache_salt":"quarantine-[^"]*"`)
-	first := &innocent{} // the first replica's
 	for name, mutate := range map[string]func(*server.Deps){
-		"as it is": unchanged,
-		"a ticket names no ancestors": func(deps *server.Deps) {
-			if first.Store == nil {
-				first.Store, deps.Store = deps.Store, first
-			}
-		},
+		"as it is":                    unchanged,
+		"an epoch that does not rise": func(deps *server.Deps) { deps.Shared = fixed{deps.Shared, math.MaxInt64} },
 		"no salt for decode": func(deps *server.Deps) {
 			deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return salt.ReplaceAll(body, nil) }}
 		},
-		"replicas are told nothing": func(deps *server.Deps) { deps.Shared.Lineages = nil },
+		"replicas are told nothing": func(deps *server.Deps) { deps.Shared = fixed{deps.Shared, 0} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startPoisoned(t, mutate, func(*poisoned) { first.ended.Store(first.Store != nil) })
-			if p.settled(t, 1, 0); name != "replicas are told nothing" {
-				p.settled(t, 1, 1)
+			p := startPoisoned(t, mutate, nil)
+			switch name {
+			case "an epoch that does not rise", "replicas are told nothing":
+			default:
+				p.settled(t)
 			}
 			p.sends(t, p.second, "", "reader", p.next())
 			for _, r := range []*rig{p.first, p.second} {
@@ -311,25 +319,17 @@ func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// innocent is the store of a replica whose tickets descend of nothing that is ever in doubt, and that ends before it can give one up.
-type innocent struct {
-	server.Store
-	ended atomic.Bool
+// fixed is an epoch that replicas don't share. The greatest can't rise.
+type fixed struct {
+	quarantine.Shared
+	epoch int64
 }
 
-// Put implements server.Store.
-func (s *innocent) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	ticket.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Until: 1}}}
-	return s.Store.Put(ctx, key, ticket, ttl)
-}
+// Epoch implements quarantine.Shared.
+func (f fixed) Epoch() int64 { return f.epoch }
 
-// Take implements server.Store.
-func (s *innocent) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if s.ended.Load() {
-		return convcache.Ticket{}, convcache.Unavailable
-	}
-	return s.Store.Take(ctx, key, id)
-}
+// ShareEpoch implements quarantine.Shared.
+func (f fixed) ShareEpoch(context.Context, int64, bool) error { return nil }
 
 // Replicas know an incarnation by its start, however they spell the address of the instance.
 func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {

@@ -2,19 +2,19 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"carryover/convcache"
 	"carryover/server"
-	"carryover/upstream"
 )
 
 // quarantineBy puts the start of a prefill engine of the rig under quarantine.
-func (r *rig) quarantineBy(e *engine) { r.server.Quarantine(r.engine(e).Last()) }
+func (r *rig) quarantineBy(e *engine) { r.server.Caught(r.engine(e).Last()) }
 
 // quarantineRig is a rig of two prefill engines, of which the first takes the first turn.
 func quarantineRig(t *testing.T) (*rig, *storeSeam) {
@@ -42,15 +42,13 @@ func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
 	r, _ := quarantineRig(t)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
 	r.wantOK(r.sendIDs("d", true, count(1000, 200)...), "miss;")
-	r.quarantine(r.prefill[0])
-	r.server.CompareExposures(t.Context())
-	r.wantReleasing(2)
-	if n := r.log.count("engine has KV of a prefill under quarantine", `"level":"ERROR"`, r.decode[0].name); n != 1 {
-		t.Errorf("decode is named %d times, want once", n)
+	r.quarantineBy(r.prefill[0])
+	for range 2 {
+		r.server.Sweep(t.Context())
+		r.wantReleasing(2)
 	}
-	r.server.CompareExposures(t.Context())
-	if n := r.log.count("engine has KV of a prefill under quarantine"); n != 1 {
-		t.Errorf("decode is named %d times, want once", n)
+	if n := r.log.count("tickets from before are given up", `"level":"WARN"`); n != 1 {
+		t.Errorf("said %d times, want once", n)
 	}
 }
 
@@ -112,7 +110,7 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 			r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;") // which waits for its hand-back in no store
 			r.quarantineBy(r.prefill[0])
 			if swept {
-				r.server.CompareExposures(t.Context())
+				r.server.Sweep(t.Context())
 				r.wantReleasing(2)
 			}
 			r.handBack(overdue, 0) // which finds another way for what was to go to the quarantined incarnation
@@ -148,32 +146,57 @@ func saltIn(l leg) string {
 	return salt
 }
 
-// Decode that has had KV in doubt is asked under a salt that stays, with the client's behind it. Prefill that has had none is not.
-func TestQuarantine_TheSaltOfDecodeStays(t *testing.T) {
+// Both legs have a salt of the epoch, with the client's behind it, until both engines were started since.
+func TestQuarantine_TheSaltOfTheEpochStays(t *testing.T) {
 	r, _ := quarantineRig(t)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
 	r.quarantineBy(r.prefill[0])
 	prompt := count(1000, 200)
 	r.wantOK(r.sendIDs("d", true, prompt...), "miss;")
-	r.wantOK(r.sendIDs("d", true, continued(prompt)...), "hit;") // what decode made under the salt is of use
+	r.wantOK(r.sendIDs("d", true, continued(prompt)...), "hit;") // what both made under the salt is of use
 	own := strings.Replace(askIDs("e", true, prompt...), `{`, `{"cache_salt":"own",`, 1)
 	r.wantOK(r.sendTo(textPath, own), "miss;")
-	legs := r.decode[0].seen()
-	salt := saltIn(legs[1])
-	if saltIn(legs[0]) != "" || !strings.HasPrefix(salt, "quarantine-") || saltIn(legs[2]) != salt || saltIn(legs[3]) != salt+"own" {
-		t.Errorf("salts of decode's legs: %q, %q, %q, %q", saltIn(legs[0]), salt, saltIn(legs[2]), saltIn(legs[3]))
+	first := saltIn(r.decode[0].seen()[1])
+	if !strings.HasPrefix(first, "quarantine-") {
+		t.Fatalf("salt of decode's leg: %q", first)
 	}
-	for i, want := range []string{"", "", "own"} {
-		if got := saltIn(r.prefill[1].seen()[i]); got != want {
-			t.Errorf("salt of prefill's leg %d: %q, want %q", i, got, want)
+	later := func(ago time.Duration) string { return fmt.Sprint(float64(time.Now().Add(-ago).Unix())) }
+	restarts := func(e *engine, start string) {
+		r.tell(e, metricsOf(start, rigBlock))
+		r.engine(e).Refresh(t.Context())
+	}
+	for n, row := range []struct {
+		engine *engine
+		start  string
+		salted bool
+	}{
+		{r.decode[0], later(-time.Hour), true}, // prefill runs since before
+		{r.prefill[1], later(0), true},         // the clocks may differ
+		{r.prefill[1], later(-time.Hour), false},
+		{r.prefill[1], "1.6e+09", true}, // the wrong process answers
+	} {
+		restarts(row.engine, row.start)
+		r.wantOK(r.sendIDs(fmt.Sprint("f", n), true, count(2000+500*n, 200)...), "miss;")
+		if got := saltIn(r.decode[0].seen()[4+n]); (got == first) != row.salted || (got == "") == row.salted {
+			t.Errorf("%d: salt %q", n, got)
 		}
 	}
-	// Restarted, it has an empty cache.
-	r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))
-	r.engine(r.decode[0]).Refresh(t.Context())
-	r.wantOK(r.sendIDs("f", true, count(2000, 200)...), "miss;")
-	if got := saltIn(r.decode[0].seen()[4]); got != "" {
-		t.Errorf("salt of the leg to another start: %q", got)
+	// Another rise gives everybody another salt.
+	r.server.Caught(r.engine(r.prefill[0]).Last())
+	restarts(r.prefill[1], later(-time.Hour+time.Second))
+	restarts(r.decode[0], later(time.Hour))
+	r.wantOK(r.sendIDs("g", true, count(9000, 200)...), "miss;")
+	prefill, decode := r.prefill[1].seen(), r.decode[0].seen()
+	if got := saltIn(decode[8]); !strings.HasPrefix(got, "quarantine-") || got == first {
+		t.Errorf("salt behind another rise: %q, before it was %q", got, first)
+	}
+	if saltIn(decode[0]) != "" || saltIn(decode[3]) != first+"own" {
+		t.Errorf("salts of decode's legs: %q before the rise, %q with one of the client's", saltIn(decode[0]), saltIn(decode[3]))
+	}
+	for i := range prefill {
+		if got, want := saltIn(prefill[i]), saltIn(decode[i+1]); got != want {
+			t.Errorf("salt of prefill's leg %d: %q, of decode's %q", i, got, want)
+		}
 	}
 }
 
@@ -221,59 +244,56 @@ func TestQuarantine_TheSaltOfAnAttemptDoesNotStay(t *testing.T) {
 	}
 }
 
-// sharedLineages is what replicas tell each other.
-type sharedLineages struct {
-	mu  sync.Mutex // guards all
-	all []convcache.Quarantine
-}
-
-func (s *sharedLineages) Quarantine(_ context.Context, q convcache.Quarantine) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, q)
-	return nil
-}
-
-func (s *sharedLineages) Quarantines(context.Context) ([]convcache.Quarantine, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]convcache.Quarantine{}, s.all...), nil
-}
-
-func TestQuarantine_IsToldOnce(t *testing.T) {
-	shared := &sharedLineages{}
-	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { d.Shared.Lineages = shared }})
-	r.inIDs(nil)
-	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
-	r.quarantineBy(r.prefill[0])
-	for range 3 {
-		r.server.CompareExposures(t.Context())
-	}
-	exposed := 0
-	for _, q := range shared.all {
-		if q.Exposed {
-			exposed++
-		}
-	}
-	if len(shared.all) != 3 || exposed != 1 {
-		t.Errorf("told %+v, want prefill with its start and without, and decode's cache", shared.all)
-	}
-}
-
-// A ticket names the caches of both engines of its turn, and those that the ticket has named that the turn has used.
-func TestQuarantine_ATicketNamesItsAncestors(t *testing.T) {
+// A ticket has the epoch of its turn's legs, whatever the epoch is when it is put.
+func TestQuarantine_ATicketHasTheEpochOfItsLegs(t *testing.T) {
 	log := &putLog{}
 	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { log.Store, d.Store = d.Store, log }})
 	r.inIDs(nil)
-	prompt := count(1, 200)
-	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
-	first := log.all[0].Lineage
-	if len(first.Ancestors) != 2 || first.Others != 0 {
-		t.Fatalf("the first ticket descends from %+v, want prefill and decode", first)
+	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
+	r.quarantineBy(r.prefill[0])
+	r.wantOK(r.sendIDs("d", true, count(1000, 200)...), "miss;")
+	r.decode[0].next(func(w http.ResponseWriter, req *http.Request, l leg) {
+		r.quarantineBy(r.prefill[0])
+		decodesIDs(nil)(w, req, l)
+	})
+	r.wantOK(r.sendIDs("e", true, count(2000, 200)...), "miss;")
+	if len(log.all) != 2 || log.all[0].Epoch != 0 || log.all[1].Epoch == 0 {
+		t.Errorf("%d tickets are put, want two of different epochs", len(log.all))
 	}
-	r.deps.Fleet.Set([]upstream.Instance{*r.engine(r.prefill[1]).Instance(), *r.engine(r.decode[0]).Instance()})
-	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "hit;")
-	if second := log.all[1].Lineage; len(second.Ancestors) != 3 {
-		t.Errorf("the second ticket descends from %+v, want another prefill too", second)
+}
+
+// A replica learns of a rise from the store, and tells it of its own.
+func TestQuarantine_TheEpochIsSharedByReplicas(t *testing.T) {
+	shared := &sharedQuarantines{down: true}
+	replicas := make([]*rig, 2)
+	for i := range replicas {
+		replicas[i] = newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { byTokens(c); releasing(c) }, deps: func(d *server.Deps) { d.Shared = shared }})
+		replicas[i].inIDs(nil)
+	}
+	a, b := replicas[0], replicas[1]
+	prompt := count(1, 200)
+	b.wantOK(b.sendIDs("c", true, prompt...), "miss;")
+	a.quarantineBy(a.prefill[0])
+	a.server.Sweep(t.Context())
+	if shared.Epoch() != 0 {
+		t.Fatal("told what can't be told")
+	}
+	shared.set(false, false)
+	a.server.Sweep(t.Context())
+	first := shared.Epoch()
+	if a.server.Sweep(t.Context()); first == 0 || shared.Epoch() != first {
+		t.Errorf("epoch %d, and %d when it was told again", first, shared.Epoch())
+	}
+	b.wantOK(b.sendIDs("c", true, continued(prompt)...), "miss;reason=quarantined") // before its next round
+	if got := saltIn(b.decode[0].seen()[1]); !strings.HasPrefix(got, "quarantine-") || got != func() string {
+		a.wantOK(a.sendIDs("d", true, prompt...), "miss;")
+		return saltIn(a.decode[0].seen()[0])
+	}() {
+		t.Errorf("salt %q, which replicas don't share", got)
+	}
+	shared.forget() // a failover
+	b.server.Sweep(t.Context())
+	if got := shared.Epoch(); got != first {
+		t.Errorf("epoch %d, want %d again", got, first)
 	}
 }
