@@ -44,7 +44,6 @@ type Config struct {
 	Logger        *slog.Logger
 	Tell          Tellers
 	LogClients    request.ClientsMode
-	ReuseHints    bool // answers say in words why a turn reused nothing (X-KV-Reuse-Hint)
 }
 
 // Tellers tell operators what happens, as one plain sentence each. A nil one tells nobody.

@@ -79,7 +79,6 @@ func New(cfg Config, deps Deps) *Server {
 	}, turn.HandlerDeps{
 		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
-		Hints: cfg.ReuseHints,
 	})
 	s.SetRouting(cfg.RoutingConfig)
 	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{

@@ -11,8 +11,7 @@ import (
 // Builder makes the record of a turn out of what the steps of the turn report. Only the turn's own goroutine uses it. It must not be
 // copied once a leg has been sent.
 type Builder struct {
-	turn  Turn
-	Hints bool // answers get X-KV-Reuse-Hint
+	turn Turn
 }
 
 // NewBuilder returns the builder of a turn that begins now.
@@ -86,14 +85,14 @@ func (b *Builder) Committed(header http.Header, whole bool) {
 	} else {
 		b.turn.TTFT = took
 	}
-	setHeaders(header, &b.turn, b.Hints)
+	setHeaders(header, &b.turn)
 }
 
 // Refused records the error that the client gets in place of an answer, and sets the headers that tell of the turn.
 func (b *Builder) Refused(header http.Header, status int, code string) {
 	b.turn.End.Status, b.turn.End.Code = status, code
 	if status != StatusClientGone {
-		setHeaders(header, &b.turn, b.Hints)
+		setHeaders(header, &b.turn)
 	}
 }
 

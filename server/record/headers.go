@@ -9,8 +9,8 @@ import (
 	"carryover/upstream/body"
 )
 
-// setHeaders sets the headers that tell a client or an operator what a turn reused; with hints, a miss has its reason in words, too.
-func setHeaders(header http.Header, r *Turn, hints bool) {
+// setHeaders sets the headers that tell a client or an operator what a turn reused.
+func setHeaders(header http.Header, r *Turn) {
 	// All values share one string and one array, which saves allocations. The names are spelled as net/http spells them, except X-KV-…,
 	// which net/http would change to X-Kv-….
 	b := r.Reuse.appendHeader(make([]byte, 0, 256), time.Now())
@@ -23,9 +23,6 @@ func setHeaders(header http.Header, r *Turn, hints bool) {
 	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
 	if r.API == body.Messages { // the header that Anthropic's SDKs read
 		header["Request-Id"] = values[0:1:1]
-	}
-	if hint := r.Hint(); hints && hint != "" {
-		header["X-KV-Reuse-Hint"] = []string{hint}
 	}
 	if values[3] != "" {
 		header["X-KV-Path"] = values[3:4:4]

@@ -13,7 +13,7 @@ var missReasons = []Term{
 	{string(ReasonRewritten), "The request does not begin with the tokens that were kept: the client has changed its history.", "Look at `differs`: it names the first place that changed."},
 	{string(ReasonExpired), "The conversation went on after its KV had expired.", "Raise `--ttl` and the engines' `decoder_kv_blocks_ttl`, or switch on `--hand-back`."},
 	{string(ReasonConsumed), "Another request of this conversation used the ticket at the same time.", ""},
-	{string(ReasonBelowThreshold), "So few tokens could be reused that computing them is cheaper.", "The limits are `--reuse-min-tokens` and `--reuse-min-share`."},
+	{string(ReasonBelowThreshold), "So few tokens could be reused that computing them is cheaper.", "The limits are 64 tokens and half of the ticket."},
 	{string(ReasonStoreUnavailable), "The ticket store did not answer in time.", "Check Redis and the network to it."},
 	{string(ReasonStoreFailedOver), "Redis has failed over since the ticket was stored, so it is not safe to use.", "Nothing to do: each conversation misses once."},
 	{string(ReasonInstanceGone), "The decode instance that held the KV is gone or was restarted.", "Check why it stopped if that was not planned."},

@@ -26,7 +26,6 @@ type Handler struct {
 	errors    *apierror.Mapper
 	observers []record.Observer
 	sample    record.Sample // decides which turns have spans; nil if turns are not traced
-	hints     bool          // answers say in words why a turn reused nothing
 }
 
 // HandlerDeps is what a handler of turns works with, besides the runner. All fields but Sample are required.
@@ -37,13 +36,12 @@ type HandlerDeps struct {
 	Errors    *apierror.Mapper
 	Observers []record.Observer
 	Sample    record.Sample // decides which turns have spans; nil if turns are not traced
-	Hints     bool          // answers say in words why a turn reused nothing
 }
 
 // New returns a handler of turns.
 func New(cfg Config, deps Deps, outer HandlerDeps) *Handler {
 	return &Handler{
-		turns: newRunner(cfg, deps), errors: outer.Errors, observers: outer.Observers, sample: outer.Sample, hints: outer.Hints,
+		turns: newRunner(cfg, deps), errors: outer.Errors, observers: outer.Observers, sample: outer.Sample,
 		intake: &intake{requests: outer.Requests, prover: deps.Tickets.Prover, names: outer.Names, logger: cfg.Logger, slots: outer.Slots},
 	}
 }
@@ -70,7 +68,6 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 func (h *Handler) begin(api body.API, header http.Header) *turn {
 	t := &turn{Request: request.Request{API: api}, routing: h.routing.Load(), legID: upstream.NewID()}
 	t.record = record.NewBuilder(cmp.Or(request.ID(header), t.legID), api, request.Trace(header, h.sample))
-	t.record.Hints = h.hints
 	return t
 }
 

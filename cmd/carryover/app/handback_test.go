@@ -33,7 +33,6 @@ func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
 		"":                                     {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
 		"--hand-back now --release off":        {HandBack: pins.HandBackNow, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
 		"--hand-back-after 1s":                 {HandBack: pins.HandBackIdle, HandBackAfter: time.Second, HandBackMemory: 16 << 20},
-		"--hand-back-memory 3MiB":              {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 3 << 20, HandBackAuto: true},
 		"--hand-back off":                      off,
 		"--hand-back off --hand-back-after 1s": {HandBack: pins.HandBackOff},
 		"--hand-back-after auto":               {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},

@@ -17,8 +17,8 @@ func TestRedisConnection_HoldsWhatOtherSectionsSay(t *testing.T) {
 	}
 	conn, err := redisConnection(cfg, convcache.Secret{}, slog.New(slog.DiscardHandler))
 	local := memoryBounds(cfg.Store)
-	if err != nil || conn.Timeout != 2500*time.Microsecond || local.MaxEntries != 5 || local.MaxBytes != 3<<30 {
-		t.Errorf("timeout %v, local bounds %+v (%v); want 2.5ms, 5 tickets and 3 GiB", conn.Timeout, local, err)
+	if err != nil || conn.Timeout != 2500*time.Microsecond || local.MaxEntries != maxTickets || local.MaxBytes != 3<<30 {
+		t.Errorf("timeout %v, local bounds %+v (%v); want 2.5ms, %d tickets and 3 GiB", conn.Timeout, local, err, maxTickets)
 	}
 	cfg.Redis.PasswordFile = "gone since"
 	if _, err := redisConnection(cfg, convcache.Secret{}, nil); err == nil || !strings.Contains(err.Error(), "redis.password_file: want a readable file") {

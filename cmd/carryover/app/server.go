@@ -14,6 +14,16 @@ import (
 	"carryover/server/turn"
 )
 
+// What no operator has to choose.
+const (
+	ReuseMinTokens    = 64               // fewer are not worth a hand-over from decode to prefill
+	reuseMinShare     = 0.5              // of a ticket; a smaller share leaves it to a turn that uses more
+	ReuseTrialTimeout = 10 * time.Second // for prefill's first answer to a ticket; pins.MaxReuseTrial bounds it
+	releaseBacklog    = 8                // of one decode instance
+	branchKeep        = 300 * time.Second
+	handBackMemory    = 16 << 20 // 4 bytes for each token id
+)
+
 // NewServerConfig is what the server is told of the configuration.
 func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	models := map[string]server.ProofMode{}
@@ -29,11 +39,10 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	return server.Config{
 		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
 		ReuseConfig: server.ReuseConfig{
-			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
-			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
+			ReuseMinTokens: ReuseMinTokens, ReuseMinShare: reuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid, ReuseTrialTimeout: ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},
 		ReleaseConfig: pins.ReleaseConfig{
-			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: releaseBacklog, BranchKeep: branchKeep, PinnedShare: cfg.Release.PinnedShare,
 		},
 		HandBackConfig: NewHandBack(cfg),
 		Config: request.Config{
@@ -58,7 +67,6 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
 		},
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
-		ReuseHints: cfg.Log.ReuseHint == "on",
 	}
 }
 
@@ -77,7 +85,7 @@ func NewHandBack(cfg config.Config) pins.HandBackConfig {
 		return pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
 	}
 	return pins.HandBackConfig{
-		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBackAfter(), HandBackMemory: int64(cfg.HandBack.Memory),
+		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBackAfter(), HandBackMemory: handBackMemory,
 		HandBackAuto: cfg.HandBack.After == config.WaitAuto,
 	}
 }

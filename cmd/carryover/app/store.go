@@ -59,9 +59,12 @@ func redisConnection(cfg config.Config, secret convcache.Secret, logger *slog.Lo
 	return conn, errors.Join(faults...)
 }
 
+// maxTickets bounds the index of the store, beside the bytes of its tickets.
+const maxTickets = 100_000
+
 // memoryBounds hold for the tickets of this process, with Redis too: there they are kept while it does not answer.
 func memoryBounds(cfg config.StoreConfig) convcache.MemoryConfig {
-	return convcache.MemoryConfig{MaxEntries: cfg.MaxTickets, MaxBytes: int64(cfg.MaxBytes)}
+	return convcache.MemoryConfig{MaxEntries: maxTickets, MaxBytes: int64(cfg.MaxBytes)}
 }
 
 func (t tickets) close() {

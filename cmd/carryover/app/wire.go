@@ -175,8 +175,8 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
 		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
 		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
-		Render: config.RenderServer(cfg.Proof), Tell: p.Events.Teller(events.Engine),
-		TeachShapes: cfg.Proof.TeachShapes == "on",
+		Render: config.RenderServer(cfg.Conversation), Tell: p.Events.Teller(events.Engine),
+		TeachShapes: cfg.Conversation.TeachShapes == "on",
 	})
 	p.Fleet, p.Probe, p.Client = engines, engines.Run, client
 	p.kvEvents = newKVEvents(cfg.KVEvents, engines, logger)

@@ -131,10 +131,9 @@ func explainReuse(cfg config.Config) []string {
 	if !cfg.Connector.ReusesKV() {
 		return []string{"none from decode to prefill with this connector; what a turn finds is in the instances' own prefix caches"}
 	}
-	p := cfg.Proof
-	lines := []string{fmt.Sprintf("proof %s; of a ticket at least %d tokens and %g of it", p.Mode, p.ReuseMinTokens, p.ReuseMinShare)}
+	lines := []string{"proof " + cfg.Proof.Mode + "; of a ticket at least 64 tokens and half of it"}
 	if cfg.Release.Mode == "on" {
-		line := fmt.Sprintf("unused tickets are released, more than %d of a decode instance at once", cfg.Release.Backlog)
+		line := "unused tickets are released, more than 8 of a decode instance at once"
 		if cfg.Release.PinnedShare > 0 {
 			line += fmt.Sprintf("; so are the oldest tickets when they pin more than %g of its KV cache", cfg.Release.PinnedShare)
 		}
@@ -143,8 +142,7 @@ func explainReuse(cfg config.Config) []string {
 	if !cfg.HandsBack() {
 		return append(lines, "nothing is handed back to prefill")
 	}
-	return append(lines, fmt.Sprintf("a ticket is handed back %s: prefill reads it into its prefix cache, and decode is free; the ids for that take %s at most",
-		cfg.HandBackWhen(), cfg.HandBack.Memory))
+	return append(lines, "a ticket is handed back "+cfg.HandBackWhen()+": prefill reads it into its prefix cache, and decode is free")
 }
 
 func explainLimits(l config.LimitsConfig) []string {

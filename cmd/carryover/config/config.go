@@ -111,41 +111,34 @@ type ConversationConfig struct {
 	TenantSalt   bool
 	SecretFile   string
 	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
+	TeachShapes  string // on or off
+	Render       string // address of a server that renders prompts for the fleet; empty: the prefill instances do
 }
 
 // ProofConfig says what must be proved about a ticket before a request may use it.
 type ProofConfig struct {
-	Mode              string
-	Models            map[string]string // mode by served model name, before Mode
-	ReuseMinTokens    int
-	ReuseMinShare     float64 // of a ticket's tokens, 0 to 1
-	ReuseTrialTimeout time.Duration
-	ReuseHybrid       bool   // use tickets of several block groups too
-	TeachShapes       string // on or off
-	Render            string // address of a server that renders prompts for the fleet; empty: the prefill instances do
+	Mode        string
+	Models      map[string]string // mode by served model name, before Mode
+	ReuseHybrid bool              // use tickets of several block groups too
 }
 
 // ReleaseConfig says what happens to tickets that no turn will use.
 type ReleaseConfig struct {
-	Mode       string // on or off
-	Backlog    int
-	BranchKeep time.Duration
+	Mode string // on or off
 	// PinnedShare is the share of a decode instance's KV cache that tickets may hold, 0 to 1; 0 sets no bound.
 	PinnedShare float64
 }
 
 // HandBackConfig says when the KV of tickets goes back to prefill.
 type HandBackConfig struct {
-	Mode   string   // idle, now or off
-	After  Wait     // how long a ticket waits for a turn before its hand-back, with idle
-	Memory ByteSize // for the token ids of answers that may be handed back
+	Mode  string // idle, now or off
+	After Wait   // how long a ticket waits for a turn before its hand-back, with idle
 }
 
 // StoreConfig bounds the ticket store.
 type StoreConfig struct {
 	TTL          time.Duration
 	DecoderKVTTL time.Duration
-	MaxTickets   int
 	MaxBytes     ByteSize
 }
 
@@ -233,8 +226,6 @@ type LogConfig struct {
 	Format  string // LogAuto or another
 	Level   string // debug, info, warn or error, as slog.Level reads it
 	Clients string // a request.ClientsMode
-	// ReuseHint is on where answers say in words why a turn reused nothing.
-	ReuseHint string
 }
 
 // Default returns what holds where nothing is set.
@@ -252,11 +243,11 @@ func Default() Config {
 			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
-		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on"},
-		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second, TeachShapes: "on"},
-		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
-		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto, Memory: 16 * mebibyte},
-		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
+		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on", TeachShapes: "on"},
+		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}},
+		Release:      ReleaseConfig{Mode: "on", PinnedShare: 0.5},
+		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto},
+		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover"},
 		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream", UsageCachedTokens: UsagePrefill},
 		Limits: LimitsConfig{
@@ -282,7 +273,7 @@ func Default() Config {
 			ClientBody:     60 * time.Second,
 		},
 		Upstream: UpstreamConfig{Client: "own"},
-		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear), ReuseHint: "off"},
+		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
 	}
 }
 

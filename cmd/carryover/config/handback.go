@@ -11,9 +11,6 @@ import (
 	"carryover/server/pins"
 )
 
-// leastHandBackMemory holds 262,144 ids, enough for a conversation of the longest context of usual models.
-const leastHandBackMemory = mebibyte
-
 // Wait is a duration, or the word auto.
 type Wait time.Duration
 
@@ -42,14 +39,11 @@ func (c *Config) HandBackAfter() time.Duration {
 	return continuation.Fixed
 }
 
-// validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
+// validateHandBack refuses a wait that no ticket survives.
 func validateHandBack(v *validation, c *Config) {
 	h := &c.HandBack
 	if ttl := c.Store.TTL; h.Mode == string(pins.HandBackIdle) && ttl > 0 && time.Duration(h.After) >= ttl {
 		v.fault("hand_back.after", h.After.String(), fmt.Sprintf("less than store.ttl, %s, for which a ticket lives at most; or hand_back.mode now or off", FormatDuration(ttl)))
-	}
-	if h.Memory > 0 && h.Memory < leastHandBackMemory {
-		v.fault("hand_back.memory", h.Memory.String(), "at least "+leastHandBackMemory.String())
 	}
 }
 

@@ -13,7 +13,6 @@ func TestConfig_HandBackAfterIsBelowTheLifeOfTickets(t *testing.T) {
 		"--hand-back-after 449s":                  "",
 		"--ttl 5s --hand-back off":                "",
 		"--hand-back now --hand-back-after 1000s": "",
-		"--hand-back-memory 1048575":              `hand_back.memory: "1048575" (--hand-back-memory): want at least 1MiB`,
 	} {
 		got := ""
 		if _, err := served(t, args); err != nil {

@@ -8,16 +8,16 @@ import (
 const renderName = "render"
 
 // validateRender checks the address of the server that renders for the fleet.
-func validateRender(v *validation, p *ProofConfig) {
-	if raw := p.Render; raw != "" {
+func validateRender(v *validation, c *ConversationConfig) {
+	if raw := c.Render; raw != "" {
 		if _, ok := parseInstanceURL(raw); !ok {
-			v.fault("proof.render", raw, "http://host[:port] or https://host[:port], without path, query and user")
+			v.fault("conversation.render", raw, "http://host[:port] or https://host[:port], without path, query and user")
 		}
 	}
 }
 
 // RenderServer returns that server, nil if prefill instances render. Its work counts as prefill's.
-func RenderServer(cfg ProofConfig) *upstream.Instance {
+func RenderServer(cfg ConversationConfig) *upstream.Instance {
 	if cfg.Render == "" {
 		return nil
 	}

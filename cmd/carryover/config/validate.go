@@ -41,7 +41,7 @@ func validate(v *validation, c *Config, rows []Setting) {
 	validateConversation(v, &c.Conversation)
 	validateTTL(v, c)
 	validateHandBack(v, c)
-	validateRender(v, &c.Proof)
+	validateRender(v, &c.Conversation)
 	validateLegTimes(v, c)
 	validateRedis(v, c)
 	validateUpstreamKey(v, &c.Auth)
@@ -162,10 +162,6 @@ func validateKVTTL(v *validation, key string, ttl time.Duration) {
 
 // validateLegTimes keeps the legs of a turn shorter than the time for which engines keep blocks for each other.
 func validateLegTimes(v *validation, c *Config) {
-	if trial := c.Proof.ReuseTrialTimeout; trial > pins.MaxReuseTrial {
-		v.fault("proof.reuse_trial_timeout", FormatDuration(trial),
-			fmt.Sprintf("at most %s: prefill must have read a ticket's blocks before decode may free them", FormatDuration(pins.MaxReuseTrial)))
-	}
 	dial, budget := c.Timeouts.Dial, c.Timeouts.HandoverBudget
 	if budget >= engineLease {
 		v.fault("timeouts.handover_budget", FormatDuration(budget), "less than the 30s for which prefill keeps its blocks")

@@ -78,7 +78,7 @@ func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
 	for name, spoil := range map[string]func(*config.Config){
 		"decode alone": func(c *config.Config) { c.Routing.DisaggThreshold = 1 << 20 },
-		"no reuse":     func(c *config.Config) { c.Proof.ReuseMinTokens = 1 << 20 },
+		"no reuse":     func(c *config.Config) { c.Store.TTL = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := StartDeployment(o)

@@ -221,8 +221,8 @@ func (i *interview) capability(ctx context.Context) {
 // which is no fault where there are no agents.
 func (i *interview) render(ctx context.Context) {
 	by := "it"
-	if i.cfg.Proof.Render != "" {
-		by = i.cfg.Proof.Render + " (--render)"
+	if i.cfg.Conversation.Render != "" {
+		by = i.cfg.Conversation.Render + " (--render)"
 	}
 	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []chatMessage{{"user", "Describe the archive."}}}) // of strings and numbers
 	req, err := body.ParseRequest(body.Messages, raw)
@@ -233,7 +233,7 @@ func (i *interview) render(ctx context.Context) {
 	prompt, err := prompts.Read(ctx, req, "")
 	var leg *upstream.LegError
 	switch {
-	case errors.Is(err, facts.ErrNoRender) && i.cfg.Proof.Render == "":
+	case errors.Is(err, facts.ErrNoRender) && i.cfg.Conversation.Render == "":
 		i.check(codeRenderOff, "it renders no prompts of /v1/messages and /v1/responses: turns of agents reuse nothing of decode")
 		return
 	case errors.Is(err, facts.ErrNoRender):

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -36,7 +37,7 @@ func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 		report: d.report, cfg: d.cfg, couple: c, seen: seen,
 		details: []string{
 			"{prefill}", c.prefill.Name, "{decode}", c.decode.Name, "{config}", nixlConfig, "{model}", shellWord("{model}", model), "{url}", c.prefill.BaseURL,
-			"{limit}", config.FormatDuration(d.cfg.Proof.ReuseTrialTimeout),
+			"{limit}", config.FormatDuration(app.ReuseTrialTimeout),
 		},
 	}
 }

@@ -160,7 +160,7 @@ func pairConfig(cfg config.Config) config.Config {
 	}
 	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
 	cfg.Routing = config.RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(turn.PrefillError)}
-	cfg.Release = config.ReleaseConfig{Mode: "on", BranchKeep: usual.Release.BranchKeep}
+	cfg.Release = config.ReleaseConfig{Mode: "on"}
 	cfg.HandBack.Mode = string(pins.HandBackOff) // a second turn is to find the ticket of the first
 	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = config.UsualSources(), "", false
 	cfg.Timeouts.ShutdownGrace = probeGrace
@@ -187,7 +187,9 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	p.Sources.All = listed
 	t := &trial{couple: c, program: p, records: make(chan record.Turn, MaxProbeTurns), seen: seen}
 	deps.Observers = append(deps.Observers, func(rec *record.Turn) { t.records <- *rec })
-	p.Server = server.New(app.NewServerConfig(pairConfig(cfg), logger), deps)
+	settings := app.NewServerConfig(pairConfig(cfg), logger)
+	settings.ReleaseBacklog = 0 // what a turn leaves is released before the program ends
+	p.Server = server.New(settings, deps)
 	return beside(ctx, p, func(ctx context.Context, base string) {
 		var prefill, decode *fleet.Engine
 		lookUntil(ctx, startingLimit, func() bool {

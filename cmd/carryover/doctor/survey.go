@@ -30,7 +30,7 @@ const (
 func (d *doctor) survey(ctx context.Context) error {
 	cfg, r := d.cfg, d.report
 	d.settings()
-	cfg.HandBack.Mode, cfg.Proof.TeachShapes = string(pins.HandBackOff), "off" // the pairs learn their shape
+	cfg.HandBack.Mode, cfg.Conversation.TeachShapes = string(pins.HandBackOff), "off" // the pairs learn their shape
 	p, deps, err := app.NewParts(app.Configured{Config: cfg}, d.logger)
 	if err != nil {
 		return err

@@ -186,7 +186,7 @@ var diagnoses = []diagnosis{
 		"the same --chat-template and tokenizer arguments for all that {prefill} serves; --enable-scale-out on it, whose render endpoint is used then"},
 	{codeRewritten, severityWarn, "the next turn continues the one before",
 		"the chat template, or the reasoning parser, changes what was generated when it comes back as history",
-		"a --chat-template that keeps reasoning and white space of earlier turns; a smaller --reuse-min-tokens or --reuse-min-share uses what agrees"},
+		"a --chat-template that keeps reasoning and white space of earlier turns"},
 	{codeMiss, severityError, "the second turn reuses the first",
 		"a client's next turn computes its whole prompt",
 		"docs/reference.md has the reason's meaning; carryover doctor --verbose"},

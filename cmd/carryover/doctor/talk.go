@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/server/record"
 )
@@ -46,7 +47,7 @@ type probeTalk struct {
 // newProbeTalk begins a conversation that no cache has the beginning of. It has the shape of a later turn from the start, because
 // parity is learnt for shapes.
 func newProbeTalk(cfg config.Config, base, model string, stream bool) *probeTalk {
-	sentences := min(mostSentences, (cfg.Proof.ReuseMinTokens+leastLoad)/sentenceTokens)
+	sentences := min(mostSentences, (app.ReuseMinTokens+leastLoad)/sentenceTokens)
 	if most := cfg.LMCache.MaxPromptTokens; most > 0 {
 		sentences = min(sentences, max(1, most/(4*sentenceTokens)))
 	}

@@ -56,7 +56,7 @@ func TestGeneration_TicketsFromBeforeASleepAreNotUsed(t *testing.T) {
 func TestGeneration_WhatIsGoneIsNotPinned(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
-	r := startWaking(t, nil, "--hand-back", "off", "--release", "on", "--release-backlog", "64")
+	r := startWaking(t, nil, "--hand-back", "off", "--release", "on")
 	for _, name := range []string{"a", "b"} {
 		h := r.thread(name)
 		h.turn(t, "first_turn")

@@ -8,6 +8,7 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
+	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -265,7 +266,7 @@ func TestHandBack_TheLegTakesTooLong(t *testing.T) {
 	for _, at := range holdPoints() {
 		t.Run(string(at), func(t *testing.T) {
 			t.Parallel()
-			h := startHanding(t, handingConfig(), 1, 1, append([]string{"--reuse-trial-timeout", "3s"}, atOnce...)...)
+			h := startHandingWith(t, handingConfig(), 1, 1, unchanged, func(c *server.Config) { c.ReuseTrialTimeout = 3 * time.Second }, atOnce...)
 			c := h.talk("late")
 			c.turn(t)
 			h.settle(t)

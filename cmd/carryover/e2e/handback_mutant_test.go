@@ -115,7 +115,7 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 						legs := &believing{Legs: deps.Legs}
 						deps.Legs, deps.Connector = legs, listening{deps.Connector, legs}
 					}
-				}, atOnce...)
+				}, nil, atOnce...)
 				c := &listed{handing: h, id: "mutant", salt: "own"}
 				for range 3 {
 					c.prompt = append(c.prompt, manyIDs(len(c.prompt))...)
@@ -199,7 +199,7 @@ func TestHandBackMutant_WithoutTheTakeTheOracleSeesIt(t *testing.T) {
 				if mutant {
 					deps.Store = &leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}
 				}
-			}, atOnce...)
+			}, nil, atOnce...)
 			(&listed{handing: h, id: "proves the pair"}).turn(t)
 			h.settle(t)
 			release := h.hold(vllmsim.HandBackRead)
@@ -233,7 +233,7 @@ func TestHandBackMutant_TicketBesideItsNoteTheOracleSeesIt(t *testing.T) {
 				if mutant {
 					deps.Store = &ticketsOnly{leavingStore{Store: deps.Store, tickets: map[convcache.TicketID]convcache.Ticket{}}}
 				}
-			}, append([]string{"--routing-prefill", "round_robin"}, atOnce...)...)
+			}, nil, append([]string{"--routing-prefill", "round_robin"}, atOnce...)...)
 			for range 2 { // both pairs are proven
 				(&listed{handing: h, id: "proves pairs"}).turn(t)
 				h.settle(t)

@@ -45,14 +45,16 @@ func handingConfig() vllmsim.Config {
 // startHanding runs the program on new instances.
 func startHanding(t *testing.T, cfg vllmsim.Config, prefills, decodes int, flags ...string) *handing {
 	t.Helper()
-	return startHandingWith(t, cfg, prefills, decodes, unchanged, flags...)
+	return startHandingWith(t, cfg, prefills, decodes, unchanged, nil, flags...)
 }
 
 // startHandingWith is startHanding with other parts.
-func startHandingWith(t *testing.T, cfg vllmsim.Config, prefills, decodes int, replace func(*server.Deps), flags ...string) *handing {
+func startHandingWith(
+	t *testing.T, cfg vllmsim.Config, prefills, decodes int, replace func(*server.Deps), settings func(*server.Config), flags ...string,
+) *handing {
 	t.Helper()
 	h := &handing{cfg: cfg}
-	c := rigConfig{flags: append([]string{"--tokenize-timeout", "20s"}, flags...), wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
+	c := rigConfig{server: settings, flags: append([]string{"--tokenize-timeout", "20s"}, flags...), wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
 	c.replace = func(deps *server.Deps) {
 		replace(deps)
 		h.deps = deps

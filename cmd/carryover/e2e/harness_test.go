@@ -106,6 +106,7 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	deps.Store, deps.Legs = r.store, r.between
 	deps.Observers = append(deps.Observers, r.turns.observe)
 	settings := app.NewServerConfig(cfg, slog.New(r.turns))
+	settings.ReuseTrialTimeout = 25 * time.Second // a machine that is busy with other tests answers late
 	if c.server != nil {
 		c.server(&settings)
 	}

@@ -24,7 +24,7 @@ func TestPinned_ShareKeepsDecodingFree(t *testing.T) {
 			o := startOperated(t, rigConfig{
 				prefill: alike(2, asConfigured), decode: alike(2, func(c *vllmsim.Config) { c.Blocks = blocks }),
 				flags: []string{
-					"--pinned-share", "0.2", "--release", "on", "--proof", proof, "--routing-prefill", "round_robin", "--reuse-trial-timeout", "25s",
+					"--pinned-share", "0.2", "--release", "on", "--proof", proof, "--routing-prefill", "round_robin",
 				},
 				replace: func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen },
 			}, "")

@@ -33,7 +33,6 @@ func startCrowd(t *testing.T, sampling string, turns int) *crowd {
 		prefill: pair, decode: pair,
 		flags: []string{
 			"--proof", "history", "--routing-prefill", "round_robin", "--routing-decode", "round_robin",
-			"--reuse-trial-timeout", "25s",
 		},
 	})}
 	return c

@@ -73,7 +73,7 @@ func moveTurns(t *testing.T, m *moves) {
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails, cfg.MaxNumSeqs = true, true, 1
 	s := &scripted{operated: startOperated(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
-		flags: []string{"--release", "on", "--hand-back", "off", "--reuse-trial-timeout", "25s", "--max-streams", "2", "--max-per-instance", "1"},
+		flags: []string{"--release", "on", "--hand-back", "off", "--max-streams", "2", "--max-per-instance", "1"},
 	}, "")}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()

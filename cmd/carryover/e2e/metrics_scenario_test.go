@@ -102,7 +102,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	redis := redistest.Start(t)
 	s := &scripted{operated: startOperated(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret},
-		flags: []string{"--release", "on", "--hand-back", "off", "--reuse-trial-timeout", "25s", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
+		flags: []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off", "--redis-url", "redis://" + redis.Addr()},
 	}, "")}
 	s.proxy.Fleet.Catalogue.Refresh(t.Context())
 	wantFamilies(t, s.scrape(t), "start", "redis")

@@ -43,7 +43,7 @@ func TestPinned_AfterClientsLeaveIsWhatEnginesHold(t *testing.T) {
 			if tc.engines == nil {
 				tc.engines = asConfigured
 			}
-			r, _ := startReleasing(t, 1, 1, tc.engines, "--hand-back", "off", "--release-backlog", "64")
+			r, _ := startReleasing(t, 1, 1, tc.engines, "--hand-back", "off")
 			c := &chatting{rig: r, id: "left", cfg: cfg}
 			c.learnt(t)
 			if tc.rides {

@@ -43,7 +43,7 @@ func startPoisoned(t *testing.T, replace func(*server.Deps), meanwhile func(p *p
 	t.Helper()
 	p := &poisoned{cfg: vllmsim.DefaultConfig()}
 	p.cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on", "--reuse-trial-timeout", "25s"}
+	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--release", "on"}
 	p.first = startRig(t, rigConfig{
 		prefill: []vllmsim.Config{p.cfg}, decode: []vllmsim.Config{p.cfg}, env: []string{testrig.ReplicaSecret}, replace: replace,
 		flags: slices.Concat(redis, flags),
@@ -225,7 +225,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.OutputTokenIDs = true
 			r = startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--reuse-trial-timeout", "25s"},
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
 				replace: func(deps *server.Deps) {
 					deps.Legs = &decodeHeld{Legs: deps.Legs, held: &held, reached: reached, until: known}
 				},
@@ -336,7 +336,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	t.Parallel()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs = true
-	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--reuse-trial-timeout", "25s"}
+	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr()}
 	first := startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{testrig.ReplicaSecret}, flags: redis,
 	})

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// releaseBacklog is --release-backlog: how many requests' blocks may wait for a prefill leg that releases them.
+	// releaseBacklog is how many requests' blocks may wait for a prefill leg that releases them.
 	releaseBacklog = 8
 	// releaseCost is how much longer a request may take because it carries a release.
 	releaseCost = time.Second
@@ -42,7 +42,7 @@ func oneShot(n int) asked {
 func (s *suite) oneShots(t *testing.T) string {
 	t.Helper()
 	const requests = 20
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto", "--release-backlog", fmt.Sprint(releaseBacklog))
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
 	before := s.decode.counted(t).pinned
 	var each, most int // blocks: of the largest request, and held at once
 	for n := range requests {

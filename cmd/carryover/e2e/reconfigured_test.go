@@ -56,7 +56,7 @@ func (r *reloadable) wantNothingWrong(t *testing.T) {
 // What waits for its release survives other settings of its instance, and a source that loses the instance for a moment.
 func TestReload_LeavesNothingPinned(t *testing.T) {
 	t.Parallel()
-	const shots = 20
+	const shots = 8 // as many answers as wait for the leg of a turn
 	for name, change := range map[string]func(t *testing.T, r *reloadable){
 		"another weight": func(t *testing.T, r *reloadable) { r.reload(t, r.decode[:1], ", weight: 3", "") },
 		"another TTL":    func(t *testing.T, r *reloadable) { r.reload(t, r.decode[:1], ", kv_ttl: 470s", "") },
@@ -68,7 +68,7 @@ func TestReload_LeavesNothingPinned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startReloadable(t, "--hand-back", "off", "--release-backlog", "1000", "--conversation-by-content", "off")
+			r := startReloadable(t, "--hand-back", "off", "--conversation-by-content", "off")
 			r.awaitStarts(t)
 			group, ctx := errgroup.WithContext(t.Context())
 			for n := range shots { // at once: a turn would carry the release of one that has ended

@@ -11,7 +11,7 @@ import (
 // a block for the lease of 30 s, and a core of prefill busy for as long.
 func TestRelease_LegsOfOurOwnLeaveNoLease(t *testing.T) {
 	t.Parallel()
-	r, seen := startReleasing(t, 2, 2, asConfigured, "--hand-back", "off", "--release-backlog", "0")
+	r, seen := startReleasingWith(t, 2, 2, asConfigured, releasingAtOnce, "--hand-back", "off")
 	for n := range 8 {
 		if err := r.oneShot(t.Context(), n); err != nil {
 			t.Fatal(err)

@@ -84,11 +84,23 @@ func (c *blockUses) twice() (ids []string) {
 // startReleasing runs the program with releases, and counts how often blocks are named.
 func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) (*rig, *blockUses) {
 	t.Helper()
+	return startReleasingWith(t, prefills, decodes, change, nil, flags...)
+}
+
+// releasingAtOnce has no unused ticket wait for the leg of a turn.
+func releasingAtOnce(c *server.Config) { c.ReleaseBacklog = 0 }
+
+// startReleasingWith is startReleasing with other settings of the server.
+func startReleasingWith(
+	t *testing.T, prefills, decodes int, change func(*vllmsim.Config), settings func(*server.Config), flags ...string,
+) (*rig, *blockUses) {
+	t.Helper()
 	seen := &blockUses{named: map[string]int{}, books: newPinBooks()}
 	cfg := vllmsim.DefaultConfig()
 	cfg.Lease = time.Hour // what our own legs leave on prefill is counted at the end, which a busy machine reaches behind the usual 30 s
 	change(&cfg)
 	c := rigConfig{
+		server: settings,
 		flags: append([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s", "--release", "on",
 		}, flags...),
@@ -182,7 +194,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 
 func TestRelease_BacklogIsWorkedOffByLegsOfOurOwn(t *testing.T) {
 	t.Parallel()
-	r, seen := startReleasing(t, 1, 1, asConfigured, "--release-backlog", "2")
+	r, seen := startReleasingWith(t, 1, 1, asConfigured, func(c *server.Config) { c.ReleaseBacklog = 2 })
 	// Turns with tickets carry no release, so the superseded tickets of this
 	// conversation wait for a leg of another.
 	c := &chatting{rig: r, id: "busy", cfg: vllmsim.DefaultConfig()}
@@ -201,16 +213,16 @@ func TestRelease_BacklogIsWorkedOffByLegsOfOurOwn(t *testing.T) {
 func TestRelease_BranchThatWasLeftIsRetired(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		keep string
+		keep time.Duration
 		pins int
 		back string // what a return to the branch finds
 	}{
-		"after its time":  {"100ms", 1, "miss;"},
-		"within its time": {"300s", 2, "hit;"},
+		"after its time":  {100 * time.Millisecond, 1, "miss;"},
+		"within its time": {300 * time.Second, 2, "hit;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, seen := startReleasing(t, 1, 1, asConfigured, "--branch-keep", tc.keep)
+			r, seen := startReleasingWith(t, 1, 1, asConfigured, func(c *server.Config) { c.BranchKeep = tc.keep })
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
 			c := &chatting{rig: r, id: "branch", cfg: vllmsim.DefaultConfig(), h: history{messages: []json.RawMessage{system}}}
 			c.learnt(t)

@@ -44,7 +44,6 @@ func startFleetWith(t *testing.T, cfg vllmsim.Config, redis []string, replace fu
 		}
 		c.flags = slices.Concat([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
-			"--reuse-trial-timeout", "25s",
 		}, flags)
 		if address != "" {
 			c.flags = append(c.flags, "--redis-url", "redis://"+address)

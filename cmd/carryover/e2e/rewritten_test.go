@@ -11,6 +11,7 @@ import (
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
+	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -90,7 +91,8 @@ func startRewritten(t *testing.T, proof string, stream bool) *rewritten {
 	w.rig = startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, wire: func(_ config.Config, p *app.Proxy) { w.proxy = p },
 		// Only all of a ticket counts, so that each rewriting is a miss under the token proof too.
-		flags: []string{"--proof", proof, "--reuse-min-share", "1", "--tokenize-timeout", "20s"},
+		server: func(c *server.Config) { c.ReuseMinShare = 1 },
+		flags:  []string{"--proof", proof, "--tokenize-timeout", "20s"},
 	})
 	return w
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"carryover/cmd/carryover/config"
+	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -27,6 +29,8 @@ type scenario struct {
 	Engines engineSetup
 	Proxy   []string
 	Env     []string
+	Least   int           // ReuseMinTokens of the server, if not 0
+	Trial   time.Duration // ReuseTrialTimeout of the server, if not 0
 	Body    string
 	Steps   []step
 	Unused  int
@@ -138,6 +142,12 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 		list[i] = cfg
 	}
 	return list
+}
+
+// settings are those of the server that no flag sets.
+func (s *scenario) settings(c *server.Config) {
+	c.ReuseMinTokens = cmp.Or(s.Least, c.ReuseMinTokens)
+	c.ReuseTrialTimeout = cmp.Or(s.Trial, c.ReuseTrialTimeout)
 }
 
 // flags are the proxy's: proof by history and, so that KV moves on every turn, each

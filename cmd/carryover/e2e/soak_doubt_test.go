@@ -137,9 +137,10 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 		prefill: prefills, decode: decodes,
 		flags: append([]string{
 			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
-			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
+			"--release", "on",
 		}, flags...),
-		wire: func(_ config.Config, p *app.Proxy) { d.server = p.Server },
+		server: releasingAtOnce,
+		wire:   func(_ config.Config, p *app.Proxy) { d.server = p.Server },
 		replace: func(deps *server.Deps) {
 			d.uses.books.watch(deps)
 			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store

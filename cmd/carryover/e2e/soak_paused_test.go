@@ -95,7 +95,7 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		turns:  newTurnLog(),
 	}
-	flags := slices.Concat(testrig.Patient(), []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--proof", proof, "--release-backlog", "0"})
+	flags := slices.Concat(testrig.Patient(), []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--proof", proof})
 	for range 2 {
 		r.prefill, r.decode = append(r.prefill, testrig.StartInstance(t, cfg, "")), append(r.decode, testrig.StartInstance(t, cfg, ""))
 	}

@@ -96,7 +96,7 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	cfg.Blocks = 1 << 16 // no answer waits for memory
 	change(&cfg)
 	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
-	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
+	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg })
 	s.pins = samplePins(t, s.rig, s.uses.books, cfg.BlockSize)
 	s.lone = &rig{base: testrig.StartInstance(t, cfg, "").URL(), client: s.client}
 	return s

@@ -256,11 +256,17 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 
 // A title call shares the system prompt with the conversation, and nothing else.
 func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
-	for name, flags := range map[string][]string{"as it is": nil, "mutant": {"--reuse-min-share", "0", "--reuse-min-tokens", "1"}} {
+	for name, settings := range map[string]func(*server.Config){
+		"as it is": nil, "mutant": func(c *server.Config) { c.ReuseMinShare, c.ReuseMinTokens = 0, 1 },
+	} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutated(t, unchanged, flags...)
+			cfg := vllmsim.DefaultConfig()
+			r := startRig(t, rigConfig{
+				prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, server: settings,
+				flags: []string{"--routing-prefill", "round_robin", "--tokenize-timeout", "20s"},
+			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
-			c := &chatting{rig: r, id: "titled", cfg: vllmsim.DefaultConfig(), h: history{messages: []json.RawMessage{system}}}
+			c := &chatting{rig: r, id: "titled", cfg: cfg, h: history{messages: []json.RawMessage{system}}}
 			for range 6 {
 				c.turn(t)
 			}

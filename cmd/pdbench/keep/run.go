@@ -37,7 +37,7 @@ func (o options) config(p policy) fleet.Config {
 	}
 	return fleet.Config{
 		Binary: o.binary, Secret: strings.Repeat("keep-report ", 5), Scale: float64(o.clock), Prefill: role(prefillBlocks), Decode: role(decodeBlocks),
-		Serve: append([]string{"--decoder-kv-ttl", decoderTTL.String(), "--ttl", wall(o.clock, ticketTTL), "--release-backlog", "0"}, p.flags(o.clock)...),
+		Serve: append([]string{"--decoder-kv-ttl", decoderTTL.String(), "--ttl", wall(o.clock, ticketTTL)}, p.flags(o.clock)...),
 	}
 }
 
