@@ -175,10 +175,7 @@ bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte 
 bench-smoke: build bin/pdbench redis nginx ## every workload, contender and report once, briefly, and each Go benchmark once, so that none rots; times are not judged
 	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
 	bin/pdbench bench --smoke --python-example "$(PYTHON_EXAMPLE)" --out bin/bench-smoke
-	bin/pdbench memory --smoke
-	bin/pdbench policies --smoke
 	bin/pdbench handback --smoke
-	bin/pdbench keep --smoke
 	go test -run '^$$' -bench . -benchtime 1x ./...
 
 .PHONY: bin/pdbench
@@ -189,21 +186,9 @@ bin/pdbench:
 bench-go: ## all Go benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
-.PHONY: memory
-memory: build bin/pdbench ## resident memory per open idle stream, at 2,000 streams
-	bin/pdbench memory
-
-.PHONY: fleet-report
-fleet-report: build bin/pdbench ## time to the first token and hit rate of each policy on 4 + 4 simulated instances of unequal speed
-	bin/pdbench policies
-
 .PHONY: handback-report
 handback-report: build bin/pdbench ## what hand-back is worth on 4 + 4 simulated instances: pinned KV, hit rate, time to the first token, cost
 	bin/pdbench handback
-
-.PHONY: report
-report: build bin/pdbench ## the learnt choice of what is worth keeping against fixed ones, on four workloads of simulated engines (9 minutes)
-	bin/pdbench keep
 
 .PHONY: clean
 clean: ## remove what was built

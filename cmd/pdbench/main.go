@@ -14,9 +14,6 @@ import (
 	"carryover/cmd/pdbench/contender"
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/handback"
-	"carryover/cmd/pdbench/keep"
-	"carryover/cmd/pdbench/memory"
-	"carryover/cmd/pdbench/policies"
 	"carryover/cmd/pdbench/result"
 )
 
@@ -34,8 +31,7 @@ type command func(ctx context.Context, args []string, stdout, stderr io.Writer) 
 // commands are all of them, by name.
 func commands() map[string]command {
 	return map[string]command{
-		"bench": bench.Command, "policies": policies.Command, "handback": handback.Command, "keep": keep.Command,
-		"memory": memory.Command, "engines": enginesPart, "relay": relayPart,
+		"bench": bench.Command, "handback": handback.Command, "engines": enginesPart, "relay": relayPart,
 	}
 }
 

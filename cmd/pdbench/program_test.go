@@ -13,16 +13,10 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"measure":           `unexpected "measure"`,
 		"--workloads W1,W9": `no workload "W9"`,
 		"--contenders W1":   `no contender "W1"`,
-		"--vllm 0.31":       `no engines of vLLM "0.31"`,
-		"--vllm=":           `no engines of vLLM ""`,
 		"--markdown /none":  "/none",
 		"relay --none":      "none",
-		"policies --none":   "none",
 		"handback --none":   "none",
 		"handback --row x":  `no row "x"`,
-		"keep --none":       "none",
-		"keep --workload x": `no workload "x"`,
-		"memory --none":     "none",
 	} {
 		var out, errs strings.Builder
 		if code := program(t.Context(), strings.Fields(args), &out, &errs); code != result.ExitUsage || !strings.Contains(errs.String(), want) {

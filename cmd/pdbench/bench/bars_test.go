@@ -23,7 +23,7 @@ func standing(c float64) []entry {
 			delete(f, cpuTurn)
 			delete(f, cpuChunk)
 		case contender.Python:
-			f[cpuTurn], f[cpuChunk], f[firstP50] = 4000, 140, 2500
+			f[cpuTurn], f[cpuChunk], f[firstP50] = 3000, 140, 2500
 		}
 		return f
 	}

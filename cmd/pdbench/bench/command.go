@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"carryover/cmd/pdbench/contender"
-	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/process"
 	"carryover/cmd/pdbench/result"
 )
@@ -24,7 +23,6 @@ type options struct {
 	out        string
 	profile    string
 	markdown   string
-	vllm       engines.Version
 	workloads  []string
 	contenders []string
 	smoke      bool
@@ -51,11 +49,10 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.site.Carryover, "carryover", "bin/carryover", "program to measure")
 	set.StringVar(&o.site.PythonExample, "python-example", "", "vLLM's examples/…/disagg_proxy_multiturn.py; without it nothing is compared with python")
 	set.StringVar(&o.site.Python, "python", "bin/bench-python/bin/python", "interpreter with what the example needs, which scripts/need-bench-python.sh makes")
-	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md, bench.svg and the logs of all processes")
+	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md and the logs of all processes")
 	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
 	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as docs/benchmarks.md has them")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
-	vllm := set.String("vllm", string(engines.VLLM033), "version of vLLM whose answers the engines give, 0.32 or 0.33, where the workload is not of one")
 	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
 	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
 	if err := set.Parse(args); err != nil {
@@ -64,10 +61,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	if set.NArg() > 0 {
 		return o, fmt.Errorf("unexpected %q", set.Arg(0))
 	}
-	o.workloads, o.contenders, o.vllm = listOf(*workloads), listOf(*contenders), engines.Version(*vllm)
-	if *vllm == "" || !o.vllm.Known() {
-		return o, fmt.Errorf("there are no engines of vLLM %q; there are %s and %s", *vllm, engines.VLLM032, engines.VLLM033)
-	}
+	o.workloads, o.contenders = listOf(*workloads), listOf(*contenders)
 	return o, errors.Join(checkNames("workload", o.workloads, workloadNames()), checkNames("contender", o.contenders, contenderNames()))
 }
 
@@ -133,7 +127,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		}
 		o.site.Self = []string{self}
 	}
-	todo := only(ofVersion(groups(), o.vllm), o.workloads, o.contenders)
+	todo := only(groups(), o.workloads, o.contenders)
 	if len(todo) == 0 {
 		return result.ExitUsage, errors.New("none of the workloads has one of the contenders")
 	}
@@ -141,7 +135,6 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		todo = brief(todo)
 	}
 	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
-	r.Machine.Versions = append(r.Machine.Versions, "engines as of vLLM "+string(o.vllm))
 	b := &bench{site: &o.site, proc: process.OpenFS(), profile: o.profile, say: stderr}
 	var err error
 	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {

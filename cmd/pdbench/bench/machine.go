@@ -24,10 +24,8 @@ type machine struct {
 
 // String is a line for people.
 func (m machine) String() string {
-	return strings.Join(append([]string{m.short(), fmt.Sprintf("%d GiB", m.Memory), "Linux " + m.Kernel, m.Go}, m.Versions...), ", ")
+	return strings.Join(append([]string{fmt.Sprintf("%d cores of %s", m.Cores, m.Model), fmt.Sprintf("%d GiB", m.Memory), "Linux " + m.Kernel, m.Go}, m.Versions...), ", ")
 }
-
-func (m machine) short() string { return fmt.Sprintf("%d cores of %s", m.Cores, m.Model) }
 
 // lookAround reads what the machine and the contenders are.
 func lookAround(ctx context.Context, s *contender.Site) machine {

@@ -33,7 +33,7 @@ func TestMediansOf_TakesEachFigureByItself(t *testing.T) {
 func TestFiguresOf(t *testing.T) {
 	o := load.Outcome{Wall: 2 * time.Second, Turns: 1000, Chunks: 16000, Hits: 750, HandOvers: 1000, CPU: 100 * time.Millisecond, Peak: 30 << 20,
 		FirstByte: result.Samples{time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond}, Gaps: result.Samples{20 * time.Millisecond}}
-	fast := load.Workload{Conversations: 64, Turns: 8, Chunks: 16, Proof: load.ProofAuto}
+	fast := load.Workload{Conversations: 64, Turns: 8, Chunks: 16}
 	want := figures{cpuTurn: 100, turnRate: 500, hitPercent: 75, firstP50: 2000, peakMB: 30}
 	got := figuresOf(fast, o)
 	delete(got, firstP99)

@@ -59,7 +59,7 @@ func (r *entry) add(o load.Outcome) {
 
 // reuses reports whether a contender hands the KV of a conversation over.
 func reuses(name string) bool {
-	return name == contender.Carryover || name == contender.CarryoverStd || name == contender.Python
+	return name == contender.Carryover || name == contender.Python
 }
 
 // exit says how the run has ended.
@@ -81,13 +81,13 @@ func (r report) exit() int {
 	return code
 }
 
-// write writes JSON, tables and plot into files.
+// write writes JSON and tables into files.
 func (r report) write(base string) error {
 	text, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
 		return err
 	}
-	for ending, content := range map[string][]byte{".json": text, ".md": []byte(r.markdown()), ".svg": []byte(r.plot())} {
+	for ending, content := range map[string][]byte{".json": text, ".md": []byte(r.markdown())} {
 		if err := os.WriteFile(base+ending, content, 0o644); err != nil {
 			return err
 		}

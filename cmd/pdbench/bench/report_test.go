@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -24,14 +21,14 @@ func TestAdd_SaysWhatIsWrong(t *testing.T) {
 		change   func(*load.Outcome)
 		want     string
 	}{
-		{"nothing", load.Workload{Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(*load.Outcome) {}, ""},
-		{"errors", load.Workload{Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(o *load.Outcome) { o.Errors = 2 }, "2 errors"},
-		{"mix-ups", load.Workload{Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(o *load.Outcome) { o.Faults.MixUps = 1 }, "1 mix-ups"},
-		{"leaks", load.Workload{Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(o *load.Outcome) { o.Faults.Leaks = 3 }, "3 leaks"},
-		{"no answers", load.Workload{Turns: 8, Chunks: 16, Proof: load.NoProof}, func(o *load.Outcome) { o.Turns, o.Chunks = 0, 0 }, "no answers"},
-		{"no hits", load.Workload{Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(o *load.Outcome) { o.Hits = 0 }, "no turn has reused anything"},
-		{"no hits in so few turns", load.Workload{Conversations: 5, Turns: 8, Chunks: 16, Proof: load.ProofAuto}, func(o *load.Outcome) { o.Hits = 0 }, ""},
-		{"no hits where none can be", load.Workload{Turns: 8, Chunks: 16, Proof: load.NoProof}, func(o *load.Outcome) { o.Hits = 0 }, ""},
+		{"nothing", load.Workload{Turns: 8, Chunks: 16}, func(*load.Outcome) {}, ""},
+		{"errors", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Errors = 2 }, "2 errors"},
+		{"mix-ups", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Faults.MixUps = 1 }, "1 mix-ups"},
+		{"leaks", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Faults.Leaks = 3 }, "3 leaks"},
+		{"no answers", load.Workload{Turns: 8, Chunks: 16, Nameless: true}, func(o *load.Outcome) { o.Turns, o.Chunks = 0, 0 }, "no answers"},
+		{"no hits", load.Workload{Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Hits = 0 }, "no turn has reused anything"},
+		{"no hits in so few turns", load.Workload{Conversations: 5, Turns: 8, Chunks: 16}, func(o *load.Outcome) { o.Hits = 0 }, ""},
+		{"no hits where none can be", load.Workload{Turns: 8, Chunks: 16, Nameless: true}, func(o *load.Outcome) { o.Hits = 0 }, ""},
 		{"streams that were not opened", load.Workload{Conversations: 6, Open: true, Gap: 1}, func(*load.Outcome) {}, "5 of 6 streams"},
 	}
 	for _, tt := range tests {
@@ -54,7 +51,7 @@ func sample() report {
 	results := standing(1)
 	for i := range results {
 		switch r := &results[i]; {
-		case r.Contender == contender.CarryoverStd:
+		case r.Contender == contender.Relay:
 			r.Median, r.NotMeasured = nil, "has no <flag> & no \"other\""
 		case r.Workload.Name == w4 && r.Contender == contender.Nginx:
 			r.Wrong = []string{"round 1: 2 errors"}
@@ -66,7 +63,7 @@ func sample() report {
 func TestMarkdown(t *testing.T) {
 	text := sample().markdown()
 	for _, want := range []string{"1970-01-01 00:00 UTC, in 1m0s", "2 cores of <& processor>", "≤ 1/18", "≥ 0.97", "≤ 45.0 ms", "not measured", "does not count",
-		"- carryover-std is not measured: has no", "- nginx at W4 does not count: round 1: 2 errors"} {
+		"- relay is not measured: has no", "- nginx at W4 does not count: round 1: 2 errors"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("nothing says %q", want)
 		}
@@ -84,29 +81,6 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestPlot_IsWellFormed(t *testing.T) {
-	for name, r := range map[string]report{"a run": sample(), "nothing": {}} {
-		decoder := xml.NewDecoder(strings.NewReader(r.plot()))
-		rects := 0
-		for {
-			token, err := decoder.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if element, ok := token.(xml.StartElement); ok && element.Name.Local == "rect" {
-				rects++
-			}
-		}
-		// One is the ground; each panel has carryover, nginx, relay and python.
-		if want := 1 + 3*4; name == "a run" && rects != want {
-			t.Errorf("%s: %d rectangles, want %d", name, rects, want)
-		}
-	}
-}
-
 func TestReport_IsReadAsItWasWritten(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "bench")
 	want := sample()
@@ -120,7 +94,7 @@ func TestReport_IsReadAsItWasWritten(t *testing.T) {
 	if markdown, err := os.ReadFile(base + ".md"); err != nil || string(markdown) != want.markdown() {
 		t.Errorf("got %s, %v", markdown, err)
 	}
-	if _, err := readReport(base + ".svg"); err == nil {
-		t.Error("a plot was read as a report")
+	if _, err := readReport(base + ".md"); err == nil {
+		t.Error("tables were read as a report")
 	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -12,14 +11,14 @@ import (
 
 // Names of workloads that bars speak of.
 const (
-	w1, w1Auto, w1Off, w1Redis, w1Whole = "W1", "W1 auto", "W1 off", "W1 redis", "W1 non-stream"
-	w2s, w2sApart, w2                   = "W2s", "W2s apart", "W2"
-	w2sOlder, w2sNewer                  = "W2s 0.32", "W2s 0.33"
-	w3, w3Auto, w3Off                   = "W3", "W3 auto", "W3 off"
-	w4, w4Auto                          = "W4", "W4 auto"
-	w5Small, w5Large, w5Many            = "W5 2 KB", "W5 64 KB", "W5 9000"
-	tPlug, tChunks, tHistory            = "T plug-in", "T chunks", "T history"
-	t2sPlug, t2sChunks                  = "T2s plug-in", "T2s chunks"
+	w1, w1Off, w1Redis, w1Whole = "W1", "W1 off", "W1 redis", "W1 non-stream"
+	w2s, w2sApart, w2           = "W2s", "W2s apart", "W2"
+	w2sOlder, w2sNewer          = "W2s 0.32", "W2s 0.33"
+	w3, w3Off                   = "W3", "W3 off"
+	w4                          = "W4"
+	w5Small, w5Large, w5Many    = "W5 2 KB", "W5 64 KB", "W5 9000"
+	tPlug, tChunks, tOff        = "T plug-in", "T chunks", "T off"
+	t2sChunks                   = "T2s chunks"
 )
 
 // A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
@@ -55,16 +54,14 @@ func groups() []group {
 
 // requests is where the cost of requests shows: short answers without pauses.
 func requests() []load.Workload {
-	base := load.Workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn; Carryover proves by history",
-		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.NoIDs, Proof: load.ProofHistory,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
-	auto := base.As(w1Auto, "the same; Carryover proves by tokens, whose ids both legs get", contender.Direct, contender.Carryover, contender.CarryoverStd)
-	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
+	base := load.Workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn",
+		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
 	off := base.As(w1Off, "the same, and no request names a conversation: nothing is kept or reused, as by a plain proxy for prefill and decode", contender.Carryover)
-	off.Proof = load.NoProof
-	redis := auto.As(w1Redis, "W1 auto with tickets in Redis", contender.Carryover)
+	off.Nameless = true
+	redis := base.As(w1Redis, "W1 with tickets in Redis", contender.Carryover)
 	redis.Redis = true
-	return []load.Workload{base, auto, off, redis}
+	return []load.Workload{base, off, redis}
 }
 
 // unstreamed is W1 without streams.
@@ -78,14 +75,13 @@ func unstreamed() []load.Workload {
 // paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
 func paced() []load.Workload {
 	base := load.Workload{Name: w2s, What: "100 streams of 50 chunks a second, of one instance",
-		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
-	plug := base.As(t2sPlug, "W2s, ids of an answer in its last event", contender.Carryover)
+		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
 	chunks := base.As(t2sChunks, "W2s, ids in each chunk, of which clients see nothing", contender.Carryover)
-	chunks.IDs = engines.IDsOfChunks
+	chunks.ChunkIDs = true
 	apart := base.As(w2sApart, "W2s, the chunks of a step 65 µs apart", contender.Carryover, contender.Nginx, contender.Relay, contender.Python)
 	apart.Apart = tokenApart
-	return []load.Workload{base, plug, chunks, apart}
+	return []load.Workload{base, chunks, apart}
 }
 
 // versions is where the chunks of two versions of vLLM show. CPU time is told in hundredths of a second, so that it takes a long
@@ -108,43 +104,39 @@ func crowd() []load.Workload {
 
 // large is where the cost of a body shows.
 func large() []load.Workload {
-	base := load.Workload{Name: w3, What: "16 conversations that begin with 256 KB, streams of 16 chunks; Carryover proves by history",
-		Conversations: 16, Turns: 8, First: 256 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.NoIDs, Proof: load.ProofHistory,
-		Contenders: []string{contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
-	auto := base.As(w3Auto, "the same; Carryover proves by tokens, whose ids both legs get", contender.Direct, contender.Carryover)
-	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
+	base := load.Workload{Name: w3, What: "16 conversations that begin with 256 KB, streams of 16 chunks",
+		Conversations: 16, Turns: 8, First: 256 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
+		Contenders: []string{contender.Direct, contender.Carryover, contender.Nginx, contender.Relay, contender.Python}, Time: 3 * time.Second, WarmUp: time.Second}
 	off := base.As(w3Off, "W3, and no request names a conversation", contender.Carryover)
-	off.Proof = load.NoProof
-	return []load.Workload{base, auto, off}
+	off.Nameless = true
+	return []load.Workload{base, off}
 }
 
 // lone is where waiting shows.
 func lone() []load.Workload {
-	base := requests()[0].As(w4, "one client, one turn after the other; the time to the first token; Carryover proves by history",
-		contender.Direct, contender.Carryover, contender.CarryoverStd, contender.Nginx, contender.Python)
+	base := requests()[0].As(w4, "one client, one turn after the other; the time to the first token",
+		contender.Direct, contender.Carryover, contender.Nginx, contender.Python)
 	base.Conversations = 1
 	base.Time, base.WarmUp = 2*time.Second, 500*time.Millisecond
-	auto := base.As(w4Auto, "the same; Carryover proves by tokens, and asks for them", contender.Direct, contender.Carryover)
-	auto.IDs, auto.Proof = engines.IDsOfPlugIn, load.ProofAuto
-	return []load.Workload{base, auto}
+	return []load.Workload{base}
 }
 
 // held is where memory shows.
 func held(name, what string, streams, body int) []load.Workload {
-	return []load.Workload{{Name: name, What: what, Conversations: streams, Turns: 1, First: body, Stream: true, Chunks: 600, Gap: time.Second, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
+	return []load.Workload{{Name: name, What: what, Conversations: streams, Turns: 1, First: body, Stream: true, Chunks: 600, Gap: time.Second,
 		Open: true, Contenders: []string{contender.Carryover, contender.Nginx}, Time: 3 * time.Second}}
 }
 
 // tokens is where the cost of ids shows.
 func tokens() []load.Workload {
 	base := load.Workload{Name: tPlug, What: "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event",
-		Conversations: 16, Turns: 8, First: 32 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: engines.IDsOfPlugIn, Proof: load.ProofAuto,
+		Conversations: 16, Turns: 8, First: 32 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16,
 		Contenders: []string{contender.Carryover}, Time: 3 * time.Second, WarmUp: time.Second}
 	chunks := base.As(tChunks, "the same, ids in each chunk", contender.Carryover)
-	chunks.IDs = engines.IDsOfChunks
-	history := base.As(tHistory, "the same with engines that know no ids; Carryover proves by history", contender.Carryover)
-	history.IDs, history.Proof = engines.NoIDs, load.ProofHistory
-	return []load.Workload{base, chunks, history}
+	chunks.ChunkIDs = true
+	off := base.As(tOff, "the same, and no request names a conversation", contender.Carryover)
+	off.Nameless = true
+	return []load.Workload{base, chunks, off}
 }
 
 // Sizes of a smoke run: long enough that each conversation has a second turn, and short enough for continuous integration.
@@ -171,19 +163,6 @@ func brief(all []group) []group {
 			if w.Gap > 0 {
 				w.Chunks = smokeChunks
 			}
-		}
-		all[i] = g
-	}
-	return all
-}
-
-// ofVersion returns the groups with engines of this version of vLLM where a workload does not name one itself.
-func ofVersion(all []group, version engines.Version) []group {
-	all = slices.Clone(all)
-	for i, g := range all {
-		g.workloads = slices.Clone(g.workloads)
-		for j := range g.workloads {
-			g.workloads[j].VLLM = cmp.Or(g.workloads[j].VLLM, version)
 		}
 		all[i] = g
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"carryover/cmd/pdbench/contender"
-	"carryover/cmd/pdbench/engines"
 )
 
 func TestGroups_NameWhatThereIs(t *testing.T) {
@@ -47,19 +46,6 @@ func TestBrief_LeavesNothingOutAndChangesNothing(t *testing.T) {
 	brief(all)
 	if all[0].workloads[0].Time != groups()[0].workloads[0].Time {
 		t.Error("the groups themselves were made shorter")
-	}
-}
-
-func TestOfVersion_LeavesThoseThatNameOne(t *testing.T) {
-	for _, g := range ofVersion(groups(), engines.VLLM032) {
-		for _, w := range g.workloads {
-			if want := map[bool]engines.Version{true: engines.VLLM033, false: engines.VLLM032}[w.Name == w2sNewer]; w.VLLM != want || w.Pace().VLLM != want {
-				t.Errorf("%s: engines of %q, want %q", w.Name, w.VLLM, want)
-			}
-		}
-	}
-	if got := groups()[0].workloads[0].VLLM; got != "" {
-		t.Errorf("the groups themselves were changed to %q", got)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/load"
@@ -18,32 +17,14 @@ import (
 // spareStreams is how many more streams than a workload holds open Carryover takes, for those that have just been left.
 const spareStreams = 200
 
-// unasked are what Carryover asks of engines beside the turns, if its flags don't say otherwise: that prefill reads what decode holds, and
-// lessons about the shapes of requests. The engines here do neither, and count the legs as faults.
-func unasked() []string { return []string{"--hand-back", "--teach-shapes"} }
-
-// enterCarryover starts Carryover as operators run it: logs at info, metrics on, limits as they are by default, no traces.
-func enterCarryover(name string, more ...string) func(context.Context, *Site, load.Workload, *engines.Pair) (*Entrant, error) {
-	return func(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
-		for _, argument := range more {
-			if strings.HasPrefix(argument, "--") && !s.knows(ctx, argument) {
-				return nil, errNotMeasured(s.Carryover + " has no " + argument)
-			}
-		}
-		return entering(func(in *Entrant) error { return s.enterCarryover(ctx, in, w, e, name, more) })
-	}
+// enterCarryover starts Carryover as operators run it: logs at info, metrics on, limits as they are by default, no traces. It asks engines
+// for nothing beside the turns, neither that prefill reads what decode holds nor for lessons about the shapes of requests: the engines here
+// do neither, and count the legs as faults.
+func enterCarryover(ctx context.Context, s *Site, w load.Workload, e *engines.Pair) (*Entrant, error) {
+	return entering(func(in *Entrant) error { return s.enterCarryover(ctx, in, w, e) })
 }
 
-// knows reports whether the program has a flag.
-func (s *Site) knows(ctx context.Context, flag string) bool {
-	help, err := exec.CommandContext(ctx, s.Carryover, "--help-all").CombinedOutput()
-	if err != nil { // versions before --help-all show every flag
-		help, err = exec.CommandContext(ctx, s.Carryover, "--help").CombinedOutput()
-	}
-	return err == nil && strings.Contains(string(help), flag+" ")
-}
-
-func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload, e *engines.Pair, name string, more []string) error {
+func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload, e *engines.Pair) error {
 	address, port, err := process.FreeAddress(ctx)
 	if err != nil {
 		return err
@@ -52,17 +33,8 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 	if err != nil {
 		return err
 	}
-	proof := w.Proof
-	if proof == load.NoProof {
-		proof = load.ProofAuto // which has nothing to prove where no request names a conversation
-	}
-	arguments := append([]string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
-		"--prefill", e.Prefill, "--decode", e.Decode, "--proof", proof}, more...)
-	for _, flag := range unasked() {
-		if s.knows(ctx, flag) {
-			arguments = append(arguments, flag, "off")
-		}
-	}
+	arguments := []string{"serve", "--host", process.Loopback, "--port", port, "--admin-listen", operators, "--log-level", "info", "--shutdown-grace", "1s",
+		"--prefill", e.Prefill, "--decode", e.Decode, "--hand-back", "off", "--teach-shapes", "off"}
 	if w.Open {
 		// The default is a third of the open files that the system allows, because a turn has up to three; these have two each by then.
 		arguments = append(arguments, "--max-streams", strconv.Itoa(w.Conversations+spareStreams))
@@ -75,11 +47,7 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 		arguments = append(arguments, shared...)
 	}
 	in.URL, in.Admin, in.Hides = "http://"+address, "http://"+operators, true
-	command := process.Command{Name: name, Log: s.log(w, name), Binary: s.Carryover, Arguments: arguments}
-	if w.Memory != "" {
-		command.Variables = []string{"GOMEMLIMIT=" + w.Memory}
-	}
-	in.Measured, err = in.add(ctx, command)
+	in.Measured, err = in.add(ctx, process.Command{Name: Carryover, Log: s.log(w, Carryover), Binary: s.Carryover, Arguments: arguments})
 	if err != nil {
 		return err
 	}

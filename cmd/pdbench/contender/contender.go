@@ -12,12 +12,11 @@ import (
 
 // Names of contenders.
 const (
-	Direct       = "direct"
-	Carryover    = "carryover"
-	CarryoverStd = "carryover-std"
-	Nginx        = "nginx"
-	Relay        = "relay"
-	Python       = "python"
+	Direct    = "direct"
+	Carryover = "carryover"
+	Nginx     = "nginx"
+	Relay     = "relay"
+	Python    = "python"
 )
 
 // Contender is one way from clients to engines.
@@ -32,11 +31,10 @@ type Contender struct {
 // All returns all of them, the one that is measured against first.
 func All() []Contender {
 	return []Contender{
-		{Name: Direct, Start: enterDirect},                                                    // the load generator itself does both legs
-		{Name: Carryover, Start: enterCarryover(Carryover)},                                   // bin/carryover, logs at info into a file, metrics on, limits on, traces off
-		{Name: CarryoverStd, Start: enterCarryover(CarryoverStd, "--upstream-client", "std")}, // the same with net/http's client towards the engines
-		{Name: Nginx, Start: enterNginx},                                                      // one worker, one hop to decode: no prefill, no KV, no proof
-		{Name: Relay, Start: enterRelay},                                                      // bytes in Go, one hop to decode: nothing is parsed
+		{Name: Direct, Start: enterDirect},       // the load generator itself does both legs
+		{Name: Carryover, Start: enterCarryover}, // bin/carryover, logs at info into a file, metrics on, limits on, traces off
+		{Name: Nginx, Start: enterNginx},         // one worker, one hop to decode: no prefill, no KV, no proof
+		{Name: Relay, Start: enterRelay},         // bytes in Go, one hop to decode: nothing is parsed
 		// httpx opens 100 connections to a server at most, which is the default of its Limits.
 		{Name: Python, Start: enterPython, Most: 100}, // vLLM's example disagg_proxy_multiturn.py under uvicorn, uvloop and httptools
 	}

@@ -122,7 +122,7 @@ func (e *engine) prefill(r *chatRequest, requestID []byte, p *Pace) ready {
 	a := whole{created: time.Now().Unix(), requestID: requestID, finish: "length", tokens: r.tokens(), output: 1, cached: cached}
 	a.text = AnswerTo(r.conversation, len(r.messages)).Add(nil, 0)
 	prompt, params, out := e.scratches.get(), e.scratches.get(), e.scratches.get()
-	if r.returnIDs && p.IDs != NoIDs {
+	if r.returnIDs {
 		*prompt = e.rendered.prompt(*prompt, r)
 		a.prompt, a.ids = *prompt, closed(e.numerals.text([]byte("["), a.text))
 	}

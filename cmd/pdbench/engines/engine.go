@@ -39,22 +39,13 @@ type shared struct {
 type Pace struct {
 	Chunks int           `json:"chunks"` // of an answer, a token and a write each; the last has no text
 	Gap    time.Duration `json:"gap"`    // between two of them
-	IDs    IDSource      `json:"ids"`
+	// ChunkIDs says that ids come in each chunk (return_token_ids on decode's leg), not in decode's last params as from its plug-in.
+	ChunkIDs bool `json:"chunk_ids"`
 	// Of streams with a gap: how many decode instances they are spread over, and the time between two writes of a step.
 	Instances int           `json:"instances"`
 	Apart     time.Duration `json:"apart"`
 	VLLM      Version       `json:"vllm"` // "" is the newest
 }
-
-// IDSource is how engines tell token ids.
-type IDSource string
-
-// The sources of ids.
-const (
-	NoIDs       IDSource = "none"    // an engine without /tokenize and without return_token_ids
-	IDsOfPlugIn IDSource = "plug-in" // output_token_ids in decode's last params
-	IDsOfChunks IDSource = "chunks"  // return_token_ids on decode's leg, token_ids in each chunk
-)
 
 // Version is the version of vLLM whose answers the engines give.
 type Version string
@@ -64,9 +55,6 @@ const (
 	VLLM032 Version = "0.32"
 	VLLM033 Version = "0.33"
 )
-
-// Known reports whether there is such a version.
-func (v Version) Known() bool { return v == "" || v == VLLM032 || v == VLLM033 }
 
 // fingerprint is the member of that name, with a comma before it.
 func (v Version) fingerprint() string {
@@ -98,7 +86,7 @@ func newEngines(closing <-chan struct{}) (prefill, decode *engine) {
 		seed: maphash.MakeSeed(), numerals: numbers, rendered: &renderings{numerals: numbers}, ledger: newLedger(), pacer: newPacer(),
 		pace: &atomic.Pointer[Pace]{}, scratches: &scratches{}, closing: closing,
 	}
-	both.pace.Store(&Pace{Chunks: 16, IDs: NoIDs})
+	both.pace.Store(&Pace{Chunks: 16})
 	one := func(decodes bool, id, peer string, sidePort int) *engine {
 		return &engine{decodes: decodes, id: id, peer: peer, sidePort: sidePort, started: time.Now(), shared: both}
 	}

@@ -84,7 +84,7 @@ func TestFaults_EachIsNoticed(t *testing.T) {
 		}, Faults{Flags: 1}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e := startEngines(t, Pace{Chunks: 5, IDs: NoIDs})
+			e := startEngines(t, Pace{Chunks: 5})
 			messages, ticket := firstTurn(t, e)
 			tc.do(t, e, messages, ticket)
 			if got, counts := mustFaults(t, e); got != tc.want || counts.Hits != tc.hits {
@@ -144,7 +144,7 @@ func TestFaults_WhatNobodyEndsIsALeak(t *testing.T) {
 
 // TestStream_ItsReaderLeaves checks that a stream whose reader has gone is no leak.
 func TestStream_ItsReaderLeaves(t *testing.T) {
-	e := startEngines(t, Pace{Chunks: 100, Gap: longestGap, IDs: NoIDs})
+	e := startEngines(t, Pace{Chunks: 100, Gap: longestGap})
 	handover := prefillLeg(t, e, question, NoTicket)
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(e.Decode, "http://"), time.Minute)
 	if err != nil {

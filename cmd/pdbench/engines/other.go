@@ -8,9 +8,7 @@ import (
 // ChatPath is that of chat completions.
 const ChatPath = "/v1/chat/completions"
 
-const (
-	jsonMedia = "application/json"
-)
+const jsonMedia = "application/json"
 
 // other answers everything that is no completion, as the recordings 13, 15, 17 and 18 have it. r is memory for reading a request, and
 // room for the answer, behind the place of its head.
@@ -34,9 +32,7 @@ func (e *engine) other(route string, body, requestID []byte, r *chatRequest, roo
 		return refusal("403 Forbidden", "PermissionDeniedError", "null", 403,
 			"Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", requestID)
 	case "POST /tokenize":
-		if e.pace.Load().IDs != NoIDs {
-			return e.tokenize(body, requestID, r, room)
-		}
+		return e.tokenize(body, requestID, r, room)
 	}
 	return answer("404 Not Found", jsonMedia, `{"detail":"Not Found"}`)
 }
@@ -46,22 +42,8 @@ func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) 
 	if err := r.read(e.seed, body); err != nil {
 		return refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)
 	}
-	count := r.tokens()
-	if r.prompt != nil {
-		count = pieces(r.prompt)
-	} else if r.noGeneration {
-		count--
-	}
-	out := strconv.AppendInt(append(*room, `{"count":`...), int64(count), 10)
-	out = append(out, `,"max_model_len":1048576,"tokens":`...)
-	switch {
-	case r.prompt != nil:
-		out = closed(e.numerals.text(append(out, '['), r.prompt))
-	case r.noGeneration:
-		out = closed(e.numerals.messages(append(out, '['), r.messages))
-	default:
-		out = e.rendered.prompt(out, r)
-	}
+	out := strconv.AppendInt(append(*room, `{"count":`...), int64(r.tokens()), 10)
+	out = e.rendered.prompt(append(out, `,"max_model_len":1048576,"tokens":`...), r)
 	*room = append(out, `,"token_strs":null}`...)
 	return respond(*room, "200 OK", jsonMedia, requestID)
 }

@@ -64,7 +64,7 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 	p.now = func() time.Time { return clock }
 	start := func(chunks int) (*stream, *net.TCPConn) {
 		near, far := connected(t)
-		s := sampleStream(decode, Pace{Chunks: chunks, Gap: slotTime, IDs: NoIDs})
+		s := sampleStream(decode, Pace{Chunks: chunks, Gap: slotTime})
 		socket, err := near.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -178,7 +178,7 @@ func TestPacer_KeepsTheGap(t *testing.T) {
 	p, clock := decode.pacer, time.Unix(1<<30, 0)
 	p.now = func() time.Time { return clock }
 	const gap = 20 * time.Millisecond
-	s, near, far := waiting(t, decode, Pace{Chunks: 4, Gap: gap, IDs: NoIDs})
+	s, near, far := waiting(t, decode, Pace{Chunks: 4, Gap: gap})
 	p.pace(s)
 	for token := 1; token < 4; token++ {
 		for range gap / slotTime {
@@ -208,7 +208,7 @@ func TestPacer_StreamsOfAnInstanceStepTogether(t *testing.T) {
 		const gap = 20 * time.Millisecond
 		var streams []*stream
 		for n := range 8 {
-			s, _, _ := waiting(t, decode, Pace{Chunks: 100, Gap: gap, IDs: NoIDs, Instances: instances})
+			s, _, _ := waiting(t, decode, Pace{Chunks: 100, Gap: gap, Instances: instances})
 			clock = clock.Add(time.Duration(n) * slotTime)
 			p.turn()
 			p.pace(s)

@@ -7,7 +7,7 @@ type reply struct {
 	engine *engine
 	whole
 	says         AnswerText
-	source       IDSource
+	chunkIDs     bool
 	conversation uint64
 	covers       [keptCovers]cover // of the prompt, the last first
 	holds        bool              // decode keeps the KV, because the request had params
@@ -17,8 +17,8 @@ type reply struct {
 // reply makes the answer to a request, whose body may be forgotten afterwards.
 func (e *engine) reply(r *chatRequest, requestID []byte, p *Pace) reply {
 	out := reply{
-		engine: e, source: p.IDs, conversation: r.conversation, holds: r.params.present,
-		says: AnswerTo(r.conversation, len(r.messages)), showIDs: r.returnIDs && p.IDs != NoIDs,
+		engine: e, chunkIDs: p.ChunkIDs, conversation: r.conversation, holds: r.params.present,
+		says: AnswerTo(r.conversation, len(r.messages)), showIDs: r.returnIDs,
 		whole: whole{created: time.Now().Unix(), requestID: requestID, finish: "stop", tokens: r.tokens(), output: max(1, p.Chunks), vllm: p.VLLM},
 	}
 	if r.maxTokens >= 1 && r.maxTokens < out.output {
@@ -60,7 +60,7 @@ func (r *reply) leave(dst []byte) []byte {
 	h.covers[0] = r.covers[0].extend(r.engine.seed, message{role: []byte("assistant"), text: text})
 	h = r.engine.ledger.keep(h)
 	var output []byte
-	if r.source == IDsOfPlugIn {
+	if !r.chunkIDs {
 		output = r.outputIDs(text[len(text):], text)
 	}
 	*scratch = text

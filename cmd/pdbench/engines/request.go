@@ -36,8 +36,6 @@ type chatRequest struct {
 	options      bool // stream_options are there
 	returnIDs    bool
 	maxTokens    int // -1 for none
-	noGeneration bool
-	prompt       []byte // of a request to tokenise a text, nil otherwise
 	params       legParams
 }
 
@@ -78,10 +76,6 @@ func (r *chatRequest) read(seed maphash.Seed, body []byte) error {
 			}
 		case "return_token_ids":
 			r.returnIDs = wire.IsTrue(value)
-		case "add_generation_prompt":
-			r.noGeneration = !wire.IsTrue(value)
-		case "prompt":
-			r.prompt = wire.Unquoted(value)
 		}
 	})
 	if err == nil && params != nil && string(params) != "null" {

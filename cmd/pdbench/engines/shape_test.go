@@ -12,7 +12,7 @@ import (
 // TestShape_IsThatOfTheRecordings compares what the engines answer with exchanges of vLLM 0.32: the same members, in the same
 // order, with values of the same types.
 func TestShape_IsThatOfTheRecordings(t *testing.T) {
-	e := startEngines(t, Pace{Chunks: 6, IDs: IDsOfPlugIn, VLLM: VLLM032})
+	e := startEngines(t, Pace{Chunks: 6, VLLM: VLLM032})
 	const asked = `"max_tokens":1,"stream":false,"return_token_ids":true,"kv_transfer_params":`
 	_, prefill := ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
 	sameShape(t, "01-prefill-turn1.json", []string{prefill})
@@ -32,7 +32,7 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	_, version := ask(t, e.Decode+"/version", "h", "")
 	sameShape(t, "18-version.json", []string{version})
 
-	if err := e.Set(t.Context(), Pace{Chunks: 6, IDs: IDsOfChunks, VLLM: VLLM032}); err != nil {
+	if err := e.Set(t.Context(), Pace{Chunks: 6, ChunkIDs: true, VLLM: VLLM032}); err != nil {
 		t.Fatal(err)
 	}
 	_, prefill = ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
@@ -46,21 +46,21 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 // TestShape_IsThatOfTheStreamsOfVLLM033 compares streams with those of a real pair: with and without params, ids and a plug-in.
 func TestShape_IsThatOfTheStreamsOfVLLM033(t *testing.T) {
 	for recording, how := range map[string]struct {
-		ids     IDSource
+		ids     bool // in chunks
 		members string
 		handed  bool
 		chunks  int
 	}{
-		"chat-params":  {IDsOfChunks, "", true, 4},
-		"chat-plug-in": {IDsOfPlugIn, "", true, 4},
-		"chat-usage":   {IDsOfChunks, `,"return_token_ids":true,"stream_options":{"include_usage":true}`, true, 4},
-		"chat-null":    {NoIDs, "", false, 3},
+		"chat-params":  {true, "", true, 4},
+		"chat-plug-in": {false, "", true, 4},
+		"chat-usage":   {true, `,"return_token_ids":true,"stream_options":{"include_usage":true}`, true, 4},
+		"chat-null":    {false, "", false, 3},
 	} {
 		want, err := os.ReadFile(filepath.Join("..", "..", "..", "sse", "testdata", "vllm-0.33-"+recording+".sse"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := startEngines(t, Pace{Chunks: how.chunks, IDs: how.ids})
+		e := startEngines(t, Pace{Chunks: how.chunks, ChunkIDs: how.ids})
 		members := streamed + how.members
 		if how.handed {
 			members += `,"kv_transfer_params":` + prefillLeg(t, e, question, NoTicket)
@@ -153,7 +153,7 @@ func shape(t *testing.T, text string) string {
 // TestTokens_HistoryIsWhatDecodeHolds checks what makes reuse possible: the ids of a prompt with an answer in it begin with those of the
 // prompt before, and the answer's own.
 func TestTokens_HistoryIsWhatDecodeHolds(t *testing.T) {
-	for _, pace := range []Pace{{Chunks: 7, IDs: IDsOfPlugIn}, {Chunks: 1, IDs: IDsOfPlugIn}} {
+	for _, pace := range []Pace{{Chunks: 7}, {Chunks: 1}} {
 		e := startEngines(t, pace)
 		messages, ticket := firstTurn(t, e)
 		tokenised := func(messages string) []json.Number {

@@ -37,7 +37,7 @@ func (f *Fleet) Count(ctx context.Context) (c Counts, err error) {
 
 // add adds what is counted of both roles.
 func (c *Counts) add(s Stats) {
-	c.Misuse += s.Corrupt() + s.Unowned() + s.UnevenHandBacks + s.OtherSalts
+	c.Misuse += s.CorruptReads + s.Poisoned + s.DoubleReads + s.ExpiredReads + s.UnknownReads + s.UnevenHandBacks + s.OtherSalts
 	c.Preempted += s.Preemptions
 }
 

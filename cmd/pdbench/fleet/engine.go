@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"carryover/cmd/pdbench/process"
@@ -35,11 +34,6 @@ type Engine struct {
 	http    *http.Client
 }
 
-// Is reports whether the proxy's name of an instance is that of the engine.
-func (e *Engine) Is(instance string) bool {
-	return instance != "" && strings.HasSuffix(e.URL, instance[strings.LastIndexByte(instance, '/')+1:])
-}
-
 // Stats is what an engine has counted, as far as reports ask.
 type Stats struct {
 	PinnedTokens       int `json:"pinned_tokens"`
@@ -62,12 +56,6 @@ type Stats struct {
 	UnknownReads int `json:"unknown_reads"`
 	OtherSalts   int `json:"other_salts"`
 }
-
-// Corrupt counts KV that was not what its reader believed.
-func (s Stats) Corrupt() int { return s.CorruptReads + s.Poisoned }
-
-// Unowned counts reads of KV that was not there to be read: read before, expired, never kept.
-func (s Stats) Unowned() int { return s.DoubleReads + s.ExpiredReads + s.UnknownReads }
 
 // Stats asks the engine what it has counted.
 func (e *Engine) Stats(ctx context.Context) (s Stats, err error) {

@@ -101,22 +101,6 @@ func (f *Fleet) run(ctx context.Context, e *Engine, port string) (err error) {
 	return nil
 }
 
-// Replace ends engines as a crash does, waits, and starts them again at their addresses.
-func (f *Fleet) Replace(ctx context.Context, list []*Engine, wait func() error) error {
-	for _, e := range list {
-		e.process.Kill()
-	}
-	if err := wait(); err != nil {
-		return err
-	}
-	for _, e := range list {
-		if err := f.run(ctx, e, e.URL[strings.LastIndexByte(e.URL, ':')+1:]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Engines returns those of both roles.
 func (f *Fleet) Engines() []*Engine { return slices.Concat(f.Prefill, f.Decode) }
 

@@ -13,9 +13,9 @@ import (
 // sampleStreams are what the engines stream, with ids and without, in three chunks.
 func sampleStreams(f *testing.F) (list []string) {
 	f.Helper()
-	for _, ids := range []engines.IDSource{engines.NoIDs, engines.IDsOfPlugIn, engines.IDsOfChunks} {
+	for _, ids := range []bool{false, true} {
 		for _, vllm := range []engines.Version{engines.VLLM032, engines.VLLM033} {
-			e := serveLoaded(f, engines.Pace{Chunks: 3, IDs: ids, VLLM: vllm})
+			e := serveLoaded(f, engines.Pace{Chunks: 3, ChunkIDs: ids, VLLM: vllm})
 			body := `{"model":"bench","messages":[{"role":"user","content":"#7 what is kept, and for how long?"}],"stream":true,"return_token_ids":true,` +
 				`"kv_transfer_params":{"do_remote_prefill":true}}`
 			req, err := http.NewRequestWithContext(f.Context(), http.MethodPost, e.Decode+engines.ChatPath, strings.NewReader(body))

@@ -18,8 +18,7 @@ func TestLoad_Direct(t *testing.T) {
 		{Name: "closed, in one piece"},
 		{Name: "closed, paced", Stream: true, Gap: 2 * time.Millisecond},
 		{Name: "in one piece, paced", Gap: time.Millisecond},
-		{Name: "plug-in", Stream: true, IDs: engines.IDsOfPlugIn},
-		{Name: "ids of chunks", Stream: true, IDs: engines.IDsOfChunks},
+		{Name: "ids of chunks", Stream: true, ChunkIDs: true},
 		{Name: "held", Stream: true, Open: true, Gap: 5 * time.Millisecond},
 		{Name: "large", Stream: true, First: 100 << 10},
 	} {
@@ -70,7 +69,7 @@ func checkOutcome(t *testing.T, w *Workload, o *Outcome, calls []string) {
 
 // TestLoad_OneHop sends turns to decode alone, as a proxy without prefill does.
 func TestLoad_OneHop(t *testing.T) {
-	e := serveLoaded(t, engines.Pace{Chunks: 6, IDs: engines.NoIDs, VLLM: engines.VLLM032}) // whose streams have no params without a hand-over
+	e := serveLoaded(t, engines.Pace{Chunks: 6, VLLM: engines.VLLM032}) // whose streams have no params without a hand-over
 	w := Workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 500 * time.Millisecond}
 	l := &Clients{Workload: w, URL: e.Decode, Hides: true}
 	o, err := l.Run(t.Context())
@@ -85,7 +84,7 @@ func TestLoad_OneHop(t *testing.T) {
 // TestLoad_NoticesWrongAnswers has the engines say less than a turn expects.
 func TestLoad_NoticesWrongAnswers(t *testing.T) {
 	for _, stream := range []bool{true, false} {
-		e := serveLoaded(t, engines.Pace{Chunks: 4, IDs: engines.NoIDs})
+		e := serveLoaded(t, engines.Pace{Chunks: 4})
 		w := Workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: stream, Time: 500 * time.Millisecond}
 		l := &Clients{Workload: w, Direct: e}
 		o, err := l.Run(t.Context())
@@ -97,7 +96,7 @@ func TestLoad_NoticesWrongAnswers(t *testing.T) {
 
 // TestLoad_Ends ends a run from outside.
 func TestLoad_Ends(t *testing.T) {
-	e := serveLoaded(t, engines.Pace{Chunks: 6, IDs: engines.NoIDs})
+	e := serveLoaded(t, engines.Pace{Chunks: 6})
 	for _, open := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := Workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: true, Time: time.Hour, Open: open}

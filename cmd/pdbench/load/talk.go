@@ -61,7 +61,7 @@ func (t *talk) beginConversation(turns int) {
 	n := t.run.conversations.Add(1)
 	t.number, t.left = t.run.base+n, turns
 	t.id = ""
-	if t.prefill == nil && t.run.Workload.Proof != NoProof {
+	if t.prefill == nil && !t.run.Workload.Nameless {
 		t.id = "bench-" + strconv.FormatUint(t.number, 10)
 	}
 	t.random = rand.New(rand.NewPCG(seed, n)) //nolint:gosec // text that is the same in each run is wanted

@@ -32,7 +32,6 @@ type Process struct {
 	PID   int
 	log   string
 	Stop  func()        // ends it and returns when it has ended
-	Kill  func()        // ends it as a crash does, and returns when it has ended
 	ended chan struct{} // closed when it has
 }
 
@@ -73,10 +72,6 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	p := &Process{name: c.Name, PID: cmd.Process.Pid, log: c.Log, ended: make(chan struct{})}
 	p.Stop = func() {
 		cancel()
-		<-p.ended
-	}
-	p.Kill = func() {
-		_ = cmd.Process.Kill() // one that has ended already can't be
 		<-p.ended
 	}
 	if first != nil {

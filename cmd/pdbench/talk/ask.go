@@ -17,9 +17,7 @@ import (
 type asked struct {
 	id       string // of the conversation, "" for none
 	messages []message
-	most     int  // tokens of the answer
-	least    int  // 0 for any number
-	tools    bool // a tool is offered
+	most     int // tokens of the answer
 }
 
 func (a *asked) body() ([]byte, error) {
@@ -29,12 +27,6 @@ func (a *asked) body() ([]byte, error) {
 	}
 	if a.id != "" {
 		members["conversation_id"] = a.id
-	}
-	if a.least > 0 {
-		members["min_tokens"] = a.least
-	}
-	if a.tools {
-		members["tools"] = json.RawMessage(tools)
 	}
 	return json.Marshal(members)
 }
@@ -70,7 +62,7 @@ func (c *Client) ask(ctx context.Context, a asked) (turn Turn, answer message) {
 // event is what is read of a chunk.
 type event struct {
 	Choices []struct {
-		Delta delta `json:"delta"`
+		Delta message `json:"delta"`
 	} `json:"choices"`
 	Usage struct {
 		Prompt     int `json:"prompt_tokens"`
@@ -105,13 +97,10 @@ func (t *Turn) read(from io.Reader) (message, error) {
 			t.Prompt, t.Answer = e.Usage.Prompt, e.Usage.Completion
 		}
 		for _, choice := range e.Choices {
-			if (choice.Delta.Content != "" || len(choice.Delta.ToolCalls) > 0) && t.TTFT == 0 {
+			if choice.Delta.Content != "" && t.TTFT == 0 {
 				t.TTFT = time.Since(t.Began)
 			}
 			text.WriteString(choice.Delta.Content)
-			for _, part := range choice.Delta.ToolCalls {
-				answer.add(part)
-			}
 		}
 	}
 	return message{}, errors.Join(errors.New("the stream broke off"), lines.Err())

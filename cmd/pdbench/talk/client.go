@@ -2,11 +2,9 @@ package talk
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -29,17 +27,12 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Hold holds all conversations, each when it begins and until its end or its first failure. The error is ctx's.
 func (c *Client) Hold(ctx context.Context, list []Conversation) (Record, error) {
-	return c.HoldWhile(ctx, ctx, list)
-}
-
-// HoldWhile holds conversations as Hold does, but begins no turn once asking is over.
-func (c *Client) HoldWhile(ctx, asking context.Context, list []Conversation) (Record, error) {
 	var mu sync.Mutex // guards record
 	var record Record
 	group, ctx := errgroup.WithContext(ctx)
 	for _, conversation := range list {
 		group.Go(func() error {
-			turns := c.hold(ctx, asking, conversation)
+			turns := c.hold(ctx, conversation)
 			mu.Lock()
 			defer mu.Unlock()
 			record = append(record, turns...)
@@ -52,28 +45,22 @@ func (c *Client) HoldWhile(ctx, asking context.Context, list []Conversation) (Re
 
 // message is one of a conversation.
 type message struct {
-	Role       string     `json:"role"`
-	Content    string     `json:"content"`
-	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
-	ToolCallID string     `json:"tool_call_id,omitempty"`
+	Role    string `json:"role"`
+	Content string `json:"content"`
 }
 
-func (c *Client) hold(ctx, asking context.Context, talk Conversation) (turns Record) {
+func (c *Client) hold(ctx context.Context, talk Conversation) (turns Record) {
 	messages := []message{{Role: "system", Content: talk.System}}
-	if c.clock.Sleep(asking, talk.Begins) != nil {
+	if c.clock.Sleep(ctx, talk.Begins) != nil {
 		return nil
 	}
 	before := 0
 	for n, q := range talk.Turns {
-		if c.clock.Sleep(asking, q.Think) != nil {
+		if c.clock.Sleep(ctx, q.Think) != nil {
 			return turns
 		}
-		next := message{Role: "user", Content: q.Text}
-		if q.Result && !next.answers(&messages[len(messages)-1]) {
-			return append(turns, Turn{Began: time.Now(), Next: true, Err: errors.New("the answer before has called no tool")})
-		}
-		messages = append(messages, next)
-		turn, answer := c.ask(ctx, asked{id: talk.ID, messages: messages, most: c.most, least: q.Least, tools: talk.Tools})
+		messages = append(messages, message{Role: "user", Content: q.Text})
+		turn, answer := c.ask(ctx, asked{id: talk.ID, messages: messages, most: c.most})
 		turn.Next, turn.Before = n > 0, before
 		turn.Wrong = turn.Err == nil && q.Answer != "" && answer.Content != q.Answer
 		turns = append(turns, turn)

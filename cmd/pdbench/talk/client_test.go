@@ -24,21 +24,3 @@ func TestRead_WhatCountsAsAnAnswer(t *testing.T) {
 		}
 	}
 }
-
-func TestRead_CallsOfTools(t *testing.T) {
-	stream := `data: {"choices":[{"delta":{"tool_calls":[{"id":"c1","type":"function","index":0,"function":{"name":"read"}}]}}]}` + "\n\n" +
-		`data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"path\": "}}]}}]}` + "\n\n" +
-		`data: {"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"a\"}"}}]}}]}` + "\n\ndata: [DONE]\n\n"
-	turn := Turn{Began: time.Now()}
-	answer, err := turn.read(strings.NewReader(stream))
-	if err != nil || turn.TTFT == 0 || len(answer.ToolCalls) != 1 || answer.ToolCalls[0].Function.Arguments != `{"path": "a"}` || answer.ToolCalls[0].Function.Name != "read" {
-		t.Fatalf("%+v, %v", answer, err)
-	}
-	result := message{Role: "user"}
-	if !result.answers(&answer) || result.Role != "tool" || result.ToolCallID != "c1" {
-		t.Errorf("the result is %+v", result)
-	}
-	if result.answers(&message{Role: "assistant"}) {
-		t.Error("a result answers words")
-	}
-}

@@ -12,17 +12,14 @@ type Conversation struct {
 	ID     string // "" for a client that names none
 	System string
 	Begins time.Duration // engine time since the start
-	Tools  bool          // the requests offer a tool
 	Turns  []Question
 }
 
-// Question is one message of the user, or the result of a tool.
+// Question is one message of the user.
 type Question struct {
 	Text   string
 	Answer string        // which it orders, "" for any
-	Least  int           // tokens of the answer at least, 0 for any number
 	Think  time.Duration // engine time since the answer before, 0 for the first
-	Result bool          // of the tool that the answer before has called
 }
 
 // Plan says what conversations are like. Sizes are in words, of about one and a half tokens each.
@@ -60,14 +57,6 @@ func (p Plan) Make() []Conversation {
 		list[i].Begins = time.Duration(float64(list[i].Begins) / begins * p.Over.Seconds())
 	}
 	return list
-}
-
-// Turns is how many turns conversations have.
-func Turns(list []Conversation) (n int) {
-	for _, c := range list {
-		n += len(c.Turns)
-	}
-	return n
 }
 
 // Prose returns a sentence of so many words.
