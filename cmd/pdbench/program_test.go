@@ -13,7 +13,6 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"measure":           `unexpected "measure"`,
 		"--workloads W1,W9": `no workload "W9"`,
 		"--contenders W1":   `no contender "W1"`,
-		"--markdown /none":  "/none",
 		"relay --none":      "none",
 		"handback --none":   "none",
 		"handback --row x":  `no row "x"`,

@@ -22,7 +22,6 @@ type options struct {
 	site       contender.Site
 	out        string
 	profile    string
-	markdown   string
 	workloads  []string
 	contenders []string
 	smoke      bool
@@ -51,7 +50,6 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.site.Python, "python", "bin/bench-python/bin/python", "interpreter with what the example needs, which scripts/need-bench-python.sh makes")
 	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md and the logs of all processes")
 	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
-	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as docs/benchmarks.md has them")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
 	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
 	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
@@ -103,11 +101,6 @@ func checkNames(what string, names, known []string) error {
 
 // measure runs all and prints what it has come to.
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, error) {
-	if o.markdown != "" {
-		r, err := readReport(o.markdown)
-		fmt.Fprint(stdout, r.markdown())
-		return result.ExitOK, err
-	}
 	o.site.Logs = filepath.Join(o.out, "logs")
 	if err := os.RemoveAll(o.site.Logs); err != nil {
 		return result.ExitUsage, err

@@ -94,15 +94,3 @@ func (r report) write(base string) error {
 	}
 	return nil
 }
-
-// readReport reads what write has written.
-func readReport(file string) (r report, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return report{}, err
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return report{}, fmt.Errorf("%s: %w", file, err)
-	}
-	return r, nil
-}

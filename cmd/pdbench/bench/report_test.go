@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -87,14 +88,12 @@ func TestReport_IsReadAsItWasWritten(t *testing.T) {
 	if err := want.write(base); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readReport(base + ".json")
-	if err != nil || !reflect.DeepEqual(got, want) {
+	text, err := os.ReadFile(base + ".json")
+	var got report
+	if err != nil || json.Unmarshal(text, &got) != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if markdown, err := os.ReadFile(base + ".md"); err != nil || string(markdown) != want.markdown() {
 		t.Errorf("got %s, %v", markdown, err)
-	}
-	if _, err := readReport(base + ".md"); err == nil {
-		t.Error("tables were read as a report")
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/load"
 	"carryover/cmd/pdbench/process"
-	"carryover/cmd/pdbench/result"
 )
 
 // testSite is one whose program is the test binary.
@@ -88,17 +87,5 @@ func TestEnter_SaysWhatIsNotMeasured(t *testing.T) {
 	}
 	if _, err := enter(contender.Carryover); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("a program that ends at once: %v", err)
-	}
-}
-
-func TestRun_PrintsTablesOfAnEarlierRun(t *testing.T) {
-	base := filepath.Join(t.TempDir(), "bench")
-	if err := sample().write(base); err != nil {
-		t.Fatal(err)
-	}
-	var out, errs strings.Builder
-	code, err := Command(t.Context(), []string{"--markdown", base + ".json"}, &out, &errs)
-	if err != nil || code != result.ExitOK || out.String() != sample().markdown() {
-		t.Errorf("got %d, %s%s, %v", code, out.String(), errs.String(), err)
 	}
 }

@@ -59,7 +59,6 @@ func (c *connection) handle(h wire.Head) error {
 	text, err := c.wire.Body(*body)
 	*body = text
 	if err == nil && !chat {
-		c.engine.ledger.other()
 		room := c.engine.scratches.get()
 		*room = append(*room, make([]byte, headRoom)...)
 		_, err = c.Write(c.engine.other(route, text, requestID, &c.request, room))

@@ -4,13 +4,9 @@ package engines
 type Counts struct {
 	Prefills int `json:"prefills"` // legs to prefill, releases among them
 	Hits     int `json:"hits"`     // of these, with KV of the conversation that decode held
-	Releases int `json:"releases"` // of these, with a ticket of which nothing is read
 	Decodes  int `json:"decodes"`  // legs to decode with a hand-over
 	Alone    int `json:"alone"`    // requests to decode without one
 	Aborted  int `json:"aborted"`  // answers whose reader left before their end
-	Cached   int `json:"cached"`   // tokens that prefill did not have to compute
-	Faded    int `json:"faded"`    // tickets that came too late to be judged
-	Other    int `json:"other"`    // of anything else than chat
 }
 
 // Faults is what the engines have counted of what must not be. Any of them makes the figures of its measurement worthless.

@@ -137,13 +137,6 @@ func (l *ledger) wrongIDs() {
 	l.mu.Unlock()
 }
 
-// other notes a request that is none for an answer.
-func (l *ledger) other() {
-	l.mu.Lock()
-	l.counts.Other++
-	l.mu.Unlock()
-}
-
 // prefill judges a leg to prefill whose tickets come from the decode engine of that id. It returns how many tokens prefill need not
 // compute, and what it now keeps for decode.
 func (l *ledger) prefill(r *chatRequest, decodeID string) (cached int, kept holding) {
@@ -169,7 +162,6 @@ func (l *ledger) ticket(r *chatRequest, decodeID string) (cached int) {
 	p := &r.params
 	held, faded := l.tickets.find(p.requestID)
 	if faded {
-		l.counts.Faded++
 		return 0
 	}
 	if held == nil || string(p.engineID) != decodeID || !held.names(p) || p.tokens > held.tokens {
@@ -181,8 +173,7 @@ func (l *ledger) ticket(r *chatRequest, decodeID string) (cached int) {
 		return 0
 	}
 	l.tickets.taken(held)
-	if p.tokens == 0 {
-		l.counts.Releases++
+	if p.tokens == 0 { // a release reads nothing
 		return 0
 	}
 	if p.tokens < 0 || !held.reaches(r, p.tokens) {
@@ -190,7 +181,6 @@ func (l *ledger) ticket(r *chatRequest, decodeID string) (cached int) {
 		return 0
 	}
 	l.counts.Hits++
-	l.counts.Cached += p.tokens
 	return p.tokens
 }
 

@@ -70,7 +70,12 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	if o.smoke {
 		o.rows, o.conversations, o.over, o.clock = []string{rowIdle}, 40, 60*time.Second, 40
 	}
-	return result.Within(ctx, limit, "handback", func(ctx context.Context) error { return report(ctx, o, stdout, stderr) })
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := report(ctx, o, stdout, stderr); err != nil {
+		return result.ExitFailed, fmt.Errorf("handback: %w", err)
+	}
+	return result.ExitOK, nil
 }
 
 // addRow adds a row that is to run.

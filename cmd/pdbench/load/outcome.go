@@ -1,11 +1,11 @@
 package load
 
 import (
+	"time"
+
 	"carryover/cmd/pdbench/engines"
 	"carryover/cmd/pdbench/result"
 )
-
-import "time"
 
 // Outcome is what one measurement of one contender has shown. Whatever is counted is counted between the end of the warm-up and
 // the end of the measurement; a turn belongs to the moment of its last byte.
@@ -19,8 +19,7 @@ type Outcome struct {
 	HandOvers int            `json:"hand_overs"`    // legs with a hand-over to decode, likewise
 	Streams   int            `json:"streams"`       // open at once, at most
 	FirstByte result.Samples `json:"first_byte"`
-	Gaps      result.Samples `json:"gaps"`  // between two chunks of one answer, as the client got them
-	Whole     result.Samples `json:"whole"` // a turn
+	Gaps      result.Samples `json:"gaps"` // between two chunks of one answer, as the client got them
 	Faults    engines.Faults `json:"faults"`
 
 	CPU  time.Duration `json:"cpu"`  // user and system time of the contender's processes, 0 for the direct way

@@ -163,7 +163,7 @@ func (t *talk) read(began time.Time) error {
 		}
 		now := time.Now()
 		if err = t.answer.whole(t.body); err == nil && t.run.measuring() {
-			t.ended(now.Sub(began), now.Sub(began))
+			t.ended(now.Sub(began))
 		}
 		return err
 	}
@@ -191,7 +191,7 @@ func (t *talk) read(began time.Time) error {
 		}
 	})
 	if err == nil && t.run.measuring() {
-		t.ended(first.Sub(began), time.Since(began))
+		t.ended(first.Sub(began))
 	}
 	return err
 }

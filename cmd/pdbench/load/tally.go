@@ -10,7 +10,7 @@ import (
 // tally is what one talk has seen in the measurement. It belongs to the talk's goroutine until that has ended.
 type tally struct {
 	turns, errors, delivered int
-	firstByte, whole, gaps   result.Samples
+	firstByte, gaps          result.Samples
 	why                      error // the first error, measured or not
 }
 
@@ -44,9 +44,9 @@ func room(s result.Samples) result.Samples {
 }
 
 // ended notes a turn.
-func (t *tally) ended(first, whole time.Duration) {
+func (t *tally) ended(first time.Duration) {
 	t.turns++
-	t.firstByte, t.whole = append(room(t.firstByte), first), append(room(t.whole), whole)
+	t.firstByte = append(room(t.firstByte), first)
 }
 
 // failed notes a turn that went wrong.
@@ -71,17 +71,17 @@ func (r *run) opened() {
 // outcome puts together what the talks have seen.
 func (r *run) outcome() (Outcome, error) {
 	o := Outcome{Wall: r.wall, Streams: int(r.most.Load())}
-	var first, gaps, whole []result.Samples
+	var first, gaps []result.Samples
 	for _, t := range r.totals {
 		o.Turns += t.turns
 		o.Errors += t.errors
 		o.Chunks += t.delivered
-		first, gaps, whole = append(first, t.firstByte), append(gaps, t.gaps), append(whole, t.whole)
+		first, gaps = append(first, t.firstByte), append(gaps, t.gaps)
 		if o.Why == "" && t.why != nil {
 			o.Why = t.why.Error()
 		}
 	}
-	o.FirstByte, o.Gaps, o.Whole = result.Merge(first...), result.Merge(gaps...), result.Merge(whole...)
+	o.FirstByte, o.Gaps = result.Merge(first...), result.Merge(gaps...)
 	if n := max(len(o.FirstByte), len(o.Gaps)); n > maxSamples {
 		return o, fmt.Errorf("%d samples are more than are kept: measure for a shorter time", n)
 	}

@@ -26,9 +26,9 @@ type processTimes struct {
 // parseTimes reads a line of /proc/PID/stat. The second field is the name of the program in parentheses, which may hold anything, such as
 // spaces and parentheses; what follows the last one is fixed (proc_pid_stat(5)).
 func parseTimes(line string) (processTimes, error) {
-	_, rest, found := cutLast(line, ")")
-	fields := strings.Fields(rest)
-	if !found || len(fields) < 15 {
+	end := strings.LastIndexByte(line, ')')
+	fields := strings.Fields(line[end+1:])
+	if end < 0 || len(fields) < 15 {
 		return processTimes{}, fmt.Errorf("%q is no line of /proc/PID/stat", line)
 	}
 	number := func(field int) (n int64, err error) { return strconv.ParseInt(fields[field-3], 10, 64) } // state, the third, comes first
@@ -45,14 +45,6 @@ func parseTimes(line string) (processTimes, error) {
 		times.CPU += time.Duration(ticks) * tick
 	}
 	return times, nil
-}
-
-func cutLast(text, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(text, separator)
-	if i < 0 {
-		return text, "", false
-	}
-	return text[:i], text[i+len(separator):], true
 }
 
 // parseMemory reads VmRSS and VmHWM of /proc/PID/status, in bytes.
