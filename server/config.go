@@ -65,7 +65,6 @@ type LimitConfig struct {
 	MaxConnections   int            // client connections at once; further ones wait to be accepted, or replace idle ones
 	MaxPerAddress    int            // connections of one client address at once, 0 is no limit
 	TrustedProxies   []netip.Prefix // addresses to which MaxPerAddress does not apply
-	MaxHeaderBytes   int
 	admission.QueueConfig
 }
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -88,7 +87,7 @@ func newRig(t *testing.T, s setup) *rig {
 		fitDoors(t, r.prefill, prefills, s.named)
 		fitDoors(t, r.decode, decodes, s.named)
 	}
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cmp.Or(s.dial, patience), Key: "upstream-key", Std: os.Getenv("CARRYOVER_TEST_UPSTREAM_CLIENT") == "std"})
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cmp.Or(s.dial, patience), Key: "upstream-key"})
 	t.Cleanup(client.Close)
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
 	if err != nil {
@@ -213,7 +212,7 @@ func defaults(book *logBook) server.Config {
 			},
 		},
 		LimitConfig: server.LimitConfig{
-			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
+			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000,
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,

@@ -119,6 +119,9 @@ const drainDelay = 5 * time.Second
 // served ask again within seconds, or not for a long time.
 const idleWhenCrowded = 10 * time.Second
 
+// maxHeaderBytes bounds the header of a request.
+const maxHeaderBytes = 32 << 10
+
 // Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
 // on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
@@ -134,7 +137,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ConnState:         clients.ConnState,
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,
-		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
+		MaxHeaderBytes:    maxHeaderBytes,
 		// Without this net/http would answer "OPTIONS *" with 200; the program answers 404.
 		DisableGeneralOptionsHandler: true,
 		// net/http would log clients' mistakes with their addresses. The line of each turn says more.

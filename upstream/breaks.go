@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"carryover/upstream/http1"
 )
 
 // breaks reports connections that engines refuse or end. A process that is restarted does both, and afterwards another
@@ -27,12 +30,16 @@ func (b *breaks) tell(base string) {
 func (c *Client) OnBreak(told func(base string)) { c.broken.told.Store(&told) }
 
 // Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
-// OnBreak describes. It returns the connection if it is open, for [Witness.StandsBy]. It does not wait, and takes a microsecond.
-func (c *Client) Check(base string) Idle { return idleOf(c.transport.check(base)) }
+// OnBreak describes. It does not wait, and takes a microsecond.
+func (c *Client) Check(base string) {
+	scheme, authority, _ := strings.Cut(base, "://")
+	c.http.Check(scheme, authority)
+}
 
-// do sends a request by the transport.
-func (c *Client) do(ctx context.Context, q *outgoing) (answer, error) {
-	a, err := c.transport.do(ctx, &q.Request)
+// do sends a request and returns when the header of its answer has arrived; the caller closes the answer. Nothing was
+// sent unless q.Connected was called.
+func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
+	a, err := c.http.Do(ctx, &q.Request)
 	if err != nil && ctx.Err() == nil && broke(err) {
 		c.broken.tell(q.base())
 	}

@@ -23,29 +23,27 @@ func hangUp(within bool) http.HandlerFunc {
 
 // Whatever an engine that is restarted does to connections is told of.
 func TestClient_TellsOfWhatEnginesBreak(t *testing.T) {
-	for _, std := range []bool{false, true} {
-		for name, handler := range map[string]http.HandlerFunc{
-			"refused": nil, "ended": hangUp(false), "ended within the answer": hangUp(true),
-		} {
-			t.Run(name, func(t *testing.T) {
-				srv := httptest.NewServer(handler)
-				defer srv.Close()
-				if handler == nil {
-					srv.Close()
-				}
-				c := NewClient(ClientConfig{DialTimeout: 10 * time.Second, Std: std})
-				defer c.Close()
-				var told []string
-				c.OnBreak(func(base string) { told = append(told, base) })
-				instance := &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
-				if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
-					t.Fatal("it was answered")
-				}
-				if len(told) != 1 || told[0] != srv.URL {
-					t.Errorf("told of %v, want %s once", told, srv.URL)
-				}
-			})
-		}
+	for name, handler := range map[string]http.HandlerFunc{
+		"refused": nil, "ended": hangUp(false), "ended within the answer": hangUp(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(handler)
+			defer srv.Close()
+			if handler == nil {
+				srv.Close()
+			}
+			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
+			defer c.Close()
+			var told []string
+			c.OnBreak(func(base string) { told = append(told, base) })
+			instance := &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
+			if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
+				t.Fatal("it was answered")
+			}
+			if len(told) != 1 || told[0] != srv.URL {
+				t.Errorf("told of %v, want %s once", told, srv.URL)
+			}
+		})
 	}
 }
 

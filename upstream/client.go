@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"strconv"
 	"strings"
@@ -12,40 +14,56 @@ import (
 
 // ClientConfig configures a Client.
 type ClientConfig struct {
-	// DialTimeout bounds the connection set-up of each leg.
+	// DialTimeout bounds the set-up of a connection, and a TLS handshake.
 	DialTimeout time.Duration
 	// Key is sent to every engine as a bearer token, unless the leg has an authorization of its own. Empty sends none.
 	Key string
-	// Std uses net/http to carry requests, in place of package http1.
-	Std bool
 }
 
-// Client sends legs to instances. It is safe for concurrent use.
+// Client sends legs to instances. It is safe for concurrent use. It repeats no request, follows no redirect, uses no
+// proxy from the environment, and asks for no content coding. Names are resolved for each connection.
 type Client struct {
-	transport transport
-	dial      dialler
-	open      *connections
-	bearer    string // the Authorization field of legs without one of their own, "" for none
-	broken    breaks
+	http        *http1.Client
+	open        *connections
+	dialTimeout time.Duration
+	tls         *tls.Config // nil for the system's certificates
+	bearer      string      // the Authorization field of legs without one of their own, "" for none
+	broken      breaks
 }
+
+// Limits of connections.
+const (
+	// idleFor is how long an idle connection is kept. vLLM's server (uvicorn) closes idle connections after 5 s, and a
+	// request that is written at that moment is lost, so ours close first.
+	idleFor = 4 * time.Second
+	// idlePerHost is enough for every turn in flight.
+	idlePerHost = 1024
+)
 
 // NewClient returns a client; Close releases its idle connections.
 func NewClient(cfg ClientConfig) *Client {
-	c := &Client{open: newConnections()}
-	c.dial = dialing(cfg.DialTimeout, c.open)
+	c := &Client{open: newConnections(), dialTimeout: cfg.DialTimeout}
 	if cfg.Key != "" {
 		c.bearer = "Bearer " + cfg.Key
 	}
-	if cfg.Std {
-		c.transport = newStdTransport(cfg.DialTimeout, c.dial)
-	} else {
-		c.transport = newOwnTransport(cfg.DialTimeout, c.dial, c.broken.tell)
-	}
+	c.http = http1.New(http1.Config{
+		Dial: c.dial, IdlePerHost: idlePerHost, IdleFor: idleFor,
+		Lost: func(scheme, authority string) { c.broken.tell(scheme + "://" + authority) },
+	})
 	return c
 }
 
+// dial connects to host:port.
+func (c *Client) dial(ctx context.Context, scheme, address string) (http1.Conn, error) {
+	opened, err := c.open.dial(ctx, address, c.dialTimeout)
+	if err == nil && scheme == "https" {
+		return secure(ctx, opened, address, c.tls, c.dialTimeout)
+	}
+	return opened, err
+}
+
 // Close drops idle connections. The client can still be used.
-func (c *Client) Close() { c.transport.closeAll() }
+func (c *Client) Close() { c.http.Close() }
 
 // outgoing is a request with all that belongs to it until its answer comes, in one allocation.
 type outgoing struct {

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -32,24 +31,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// clientVariable chooses the client of these tests, as --upstream-client does.
-const clientVariable = "CARRYOVER_TEST_UPSTREAM_CLIENT"
-
-func onStd() bool { return os.Getenv(clientVariable) == "std" }
-
-// trust has a client accept the certificates of a configuration.
-func trust(c *Client, config *tls.Config) {
-	switch t := c.transport.(type) {
-	case *ownTransport:
-		t.tls = config
-	case *stdTransport:
-		t.http.Transport.(*http.Transport).TLSClientConfig = config
-	}
+// trust makes a client accept the certificate of a test server.
+func (c *Client) trust(srv *httptest.Server) {
+	c.tls = srv.Client().Transport.(*http.Transport).TLSClientConfig
 }
 
 func newTestClient(t *testing.T, key string) *Client {
 	t.Helper()
-	c := NewClient(ClientConfig{DialTimeout: 2 * time.Second, Key: key, Std: onStd()})
+	c := NewClient(ClientConfig{DialTimeout: 2 * time.Second, Key: key})
 	t.Cleanup(c.Close)
 	return c
 }

@@ -35,7 +35,7 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 		_ = stream.Close()
 		return nil, err
 	}
-	stream.attach(response.contentType, response.body)
+	stream.attach(response.ContentType, response)
 	return stream, nil
 }
 
@@ -43,8 +43,8 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 // the client's context, and its cause is the limit that passed or the client's cause.
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
-	s := &Stream{limits: legLimits{cancel: cancel, idle: limits.Idle, began: time.Now()}}
-	s.arrival.begin(s.limits.began)
+	began := time.Now()
+	s := &Stream{limits: legLimits{cancel: cancel, idle: limits.Idle, began: began}, freshAsOf: began}
 	s.cause = func() error { return context.Cause(ctx) }
 	s.limits.start(limits.FirstByte)
 	// The function must not refer to the leg, whose body would then live as long as the stream.

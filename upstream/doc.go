@@ -17,22 +17,21 @@
 //   - a prefill answer or an error body is checked, and its nesting bounded, before
 //     anything reads it ([rawjson.Valid], fault.go), or while it is read (prefill_answer.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
-//     was read ([Stream.FreshAsOf]; conn.go, arrival.go);
+//     was read ([Stream.FreshAsOf]; age.go);
 //   - a connection serves another leg only if nothing has come behind its last answer
 //     (package http1; conn.go, secure.go);
 //   - a leg ends when its context ends, or after the grace that decode gets then
 //     (decode.go, limits.go), and no goroutine outlives it; one that hands back ends with
 //     the first event of its answer, of which nothing more is read (handback.go, events.go);
-//   - a connection whose host has vanished is given up (unacked_linux.go);
+//   - a connection whose host has vanished is given up (conn_linux.go);
 //   - whether the process that gave an answer may have ended since is known from the
-//     connections that are open ([Witness]; witness.go, witness_linux.go);
+//     connections that are open ([Witness]; witness.go, conn_linux.go);
 //   - no leg and no question reads an answer of more than its bound (fetch.go,
 //     prefill.go, handback.go, stream.go).
 //
 // It refuses to follow redirects, to use proxies from the environment, to
-// decompress, and to repeat a request on its own (transport.go). What carries requests is
-// package http1, or net/http's client if the operator wants that; nothing above the seam
-// between them knows which.
+// decompress, and to repeat a request on its own (client.go). Package http1 carries the
+// requests.
 //
 // The package knows nothing of conversations or of the store, and of a ticket only
 // what a connector is told and tells (offer.go, plan.go). Packages server and fleet
@@ -42,14 +41,14 @@
 //
 // # Bodies are written once
 //
-// A leg's body is made of pieces of the client's with what is new between
-// them, and goes out in one system call where the kernel has room for it; else a goroutine writes the rest while the
+// A leg's body is made of pieces of the client's with what is new between them. A goroutine writes a long one while the
 // answer is awaited, and ends before the answer is returned.
 //
 // # The age of an answer
 //
-// A ticket's time counts from a moment at which nothing of decode's end had arrived: the time is taken first, and then
-// the connection is found empty. Over TLS, bytes that crypto/tls holds back count from before they came. So neither a
-// slow client nor a process or machine that stood still makes a ticket look younger. Ages are the longer of the
-// monotonic and the wall clock's: the first stands still while a machine is suspended, the second can be set back.
+// A ticket's time counts from a moment at which nothing of decode's end had arrived. For a whole answer that is the start
+// of its leg. For a stream it is the beginning of a read before the one that brought the end, which left nothing behind.
+// So neither a slow client nor a process or machine that stood still makes a ticket look younger, at the cost of some
+// seconds of its life. Ages are the longer of the monotonic and the wall clock's: the first stands still while a machine
+// is suspended, the second can be set back.
 package upstream

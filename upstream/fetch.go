@@ -25,7 +25,7 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 	if err != nil || u.User != nil || u.Host == "" || u.Fragment != "" {
 		return 0, nil, errURL
 	}
-	open := Client{transport: c.transport}
+	open := Client{http: c.http}
 	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most, nil)
 }
 
@@ -58,11 +58,11 @@ func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte
 	if err != nil {
 		return 0, nil, err
 	}
-	defer a.body.Close()
-	if body, err = readAll(a.body, most, buffer); ctx.Err() == nil && broke(err) {
+	defer a.Close()
+	if body, err = readAll(a, most, buffer); ctx.Err() == nil && broke(err) {
 		c.broken.tell(q.base())
 	}
-	return a.status, body, err
+	return a.Status, body, err
 }
 
 // Bounds of the buffer that ReadAll begins with.
@@ -77,8 +77,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit
 // readAll is ReadAll with a buffer, which is used if the body fits.
 func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 	need := int64(usualAnswer)
-	if n := left(r); n >= 0 {
-		need = min(max(n, 1), mostAtOnce)
+	if r, ok := r.(interface{ Left() int64 }); ok && r.Left() >= 0 {
+		need = min(max(r.Left(), 1), mostAtOnce)
 	}
 	body := buffer[:0]
 	if need = min(need, limit+1); need > int64(cap(body)) {
@@ -99,15 +99,4 @@ func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-}
-
-// left returns how many bytes an answer has left, -1 if that is not known.
-func left(r io.Reader) int64 {
-	switch r := r.(type) {
-	case interface{ Left() int64 }:
-		return r.Left()
-	case interface{ left() int64 }:
-		return r.left()
-	}
-	return -1
 }

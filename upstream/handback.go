@@ -33,11 +33,11 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if err != nil {
 		return PrefillAnswer{}, err
 	}
-	defer resp.body.Close()
-	if mediaType(resp.contentType) != "text/event-stream" {
+	defer resp.Close()
+	if mediaType(resp.ContentType) != "text/event-stream" {
 		return PrefillAnswer{}, leg.failed(Garbage, errNoStream)
 	}
-	answer, err := leg.firstChoice(resp.body)
+	answer, err := leg.firstChoice(resp)
 	if err == nil {
 		return answer, nil
 	}

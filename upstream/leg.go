@@ -37,7 +37,7 @@ type Leg struct {
 
 // send sends a leg and returns its answer if it is usable. Afterwards the leg has no body any more. stream is told
 // which connection serves the leg; it may be nil.
-func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, error) {
+func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (*http1.Response, error) {
 	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
 	q.add("Content-Type", "application/json")
 	if leg.RequestID != "" {
@@ -54,9 +54,6 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 	}
 	q.Body, leg.Body = leg.Body, nil
 	q.stream, q.Connected = stream, q.isConnected
-	if stream != nil {
-		q.Done = stream.disconnected
-	}
 	a, err := c.do(ctx, q)
 	if err != nil {
 		kind := Broken
@@ -65,13 +62,13 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 		} else if ctx.Err() == nil {
 			// An engine that restarts breaks all its connections. The next leg must not get another one whose end was
 			// not noticed yet.
-			c.transport.closeIdle(leg.Instance.BaseURL)
+			c.http.CloseIdle(q.Scheme, q.Authority)
 		}
-		return answer{}, leg.failure(ctx, kind, wireError(kind, err))
+		return nil, leg.failure(ctx, kind, wireError(kind, err))
 	}
-	if err := leg.usable(ctx, &a); err != nil {
-		a.body.Close()
-		return answer{}, err
+	if err := leg.usable(ctx, a); err != nil {
+		a.Close()
+		return nil, err
 	}
 	return a, nil
 }
@@ -79,7 +76,7 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
 // wireError returns an error that names only how the connection failed, or what package http1 says of the answer.
-// net/http's other errors quote the answer, and answers don't belong in logs.
+// Others, such as those of crypto/tls, may quote the answer, and answers don't belong in logs.
 func wireError(kind Kind, err error) error {
 	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -94,22 +91,22 @@ func wireError(kind Kind, err error) error {
 }
 
 // usable returns an error for every answer that is not a plain 200.
-func (l Leg) usable(ctx context.Context, a *answer) error {
-	if a.status != http.StatusOK {
+func (l Leg) usable(ctx context.Context, a *http1.Response) error {
+	if a.Status != http.StatusOK {
 		e := l.failure(ctx, Status, nil)
-		e.Status = a.status
-		e.RetryAfter = a.retryAfter
-		body, err := ReadAll(a.body, maxErrorBody)
+		e.Status = a.Status
+		e.RetryAfter = a.RetryAfter
+		body, err := ReadAll(a, maxErrorBody)
 		if err == nil {
 			e.Fault = ReadFault(body)
 		}
 		return e
 	}
-	if media := mediaType(a.contentType); media != "application/json" && media != "text/event-stream" {
+	if media := mediaType(a.ContentType); media != "application/json" && media != "text/event-stream" {
 		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
 	}
 	// Nothing here decompresses, and the client was promised no coding.
-	if coding := a.contentEncoding; coding != "" && coding != "identity" {
+	if coding := a.ContentEncoding; coding != "" && coding != "identity" {
 		return l.failure(ctx, Garbage, errors.New("content is coded"))
 	}
 	return nil

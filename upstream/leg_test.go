@@ -97,20 +97,6 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	}
 }
 
-func TestSentBody_LetsGoOfItsBytes(t *testing.T) {
-	body := &sentBody{rest: rawjson.Pieces{[]byte("abc")}}
-	var b [2]byte
-	if n, err := body.Read(b[:]); n != 2 || err != nil {
-		t.Fatalf("Read = %d, %v", n, err)
-	}
-	if err := body.Close(); err != nil || body.rest != nil {
-		t.Errorf("after Close: error %v, rest %q", err, body.rest)
-	}
-	if n, err := body.Read(b[:]); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("Read after Close = %d, %v, want 0, EOF", n, err)
-	}
-}
-
 func TestClient_LegsNameTheirRank(t *testing.T) {
 	var got []string
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
@@ -137,22 +123,3 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
-
-// A body comes as one text, whatever its pieces are and however much is read at once.
-func TestSentBody_ReadsAllPieces(t *testing.T) {
-	for room := range 9 {
-		body := &sentBody{rest: rawjson.Pieces{nil, []byte("abc"), {}, []byte("d"), []byte("efgh"), nil}}
-		got, err := io.ReadAll(onePiece{body, room + 1})
-		if string(got) != "abcdefgh" || err != nil {
-			t.Errorf("%d bytes at once: got %q, %v", room+1, got, err)
-		}
-	}
-}
-
-// onePiece reads so many bytes at once.
-type onePiece struct {
-	io.Reader
-	size int
-}
-
-func (o onePiece) Read(p []byte) (int, error) { return o.Reader.Read(p[:min(o.size, len(p))]) }

@@ -3,9 +3,10 @@ package upstream
 import (
 	"context"
 	"errors"
-	"io"
 	"sync/atomic"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
 // maxPrefillAnswer allows for params of 1 MiB and the ids of a prompt of a million tokens.
@@ -26,11 +27,11 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if err != nil {
 		return PrefillAnswer{}, err
 	}
-	defer resp.body.Close()
-	if err := resp.body.Detach(); err != nil {
+	defer resp.Close()
+	if err := resp.Detach(); err != nil {
 		return PrefillAnswer{}, leg.failure(ctx, Gone, err)
 	}
-	body, err := readInTime(resp.body, answerLimit)
+	body, err := readInTime(resp, answerLimit)
 	if err != nil {
 		kind := Broken
 		switch {
@@ -45,8 +46,8 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 }
 
 // readInTime reads the body of an answer within a limit. Mostly all of it has arrived with the header.
-func readInTime(body io.ReadCloser, within time.Duration) ([]byte, error) {
-	if come, ok := body.(interface{ Here() bool }); ok && come.Here() {
+func readInTime(body *http1.Response, within time.Duration) ([]byte, error) {
+	if body.Here() {
 		return ReadAll(body, maxPrefillAnswer)
 	}
 	var late atomic.Bool

@@ -201,13 +201,13 @@ func TestPrefill_AnAnswerThatStopsEndsInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := answer.body.Detach(); err != nil {
+	if err := answer.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	if body, err := readInTime(answer.body, 20*time.Millisecond); !errors.Is(err, ErrPrefillTimeout) || body != nil {
+	if body, err := readInTime(answer, 20*time.Millisecond); !errors.Is(err, ErrPrefillTimeout) || body != nil {
 		t.Errorf("got %q, %v, want the time limit", body, err)
 	}
-	_ = answer.body.Close()
+	_ = answer.Close()
 	<-ended
 }
 

@@ -6,14 +6,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream/http1"
 )
 
 func TestConn_IsQuietUntilItsPeerSpeaksOrGoes(t *testing.T) {
@@ -21,26 +18,21 @@ func TestConn_IsQuietUntilItsPeerSpeaksOrGoes(t *testing.T) {
 		act  func(near net.Conn, far *net.TCPConn) error
 		want bool
 	}{
-		"nothing":          {func(net.Conn, *net.TCPConn) error { return nil }, true},
-		"a slice has gone": {func(near net.Conn, _ *net.TCPConn) error { return near.SetReadDeadline(time.Now()) }, true},
-		"a byte":           {func(_ net.Conn, far *net.TCPConn) error { _, err := far.Write([]byte{0}); return err }, false},
-		"an end":           {func(_ net.Conn, far *net.TCPConn) error { return far.CloseWrite() }, false},
-		"a reset":          {func(_ net.Conn, far *net.TCPConn) error { _ = far.SetLinger(0); return far.Close() }, false},
-		"closed by us":     {func(near net.Conn, _ *net.TCPConn) error { return near.Close() }, false},
+		"nothing":            {func(net.Conn, *net.TCPConn) error { return nil }, true},
+		"a deadline is over": {func(near net.Conn, _ *net.TCPConn) error { return near.SetReadDeadline(time.Now()) }, true},
+		"a byte":             {func(_ net.Conn, far *net.TCPConn) error { _, err := far.Write([]byte{0}); return err }, false},
+		"an end":             {func(_ net.Conn, far *net.TCPConn) error { return far.CloseWrite() }, false},
+		"a reset":            {func(_ net.Conn, far *net.TCPConn) error { _ = far.SetLinger(0); return far.Close() }, false},
+		"closed by us":       {func(near net.Conn, _ *net.TCPConn) error { return near.Close() }, false},
 	} {
 		near, far := connect(t)
-		c := watch(near).(http1.Conn)
+		c := opened(t, near)
 		if err := tc.act(c, far); err != nil {
 			t.Fatal(err)
 		}
 		if got := c.Quiet(); got != tc.want {
 			t.Errorf("%s: quiet %v, want %v", name, got, tc.want)
 		}
-	}
-	piped, other := net.Pipe()
-	defer func() { _ = piped.Close(); _ = other.Close() }()
-	if (unknown{piped}).Quiet() {
-		t.Error("a connection into which can't be looked is taken for quiet")
 	}
 }
 
@@ -76,7 +68,7 @@ func TestSecured_IsQuietOnlyWhenTLSHoldsNothing(t *testing.T) {
 					tc.say(wire, server)
 				}
 			}()
-			c, err := secure(t.Context(), watch(near), "example.com:443", trusted, time.Minute)
+			c, err := secure(t.Context(), opened(t, near), "example.com:443", trusted, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +78,7 @@ func TestSecured_IsQuietOnlyWhenTLSHoldsNothing(t *testing.T) {
 				t.Fatalf("read %q, %v", b, err)
 			}
 			for looks := 0; looks < 2 && (tc.want || looks == 0); looks++ { // one that is not quiet is not looked at again
-				if got := c.(http1.Conn).Quiet(); got != tc.want {
+				if got := c.Quiet(); got != tc.want {
 					t.Errorf("quiet %v, want %v", got, tc.want)
 				}
 			}
@@ -101,10 +93,6 @@ func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
 // A leg that breaks drops the idle connections of its engine, and of no other.
 func TestClient_ABrokenLegDropsTheConnectionsOfItsEngine(t *testing.T) {
-	if onStd() {
-		t.Log("net/http can drop those of all engines only")
-		return
-	}
 	var breaks atomic.Bool
 	conns := map[string]*atomic.Int32{}
 	start := func(name string) *Instance {
@@ -153,23 +141,9 @@ func TestClient_ABrokenLegDropsTheConnectionsOfItsEngine(t *testing.T) {
 	if a, b := conns["first"].Load(), conns["second"].Load(); a != 2 || b != 1 {
 		t.Errorf("%d connections to the engine that broke a leg, and %d to the other, want 2 and 1", a, b)
 	}
-	client.transport.closeIdle(second.BaseURL)
+	client.http.CloseIdle("http", second.Authority())
 	both()
 	if a, b := conns["first"].Load(), conns["second"].Load(); a != 2 || b != 2 {
 		t.Errorf("%d and %d connections, want 2 and 2", a, b)
-	}
-}
-
-// Everything in this package that sends something holds with net/http's client too.
-func TestStd_HoldsTheSame(t *testing.T) {
-	if onStd() {
-		t.Log("this is it")
-		return
-	}
-	t.Parallel()
-	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test(Client|Decode|Stream|Stopped|Transport|SentBody)", "-test.count=1")
-	command.Env = append(os.Environ(), clientVariable+"=std")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
 	}
 }

@@ -9,27 +9,16 @@ import (
 	"time"
 )
 
-// secured is TLS over a watched connection. crypto/tls buffers what it has read of the connection and not returned
-// yet, up to a record of 16 kB, so an empty connection says nothing about bytes that are returned later. crypto/tls
-// reads from the connection again only when it has returned all complete records.
+// secured is TLS over a connection.
 type secured struct {
 	*tls.Conn
-	below *conn
+	below *records
 }
 
-// Read implements net.Conn.
-func (s *secured) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
-	if leg := s.below.leg.Load(); n > 0 && leg != nil {
-		leg.seen()
-	}
-	return n, err
-}
-
-// Quiet implements http1.Conn. With an expired deadline, crypto/tls returns what it has buffered without reading from
-// the connection.
+// Quiet implements http1.Conn. With an expired deadline, crypto/tls returns what it holds without reading from the
+// connection.
 func (s *secured) Quiet() bool {
-	if s.below.framed.inside() || !s.below.Quiet() || s.SetReadDeadline(time.Unix(1, 0)) != nil {
+	if s.below.inside() || !s.below.Quiet() || s.SetReadDeadline(time.Unix(1, 0)) != nil {
 		return false
 	}
 	var first [1]byte
@@ -37,8 +26,8 @@ func (s *secured) Quiet() bool {
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 
-// secure makes TLS connections over watched ones. limit bounds a handshake.
-func secure(ctx context.Context, inner net.Conn, address string, config *tls.Config, limit time.Duration) (net.Conn, error) {
+// secure makes a TLS connection to host:port over another. limit bounds the handshake.
+func secure(ctx context.Context, inner *conn, address string, config *tls.Config, limit time.Duration) (*secured, error) {
 	if config = config.Clone(); config == nil {
 		config = &tls.Config{}
 	}
@@ -49,19 +38,13 @@ func secure(ctx context.Context, inner net.Conn, address string, config *tls.Con
 		}
 		config.ServerName = host
 	}
-	below, ok := inner.(*conn)
-	if ok {
-		below.framed = &records{}
-	}
-	outer := tls.Client(inner, config)
+	below := &records{conn: inner}
+	outer := tls.Client(below, config)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := outer.HandshakeContext(ctx); err != nil {
 		_ = inner.Close()
 		return nil, err
-	}
-	if !ok {
-		return outer, nil
 	}
 	return &secured{outer, below}, nil
 }
@@ -69,13 +52,21 @@ func secure(ctx context.Context, inner net.Conn, address string, config *tls.Con
 // records follows the record boundaries of a TLS connection (RFC 8446, 5.1): a header of five bytes, whose last two
 // are the length of the record.
 type records struct {
+	*conn
 	head [5]byte
 	had  int // bytes of the header that were read
 	left int // bytes of the record that are still to come
 }
 
-// read takes note of bytes that were read from the connection.
-func (r *records) read(p []byte) {
+// Read implements net.Conn.
+func (r *records) Read(p []byte) (int, error) {
+	n, err := r.conn.Read(p)
+	r.follow(p[:n])
+	return n, err
+}
+
+// follow takes note of bytes that were read.
+func (r *records) follow(p []byte) {
 	for len(p) > 0 {
 		if r.left == 0 {
 			n := copy(r.head[r.had:], p)
@@ -92,4 +83,4 @@ func (r *records) read(p []byte) {
 
 // inside reports whether a part of a record was read, of which crypto/tls can return nothing until the rest has
 // arrived.
-func (r *records) inside() bool { return r != nil && (r.had > 0 || r.left > 0) }
+func (r *records) inside() bool { return r.had > 0 || r.left > 0 }

@@ -70,7 +70,7 @@ func secureLeg(t *testing.T, answer func(wire *stalling, w io.Writer)) *leg {
 	}()
 	t.Cleanup(func() { _ = listener.Close(); <-over })
 	client := newTestClient(t, "")
-	trust(client, certified.Client().Transport.(*http.Transport).TLSClientConfig)
+	client.trust(certified)
 	instance, err := NewInstance(RoleDecode, "wire", "https://"+listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -90,13 +90,13 @@ func TestStream_WhatTLSHoldsBackIsAsOldAsItIs(t *testing.T) {
 		"an event of two records": func(arrived chan<- time.Time, _ *stalling, w io.Writer) {
 			_, _ = io.WriteString(w, first+"c\r\nfinish")
 			arrived <- time.Now()
-			pass(2 * slice)
+			pass(2 * moment)
 			_, _ = io.WriteString(w, " later\r\n0\r\n\r\n")
 		},
 		"a record in pieces": func(arrived chan<- time.Time, wire *stalling, w io.Writer) {
 			wire.stall = func() {
 				arrived <- time.Now()
-				pass(2 * slice)
+				pass(2 * moment)
 			}
 			_, _ = io.WriteString(w, first)
 			_, _ = io.WriteString(w, event("finish later")+"0\r\n\r\n")
@@ -123,13 +123,10 @@ func TestRecords_AreFollowedHoweverTheyAreRead(t *testing.T) {
 		r := &records{}
 		for at := 0; at < len(wire); {
 			n := min(size, len(wire)-at)
-			r.read([]byte(wire[at : at+n]))
+			r.follow([]byte(wire[at : at+n]))
 			if at += n; r.inside() == ends[at] {
 				t.Fatalf("in reads of %d, after %d bytes: inside %v", size, at, r.inside())
 			}
 		}
-	}
-	if (*records)(nil).inside() {
-		t.Error("without TLS there are no records to be in")
 	}
 }

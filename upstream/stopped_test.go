@@ -27,14 +27,15 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 		first  string // what the engine says, and the process has read if it is an event
 		before string // what it says then, before the process is stopped
 		during string // while it stands still
-		after  string
+		after  []string
 	}{
 		"before the headers of a whole answer": {during: wholeHead + "{}"},
 		"in a whole answer":                    {before: wholeHead, during: "{}"},
 		"before the finish of a stream":        {first: one, during: event("finish") + "0\r\n\r\n"},
 		"in the finish of a stream":            {first: one, before: "9\r\nfin", during: "ish-it\r\n0\r\n\r\n"},
 		// A machine that is suspended takes nothing in meanwhile; it comes again later.
-		"before what comes again after it": {first: one, after: event("finish") + "0\r\n\r\n"},
+		"before what comes again after it":           {first: one, after: []string{event("finish") + "0\r\n\r\n"}},
+		"before what comes again in pieces after it": {first: one, after: []string{event("two"), event("three"), event("four"), event("finish") + "0\r\n\r\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,13 +53,15 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 			stopped := time.Now()
 			pass(stood)
 			r.resume()
-			pass(lying)
-			l.say(says.after)
+			for _, again := range says.after {
+				pass(lying)
+				l.say(again)
+			}
 			var age time.Duration
 			if _, err := fmt.Sscan(r.line(), (*int64)(&age)); err != nil {
 				t.Fatal(err)
 			}
-			if most := time.Since(stopped) + 2*slice; age < stood || age > most {
+			if most := time.Since(stopped) + 2*moment; age < stood || age > most {
 				t.Errorf("the answer is taken for %v old, want %v to %v", age, stood, most)
 			}
 		})
@@ -75,7 +78,7 @@ func readAnswer(url string) error {
 	if err != nil {
 		return err
 	}
-	client := NewClient(ClientConfig{DialTimeout: time.Minute, Std: onStd()})
+	client := NewClient(ClientConfig{DialTimeout: time.Minute})
 	defer client.Close()
 	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {

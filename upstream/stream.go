@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
 // Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it
@@ -18,15 +20,10 @@ type Stream struct {
 	cause   func() error // why the leg has ended, nil while it runs
 	unwatch func() bool  // stops watching the client's context
 
-	arrival arrival
-	conn    *conn  // the connection that serves the leg, nil if it is not watched
-	ahead   teller // the body, nil if it can't tell whether it has buffered bytes
-	drained bool   // all that the next read returns arrived after the last read
-	total   int64  // bytes read
+	conn      *conn // serves the leg; nil before, and when the answer has been read
+	freshAsOf time.Time
+	total     int64 // bytes read
 }
-
-// teller is a body that tells whether part of the next read was buffered before.
-type teller interface{ Ahead() bool }
 
 // maxStream bounds an answer, so that one that never ends is recognised. A million tokens with their log probabilities
 // fit.
@@ -34,25 +31,21 @@ const maxStream = 256 << 20
 
 // connected is called before the leg is written.
 func (s *Stream) connected(serving net.Conn) {
-	s.arrival.begin(time.Now())
-	if s.conn = watched(serving); s.conn != nil {
-		s.conn.serve(&s.arrival)
+	switch serving := serving.(type) {
+	case *conn:
+		s.conn = serving
+	case *secured:
+		s.conn = serving.below.conn
 	}
-}
-
-// disconnected is called at the end of the answer, before anything else is read from the connection, which then serves
-// other requests.
-func (s *Stream) disconnected() {
-	if s.conn != nil {
-		s.conn.leave(&s.arrival)
-	}
+	s.conn.age.begin(s.freshAsOf)
 }
 
 // attach gives the stream its body, once headers have arrived. The first-byte limit
 // stays armed until the first read returns.
 func (s *Stream) attach(contentType string, body io.ReadCloser) {
-	s.contentType, s.body = contentType, body
-	s.ahead, _ = body.(teller)
+	if s.contentType, s.body = contentType, body; s.Left() == 0 {
+		s.conn = nil // it may serve another leg
+	}
 }
 
 // ContentType returns the header as the engine sent it.
@@ -65,15 +58,13 @@ func (s *Stream) MediaType() string { return mediaType(s.contentType) }
 // answer of more than maxStream bytes is ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.limits.waits()
-	s.arrival.next(s.drained)
+	if s.conn != nil {
+		s.freshAsOf = s.conn.age.before
+	}
 	n, err := s.body.Read(p)
 	s.limits.waiting.Store(0)
-	if s.ahead != nil {
-		s.drained = !s.ahead.Ahead()
-	} else {
-		// net/http fills p as far as it can without waiting, so a read that does not fill p has left nothing of the
-		// answer behind.
-		s.drained = n < len(p)
+	if err != nil {
+		s.conn = nil // it may serve another leg
 	}
 	if s.total += int64(n); s.total > maxStream {
 		s.limits.cancel(ErrStreamTooLong)
@@ -96,14 +87,17 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// left returns how many bytes the body has left, -1 if that is not known.
-func (s *Stream) left() int64 { return left(s.body) }
+// Left returns how many bytes the answer has left, -1 if that is not known.
+func (s *Stream) Left() int64 {
+	if body, ok := s.body.(*http1.Response); ok {
+		return body.Left()
+	}
+	return -1
+}
 
-// FreshAsOf returns a moment at which nothing had arrived yet of what the last read returned, or of the headers if
-// nothing was read. If neither this process nor the reader paused, it is the last such moment to within a second.
-// Whatever shows that decode has finished arrived later. A ticket's life counts from this moment, because decode's TTL
-// begins when decode finishes, which we may notice minutes later.
-func (s *Stream) FreshAsOf() time.Time { return s.arrival.last() }
+// FreshAsOf returns a moment at which nothing had arrived yet of what the last read returned, the leg's start if nothing
+// was read ([age]). Whatever shows that decode has finished arrived later.
+func (s *Stream) FreshAsOf() time.Time { return s.freshAsOf }
 
 // Spare makes the answer be read to its end although the client may leave, or has left, for as long as Limits.Gone
 // allows. A whole answer is finished when its headers arrive, and names blocks that stay pinned unless they are kept

@@ -110,27 +110,22 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// both runs a benchmark with each client, and reports CPU time per operation, which says more than wall time.
-func both(b *testing.B, run func(b *testing.B, client *Client, instance *Instance)) {
+// measured runs a benchmark, and reports CPU time per operation, which says more than wall time.
+func measured(b *testing.B, run func(b *testing.B, client *Client, instance *Instance)) {
 	b.Helper()
-	for _, std := range []bool{false, true} {
-		name := map[bool]string{false: "own", true: "std"}[std]
-		b.Run(name, func(b *testing.B) {
-			instance := startPlayer(b)
-			client := NewClient(ClientConfig{DialTimeout: time.Minute, Std: std})
-			defer client.Close()
-			b.ReportAllocs()
-			before := cpu()
-			run(b, client, instance)
-			b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
-		})
-	}
+	instance := startPlayer(b)
+	client := NewClient(ClientConfig{DialTimeout: time.Minute})
+	defer client.Close()
+	b.ReportAllocs()
+	before := cpu()
+	run(b, client, instance)
+	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/op")
 }
 
-func BenchmarkTransport_Leg(b *testing.B) { benchmarkLeg(b, 3<<10) }
+func BenchmarkClient_Leg(b *testing.B) { benchmarkLeg(b, 3<<10) }
 
 // One operation is one leg of a long conversation, from the client's body on.
-func BenchmarkTransport_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
+func BenchmarkClient_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
 
 func benchmarkLeg(b *testing.B, size int) {
 	b.Helper()
@@ -138,7 +133,7 @@ func benchmarkLeg(b *testing.B, size int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	both(b, func(b *testing.B, client *Client, instance *Instance) {
+	measured(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		for range b.N {
 			raw := r.PrefillBody(body.PrefillEdit{Members: benchParams()})
@@ -150,13 +145,13 @@ func benchmarkLeg(b *testing.B, size int) {
 }
 
 // One operation is one decode leg with a short answer.
-func BenchmarkTransport_Decode(b *testing.B) {
+func BenchmarkClient_Decode(b *testing.B) {
 	r, err := body.ParseRequest(body.Chat, benchBody(3<<10))
 	if err != nil {
 		b.Fatal(err)
 	}
 	p := make([]byte, 4<<10)
-	both(b, func(b *testing.B, client *Client, instance *Instance) {
+	measured(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		for range b.N {
 			ctx, cancel := context.WithCancel(context.Background()) // as of a client
@@ -175,9 +170,9 @@ func BenchmarkTransport_Decode(b *testing.B) {
 }
 
 // One operation is one chunk of one of many streams, each of which has to be waited for.
-func BenchmarkTransport_Chunk(b *testing.B) {
+func BenchmarkClient_Chunk(b *testing.B) {
 	const streams = 50
-	both(b, func(b *testing.B, client *Client, instance *Instance) {
+	measured(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		var all sync.WaitGroup
 		for range streams {
@@ -202,8 +197,8 @@ func BenchmarkTransport_Chunk(b *testing.B) {
 }
 
 // One operation is one stream that is open, with its reader waiting.
-func BenchmarkTransport_OpenStream(b *testing.B) {
-	both(b, func(b *testing.B, client *Client, instance *Instance) {
+func BenchmarkClient_OpenStream(b *testing.B) {
+	measured(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		ctx, cancel := context.WithCancel(context.Background())
 		var all sync.WaitGroup

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestTransport_BoundsWhatIsNotAcknowledged(t *testing.T) {
+func TestConn_BoundsWhatIsNotAcknowledged(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	dialled, err := dialing(time.Minute, newConnections())(t.Context(), "tcp", listener.Addr().String())
+	dialled, err := newConnections().dial(t.Context(), listener.Addr().String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dialled.Close()
 	got := 0
 	var failed error
-	if err := watched(dialled).raw.Control(func(fd uintptr) {
+	if err := dialled.raw.Control(func(fd uintptr) {
 		got, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 	}); err != nil || failed != nil {
 		t.Fatal(err, failed)

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -11,39 +10,26 @@ import (
 	"time"
 )
 
-// bothTransports runs a test with each transport, over TCP and over TLS.
-func bothTransports(t *testing.T, run func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server)) {
+// bothSchemes runs a test over TCP and over TLS.
+func bothSchemes(t *testing.T, run func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server)) {
 	t.Helper()
-	for _, std := range []bool{false, true} {
-		for _, scheme := range []string{"http", "https"} {
-			t.Run(fmt.Sprintf("std=%t,%s", std, scheme), func(t *testing.T) {
-				c := NewClient(ClientConfig{DialTimeout: 10 * time.Second, Std: std})
-				t.Cleanup(c.Close)
-				run(t, c, func(h http.Handler) *httptest.Server {
-					srv := httptest.NewUnstartedServer(h)
-					srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-					if scheme == "https" {
-						srv.StartTLS()
-						c.trust(srv)
-					} else {
-						srv.Start()
-					}
-					t.Cleanup(srv.Close)
-					return srv
-				})
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
+			t.Cleanup(c.Close)
+			run(t, c, func(h http.Handler) *httptest.Server {
+				srv := httptest.NewUnstartedServer(h)
+				srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+				if scheme == "https" {
+					srv.StartTLS()
+					c.trust(srv)
+				} else {
+					srv.Start()
+				}
+				t.Cleanup(srv.Close)
+				return srv
 			})
-		}
-	}
-}
-
-// trust makes the client accept the certificate of a test server.
-func (c *Client) trust(srv *httptest.Server) {
-	config := srv.Client().Transport.(*http.Transport).TLSClientConfig
-	switch transport := c.transport.(type) {
-	case *ownTransport:
-		transport.tls = config
-	case *stdTransport:
-		transport.http.Transport.(*http.Transport).TLSClientConfig = config
+		})
 	}
 }
 
@@ -102,7 +88,7 @@ func (h *holding) stream(t *testing.T, c *Client, srv *httptest.Server) *Stream 
 }
 
 func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
-	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
 		h := newHolding()
 		srv := serve(h)
 		defer close(h.rest)
@@ -131,29 +117,9 @@ func TestWitness_StandsWhileAConnectionFromBeforeIsOpen(t *testing.T) {
 	})
 }
 
-// The idle connection that a check has found open is a witness if it was open before the answer, and only then.
-func TestWitness_StandsByAnIdleConnectionFromBefore(t *testing.T) {
-	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
-		srv := serve(newHolding())
-		before := witnessed(t, c, srv, "/metrics")
-		idle := c.Check(srv.URL)
-		if !before.StandsBy(idle) || (Witness{}).StandsBy(idle) {
-			t.Error("the connection of the answer is no witness, or one of no answer")
-		}
-		if _, own := c.transport.(*ownTransport); own && idle == (Idle{}) {
-			t.Error("the check finds no connection")
-		}
-		c.Close()
-		after := witnessed(t, c, srv, "/metrics")
-		if later := c.Check(srv.URL); before.StandsBy(later) || !after.StandsBy(later) {
-			t.Error("a connection that was opened later is a witness, or none of its own answer")
-		}
-	})
-}
-
 // A client that reads slowly keeps the end of a connection from being read.
 func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
-	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
 		h := newHolding()
 		srv := serve(h)
 		s := h.stream(t, c, srv)
@@ -172,7 +138,7 @@ func TestWitness_EndsWithTheProcessThoughNobodyReads(t *testing.T) {
 
 // An engine that closes the connection of each answer leaves no witness.
 func TestWitness_NoneOfAClosedConnection(t *testing.T) {
-	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
 		srv := serve(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Connection", "close")
 			_, _ = io.WriteString(w, "x 1\n")
@@ -185,7 +151,7 @@ func TestWitness_NoneOfAClosedConnection(t *testing.T) {
 
 // Nothing is kept of connections that are closed.
 func TestConnections_ForgetWhatIsClosed(t *testing.T) {
-	bothTransports(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
+	bothSchemes(t, func(t *testing.T, c *Client, serve func(http.Handler) *httptest.Server) {
 		srv := serve(newHolding())
 		for range 3 {
 			witnessed(t, c, srv, "/metrics")

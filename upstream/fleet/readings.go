@@ -147,12 +147,12 @@ func (r *readings) Refresh(ctx context.Context) { wait(ctx, r.begun(ctx).done) }
 // counts says whether that reading counts for a caller that has asked at a time. doubted says that a connection of the
 // engine has ended since, or that the reading began before that time.
 func (r *readings) seenSince(asked time.Time) (s *Incarnation, counts, doubted bool) {
-	idle := r.engine.fleet.cfg.Client.Check(r.engine.BaseURL)
+	r.engine.fleet.cfg.Client.Check(r.engine.BaseURL)
 	r.mu.Lock()
 	s, counts = r.recently()
 	read, witness, doubted := r.read, r.witness, r.doubted || !r.read.IsZero() && r.read.Before(asked)
 	r.mu.Unlock()
-	if !s.Known() || !read.Before(asked) || witness.StandsBy(idle) {
+	if !s.Known() || !read.Before(asked) || witness.Stands() {
 		return s, counts, doubted
 	}
 	r.mu.Lock()

@@ -11,7 +11,6 @@ type borrowed struct {
 	Conn
 	client *Client
 	to     peer
-	done   func()          // called when the answer has ended, nil for nothing
 	ctx    context.Context //nolint:containedctx // of the request; its end ends the reading too. nil when detached
 	stop   func() bool     // stops watching ctx
 	cut    bool            // the request was not written completely
@@ -45,9 +44,6 @@ func (b *borrowed) end(complete bool) {
 		return
 	}
 	watched := b.ctx == nil || b.stop() // else it is being interrupted
-	if b.done != nil {
-		b.done()
-	}
 	if complete && watched && !b.last && !b.cut {
 		b.client.pool.put(b.to, b.Conn)
 		return

@@ -33,11 +33,6 @@ const (
 	chunkOver // nothing
 )
 
-// inside reports whether part of a chunk has arrived; the rest of that chunk existed when it was sent.
-func (c *chunks) inside() bool {
-	return c.state != chunkSize && c.state < chunkDataCR || c.digits > 0
-}
-
 // over reports whether the body is complete.
 func (c *chunks) over() bool { return c.state == chunkOver }
 

@@ -3,7 +3,6 @@ package http1
 import (
 	"context"
 	"io"
-	"net"
 	"sync"
 	"time"
 )
@@ -54,11 +53,9 @@ func (c *Client) Close() { c.pool.dropAll() }
 // CloseIdle closes the idle connections to a scheme and an authority.
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
 
-// Check calls Lost if the peer has closed the idle connection that was used last, and returns it if not. It returns nil if there is none. It
-// does not wait. The connection is not the caller's: another request may have it by now.
-func (c *Client) Check(scheme, authority string) net.Conn {
-	return c.pool.check(peer{scheme, authority})
-}
+// Check closes the idle connections to a scheme and an authority, and calls Lost, if the peer has closed the one that was used last. It does
+// not wait.
+func (c *Client) Check(scheme, authority string) { c.pool.check(peer{scheme, authority}) }
 
 // Do sends a request and returns when the header of its answer has arrived; the caller closes the Response. The end of
 // ctx ends the request, and the reading of the Response unless it is detached; the error is then context.Cause.
@@ -73,7 +70,7 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if q.Connected != nil {
 		q.Connected(conn)
 	}
-	r := &Response{conn: borrowed{client: c, Conn: conn, to: q.peer(), done: q.Done, ctx: ctx}}
+	r := &Response{conn: borrowed{client: c, Conn: conn, to: q.peer(), ctx: ctx}}
 	r.conn.stop = context.AfterFunc(ctx, r.conn.interrupt)
 	if err := r.exchange(q); err != nil {
 		err = r.conn.why(err)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +15,7 @@ const okHead = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
 var errLeft = errors.New("left")
 
-// Connected comes before anything is written, and Done before the connection serves anything else.
+// Connected comes before anything is written, and the connection serves the next request when the answer has ended.
 func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
 	s := newRaw(t, func(p *player, _ int) {
 		for p.request() {
@@ -24,29 +23,22 @@ func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
 		}
 	})
 	c := newClient(t)
-	var serving atomic.Int32
 	var conns []net.Conn
-	for range 3 {
+	for n := range 3 {
 		q := s.get()
-		q.Connected = func(conn net.Conn) { serving.Add(1); conns = append(conns, conn) }
-		q.Done = func() {
-			if c.pool.idle[q.peer()] != nil && len(c.pool.idle[q.peer()]) > 0 {
-				t.Error("the connection was given back before")
-			}
-			serving.Add(-1)
-		}
+		q.Connected = func(conn net.Conn) { conns = append(conns, conn) }
 		r, err := c.Do(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if serving.Load() != 1 {
-			t.Error("done before the end")
+		if len(conns) != n+1 || len(c.pool.idle[q.peer()]) > 0 {
+			t.Error("given back before the end")
 		}
-		if _, err := io.ReadAll(r); err != nil || serving.Load() != 0 {
-			t.Errorf("at the end: %v, serving %d", err, serving.Load())
+		if _, err := io.ReadAll(r); err != nil || len(c.pool.idle[q.peer()]) != 1 {
+			t.Errorf("at the end: %v, %d idle", err, len(c.pool.idle[q.peer()]))
 		}
-		if err := r.Close(); err != nil || serving.Load() != 0 {
-			t.Errorf("closed: %v, serving %d", err, serving.Load())
+		if err := r.Close(); err != nil || len(c.pool.idle[q.peer()]) != 1 {
+			t.Errorf("closed: %v, %d idle", err, len(c.pool.idle[q.peer()]))
 		}
 		if n, err := r.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("behind the end: %d, %v", n, err)
@@ -101,14 +93,19 @@ func TestDo_ReadsAnAnswerThatComesEarly(t *testing.T) {
 	}
 }
 
-// A small request that could not be written is answered too, if there is an answer.
+// A request that could not be written is answered too, if there is an answer, and its connection is not used again.
 func TestDo_ReadsAnAnswerBehindABrokenWrite(t *testing.T) {
-	for answer, want := range map[string]error{"HTTP/1.1 400 X\r\nContent-Length: 2\r\n\r\nno": nil, "": syscall.EPIPE} {
-		conn := &brokenWrite{script: script{pieces: split(answer, 4096)}}
+	const no = "HTTP/1.1 400 X\r\nContent-Length: 2\r\n\r\nno"
+	for _, tc := range []struct {
+		size   int
+		answer string
+		want   error
+	}{{0, no, nil}, {0, "", syscall.EPIPE}, {inline, no, nil}, {inline, "", io.ErrUnexpectedEOF}} {
+		conn := &brokenWrite{script: script{pieces: split(tc.answer, 4096)}}
 		c := New(Config{Dial: func(context.Context, string, string) (Conn, error) { return conn, nil }, IdlePerHost: 1, IdleFor: time.Hour})
-		q := &Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"}
-		if _, _, err := fetch(t, c, q); !errors.Is(err, want) || (err == nil) != (want == nil) || !conn.closed.Load() {
-			t.Errorf("%q: got %v, closed %v, want %v", answer, err, conn.closed.Load(), want)
+		q := &Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Body: [][]byte{make([]byte, tc.size)}}
+		if _, _, err := fetch(t, c, q); !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || !conn.closed.Load() {
+			t.Errorf("%d bytes, %q: got %v, closed %v, want %v", tc.size, tc.answer, err, conn.closed.Load(), tc.want)
 		}
 	}
 }
@@ -165,15 +162,15 @@ func TestDo_EndsWithItsContext(t *testing.T) {
 				<-arrived
 				cancel(errLeft)
 			}()
-			q, connected, done := s.post(tc.body), false, false
-			q.Connected, q.Done = func(net.Conn) { connected = true }, func() { done = true }
+			q, connected := s.post(tc.body), false
+			q.Connected = func(net.Conn) { connected = true }
 			r, err := c.Do(ctx, q)
 			if tc.headers && err == nil {
 				_, err = io.ReadAll(r)
 				_ = r.Close()
 			}
-			if !errors.Is(err, errLeft) || connected != tc.connected || !done {
-				t.Errorf("got %v, connected %v, done %v", err, connected, done)
+			if !errors.Is(err, errLeft) || connected != tc.connected {
+				t.Errorf("got %v, connected %v", err, connected)
 			}
 			if len(c.pool.idle) != 0 {
 				t.Error("the connection is kept")
@@ -222,4 +219,4 @@ func TestDo_OfAContextThatHasEndedSendsNothing(t *testing.T) {
 }
 
 // Close ends a read that waits, and an answer that has not been read to its end takes its connection with it.
-// A read returns what is there. What it leaves is in the connection, or told by Ahead.
+// A read returns what is there.

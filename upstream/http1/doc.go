@@ -16,9 +16,8 @@
 //     has filled the caller's;
 //   - the end of a context ends every wait, at once, and its cause is the error, until an answer is detached from it
 //     ([Response.Detach]);
-//   - no more than 16 KiB of a request's body are copied, and nothing refers to it when [Client.Do] has returned. A long one
-//     goes out in one call of the system where the connection takes it at once ([Ready]); what is left is written on a
-//     goroutine, because the peer may answer before it has read that (exchange.go);
+//   - no more than 16 KiB of a request's body are copied, and nothing refers to it when [Client.Do] has returned. A longer one
+//     is written on a goroutine, because the peer may answer before it has read that (exchange.go);
 //   - no goroutine outlives a call of [Client.Do], and idle connections have none: one timer closes those of all;
 //   - errors are texts of this package or errors of the connection, and never quote what a peer has sent.
 //

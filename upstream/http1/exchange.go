@@ -3,6 +3,7 @@ package http1
 import (
 	"errors"
 	"io"
+	"net"
 	"time"
 )
 
@@ -14,10 +15,11 @@ const inline = 16 << 10
 // answer counts, not the error of the write.
 func (r *Response) exchange(q *Request) error {
 	buffer := r.conn.client.requests.Get().(*requestBuffer)
-	left, failed := r.writeNow(buffer.fill(q))
-	if len(left) > 0 && failed == nil {
-		return r.exchangeSlowly(buffer, left)
+	pieces := buffer.fill(q)
+	if len(pieces) > 1 || len(pieces[0]) > inline {
+		return r.exchangeSlowly(buffer, pieces)
 	}
+	_, failed := r.conn.Write(pieces[0])
 	buffer.back(r.conn.client)
 	r.conn.cut = failed != nil
 	if err := r.readHead(); err != nil && failed == nil {
@@ -48,32 +50,12 @@ func (buffer *requestBuffer) back(to *Client) {
 	to.requests.Put(buffer)
 }
 
-// writeNow writes what can be written without waiting, and returns the rest.
-func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
-	if len(pieces) == 1 && len(pieces[0]) <= inline {
-		_, err = r.conn.Write(pieces[0])
-		return nil, err
-	}
-	ready, ok := r.conn.Conn.(Ready)
-	if !ok {
-		return pieces, nil
-	}
-	n, err := ready.WriteNow(pieces)
-	for len(pieces) > 0 && n >= len(pieces[0]) {
-		n, pieces = n-len(pieces[0]), pieces[1:]
-	}
-	if n > 0 {
-		pieces[0] = pieces[0][n:]
-	}
-	return pieces, err
-}
-
 // exchangeSlowly writes on a goroutine, which ends before it returns: a peer that refuses a large request may answer
-// and read nothing more.
+// and read nothing more. All pieces go out in one system call where the connection is TCP and takes them at once.
 func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
-		err := r.write(pieces)
+		_, err := (*net.Buffers)(&pieces).WriteTo(r.conn.Conn)
 		buffer.back(r.conn.client)
 		written <- err
 	}()
@@ -86,16 +68,6 @@ func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error 
 		_ = r.conn.SetWriteDeadline(time.Time{})
 	}
 	return err
-}
-
-// write writes pieces, and waits.
-func (r *Response) write(pieces [][]byte) error {
-	for _, piece := range pieces {
-		if _, err := r.conn.Write(piece); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // past is a deadline that ends every read and write that waits.

@@ -14,13 +14,6 @@ type Conn interface {
 	Quiet() bool
 }
 
-// Ready is a connection that can write without waiting.
-type Ready interface {
-	// WriteNow writes as much of pieces as the connection takes at once, with one system call, and returns the number
-	// of bytes. Less than all is no error.
-	WriteNow(pieces [][]byte) (int, error)
-}
-
 // peer is the target of connections: scheme and authority.
 type peer struct{ scheme, authority string }
 
@@ -89,27 +82,20 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check returns the idle connection that was used last, nil if there is none or it is no longer good. It calls Lost if the peer has ended it.
-func (p *pool) check(to peer) net.Conn {
-	last, quiet := p.last(to)
-	if last == nil || quiet {
-		return last
+// check drops the idle connections, and calls Lost, if the peer has ended the one that was used last.
+func (p *pool) check(to peer) {
+	if p.lostLast(to) {
+		p.drop(to)
+		p.tell(to)
 	}
-	p.drop(to)
-	p.tell(to)
-	return nil
 }
 
-// last returns the idle connection that was used last, nil if there is none or it has expired, and whether it is quiet.
-func (p *pool) last(to peer) (_ net.Conn, quiet bool) {
+// lostLast reports whether the peer has ended the idle connection that was used last, and that has not expired.
+func (p *pool) lostLast(to peer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := p.idle[to]
-	if len(all) == 0 || p.expired(all[len(all)-1], time.Now()) {
-		return nil, false
-	}
-	conn := all[len(all)-1].conn
-	return conn, conn.Quiet()
+	return len(all) > 0 && !p.expired(all[len(all)-1], time.Now()) && !all[len(all)-1].conn.Quiet()
 }
 
 // tell calls Lost for a connection that its peer has closed.

@@ -19,9 +19,6 @@ type Request struct {
 	Body [][]byte
 	// Connected is called with the connection before anything is written; unless it was called, nothing was sent.
 	Connected func(net.Conn)
-	// Done is called when the connection is not read any more for this answer, and before it is read for another. It may
-	// be called within Do, and by Response.Close.
-	Done func()
 }
 
 // Field is one line of a header.

@@ -100,10 +100,10 @@ func TestDo_DialsTheAuthority(t *testing.T) {
 }
 
 func TestDo_ForgetsTheBodyOnceItIsWritten(t *testing.T) {
-	for _, size := range []int{1 << 10, 256 << 10, -256 << 10} { // less than 0 for a connection that takes it at once
+	for _, size := range []int{1 << 10, 256 << 10, -256 << 10} { // less than 0 for a connection that takes it piece by piece
 		dial := dialTCP
 		if size < 0 {
-			size, dial = -size, dialReady
+			size, dial = -size, dialApart
 		}
 		has, may := make(chan struct{}), make(chan struct{})
 		s := newRaw(t, func(p *player, _ int) {

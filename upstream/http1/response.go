@@ -145,14 +145,6 @@ func (r *Response) finish(err error) {
 	r.conn.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
-// Ahead reports whether part of what the next Read returns existed when the last one returned: it was read from the
-// connection already, or belongs to a chunk that has begun, whose sender had all of it when it wrote the size.
-func (r *Response) Ahead() bool {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	return len(r.rest) > 0 || r.framing == chunked && r.chunks.inside()
-}
-
 // release returns the buffer with the bytes that arrived with the header to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {

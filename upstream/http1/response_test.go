@@ -69,39 +69,27 @@ func TestResponse_ReadsWhatIsThere(t *testing.T) {
 	for _, tc := range []struct {
 		say, want string
 		room      int
-		ahead     bool
 	}{
-		{"", "o", 1, true},
-		{"", "ne", 64, false},
-		{"3\r\ntwo\r\n", "two", 64, false},
-		{"3\r\ntwo\r\n5", "two", 64, true},
-		{"\r\nth", "th", 64, true},
-		{"ree", "ree", 64, false},
-		{"\r\n1\r\nx", "x", 64, false},
-		{"\r\n0\r\nA: b\r\n\r\n", "", 64, false},
+		{"", "o", 1},
+		{"", "ne", 64},
+		{"3\r\ntwo\r\n", "two", 64},
+		{"3\r\ntwo\r\n5", "two", 64},
+		{"\r\nth", "th", 64},
+		{"ree", "ree", 64},
+		{"\r\n1\r\nx", "x", 64},
+		{"\r\n0\r\nA: b\r\n\r\n", "", 64},
 	} {
 		if tc.say != "" {
 			step <- tc.say
 		}
 		n, err := r.Read(p[:tc.room])
-		if string(p[:n]) != tc.want || err != nil && (n > 0 || !errors.Is(err, io.EOF)) || r.Ahead() != tc.ahead {
-			t.Fatalf("%q: read %q, %v, ahead %v, want %q, ahead %v", tc.say, p[:n], err, r.Ahead(), tc.want, tc.ahead)
+		if string(p[:n]) != tc.want || err != nil && (n > 0 || !errors.Is(err, io.EOF)) {
+			t.Fatalf("%q: read %q, %v, want %q", tc.say, p[:n], err, tc.want)
 		}
 	}
 	close(step)
 	if n, err := r.Read(nil); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("read %d bytes into nothing, %v", n, err)
-	}
-}
-
-func TestResponse_WhatCameWithTheHeaderIsAhead(t *testing.T) {
-	r, err := scripted(&script{pieces: split(okHead+"{}", 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || !r.Ahead() || r.Left() != 1 {
-		t.Errorf("read %d, %v, ahead %v, left %d", n, err, r.Ahead(), r.Left())
 	}
 }
 

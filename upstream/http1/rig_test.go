@@ -35,29 +35,6 @@ func (c wired) Quiet() bool {
 	return err == nil && quiet
 }
 
-// ready is one that tells what it takes at once.
-type ready struct{ wired }
-
-func (c ready) WriteNow(pieces [][]byte) (n int, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	err = errors.Join(err, raw.Write(func(fd uintptr) bool {
-		for _, p := range pieces {
-			m, failed := syscall.Write(int(fd), p)
-			if n += max(m, 0); failed != nil && !errors.Is(failed, syscall.EAGAIN) {
-				err = failed
-			}
-			if m < len(p) {
-				break
-			}
-		}
-		return true
-	}))
-	return n, err
-}
-
 // peerPlay is what a server does with a connection, of which it is told the number.
 type peerPlay func(p *player, number int)
 
@@ -136,13 +113,12 @@ func dialTCP(ctx context.Context, _, address string) (Conn, error) {
 	return wired{c.(*net.TCPConn)}, nil
 }
 
-// dialReady is dialTCP for connections that tell what they take at once.
-func dialReady(ctx context.Context, scheme, address string) (Conn, error) {
+// apart hides that a connection can write several pieces at once, as TLS does.
+type apart struct{ Conn }
+
+func dialApart(ctx context.Context, scheme, address string) (Conn, error) {
 	c, err := dialTCP(ctx, scheme, address)
-	if err != nil {
-		return nil, err
-	}
-	return ready{c.(wired)}, nil
+	return apart{c}, err
 }
 
 func newClient(t *testing.T) *Client { return clientOf(t, dialTCP) }
@@ -164,7 +140,7 @@ func (s *raw) post(body []byte) *Request {
 
 // dials makes connections of both kinds.
 func dials() map[string]func(ctx context.Context, scheme, address string) (Conn, error) {
-	return map[string]func(ctx context.Context, scheme, address string) (Conn, error){"waits": dialTCP, "ready": dialReady}
+	return map[string]func(ctx context.Context, scheme, address string) (Conn, error){"together": dialTCP, "apart": dialApart}
 }
 
 // fetch sends a request and reads its answer.
