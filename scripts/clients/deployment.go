@@ -47,7 +47,7 @@ type deployment struct {
 func (d *deployment) start(ctx context.Context) (err error) {
 	serve := []string{
 		"--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--log-level", "debug",
-		"--store-timeout", "5s", "--tokenize-timeout", "30s", "--dial-timeout", "10s", "--routing-prefill", "round_robin",
+		"--store-timeout", "5s", "--routing-prefill", "round_robin",
 	}
 	if d.unnamed {
 		serve = append(serve, "--conversation-sources", "conversation_id")

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"sync"
 	"syscall"
+	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/server/events"
@@ -20,7 +21,12 @@ type Configured struct {
 	config.Config
 	Telemetry telemetryConfig
 	Again     func() (config.Config, error)
+	// AskLimit bounds one question to an engine: a prompt's tokens, or its metrics. 0 is usualAskLimit; a test on a busy machine allows more.
+	AskLimit time.Duration
 }
+
+// usualAskLimit is some hundred times as long as vLLM takes.
+const usualAskLimit = 2 * time.Second
 
 // Reloader applies new configurations while the program serves.
 type Reloader struct {

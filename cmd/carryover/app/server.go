@@ -22,6 +22,10 @@ const (
 	releaseBacklog    = 8                // of one decode instance
 	branchKeep        = 300 * time.Second
 	handBackMemory    = 16 << 20 // 4 bytes for each token id
+
+	clientHeaderTimeout = 10 * time.Second
+	clientBodyTimeout   = time.Minute
+	clientWriteTimeout  = 30 * time.Second // of one write
 )
 
 // NewServerConfig is what the server is told of the configuration.
@@ -49,7 +53,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			Sources: cfg.Conversation.Sources, ByContent: cfg.Conversation.ByContent == "on",
 			TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
-			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: cfg.Timeouts.ClientBody,
+			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: clientBodyTimeout,
 		},
 		PassingConfig: turn.PassingConfig{
 			BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams,
@@ -57,14 +61,14 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		},
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
-			TrustedProxies: cfg.Limits.Trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
+			TrustedProxies: cfg.Limits.Trusted(), QueueConfig: newQueue(cfg),
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: cfg.Timeouts.ClientWrite,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: clientWriteTimeout,
 		},
 		TimeConfig: server.TimeConfig{
-			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: cfg.Timeouts.ClientHeader,
+			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,
 		},
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 	}

@@ -14,6 +14,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,16 +165,15 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	if p.Tickets, err = openTickets(cfg, secret, logger, p.Events.Teller(events.Store)); err != nil {
 		return nil, server.Deps{}, err
 	}
-	client := upstream.NewClient(upstream.ClientConfig{
-		DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey), Std: cfg.Upstream.Client == config.ClientStd,
-	})
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: config.DialTimeout, Key: string(cfg.Auth.UpstreamKey)})
 	connector, err := p.OpenConnector(cfg, logger)
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
+	ask := cmp.Or(all.AskLimit, usualAskLimit)
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
-		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
+		ReadLimit: ask, AskLimit: ask, MaxInFlight: cfg.Limits.MaxPerInstance,
 		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
 		Render: config.RenderServer(cfg.Conversation), Tell: p.Events.Teller(events.Engine),
 		TeachShapes: cfg.Conversation.TeachShapes == "on",

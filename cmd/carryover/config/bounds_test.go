@@ -20,7 +20,7 @@ func TestDurations_HaveAnUpperBound(t *testing.T) {
 			}
 		}
 	}
-	for _, line := range []string{"--client-write-timeout 24h --first-byte-timeout 168h --idle-timeout 168h --prefill-timeout 168h"} {
+	for _, line := range []string{"--first-byte-timeout 168h --idle-timeout 168h --prefill-timeout 168h"} {
 		if _, err := served(t, line); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}

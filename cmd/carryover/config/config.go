@@ -39,7 +39,6 @@ type Config struct {
 	KV           KVConfig
 	Limits       LimitsConfig
 	Timeouts     TimeoutsConfig
-	Upstream     UpstreamConfig
 	Auth         AuthConfig
 	Log          LogConfig
 }
@@ -183,7 +182,6 @@ type LimitsConfig struct {
 	MaxBodyBytes     ByteSize
 	MaxInflightBytes ByteSize
 	MaxStreams       int // 0: derived from the open-file limit
-	MaxHeaderBytes   ByteSize
 	MaxPerInstance   int // attempts at once, 0 for no limit
 	MaxPerTenant     int // turns at once, 0 for no limit
 	MaxQueue         int // turns that wait for a place
@@ -192,28 +190,18 @@ type LimitsConfig struct {
 	TrustedProxies   []string // addresses and networks to which that share does not apply
 }
 
+// DialTimeout bounds the set-up of a connection to an engine, TLS included.
+const DialTimeout = 2 * time.Second
+
 // TimeoutsConfig bounds every wait of a turn. All are positive.
 type TimeoutsConfig struct {
-	Dial           time.Duration
 	Prefill        time.Duration
 	HandoverBudget time.Duration
 	FirstByte      time.Duration
 	Idle           time.Duration
 	Store          time.Duration
-	Tokenize       time.Duration
 	ShutdownGrace  time.Duration
-	ClientWrite    time.Duration
-	ClientHeader   time.Duration
-	ClientBody     time.Duration
 }
-
-// UpstreamConfig says how the proxy talks to engines.
-type UpstreamConfig struct {
-	Client string // own or ClientStd
-}
-
-// ClientStd is the value of UpstreamConfig.Client that sends the legs with net/http.
-const ClientStd = "std"
 
 // AuthConfig says how the proxy authenticates to the engines.
 type AuthConfig struct {
@@ -253,26 +241,19 @@ func Default() Config {
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,
-			MaxHeaderBytes:   32 * kibibyte,
 			MaxQueue:         1024,
 			QueueTimeout:     10 * time.Second,
 			AddressShare:     0.5,
 			TrustedProxies:   []string{"127.0.0.0/8", "::1"},
 		},
 		Timeouts: TimeoutsConfig{
-			Dial:           2 * time.Second,
 			Prefill:        120 * time.Second,
 			HandoverBudget: 20 * time.Second,
 			FirstByte:      300 * time.Second,
 			Idle:           300 * time.Second,
 			Store:          5 * time.Millisecond,
-			Tokenize:       2 * time.Second,
 			ShutdownGrace:  30 * time.Second,
-			ClientWrite:    30 * time.Second,
-			ClientHeader:   10 * time.Second,
-			ClientBody:     60 * time.Second,
 		},
-		Upstream: UpstreamConfig{Client: "own"},
 		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
 	}
 }

@@ -162,31 +162,24 @@ func boundSettings(c *Config) []Setting {
 		{Key: "limits.max_body_bytes", Flag: "max-body-bytes", To: &l.MaxBodyBytes, Help: "largest request body"},
 		{Key: "limits.max_inflight_bytes", Flag: "max-inflight-bytes", To: &l.MaxInflightBytes, Help: "most memory for request bodies in flight, a quarter of it for one client"},
 		{Key: "limits.max_streams", Flag: "max-streams", To: &l.MaxStreams, Help: "most turns at once, 0 to derive it from the open-file limit"},
-		{Key: "limits.max_header_bytes", Flag: "max-header-bytes", To: &l.MaxHeaderBytes, Help: "largest request header"},
 		{Key: "limits.max_per_instance", Flag: "max-per-instance", To: &l.MaxPerInstance, Live: true, Help: "most turns that an instance gets at once, 0 for no limit"},
 		{Key: "limits.max_per_tenant", Flag: "max-per-tenant", To: &l.MaxPerTenant, Live: true, Help: "most turns of one tenant at once, 0 for no limit"},
 		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among tenants"},
 		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
 		{Key: "limits.address_share", Flag: "address-share", To: &l.AddressShare, Help: "share of the clients' connections that one address may have, 1 for all"},
 		{Key: "limits.trusted_proxies", Flag: "trusted-proxies", To: &l.TrustedProxies, Help: "addresses and networks of proxies in front, which may have all connections"},
-		{Key: "timeouts.dial", Flag: "dial-timeout", To: &t.Dial, Help: "connecting to an instance, below the hand-over budget"},
 		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg"},
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's answer"},
 		{Key: "timeouts.idle", Flag: "idle-timeout", To: &t.Idle, Help: "between two reads of a stream"},
 		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store in Redis"},
-		{Key: "timeouts.tokenize", Flag: "tokenize-timeout", To: &t.Tokenize, Help: "tokenising one prompt, and reading an instance's metrics"},
 		{Key: "timeouts.shutdown_grace", Flag: "shutdown-grace", To: &t.ShutdownGrace, Help: "for turns in flight after SIGTERM"},
-		{Key: "timeouts.client_write", Flag: "client-write-timeout", To: &t.ClientWrite, Help: "one write to a client"},
-		{Key: "timeouts.client_header", Flag: "client-header-timeout", To: &t.ClientHeader, Help: "reading a request's header"},
-		{Key: "timeouts.client_body", Flag: "client-body-timeout", To: &t.ClientBody, Help: "reading a request's body"},
 	}
 }
 
 func clientSettings(c *Config) []Setting {
 	return []Setting{
 		{Key: "auth.forward_authorization", Flag: "forward-authorization", To: &c.Auth.ForwardAuthorization, Help: "send the client's credential on to the engines"},
-		{Key: "upstream.client", Flag: "upstream-client", To: &c.Upstream.Client, OneOf: []string{"own", ClientStd}, Help: "HTTP client for the engines; std is that of Go's library"},
 		{Key: "auth.upstream_key", env: "OPENAI_API_KEY", To: &c.Auth.UpstreamKey, Help: "bearer token for the engines"},
 		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogAuto, LogText, LogJSON, LogConsole}, Help: "log format; auto is console on a terminal, else text"},
 		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(request.ClientsClear), string(request.ClientsHash), string(request.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},

@@ -162,12 +162,11 @@ func validateKVTTL(v *validation, key string, ttl time.Duration) {
 
 // validateLegTimes keeps the legs of a turn shorter than the time for which engines keep blocks for each other.
 func validateLegTimes(v *validation, c *Config) {
-	dial, budget := c.Timeouts.Dial, c.Timeouts.HandoverBudget
-	if budget >= engineLease {
+	switch budget := c.Timeouts.HandoverBudget; {
+	case budget >= engineLease:
 		v.fault("timeouts.handover_budget", FormatDuration(budget), "less than the 30s for which prefill keeps its blocks")
-	}
-	if budget > 0 && dial >= budget {
-		v.fault("timeouts.dial", FormatDuration(dial), fmt.Sprintf("less than timeouts.handover_budget, %s, which pays for another instance too", FormatDuration(budget)))
+	case budget > 0 && budget <= DialTimeout:
+		v.fault("timeouts.handover_budget", FormatDuration(budget), fmt.Sprintf("more than %s, in which one instance may not be reached, because it pays for another too", FormatDuration(DialTimeout)))
 	}
 }
 

@@ -90,7 +90,7 @@ type ofConversation struct {
 // An operator follows a conversation by its hash, and sees turns, outcomes and the ticket that is out, and nothing that was said.
 func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
-	o := startWatched(t, cfg, "--tokenize-timeout", "20s")
+	o := startWatched(t, cfg)
 	o.talkOfSecrets(t, cfg)
 	var last struct{ Turns []journal.TurnRecord }
 	var all []string

@@ -105,7 +105,7 @@ func startScoped(t *testing.T, redis, handing bool) *scoped {
 	args := slices.Concat([]string{
 		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--log-format", "json",
 		"--prefill", testrig.StartInstance(t, cfg, "").URL(), "--decode", testrig.StartInstance(t, cfg, "").URL(),
-		"--tenant-header", "X-Tenant", "--store-timeout", "5s", "--tokenize-timeout", "30s", "--release", "off",
+		"--tenant-header", "X-Tenant", "--store-timeout", "5s", "--release", "off",
 	}, byContent)
 	if redis {
 		args = append(args, "--redis-url", "redis://"+redistest.Start(t).Addr())
@@ -234,7 +234,7 @@ func TestByContent_MutantOfOneKeyIsNoticed(t *testing.T) {
 	cfg.OutputTokenIDs = true
 	s := &scoped{by: map[string]*party{}, rig: startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
-		flags:   slices.Concat([]string{"--tenant-header", "X-Tenant", "--tokenize-timeout", "20s"}, byContent),
+		flags:   slices.Concat([]string{"--tenant-header", "X-Tenant"}, byContent),
 		replace: func(deps *server.Deps) { deps.Store = mergingStore{deps.Store} },
 	})}
 	s.learn(t, "sim")

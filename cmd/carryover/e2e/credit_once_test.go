@@ -71,7 +71,7 @@ func TestCredit_EachSavedTokenCountsOnce(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			c := &counting{handsBack: handsBack, prompts: map[string]int{}, journal: journal.New(journal.Config{})}
 			c.rig = startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode, "--tokenize-timeout", "20s"},
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode},
 				replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
 				wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
 			})

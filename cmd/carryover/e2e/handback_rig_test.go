@@ -54,7 +54,7 @@ func startHandingWith(
 ) *handing {
 	t.Helper()
 	h := &handing{cfg: cfg}
-	c := rigConfig{server: settings, flags: append([]string{"--tokenize-timeout", "20s"}, flags...), wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
+	c := rigConfig{server: settings, flags: flags, wire: func(_ config.Config, p *app.Proxy) { h.server = p.Server }}
 	c.replace = func(deps *server.Deps) {
 		replace(deps)
 		h.deps = deps

@@ -139,7 +139,7 @@ func startHandingTwice(t *testing.T, replicas int) (first, second *handing) {
 	}
 	second = &handing{cfg: handingConfig()}
 	flags := append([]string{"--redis-url", "redis://" + redistest.Start(t).Addr()}, atOnce...)
-	c := rigConfig{env: []string{testrig.ReplicaSecret}, flags: append([]string{"--tokenize-timeout", "20s"}, flags...)}
+	c := rigConfig{env: []string{testrig.ReplicaSecret}, flags: flags}
 	first = &handing{cfg: handingConfig()}
 	for range 2 {
 		c.prefill, c.decode = append(c.prefill, first.cfg), append(c.decode, first.cfg)

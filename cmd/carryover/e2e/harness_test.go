@@ -89,7 +89,7 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, deps, err := app.NewParts(app.Configured{Config: cfg, Telemetry: telemetry}, slog.New(r.turns))
+	p, deps, err := app.NewParts(app.Configured{Config: cfg, Telemetry: telemetry, AskLimit: 30 * time.Second}, slog.New(r.turns))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func startReleasingWith(
 	c := rigConfig{
 		server: settings,
 		flags: append([]string{
-			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s", "--release", "on",
+			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
 		}, flags...),
 		replace: func(deps *server.Deps) {
 			seen.books.watch(deps)

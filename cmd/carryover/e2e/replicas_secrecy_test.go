@@ -113,7 +113,7 @@ func TestReplicas_NothingOfAClientIsInRedisOrLogs(t *testing.T) {
 	}
 	args := []string{
 		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json", "--log-level", "debug",
-		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret), "--store-timeout", "5s", "--tokenize-timeout", "30s",
+		"--tenant-header", "X-Tenant", "--secret-file", file("secret", canarySecret), "--store-timeout", "5s",
 		"--redis-url", "redis://" + redis.Addr(), "--redis-password-file", file("password", canaryRedis),
 	}
 	log := &writes{}

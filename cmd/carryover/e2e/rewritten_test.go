@@ -92,7 +92,7 @@ func startRewritten(t *testing.T, proof string, stream bool) *rewritten {
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, wire: func(_ config.Config, p *app.Proxy) { w.proxy = p },
 		// Only all of a ticket counts, so that each rewriting is a miss under the token proof too.
 		server: func(c *server.Config) { c.ReuseMinShare = 1 },
-		flags:  []string{"--proof", proof, "--tokenize-timeout", "20s"},
+		flags:  []string{"--proof", proof},
 	})
 	return w
 }

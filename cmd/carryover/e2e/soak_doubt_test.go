@@ -136,7 +136,7 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 	d.rig = startRig(t, rigConfig{
 		prefill: prefills, decode: decodes,
 		flags: append([]string{
-			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
+			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin",
 			"--release", "on",
 		}, flags...),
 		server: releasingAtOnce,

@@ -73,7 +73,7 @@ func TestMutant_OneForgottenAnswerTheSamplesSee(t *testing.T) {
 			t.Parallel()
 			cfg, books, done := vllmsim.DefaultConfig(), newPinBooks(), atOnce
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--release", "on", "--tokenize-timeout", "20s"},
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--release", "on"},
 				server: releasingAtOnce,
 				replace: func(deps *server.Deps) {
 					if mutate != nil {

@@ -24,7 +24,7 @@ func startTokens(t *testing.T, prefills, decodes int, change func(*vllmsim.Confi
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
-	c := rigConfig{flags: append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s"}, flags...)}
+	c := rigConfig{flags: append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}, flags...)}
 	for range prefills {
 		c.prefill = append(c.prefill, cfg)
 	}

@@ -147,7 +147,7 @@ func startTampered(t *testing.T, p *tampering, more int, replace func(*server.De
 	cfg := vllmsim.DefaultConfig()
 	behind := testrig.StartInstance(t, cfg, "")
 	c := rigConfig{decode: []vllmsim.Config{cfg}, replace: replace, flags: []string{
-		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin", "--tokenize-timeout", "20s",
+		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin",
 	}}
 	for range more {
 		c.prefill = append(c.prefill, cfg)
@@ -247,7 +247,7 @@ func TestTokenProof_RestartedDecodeIsAMiss(t *testing.T) {
 	var known *server.Deps
 	cfg := vllmsim.DefaultConfig()
 	r := startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--tokenize-timeout", "20s"},
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
 		replace: func(deps *server.Deps) { known = deps },
 	})
 	c := &chatting{rig: r, id: "restart", cfg: cfg}

@@ -30,7 +30,7 @@ func startMutated(t *testing.T, mutate func(*server.Deps), flags ...string) *rig
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, replace: mutate,
-		flags: append([]string{"--routing-prefill", "round_robin", "--tokenize-timeout", "20s"}, flags...),
+		flags: append([]string{"--routing-prefill", "round_robin"}, flags...),
 	})
 }
 
@@ -147,7 +147,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 			prefill, decode := vllmsim.DefaultConfig(), vllmsim.DefaultConfig()
 			decode.Template = vllmsim.TemplateThinkingPrompt
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode}, flags: []string{"--tokenize-timeout", "20s"},
+				prefill: []vllmsim.Config{prefill}, decode: []vllmsim.Config{decode},
 				replace: func(deps *server.Deps) {
 					if mutant {
 						ids := regexp.MustCompile(`,?"prompt_token_ids":\[[^\]]*\]`)
@@ -263,7 +263,7 @@ func TestMutant_TitleCallEatsTheTicketWithoutThresholds(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			r := startRig(t, rigConfig{
 				prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg}, server: settings,
-				flags: []string{"--routing-prefill", "round_robin", "--tokenize-timeout", "20s"},
+				flags: []string{"--routing-prefill", "round_robin"},
 			})
 			system := encode(map[string]string{"role": "system", "content": "Be patient. " + longText(3)})
 			c := &chatting{rig: r, id: "titled", cfg: cfg, h: history{messages: []json.RawMessage{system}}}

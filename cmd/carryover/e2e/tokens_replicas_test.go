@@ -89,8 +89,7 @@ func startReplicas(t *testing.T, store *mixingStore) (first, second *rig) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	c := rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
-		flags: []string{"--tokenize-timeout", "20s"}, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{"CARRYOVER_SECRET=of both replicas, 32 bytes long"},
 		replace: func(deps *server.Deps) {
 			if store.Store == nil {
 				store.Store = deps.Store

@@ -16,9 +16,9 @@ const ReplicaSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long!!"
 const PatientStore = 5 * time.Second
 
 // Patient returns flags for a machine that is busy with other tests: a store operation may take longer than the 5 ms that are right in
-// service, and so may an instance.
+// service.
 func Patient() []string {
-	return []string{"--store-timeout", PatientStore.String(), "--tokenize-timeout", "30s", "--dial-timeout", "15s"}
+	return []string{"--store-timeout", PatientStore.String()}
 }
 
 // StartInstance starts a simulated instance for the length of the test, which ends here in the short form: it drives the whole program.
