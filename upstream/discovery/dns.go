@@ -28,9 +28,6 @@ import (
 //     come in when DNS has none of the lower any more (RFC 2782 says to try them when the lower ones are not reachable;
 //     which instances are reachable is for the fleet to find out, not for DNS).
 type DNS struct {
-	// Interval is the time between two look-ups; 0 means 10 s. A look-up ends after 5 s, so a new address is used
-	// within 15 s unless a cache on the way keeps the old answer.
-	Interval time.Duration
 	// Resolver does the look-ups; nil means the system's configuration.
 	Resolver *net.Resolver
 	// Logger is told when look-ups begin to fail, when they succeed again, and when no instance is left.
@@ -41,9 +38,12 @@ type DNS struct {
 	srv    bool
 	name   string // as it is looked up, perhaps with a dot at its end
 	port   string // empty with srv
+
+	interval time.Duration // between two look-ups
 }
 
 const (
+	// dnsInterval is the time between two look-ups: a new address is used within 15 s, unless a cache on the way keeps the old answer.
 	dnsInterval = 10 * time.Second
 	// lookUpLimit is the time that Go's resolver and glibc's give one server by default.
 	lookUpLimit = 5 * time.Second
@@ -57,7 +57,7 @@ func ParseDNS(role upstream.Role, raw string) (*DNS, error) {
 	if err != nil || u.User != nil || strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(raw, "?#") {
 		return refused("http://name:port, https://name:port, srv://name or srvs://name")
 	}
-	d := &DNS{role: role, scheme: u.Scheme, name: lower(u.Hostname()), port: u.Port()}
+	d := &DNS{role: role, scheme: u.Scheme, name: lower(u.Hostname()), port: u.Port(), interval: dnsInterval}
 	switch u.Scheme {
 	case "srv", "srvs":
 		d.srv, d.scheme = true, map[string]string{"srv": "http", "srvs": "https"}[u.Scheme]
@@ -77,7 +77,7 @@ func ParseDNS(role upstream.Role, raw string) (*DNS, error) {
 	return d, nil
 }
 
-// Watch looks up and sets the list, again when it has changed, until ctx ends. It returns nil. A failed look-up
+// Watch looks up every ten seconds and sets the list, again when it has changed, until ctx ends. It returns nil. A failed look-up
 // changes nothing, see question. The first list is empty if the first look-up fails, so that the program can start.
 func (d *DNS) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	d.follow(ctx, d.questions(), set)
@@ -85,7 +85,7 @@ func (d *DNS) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 }
 
 func (d *DNS) follow(ctx context.Context, questions []*question, set func([]upstream.Instance)) {
-	ticker := time.NewTicker(cmp.Or(d.Interval, dnsInterval))
+	ticker := time.NewTicker(d.interval)
 	defer ticker.Stop()
 	var last []upstream.Instance
 	for first := true; ; first = false {

@@ -29,7 +29,8 @@ func parsed(t *testing.T, server *dnsServer, log *journal, raw string) *discover
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Resolver, d.Logger, d.Interval = server.resolver(), log.logger(), time.Millisecond
+	d.Resolver, d.Logger = server.resolver(), log.logger()
+	d.Every(time.Millisecond)
 	return d
 }
 

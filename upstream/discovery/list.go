@@ -15,8 +15,8 @@ type list struct {
 	watchers []*func([]upstream.Instance)
 }
 
-// watch calls set with the list as it is, and from then on within each change, until ctx ends.
-func (l *list) watch(ctx context.Context, set func([]upstream.Instance)) {
+// Watch calls set with the list as it is, and from then on within each change, until ctx ends. It returns nil.
+func (l *list) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	l.mu.Lock()
 	l.watchers = append(l.watchers, &set)
 	set(slices.Clone(l.all))
@@ -25,6 +25,7 @@ func (l *list) watch(ctx context.Context, set func([]upstream.Instance)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.watchers = slices.DeleteFunc(l.watchers, func(w *func([]upstream.Instance)) bool { return w == &set })
+	return nil
 }
 
 // change replaces the list by what next makes of it, and tells the watchers unless both are equal. next must not change its
@@ -40,10 +41,4 @@ func (l *list) change(next func([]upstream.Instance) []upstream.Instance) {
 	for _, set := range l.watchers {
 		(*set)(slices.Clone(all))
 	}
-}
-
-func (l *list) now() []upstream.Instance {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.all)
 }

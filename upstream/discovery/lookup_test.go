@@ -88,7 +88,7 @@ func TestDNS_ANewAddressIsUsedWithinThirtySeconds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		name, begun := "old", time.Now()
 		var changed time.Time
-		d := &DNS{Logger: slog.New(slog.DiscardHandler)}
+		d := &DNS{Logger: slog.New(slog.DiscardHandler), interval: dnsInterval}
 		hanging := &question{ask: func(ctx context.Context, _ *net.Resolver) ([]upstream.Instance, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()

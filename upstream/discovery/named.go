@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,18 +22,17 @@ const MaxNamed = 256
 // addresses, and must keep these names.
 type Named struct {
 	allow []Pattern
-	idle  time.Duration
 	list  list
 
 	mu   sync.Mutex           // taken before that of the list
 	used map[string]time.Time // when an instance of the list was last named
 }
 
-// NewNamed returns a source that is empty at first. It drops an instance that no request has named for idle, ten minutes if
-// that is 0.
-func NewNamed(allow []Pattern, idle time.Duration) *Named {
-	return &Named{allow: slices.Clone(allow), idle: cmp.Or(idle, 10*time.Minute), used: map[string]time.Time{}}
-}
+// namedIdle is how long an instance stays in the list without being named again.
+const namedIdle = 10 * time.Minute
+
+// NewNamed returns a source that is empty at first.
+func NewNamed(allow []Pattern) *Named { return &Named{allow: allow, used: map[string]time.Time{}} }
 
 // Admit returns the name of the prefill instance at hostPort, its canonical host:port. A new instance is added, and
 // every Watch has called set when Admit returns; if there are too many, the one unused for longest is dropped. A known
@@ -91,19 +89,18 @@ func (n *Named) publish(added ...string) {
 	})
 }
 
-// Watch sets the list, again after each change, and drops instances that no request has named for idle, until ctx
+// Watch sets the list, again after each change, and drops instances that no request has named for namedIdle, until ctx
 // ends. It returns nil.
 func (n *Named) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	var dropping sync.WaitGroup
 	dropping.Go(func() { n.dropUnused(ctx) })
-	n.list.watch(ctx, set)
-	dropping.Wait()
-	return nil
+	defer dropping.Wait()
+	return n.list.Watch(ctx, set)
 }
 
 // dropUnused looks ten times per idle time, so an instance stays at most a tenth longer.
 func (n *Named) dropUnused(ctx context.Context) {
-	ticker := time.NewTicker(max(n.idle/10, time.Millisecond))
+	ticker := time.NewTicker(namedIdle / 10)
 	defer ticker.Stop()
 	for {
 		select {
@@ -113,7 +110,7 @@ func (n *Named) dropUnused(ctx context.Context) {
 		}
 		n.mu.Lock()
 		for name, last := range n.used {
-			if time.Since(last) >= n.idle {
+			if time.Since(last) >= namedIdle {
 				delete(n.used, name)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"), 0)
+	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"))
 	w := watch(t, named)
 	w.want(t, "")
 	name, err := named.Admit("10.0.0.1:8000")
@@ -36,7 +36,7 @@ func TestNamed_AnInstanceIsSetWhenAdmitReturns(t *testing.T) {
 
 func TestNamed_DropsWhatNoRequestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		named := discovery.NewNamed(patterns(t, "*.local:80"), 0)
+		named := discovery.NewNamed(patterns(t, "*.local:80"))
 		w := watch(t, named)
 		w.want(t, "")
 		admit(t, named, "idle.local:80")
@@ -62,7 +62,7 @@ func TestNamed_DropsWhatNoRequestNames(t *testing.T) {
 
 func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		named := discovery.NewNamed(patterns(t, "*.local:80"), 0)
+		named := discovery.NewNamed(patterns(t, "*.local:80"))
 		w := watch(t, named)
 		for n := range discovery.MaxNamed {
 			<-time.After(time.Millisecond)
@@ -88,7 +88,7 @@ func TestNamed_TheOneUnusedForLongestGoes(t *testing.T) {
 }
 
 func TestNamed_ManyAtOnce(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "*.local:80"), 0)
+	named := discovery.NewNamed(patterns(t, "*.local:80"))
 	w := watch(t, named)
 	w.want(t, "")
 	var all sync.WaitGroup
@@ -111,7 +111,7 @@ func TestNamed_ManyAtOnce(t *testing.T) {
 }
 
 func TestNamed_OneThatIsKnownCostsNoAllocation(t *testing.T) {
-	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"), 0)
+	named := discovery.NewNamed(patterns(t, "10.0.0.0/8:8000"))
 	admit(t, named, "10.0.0.1:8000")
 	if n := testing.AllocsPerRun(100, func() { admit(t, named, "10.0.0.1:8000") }); n != 0 {
 		t.Errorf("%v allocations, want none", n)

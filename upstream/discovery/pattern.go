@@ -11,7 +11,6 @@ import (
 // match a network, and an address never matches a name, so DNS does not change which endpoints a pattern permits. But DNS
 // decides where a permitted name leads: a pattern by name trusts the DNS zone, and everybody who may change it.
 type Pattern struct {
-	text     string
 	network  netip.Prefix // valid if the pattern is for addresses
 	name     string       // or the one permitted name
 	suffix   string       // or the end of the permitted names, which have at least one label before; it begins with a dot
@@ -26,7 +25,7 @@ func ParsePattern(text string) (Pattern, error) {
 	if i < 0 {
 		return refused(errNoEndpoint)
 	}
-	p, host := Pattern{text: text}, text[:i]
+	p, host := Pattern{}, text[:i]
 	from, to, ranged := strings.Cut(text[i+1:], "-")
 	if !ranged {
 		to = from
@@ -65,16 +64,10 @@ func ParsePattern(text string) (Pattern, error) {
 	return p, nil
 }
 
-// String returns the pattern as it was written.
-func (p Pattern) String() string { return p.text }
-
 func (p Pattern) permits(e endpoint) bool {
-	return e.port >= p.from && e.port <= p.to && p.permitsHost(e)
-}
-
-// permitsHost is permits for any port.
-func (p Pattern) permitsHost(e endpoint) bool {
 	switch {
+	case e.port < p.from || e.port > p.to:
+		return false
 	case e.addr.IsValid():
 		return p.network.Contains(e.addr)
 	case p.suffix != "":

@@ -19,9 +19,6 @@ func patterns(tb testing.TB, texts ...string) (list []discovery.Pattern) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if p.String() != text {
-			tb.Errorf("String = %q, want %q", p, text)
-		}
 		list = append(list, p)
 	}
 	return list
@@ -41,7 +38,7 @@ func TestPattern_PermitsHostAndPort(t *testing.T) {
 		{"*.svc.cluster.local:8000", "a.svc.cluster.local:8000 a.b.SVC.cluster.local:8000", "svc.cluster.local:8000 asvc.cluster.local:8000 a.svc.cluster.local.evil:8000 .svc.cluster.local:8000"},
 		{"*.1a:8000", "x.1a:8000", "10.0.0.1:8000"},
 	} {
-		admit := discovery.NewNamed(patterns(t, tc.pattern), 0)
+		admit := discovery.NewNamed(patterns(t, tc.pattern))
 		for _, hostPort := range strings.Fields(tc.permitted) {
 			if name, err := admit.Admit(hostPort); err != nil {
 				t.Errorf("%s: Admit(%s) = %v, want it permitted", tc.pattern, hostPort, err)
@@ -68,8 +65,8 @@ func TestParsePattern_Refuses(t *testing.T) {
 		"[fd00::]/129:8000", "[]:8000", "http://host:8000", "user@host:8000", "host:8000/v1", "hö:8000", "ho st:8000", "0.0.0.0:8000", "[::]:8000",
 		"169.254.169.254:80", "a,b:8000",
 	} {
-		if p, err := discovery.ParsePattern(text); err == nil {
-			t.Errorf("ParsePattern(%q) = %q, want it refused", text, p)
+		if _, err := discovery.ParsePattern(text); err == nil {
+			t.Errorf("ParsePattern(%q) is accepted", text)
 		}
 	}
 }
@@ -94,7 +91,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 		"ä.example:80", "a。example:80", "１２７.0.0.1:80", "①.example:80", "\u212A.example:80", "localho\u017Ft:80", "[fd00::1%1]:80", "a.example：80", "a.\u200Bexample:80", "\xff.example:80",
 		strings.Repeat("a", 64) + ".example:80", strings.Repeat("a.", 130) + "example:80", strings.Repeat("a", 1<<16),
 	} {
-		admit := discovery.NewNamed(anywhere(t), 0)
+		admit := discovery.NewNamed(anywhere(t))
 		name, err := admit.Admit(hostile)
 		if err == nil {
 			t.Errorf("Admit(%q) = %q, want it refused", hostile, name)
@@ -106,7 +103,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 
 // One engine has one name, however it is spelled.
 func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
-	admit := discovery.NewNamed(anywhere(t), 0)
+	admit := discovery.NewNamed(anywhere(t))
 	w := watch(t, admit)
 	w.want(t, "")
 	for spelled, want := range map[string]string{
@@ -125,7 +122,7 @@ func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
 func FuzzAdmit(f *testing.F) {
 	allow := patterns(f, "10.0.0.0/8:8000-8100", "[fd00::]/8:8000", "*.svc.cluster.local:8000", "host:8000")
 	f.Fuzz(func(t *testing.T, hostPort string) {
-		admit := discovery.NewNamed(allow, 0)
+		admit := discovery.NewNamed(allow)
 		name, err := admit.Admit(hostPort)
 		if err != nil {
 			return
@@ -152,7 +149,7 @@ func FuzzAdmit(f *testing.F) {
 		default:
 			t.Fatalf("Admit(%q) = %q, which no pattern permits", hostPort, name)
 		}
-		if again, err := discovery.NewNamed(allow, 0).Admit(name); again != name || err != nil {
+		if again, err := discovery.NewNamed(allow).Admit(name); again != name || err != nil {
 			t.Fatalf("Admit(%q) = %q, and that gives %q, %v", hostPort, name, again, err)
 		}
 	})
@@ -164,7 +161,7 @@ func FuzzParsePattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		name, err := discovery.NewNamed([]discovery.Pattern{p}, 0).Admit(hostPort)
+		name, err := discovery.NewNamed([]discovery.Pattern{p}).Admit(hostPort)
 		if err != nil {
 			return
 		}

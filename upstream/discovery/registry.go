@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +19,7 @@ var (
 
 // Registry has the instances that are registered at run time. They are lost when the process ends. The zero value is
 // empty. It is safe for concurrent use.
-type Registry struct{ list list }
+type Registry struct{ list }
 
 // Add registers an instance, with the host:port of its address as name if it has none. An instance of the same role and
 // name is replaced: an engine that has moved registers anew. When Add returns, set of each Watch has been called, so that
@@ -37,7 +36,7 @@ func (r *Registry) Add(instance upstream.Instance) error {
 	if instance.Weight < 0 || instance.Rank < 0 || !instance.Ranked && instance.Rank != 0 {
 		return fmt.Errorf("%s instance %s: weight %d, rank %d: want no negative ones", instance.Role, instance.Name, instance.Weight, instance.Rank)
 	}
-	r.list.change(func(all []upstream.Instance) []upstream.Instance {
+	r.change(func(all []upstream.Instance) []upstream.Instance {
 		same := slices.IndexFunc(all, isNamed(instance.Role, instance.Name))
 		there := slices.IndexFunc(all, func(other upstream.Instance) bool { return locationOf(other) == locationOf(instance) })
 		switch {
@@ -60,7 +59,7 @@ func (r *Registry) Add(instance upstream.Instance) error {
 // Remove ends the registration of an instance and reports whether there was one. When it returns, set of each Watch has
 // been called.
 func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
-	r.list.change(func(all []upstream.Instance) []upstream.Instance {
+	r.change(func(all []upstream.Instance) []upstream.Instance {
 		i := slices.IndexFunc(all, isNamed(role, name))
 		if found = i >= 0; !found {
 			return all
@@ -68,15 +67,6 @@ func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
 		return slices.Concat(all[:i], all[i+1:])
 	})
 	return found
-}
-
-// List returns the registered instances, in the order of registration.
-func (r *Registry) List() []upstream.Instance { return r.list.now() }
-
-// Watch sets the list, again after each change, until ctx ends. It returns nil.
-func (r *Registry) Watch(ctx context.Context, set func([]upstream.Instance)) error {
-	r.list.watch(ctx, set)
-	return nil
 }
 
 func isNamed(role upstream.Role, name string) func(upstream.Instance) bool {

@@ -16,9 +16,6 @@ import (
 	"carryover/upstream/discovery/kubernetes"
 )
 
-// namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
-const namedIdle = 10 * time.Minute
-
 // sources are where instances come from.
 type sources struct {
 	All       upstream.Source     // of all the others and of what the configuration has looked for
@@ -55,7 +52,7 @@ func openSources(cfg config.Config, own *ownAddresses, logger *slog.Logger) (sou
 			}
 			allow = append(allow, pattern)
 		}
-		s.named = discovery.NewNamed(allow, namedIdle)
+		s.named = discovery.NewNamed(allow)
 		all = append([]upstream.Source{s.named}, all...) // its names are what requests are told
 	}
 	s.All = discovery.Together{Sources: all, Logger: logger}
@@ -90,7 +87,7 @@ func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream
 			if err != nil {
 				return nil, err
 			}
-			dns.Interval, dns.Logger = d.DNSInterval, logger
+			dns.Logger = logger
 			found = append(found, dns)
 		}
 	}
@@ -104,11 +101,11 @@ func newFinders(d config.DiscoveryConfig, logger *slog.Logger) (found []upstream
 	return found, nil
 }
 
-// NewKubernetes says which objects of the cluster that the program runs in are instances.
+// NewKubernetes says which pods of the cluster that the program runs in are instances.
 func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
 	return kubernetes.Config{
 		APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
-		Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Resource: d.K8sResource, Port: d.K8sPort,
+		Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Port: d.K8sPort,
 		ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
 	}
 }

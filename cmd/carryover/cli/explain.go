@@ -58,7 +58,7 @@ func explainInstances(cfg config.Config) (lines []string) {
 			lines = append(lines, line)
 		}
 		for _, name := range cfg.Discovery.Names(role) {
-			lines = append(lines, fmt.Sprintf("%s by DNS: %s, asked every %s", role, name, config.FormatDuration(cfg.Discovery.DNSInterval)))
+			lines = append(lines, fmt.Sprintf("%s by DNS: %s, asked every 10s", role, name))
 		}
 	}
 	d := cfg.Discovery
@@ -70,7 +70,7 @@ func explainInstances(cfg config.Config) (lines []string) {
 		if namespace == "" {
 			namespace = "this pod's namespace"
 		}
-		lines = append(lines, fmt.Sprintf("%s of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", d.K8sResource, namespace,
+		lines = append(lines, fmt.Sprintf("pods of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", namespace,
 			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
 	if cfg.KVEvents.Port > 0 {

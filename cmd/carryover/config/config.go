@@ -92,10 +92,8 @@ type DiscoveryConfig struct {
 	File               string
 	PrefillDNS         []string
 	DecodeDNS          []string
-	DNSInterval        time.Duration
 	K8sLabelSelector   string
 	K8sNamespace       string // empty: the pod's own
-	K8sResource        string
 	K8sPort            string // number or name
 	K8sModelLabel      string
 	PrefillModelLabels []string
@@ -228,7 +226,7 @@ func Default() Config {
 		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", Unready: unreadyFail, ChunkTokens: 256, Chat: LMCacheCompletions},
 		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(turn.PrefillRetryOther)},
 		Discovery: DiscoveryConfig{
-			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
+			K8sPort: "8000", K8sModelLabel: "model",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
 		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on", TeachShapes: "on"},

@@ -7,9 +7,6 @@ import (
 	"carryover/upstream/discovery"
 )
 
-// k8sPods is the value of DiscoveryConfig.K8sResource that makes each pod an instance.
-const k8sPods = "pods"
-
 // Names returns the DNS names of the instances of a role.
 func (d *DiscoveryConfig) Names(role string) []string {
 	if role == RolePrefill {

@@ -71,7 +71,7 @@ func TestFleet_PodsComeAndGoUnderStreams(t *testing.T) {
 	if !g.drains(decode[0]) {
 		t.Error("the pod that terminates with a stream is not draining")
 	}
-	api.Delete(kubetest.Pods, "d-0")
+	api.Delete("d-0")
 	api.RotateToken()
 	b.on(t, hit, "d-1")
 	if record := under.end(t, hit); record.Stored != "yes" {

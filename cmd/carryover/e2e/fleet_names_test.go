@@ -36,7 +36,7 @@ func TestFleet_AddressOfANameMovesUnderAStream(t *testing.T) {
 	names.Set("p1.test", dnstest.At("127.0.0.1"))
 	names.Set("_vllm._tcp.prefill.test", service(t, "p0.test", prefill[0]))
 	g := startChanging(t, rigConfig{flags: []string{
-		"--decode-dns", "http://decode.test:" + port, "--prefill-dns", "srv://_vllm._tcp.prefill.test", "--dns-interval", "20ms",
+		"--decode-dns", "http://decode.test:" + port, "--prefill-dns", "srv://_vllm._tcp.prefill.test",
 	}})
 	g.prefill, g.decode = prefill, decode
 	g.await(t, decode[:2]...)

@@ -24,7 +24,7 @@ type changing struct {
 	operators string // base URL of the admin listener
 }
 
-// foundWithin is longer than any source takes to find a change on a busy machine: files are read every two seconds.
+// foundWithin is longer than any source takes to find a change on a busy machine: names are looked up every ten seconds.
 const foundWithin = 20 * time.Second
 
 // startChanging runs the program in front of instances that it finds by itself. The proof is by history unless the flags say

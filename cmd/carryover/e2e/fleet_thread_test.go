@@ -92,8 +92,8 @@ func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.In
 	return &rec
 }
 
-// slowToken is long enough for a test to act while an answer of a hundred tokens is under way.
-const slowToken = 200 * time.Millisecond
+// slowToken is long enough for a test to act while an answer of a hundred tokens is under way, also where a source looks every ten seconds.
+const slowToken = 500 * time.Millisecond
 
 // under is a turn whose answer is under way, slowly.
 type under struct {

@@ -19,7 +19,6 @@ import (
 type discovered struct {
 	Discovery struct {
 		Selector string   `json:"k8s_label_selector"`
-		Resource string   `json:"k8s_resource"`
 		Port     string   `json:"k8s_port"`
 		Label    string   `json:"k8s_model_label"`
 		Prefill  []string `json:"prefill_model_labels"`
@@ -64,10 +63,8 @@ func TestSourceFindsTheEngines(t *testing.T) {
 		}
 	}
 	for _, verb := range []string{"list", "watch"} {
-		for _, resource := range []string{kubetest.Pods, kubetest.EndpointSlices} {
-			if !granted[verb+" "+resource] {
-				api.Forbid(verb, resource)
-			}
+		if !granted[verb+" pods"] {
+			api.Forbid(verb)
 		}
 	}
 	for name, d := range c.deployments {
@@ -83,7 +80,7 @@ func TestSourceFindsTheEngines(t *testing.T) {
 	source, err := kubernetes.New(kubernetes.Config{
 		APIHost: host, APIPort: port,
 		TokenFile: api.Path("token"), CAFile: api.Path("ca.crt"), NamespaceFile: api.Path("namespace"),
-		LabelSelector: cfg.Discovery.Selector, Resource: cfg.Discovery.Resource, Port: cfg.Discovery.Port,
+		LabelSelector: cfg.Discovery.Selector, Port: cfg.Discovery.Port,
 		ModelLabel: cfg.Discovery.Label, PrefillLabels: cfg.Discovery.Prefill, DecodeLabels: cfg.Discovery.Decode,
 	})
 	if err != nil {
@@ -109,7 +106,7 @@ func TestSourceFindsTheEngines(t *testing.T) {
 	if got := next(); !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	api.Delete(kubetest.Pods, "prefill-1")
+	api.Delete("prefill-1")
 	next() // by a watch
 	cancel()
 	if err := <-done; err != nil {
@@ -117,7 +114,7 @@ func TestSourceFindsTheEngines(t *testing.T) {
 	}
 	used := map[string]bool{}
 	for _, r := range api.Requests() {
-		used[r.Verb+" "+r.Resource] = true
+		used[r.Verb+" pods"] = true
 	}
 	if !maps.Equal(used, granted) {
 		t.Errorf("the Role grants %v, the source uses %v", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(used)))

@@ -29,20 +29,14 @@ const (
 // client sends requests as the service account. It is used by one goroutine.
 type client struct {
 	cfg  Config
-	base string       // scheme, authority and path of the resource
+	base string       // scheme, authority and path of the pods
 	http *http.Client // nil until the CA file has been read, and again after a certificate was not accepted
 }
 
-func newClient(cfg Config, namespace string, r resource) *client {
-	group, version := r.group()
-	root := "/apis/" + group + "/"
-	if group == "" {
-		root = "/api/"
-	}
+func newClient(cfg Config, namespace string) *client {
 	return &client{
-		cfg: cfg,
-		base: "https://" + net.JoinHostPort(strings.Trim(cfg.APIHost, "[]"), cfg.APIPort) +
-			root + version + "/namespaces/" + url.PathEscape(namespace) + "/" + r.name(),
+		cfg:  cfg,
+		base: "https://" + net.JoinHostPort(strings.Trim(cfg.APIHost, "[]"), cfg.APIPort) + "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods",
 	}
 }
 

@@ -20,13 +20,7 @@ const (
 	defaultNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 )
 
-// The values of Config.Resource.
-const (
-	Pods           = "pods"
-	EndpointSlices = "endpointslices"
-)
-
-// Config says where the API server is and which of its objects are instances.
+// Config says where the API server is and which of its pods are instances.
 type Config struct {
 	// APIHost and APIPort are the API server's, as every container has them in KUBERNETES_SERVICE_HOST and
 	// KUBERNETES_SERVICE_PORT.
@@ -38,28 +32,23 @@ type Config struct {
 	NamespaceFile string
 	// Namespace is where the instances are; empty: the pod's own, from NamespaceFile.
 	Namespace string
-	// LabelSelector selects pods or slices, in the words of kubectl get -l; the API server reads it. Empty: all in the namespace.
+	// LabelSelector selects pods, in the words of kubectl get -l; the API server reads it. Empty: all in the namespace.
 	LabelSelector string
-	// Resource is Pods or EndpointSlices; empty: Pods.
-	Resource string
-	// Port is the port that vLLM serves HTTP on: its number, or its name in the pod or the service.
+	// Port is the port that vLLM serves HTTP on: its number, or its name in the pod.
 	Port string
-	// ModelLabel is the label whose value tells the role, of the pod or of the slice (which has the labels of its service).
+	// ModelLabel is the label whose value tells the role.
 	ModelLabel string
 	// PrefillLabels and DecodeLabels are the values of ModelLabel for each role. A value may be in both.
 	PrefillLabels []string
 	DecodeLabels  []string
-	// Logger gets errors, and objects that should be instances and cannot be. nil for none.
+	// Logger gets errors, and pods that should be instances and cannot be. nil for none.
 	Logger *slog.Logger
 	// Dial connects to the API server; nil: over TCP. TLS comes on top of it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Source is the upstream.Source of a cluster's API server.
-type Source struct {
-	cfg      Config
-	resource resource
-}
+type Source struct{ cfg Config }
 
 var _ upstream.Source = (*Source)(nil)
 
@@ -73,22 +62,13 @@ func New(cfg Config) (*Source, error) {
 	fill(&cfg.TokenFile, defaultTokenFile)
 	fill(&cfg.CAFile, defaultCAFile)
 	fill(&cfg.NamespaceFile, defaultNamespaceFile)
-	fill(&cfg.Resource, Pods)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	roles := roles{label: cfg.ModelLabel, prefill: cfg.PrefillLabels, decode: cfg.DecodeLabels}
-	s := &Source{cfg: cfg}
-	switch cfg.Resource {
-	case Pods:
-		s.resource = podReader{port: cfg.Port, roles: roles}
-	case EndpointSlices:
-		s.resource = sliceReader{port: cfg.Port, roles: roles}
 	}
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return &Source{cfg}, nil
 }
 
 func (c Config) validate() error {
@@ -101,7 +81,6 @@ func (c Config) validate() error {
 	fault(c.APIHost == "", "no host of the API server: a pod has it in KUBERNETES_SERVICE_HOST")
 	fault(portNumber(c.APIPort) == 0, "port %q of the API server: want 1 to 65535, a pod has it in KUBERNETES_SERVICE_PORT", c.APIPort)
 	fault(c.Namespace != "" && !isNamespace(c.Namespace), "namespace %q: want at most 63 lower-case letters, digits and hyphens", c.Namespace)
-	fault(c.Resource != Pods && c.Resource != EndpointSlices, "resource %q: want %s or %s", c.Resource, Pods, EndpointSlices)
 	fault(portNumber(c.Port) == 0 && !isPortName(c.Port), "port %q of the instances: want 1 to 65535, or a port's name", c.Port)
 	fault(c.ModelLabel == "", "no label that tells the role")
 	fault(len(c.PrefillLabels)+len(c.DecodeLabels) == 0, "no value of label %q for prefill or decode", c.ModelLabel)

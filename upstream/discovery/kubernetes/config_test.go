@@ -14,11 +14,11 @@ func valid() Config {
 }
 
 func TestNew_SaysAllThatIsWrong(t *testing.T) {
-	_, err := New(Config{APIPort: "0", Namespace: "a/b", Resource: "nodes", Port: "Web"})
+	_, err := New(Config{APIPort: "0", Namespace: "a/b", Port: "Web"})
 	if err == nil {
 		t.Fatal("New accepted it")
 	}
-	for _, part := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", `"a/b"`, `"nodes"`, `"Web"`, "no label", "no value"} {
+	for _, part := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", `"a/b"`, `"Web"`, "no label", "no value"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not about %s", err, part)
 		}

@@ -65,9 +65,7 @@ func (e *events) next() (event, error) {
 
 // version returns the version in a bookmark.
 func (e event) version() (string, error) {
-	var mark struct {
-		Metadata metadata `json:"metadata"`
-	}
+	var mark pod
 	if err := json.Unmarshal(e.Object, &mark); err != nil {
 		return "", fmt.Errorf("%w: %w", errUnreadable, err)
 	}

@@ -64,33 +64,31 @@ func TestEvent_Refusal(t *testing.T) {
 	}
 }
 
-// FuzzEvents reads a watch of either resource to its end and checks what it makes of it.
+// FuzzEvents reads a watch to its end and checks what it makes of it.
 func FuzzEvents(f *testing.F) {
 	roles := roles{label: "model", prefill: []string{"prefill"}, decode: []string{"decode"}}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, r := range []resource{podReader{port: "http", roles: roles}, sliceReader{port: "http", roles: roles}} {
-			var last []upstream.Instance
-			watch := follower{resource: r, roster: &roster{
-				set: func(all []upstream.Instance) { last = all }, logger: discardLogger(), objects: map[string]object{},
-			}}
-			stream := newEvents(strings.NewReader(text))
-			for {
-				e, err := stream.next()
-				if err != nil {
-					break
-				}
-				if err := watch.apply(e); err != nil && !errors.Is(err, errUnreadable) && resumable(err) {
-					t.Errorf("%v can be gone on from", err)
-				}
+		var last []upstream.Instance
+		watch := follower{reader: reader{port: "http", roles: roles}, roster: &roster{
+			set: func(all []upstream.Instance) { last = all }, logger: discardLogger(), objects: map[string]object{},
+		}}
+		stream := newEvents(strings.NewReader(text))
+		for {
+			e, err := stream.next()
+			if err != nil {
+				break
 			}
-			for i, instance := range last {
-				if u, err := url.Parse(instance.BaseURL); err != nil || u.Path != "" || u.Port() == "" || instance.Name == "" {
-					t.Errorf("%+v is no instance (%v)", instance, err)
-				}
-				same := func(other upstream.Instance) bool { return other.Role == instance.Role && other.Name == instance.Name }
-				if slices.IndexFunc(last, same) != i {
-					t.Errorf("%+v is there twice", instance)
-				}
+			if err := watch.apply(e); err != nil && !errors.Is(err, errUnreadable) && resumable(err) {
+				t.Errorf("%v can be gone on from", err)
+			}
+		}
+		for i, instance := range last {
+			if u, err := url.Parse(instance.BaseURL); err != nil || u.Path != "" || u.Port() == "" || instance.Name == "" {
+				t.Errorf("%+v is no instance (%v)", instance, err)
+			}
+			same := func(other upstream.Instance) bool { return other.Role == instance.Role && other.Name == instance.Name }
+			if slices.IndexFunc(last, same) != i {
+				t.Errorf("%+v is there twice", instance)
 			}
 		}
 	})

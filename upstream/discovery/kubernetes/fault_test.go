@@ -15,7 +15,7 @@ func TestSource_ReconnectsAfterACut(t *testing.T) {
 		w.setAway(true)
 		w.api.Cut()
 		w.want("p:p-1 d:d-1")
-		w.api.Delete(kubetest.Pods, "d-1")
+		w.api.Delete("d-1")
 		w.api.Put(decodePod("d-2", "10.0.0.4"))
 		w.setAway(false)
 		w.want("p:p-1 d:d-1")
@@ -102,12 +102,12 @@ func TestSource_WithoutATokenItAsksNothing(t *testing.T) {
 func TestSource_SaysWhichVerbItLacks(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
 		onePair(api, cfg)
-		api.Forbid("list", kubetest.Pods)
+		api.Forbid("list")
 	}, func(w *world) {
 		w.pass(time.Minute)
 		w.wantLog(`level=ERROR`)
 		w.wantLog(`needs_verb=list needs_resource=pods needs_api_group=""`)
-		w.api.Allow("list", kubetest.Pods)
+		w.api.Allow("list")
 		w.pass(longestWait)
 		w.want("p:p-1 d:d-1")
 	})
@@ -116,7 +116,7 @@ func TestSource_SaysWhichVerbItLacks(t *testing.T) {
 func TestSource_ListsWhereItMayNotWatch(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, cfg *Config) {
 		onePair(api, cfg)
-		api.Forbid("watch", kubetest.Pods)
+		api.Forbid("watch")
 	}, func(w *world) {
 		w.wantLog(`needs_verb=watch`)
 		w.api.Put(prefillPod("p-2", "10.0.0.3"))
@@ -197,7 +197,7 @@ func TestSource_FollowsNoRedirect(t *testing.T) {
 
 func TestSource_UsesNoProxyOfTheEnvironment(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-	c := newClient(valid(), "serving", podReader{})
+	c := newClient(valid(), "serving")
 	c.cfg.CAFile = t.TempDir() + "/ca.crt"
 	if err := os.WriteFile(c.cfg.CAFile, kubetestCA(t), 0o600); err != nil {
 		t.Fatal(err)

@@ -23,17 +23,17 @@ const (
 )
 
 // silence is how long a watch may bring no event before its version is doubted. The API server sends a bookmark every minute if
-// anything of the resource has changed. But if the version is ahead of the server's own (its store was restored from a backup), the
+// anything of the pods has changed. But if the version is ahead of the server's own (its store was restored from a backup), the
 // server accepts the watch and sends nothing until its store has reached that version.
 const silence = 2 * time.Minute
 
 // follower keeps a roster up to date with the API server.
 type follower struct {
-	client   *client
-	resource resource
-	roster   *roster
-	backoff  backoff
-	version  string // a watch goes on from here; empty: list first
+	client  *client
+	reader  reader
+	roster  *roster
+	backoff backoff
+	version string // a watch goes on from here; empty: list first
 }
 
 // Watch calls set with the instances of the cluster, with the first list and then whenever they change, until ctx ends, and
@@ -45,9 +45,9 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 		return err
 	}
 	f := &follower{
-		client:   newClient(s.cfg, namespace, s.resource),
-		resource: s.resource,
-		roster:   &roster{set: set, logger: s.cfg.Logger},
+		client: newClient(s.cfg, namespace),
+		reader: reader{port: s.cfg.Port, roles: roles{label: s.cfg.ModelLabel, prefill: s.cfg.PrefillLabels, decode: s.cfg.DecodeLabels}},
+		roster: &roster{set: set, logger: s.cfg.Logger},
 	}
 	defer f.client.close()
 	for {
@@ -68,7 +68,7 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 // step lists, or watches until the watch ends.
 func (f *follower) step(ctx context.Context) error {
 	if f.version == "" {
-		objects, version, err := list(ctx, f.client, f.resource)
+		objects, version, err := list(ctx, f.client, f.reader)
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (f *follower) apply(e event) error {
 	default:
 		return nil // of a later Kubernetes
 	}
-	o, err := f.resource.read(e.Object)
+	o, err := f.reader.read(e.Object)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
@@ -160,11 +160,10 @@ func (f *follower) advance(version string) {
 
 // complain logs an error. If permissions are missing, the line names those that the role must grant.
 func (s *Source) complain(err error, namespace string, wait time.Duration) {
-	log := s.cfg.Logger.With("namespace", namespace, "resource", s.resource.name(), "error", err, "again_in", wait.Round(time.Millisecond))
+	log := s.cfg.Logger.With("namespace", namespace, "error", err, "again_in", wait.Round(time.Millisecond))
 	var r *refusal
 	if errors.As(err, &r) && r.code == http.StatusForbidden {
-		group, _ := s.resource.group()
-		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", s.resource.name(), "needs_api_group", group)
+		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", "pods", "needs_api_group", "")
 		return
 	}
 	log.Warn("the API server does not tell the instances; the last ones stay")

@@ -33,8 +33,8 @@ func TestSource_PodsComeBecomeReadyAndGo(t *testing.T) {
 		ending.Terminating = true
 		w.api.Put(ending)
 		w.want("p:p-2 d:d-1")
-		w.api.Delete(kubetest.Pods, "p-1")
-		w.api.Delete(kubetest.Pods, "d-1")
+		w.api.Delete("p-1")
+		w.api.Delete("d-1")
 		w.want("p:p-2")
 		w.wantAsked("list watch@1002")
 	})
@@ -108,7 +108,7 @@ func TestSource_ListsAgainWhenTheVersionIsForgotten(t *testing.T) {
 				w.setAway(true)
 				w.api.Cut()
 				w.pass(time.Millisecond)
-				w.api.Delete(kubetest.Pods, "p-1")
+				w.api.Delete("p-1")
 				w.api.Put(prefillPod("p-2", "10.0.0.3"), decodePod("d-2", "10.0.0.4"))
 				w.api.Compact()
 				w.setAway(false)
@@ -185,7 +185,7 @@ func TestSource_NeedsANamespace(t *testing.T) {
 }
 
 func TestSource_EndsWhileItWaits(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Forbid("list", kubetest.Pods) }, func(w *world) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Forbid("list") }, func(w *world) {
 		w.pass(time.Minute)
 		if w.told() != 0 {
 			t.Errorf("set was called with %v, want no list before the first", w.last())

@@ -18,7 +18,7 @@ const (
 	pageLimit = time.Minute // for one page
 )
 
-// page are the fields of a PodList or EndpointSliceList that are needed.
+// page are the fields of a PodList that are needed.
 type page struct {
 	Metadata struct {
 		ResourceVersion string `json:"resourceVersion"`
@@ -29,9 +29,8 @@ type page struct {
 
 // list reads all objects, page by page, and returns them by name, with their version. All pages have the same version, and a watch
 // goes on from there.
-func list(ctx context.Context, c *client, r resource) (_ map[string]object, version string, _ error) {
+func list(ctx context.Context, c *client, r reader) (_ map[string]object, version string, _ error) {
 	objects := map[string]object{}
-	instances := 0
 	next := ""
 	for {
 		p, err := readPage(ctx, c, next)
@@ -45,9 +44,6 @@ func list(ctx context.Context, c *client, r resource) (_ map[string]object, vers
 			o, err := r.read(item)
 			if err != nil {
 				return nil, "", fmt.Errorf("list: %w", err)
-			}
-			if instances += len(o.instances); instances > maxInstances {
-				return nil, "", fmt.Errorf("list: %w", errTooMany)
 			}
 			objects[o.name] = o
 		}

@@ -64,51 +64,26 @@ func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
 }
 
 func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
-	for name, row := range map[string]struct {
-		slices, endpoints int
-		log               string
-	}{
-		"objects":   {maxObjects + 1, 0, "more than 10,000 match"},
-		"instances": {maxInstances/1000 + 1, 1000, "more than 10,000 match"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, func(api *kubetest.Server, cfg *Config) {
-				cfg.Resource = EndpointSlices
-				api.Put(endpoints("d", "decode", kubetest.Endpoint{Address: "10.0.0.2", Pod: "d-1"}))
-			}, func(w *world) {
-				w.want("d:d-1")
-				w.setAway(true)
-				w.api.Cut()
-				w.pass(time.Millisecond)
-				for i := range row.slices {
-					var all []kubetest.Endpoint
-					for k := range row.endpoints {
-						all = append(all, kubetest.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i, k/250, k%250)})
-					}
-					w.api.Put(endpoints(fmt.Sprintf("x-%05d", i), "decode", all...))
-				}
-				w.api.Compact()
-				w.setAway(false)
-				w.pass(firstWait)
-				w.want("d:d-1")
-				w.wantLog(row.log)
-			})
-		})
-	}
+	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Put(decodePod("d-1", "10.0.0.2")) }, func(w *world) {
+		w.want("d:d-1")
+		w.setAway(true)
+		w.api.Cut()
+		w.pass(time.Millisecond)
+		manyPods(w.api, maxObjects)
+		w.api.Compact()
+		w.setAway(false)
+		w.pass(firstWait)
+		w.want("d:d-1")
+		w.wantLog("more than 10,000 match")
+	})
 }
 
 func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
-	inCluster(t, func(_ *kubetest.Server, cfg *Config) { cfg.Resource = EndpointSlices }, func(w *world) {
-		for i := range maxInstances/1000 + 1 {
-			var all []kubetest.Endpoint
-			for k := range 1000 {
-				all = append(all, kubetest.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i, k/250, k%250)})
-			}
-			w.api.Put(endpoints(fmt.Sprintf("x-%05d", i), "decode", all...))
-		}
+	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, maxObjects) }, func(w *world) {
+		w.api.Put(decodePod("more", "10.0.0.2"))
 		w.pass(firstWait)
-		if got := len(w.last()); got != maxInstances {
-			t.Errorf("got %d instances, want the %d of the last list that was small enough", got, maxInstances)
+		if got := len(w.last()); got != maxObjects {
+			t.Errorf("got %d instances, want the %d of the last list that was small enough", got, maxObjects)
 		}
 		w.wantLog("more than 10,000 match")
 	})

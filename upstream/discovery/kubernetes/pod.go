@@ -1,8 +1,11 @@
 package kubernetes
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
+
+	"carryover/upstream"
 )
 
 // weightAnnotation gives a pod's share of the load, compared with others of its role (upstream.Instance).
@@ -13,8 +16,14 @@ const maxWeight = 1000
 
 // pod are the fields of a core/v1 Pod that are needed.
 type pod struct {
-	Metadata metadata `json:"metadata"`
-	Spec     struct {
+	Metadata struct {
+		Name              string            `json:"name"`
+		ResourceVersion   string            `json:"resourceVersion"`
+		Labels            map[string]string `json:"labels"`
+		Annotations       map[string]string `json:"annotations"`
+		DeletionTimestamp *string           `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
 		Containers     []container `json:"containers"`
 		InitContainers []container `json:"initContainers"`
 	} `json:"spec"`
@@ -36,19 +45,28 @@ type container struct {
 	} `json:"ports"`
 }
 
-// podReader makes an instance of each pod that is ready.
-type podReader struct {
+// object is what a pod is to the roster.
+type object struct {
+	name      string
+	version   string // opaque; version of the event in which the pod came
+	instances []upstream.Instance
+	problem   string // why it has no instances although its labels ask for some; empty if all is well
+}
+
+// reader makes an instance of each pod that is ready.
+type reader struct {
 	port  string
 	roles roles
 }
 
-func (podReader) group() (group, version string) { return "", "v1" }
-func (podReader) name() string                   { return Pods }
-
-func (r podReader) read(data []byte) (object, error) {
+// read fails if data is no pod.
+func (r reader) read(data []byte) (object, error) {
 	var p pod
-	if err := parse(data, &p, &p.Metadata); err != nil {
-		return object{}, err
+	if err := json.Unmarshal(data, &p); err != nil {
+		return object{}, fmt.Errorf("read pod: %w", err)
+	}
+	if p.Metadata.Name == "" {
+		return object{}, errNameless
 	}
 	found := object{name: p.Metadata.Name, version: p.Metadata.ResourceVersion}
 	roles := r.roles.of(p.Metadata.Labels)

@@ -30,18 +30,18 @@ func TestSource_PodsWithNamedPortsWeightsAndIPv6(t *testing.T) {
 				t.Errorf("got %+v, want %+v", got, want[i])
 			}
 		}
-		w.wantLog(`object=p-3 problem="no container has a port named \"http\""`)
+		w.wantLog(`pod=p-3 problem="no container has a port named \"http\""`)
 		again := kubetest.Pod{Name: "p-3", IP: "10.0.0.3", Labels: map[string]string{"model": "prefill", "app": "vllm"}}
 		w.api.Put(again)
 		w.want("p:p-1 p:p-2")
-		if got := strings.Count(w.log.String(), "object=p-3"); got != 1 {
+		if got := strings.Count(w.log.String(), "pod=p-3"); got != 1 {
 			t.Errorf("the log tells of p-3 %d times, want once", got)
 		}
 	})
 }
 
 func TestPodReader(t *testing.T) {
-	read := podReader{port: "8000", roles: roles{label: "model", prefill: []string{"prefill", "both"}, decode: []string{"decode", "both"}}}
+	read := reader{port: "8000", roles: roles{label: "model", prefill: []string{"prefill", "both"}, decode: []string{"decode", "both"}}}
 	const ready = `"status":{"phase":"Running","podIP":"10.0.0.1","conditions":[{"type":"Ready","status":"True"}]}}`
 	named := func(meta string) string { return `{"metadata":{"name":"p",` + meta + `},` }
 	for name, row := range map[string]struct{ text, urls, problem string }{
@@ -71,4 +71,12 @@ func TestPodReader(t *testing.T) {
 			t.Errorf("%q is read as a pod", text)
 		}
 	}
+}
+
+func urls(o object) string {
+	var all []string
+	for _, i := range o.instances {
+		all = append(all, i.BaseURL)
+	}
+	return strings.Join(all, " ")
 }

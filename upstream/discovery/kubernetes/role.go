@@ -15,7 +15,7 @@ type roles struct {
 	prefill, decode []string // its values
 }
 
-// of returns the roles of an object with these labels: none, one or both.
+// of returns the roles of a pod with these labels: none, one or both.
 func (r roles) of(labels map[string]string) []upstream.Role {
 	value, ok := labels[r.label]
 	if !ok {
@@ -31,7 +31,7 @@ func (r roles) of(labels map[string]string) []upstream.Role {
 	return found
 }
 
-// at returns the instances of name at ip and port, one for each role. Their other fields are empty. ok is false if ip is not an IP
+// at returns the instances of a pod at ip and port, one for each role. Their other fields are empty. ok is false if ip is not an IP
 // address.
 func at(found []upstream.Role, name, ip string, port int) (_ []upstream.Instance, ok bool) {
 	address, err := netip.ParseAddr(ip)
@@ -39,9 +39,6 @@ func at(found []upstream.Role, name, ip string, port int) (_ []upstream.Instance
 		return nil, false
 	}
 	authority := net.JoinHostPort(address.String(), strconv.Itoa(port))
-	if name == "" {
-		name = authority
-	}
 	instances := make([]upstream.Instance, 0, len(found))
 	for _, role := range found {
 		instances = append(instances, upstream.Instance{Name: name, BaseURL: "http://" + authority, Role: role})

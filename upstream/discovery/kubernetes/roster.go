@@ -2,22 +2,17 @@ package kubernetes
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 
 	"carryover/upstream"
 )
 
-// The most objects that a list may have, and the most instances that are reported. A fleet has some thousand at most; a selector
-// that matches a whole cluster is a mistake.
-const (
-	maxObjects   = 10_000
-	maxInstances = 10_000
-)
+// maxObjects is the most pods that a list may have. A fleet has some thousand at most; a selector that matches a whole cluster is
+// a mistake.
+const maxObjects = 10_000
 
-// roster holds the objects that the API server has sent, and reports the instances whenever they change.
+// roster holds the pods that the API server has sent, and reports the instances whenever they change.
 type roster struct {
 	set     func([]upstream.Instance)
 	logger  *slog.Logger
@@ -52,19 +47,19 @@ func (r *roster) drop(name string) error {
 
 func (r *roster) keep(o object, formerProblem string) {
 	if o.problem != "" && o.problem != formerProblem {
-		r.logger.Warn("an object of the cluster is not what its labels promise", "object", o.name, "problem", o.problem)
+		r.logger.Warn("a pod is not what its labels promise", "pod", o.name, "problem", o.problem)
 	}
 	if len(o.instances) > 0 || o.problem != "" {
 		r.objects[o.name] = o
 	}
 }
 
-// tell calls set if the instances have changed, or never were told. It fails, and tells nothing, if there are too many.
+// tell calls set if the instances have changed, or never were told. It fails, and tells nothing, if there are too many pods.
 func (r *roster) tell() error {
-	instances := r.instances()
-	if len(instances) > maxInstances || len(r.objects) > maxObjects {
-		return fmt.Errorf("%d instances: %w", len(instances), errTooMany)
+	if len(r.objects) > maxObjects {
+		return errTooMany
 	}
+	instances := r.instances()
 	if r.ever && slices.Equal(instances, r.told) {
 		return nil
 	}
@@ -73,15 +68,14 @@ func (r *roster) tell() error {
 	return nil
 }
 
-// instances returns the instances in the order of roles and names. An endpoint may be in two slices at once, while it moves or
-// because a service has two address families: the slice whose name comes first counts.
+// instances returns the instances in the order of roles and names.
 func (r *roster) instances() []upstream.Instance {
 	var all []upstream.Instance
-	for _, name := range slices.Sorted(maps.Keys(r.objects)) {
-		all = append(all, r.objects[name].instances...)
+	for _, o := range r.objects {
+		all = append(all, o.instances...)
 	}
-	slices.SortStableFunc(all, func(a, b upstream.Instance) int {
+	slices.SortFunc(all, func(a, b upstream.Instance) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Name, b.Name))
 	})
-	return slices.CompactFunc(all, func(a, b upstream.Instance) bool { return a.Role == b.Role && a.Name == b.Name })
+	return all
 }

@@ -28,4 +28,3 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
-

@@ -1,4 +1,4 @@
-// Package kubetest is a fake of the Kubernetes API server, as far as lists and watches of pods and EndpointSlices go: for tests of
+// Package kubetest is a fake of the Kubernetes API server, as far as lists and watches of pods go: for tests of
 // the source that reads them, and of the whole program.
 //
 // It answers over TLS by a CA of its own, checks the bearer token and the verbs that a role grants, reads label selectors, and

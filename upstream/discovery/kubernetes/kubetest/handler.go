@@ -13,12 +13,12 @@ import (
 // ServeHTTP answers a request in the order of the API server: the account, its rights, what it asks for.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	verb, resource := "list", s.resource(r.URL.Path)
+	verb := "list"
 	if on := query.Get("watch"); on == "1" || on == "true" {
 		verb = "watch"
 	}
-	s.announce(Request{Verb: verb, Resource: resource, Query: query})
-	if refusal, ok := s.admit(r, verb, resource); !ok {
+	s.announce(Request{Verb: verb, Query: query})
+	if refusal, ok := s.admit(r, verb); !ok {
 		refusal.answer(w)
 		return
 	}
@@ -28,21 +28,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if verb == "watch" {
-		s.serveWatch(w, r, resource, which)
+		s.serveWatch(w, r, which)
 		return
 	}
-	s.list(w, resource, which, query)
-}
-
-// resource is that of a path, empty for any other.
-func (s *Server) resource(path string) string {
-	switch path {
-	case "/api/v1/namespaces/" + Namespace + "/pods":
-		return Pods
-	case "/apis/discovery.k8s.io/v1/namespaces/" + Namespace + "/endpointslices":
-		return EndpointSlices
-	}
-	return ""
+	s.list(w, which, query)
 }
 
 func (s *Server) announce(r Request) {
@@ -55,7 +44,7 @@ func (s *Server) announce(r Request) {
 	}
 }
 
-func (s *Server) admit(r *http.Request, verb, resource string) (_ Refusal, ok bool) {
+func (s *Server) admit(r *http.Request, verb string) (_ Refusal, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.refusals) > 0 {
@@ -66,10 +55,10 @@ func (s *Server) admit(r *http.Request, verb, resource string) (_ Refusal, ok bo
 	switch {
 	case r.Header.Get("Authorization") != "Bearer "+s.token:
 		return Refusal{Status: http.StatusUnauthorized, Reason: "Unauthorized", Message: "Unauthorized"}, false
-	case s.forbidden[verb+" "+resource]:
-		message := fmt.Sprintf(`%s is forbidden: User "system:serviceaccount:%s:carryover" cannot %s resource %q in the namespace %q`, resource, Namespace, verb, resource, Namespace)
+	case s.forbidden[verb]:
+		message := fmt.Sprintf(`pods is forbidden: User "system:serviceaccount:%[1]s:carryover" cannot %[2]s resource "pods" in the namespace %[1]q`, Namespace, verb)
 		return Refusal{Status: http.StatusForbidden, Reason: "Forbidden", Message: message}, false
-	case resource == "" || r.Method != http.MethodGet:
+	case r.URL.Path != "/api/v1/namespaces/"+Namespace+"/pods" || r.Method != http.MethodGet:
 		return Refusal{Status: http.StatusNotFound, Reason: "NotFound", Message: "the server could not find the requested resource"}, false
 	}
 	return Refusal{}, true
@@ -101,14 +90,14 @@ func (r Refusal) answer(w http.ResponseWriter) {
 }
 
 // list answers a page. A continue token is the version of the first page and the number of objects before.
-func (s *Server) list(w http.ResponseWriter, resource string, which selector, query url.Values) {
+func (s *Server) list(w http.ResponseWriter, which selector, query url.Values) {
 	version, from := 0, 0
 	if token := query.Get("continue"); token != "" {
 		at, skip, _ := strings.Cut(token, "+")
 		version, _ = strconv.Atoi(at) // the token is ours
 		from, _ = strconv.Atoi(skip)
 	}
-	listed, version, ok := s.store.snapshot(resource, which, version)
+	listed, version, ok := s.store.snapshot(which, version)
 	if !ok {
 		expired().answer(w)
 		return
@@ -123,7 +112,7 @@ func (s *Server) list(w http.ResponseWriter, resource string, which selector, qu
 	}
 	items := []map[string]any{}
 	for _, o := range listed[from:to] {
-		item := render(o.object, o.version)
+		item := o.render(o.version)
 		delete(item, "kind") // items of a list don't have them
 		delete(item, "apiVersion")
 		items = append(items, item)

@@ -30,7 +30,7 @@ type Server struct {
 	mu        sync.Mutex // guards everything below
 	token     string
 	tokens    int
-	forbidden map[string]bool // verb and resource
+	forbidden map[string]bool // verbs
 	refusals  []Refusal
 	requests  []Request
 	goneIsNow bool // a forgotten version is an answer of status 410, not an event
@@ -39,9 +39,8 @@ type Server struct {
 
 // Request is one that has come.
 type Request struct {
-	Verb     string // list or watch
-	Resource string
-	Query    map[string][]string
+	Verb  string // list or watch
+	Query map[string][]string
 }
 
 // Refusal is an answer in place of the one that would be right: a Status object, unless it has a body.
@@ -118,15 +117,15 @@ func (s *Server) ReplaceCA() []byte {
 	return ca
 }
 
-// Put creates the object, or gives it a new state.
-func (s *Server) Put(objects ...Object) {
-	for _, o := range objects {
-		s.store.write(o.resource(), o.name(), o)
+// Put creates the pods, or gives them a new state.
+func (s *Server) Put(pods ...Pod) {
+	for _, p := range pods {
+		s.store.write(p.Name, &p)
 	}
 }
 
-// Delete removes an object.
-func (s *Server) Delete(resource, name string) { s.store.write(resource, name, nil) }
+// Delete removes a pod.
+func (s *Server) Delete(name string) { s.store.write(name, nil) }
 
 // Pass lets something else in the cluster change.
 func (s *Server) Pass() { s.store.pass() }
@@ -142,18 +141,18 @@ func (s *Server) AnswerGone() {
 	s.goneIsNow = true
 }
 
-// Forbid takes a verb of a resource out of the role.
-func (s *Server) Forbid(verb, resource string) {
+// Forbid takes a verb out of the role.
+func (s *Server) Forbid(verb string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forbidden[verb+" "+resource] = true
+	s.forbidden[verb] = true
 }
 
 // Allow puts it back.
-func (s *Server) Allow(verb, resource string) {
+func (s *Server) Allow(verb string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.forbidden, verb+" "+resource)
+	delete(s.forbidden, verb)
 }
 
 // Refuse answers the next requests so, one each.

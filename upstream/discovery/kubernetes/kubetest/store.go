@@ -6,34 +6,32 @@ import (
 	"sync"
 )
 
-// change is one write: the object before and after it; nil where there is none.
+// change is one write: the pod before and after it; nil where there is none.
 type change struct {
 	version       int
-	resource      string
-	before, after Object
+	before, after *Pod
 }
 
-// store is the objects with their history, numbered as etcd numbers them: one count for everything in the cluster.
+// store is the pods with their history, numbered as etcd numbers them: one count for everything in the cluster.
 type store struct {
 	mu        sync.Mutex
 	version   int
 	forgotten int // history up to here is gone
 	history   []change
-	now       map[string]Object // by resource and name
-	news      chan struct{}     // closed and replaced with each change that watches are to see
+	now       map[string]*Pod // by name
+	news      chan struct{}   // closed and replaced with each change that watches are to see
 }
 
 func newStore() *store {
-	return &store{version: 1000, forgotten: 1000, now: map[string]Object{}, news: make(chan struct{})}
+	return &store{version: 1000, forgotten: 1000, now: map[string]*Pod{}, news: make(chan struct{})}
 }
 
-func (s *store) write(resource, name string, after Object) {
+func (s *store) write(name string, after *Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	key := resource + "/" + name
-	s.history = append(s.history, change{version: s.version, resource: resource, before: s.now[key], after: after})
-	s.now[key] = after
+	s.history = append(s.history, change{version: s.version, before: s.now[name], after: after})
+	s.now[name] = after
 	s.wake()
 }
 
@@ -56,30 +54,29 @@ func (s *store) wake() {
 	s.news = make(chan struct{})
 }
 
-// versioned is an object with the version of its last change.
+// versioned is a pod with the version of its last change.
 type versioned struct {
-	object  Object
+	*Pod
 	version int
 }
 
-// at returns the objects of a resource as they were at a version. It needs the lock.
-func (s *store) at(resource string, version int) map[string]versioned {
-	objects := map[string]versioned{}
+// at returns the pods as they were at a version. It needs the lock.
+func (s *store) at(version int) map[string]versioned {
+	pods := map[string]versioned{}
 	for _, c := range s.history {
-		if c.version > version || c.resource != resource {
-			continue
-		}
-		if c.after == nil {
-			delete(objects, c.before.name())
-		} else {
-			objects[c.after.name()] = versioned{c.after, c.version}
+		switch {
+		case c.version > version:
+		case c.after == nil:
+			delete(pods, c.before.Name)
+		default:
+			pods[c.after.Name] = versioned{c.after, c.version}
 		}
 	}
-	return objects
+	return pods
 }
 
 // snapshot lists what matches at a version, in the order of names; at the current one for 0. ok is false where history is gone.
-func (s *store) snapshot(resource string, which selector, version int) (_ []versioned, at int, ok bool) {
+func (s *store) snapshot(which selector, version int) (_ []versioned, at int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if version == 0 {
@@ -87,26 +84,26 @@ func (s *store) snapshot(resource string, which selector, version int) (_ []vers
 	} else if version < s.forgotten {
 		return nil, 0, false
 	}
-	objects := s.at(resource, version)
+	pods := s.at(version)
 	var listed []versioned
-	for _, name := range slices.Sorted(maps.Keys(objects)) {
-		if which.matches(objects[name].object.labels()) {
-			listed = append(listed, objects[name])
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
+		if which.matches(pods[name].Labels) {
+			listed = append(listed, pods[name])
 		}
 	}
 	return listed, version, true
 }
 
-// since returns the changes of a resource behind a version, and what is closed with the next one. ok is false where some are
+// since returns the changes behind a version, and what is closed with the next one. ok is false where some are
 // gone.
-func (s *store) since(resource string, version int) (changes []change, current int, news <-chan struct{}, ok bool) {
+func (s *store) since(version int) (changes []change, current int, news <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if version < s.forgotten {
 		return nil, 0, nil, false
 	}
 	for _, c := range s.history {
-		if c.version > version && c.resource == resource {
+		if c.version > version {
 			changes = append(changes, c)
 		}
 	}

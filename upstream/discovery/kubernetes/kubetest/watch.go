@@ -39,7 +39,7 @@ type stream struct {
 }
 
 // serveWatch answers a request for a watch.
-func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, resource string, which selector) {
+func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, which selector) {
 	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		Refusal{Status: http.StatusBadRequest, Reason: "BadRequest", Message: "invalid resource version"}.answer(w)
@@ -62,7 +62,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, resource str
 	w.WriteHeader(http.StatusOK)
 	one.flush()
 	for mark := false; ; {
-		changes, current, news, ok := s.store.since(resource, one.last)
+		changes, current, news, ok := s.store.since(one.last)
 		if !ok {
 			one.send("ERROR", expired().status())
 			return
@@ -97,7 +97,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, resource str
 
 // refusesVersion reports whether a watch is to be refused for its version.
 func (s *Server) refusesVersion(version int) bool {
-	_, _, _, ok := s.store.since("", version)
+	_, _, _, ok := s.store.since(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !ok && s.goneIsNow
@@ -106,15 +106,15 @@ func (s *Server) refusesVersion(version int) bool {
 // tell sends a change as the selector sees it. What no longer matches, or is gone, comes as it was, with the version of the change.
 func (s *stream) tell(c change, which selector) {
 	s.last = c.version
-	was := c.before != nil && which.matches(c.before.labels())
-	is := c.after != nil && which.matches(c.after.labels())
+	was := c.before != nil && which.matches(c.before.Labels)
+	is := c.after != nil && which.matches(c.after.Labels)
 	switch {
 	case is && was:
-		s.send("MODIFIED", render(c.after, c.version))
+		s.send("MODIFIED", c.after.render(c.version))
 	case is:
-		s.send("ADDED", render(c.after, c.version))
+		s.send("ADDED", c.after.render(c.version))
 	case was:
-		s.send("DELETED", render(c.before, c.version))
+		s.send("DELETED", c.before.render(c.version))
 	}
 }
 
