@@ -99,17 +99,6 @@ func TestAdapters_HaveKVOfTheirOwn(t *testing.T) {
 	}
 }
 
-func TestModels_NamesThatCannotBeToldApart(t *testing.T) {
-	for _, c := range []Config{{Models: []string{"a", "a"}}, {Models: []string{"a", ""}}, {Model: "a", Adapters: []string{"a"}}} {
-		if i, err := Start(c); err == nil {
-			t.Errorf("models %q and adapters %q are accepted", c.Models, c.Adapters)
-			_ = i.Close()
-		} else if !strings.Contains(err.Error(), "models") {
-			t.Errorf("the error does not name models: %v", err)
-		}
-	}
-}
-
 func TestDataParallel_EachRankHasItsOwnState(t *testing.T) {
 	p := startInstance(t, func(c *Config) { c.DPRanks, c.Blocks = 3, 64 })
 	d := startInstance(t, nil)

@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -110,34 +109,6 @@ func TestWaiting_EndsWithTheEngine(t *testing.T) {
 	wantLoad(t, i, 0, 0, 0)
 }
 
-func TestMaxNumSeqs_DoesNotCountThoseThatLoad(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.MaxNumSeqs = 1 })
-	messages, reply := firstTurn(t, p, d)
-	if err := p.Switch(Switches{Timing: &Timing{TransferPerBlock: time.Hour}}); err != nil {
-		t.Fatal(err)
-	}
-	next := append(messages, assistant(reply.text()), user("And then?"))
-	takeBack := begin(t, p, wire.PathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
-		"kv_transfer_params": with(reply.params(), object{"do_remote_decode": true, "do_remote_prefill": false})})
-	eventually(t, "prefill reads", func() bool { return p.Stats().Loading == 1 })
-	wantLoad(t, p, 0, 0, 1)
-	if got := post(t, p, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
-		t.Errorf("beside a load: %d", got.status)
-	}
-	p.Restart() // a load does not end with its client
-	_ = takeBack()
-}
-
-func TestMaxNumSeqs_SequencesOfOneRequestDoNotWaitForEachOther(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.MaxNumSeqs = 1 })
-	got := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "n": 3, "stream": true, "max_tokens": 4})
-	if !strings.HasSuffix(string(got.raw), "data: [DONE]\n\n") {
-		t.Errorf("the stream ends with %q", got.raw[max(0, len(got.raw)-80):])
-	}
-	eventually(t, "nothing runs", func() bool { return i.Stats().Running == 0 })
-	wantLoad(t, i, 0, 0, 0)
-}
-
 // inEngine runs f with the engine of an instance that is never served, under a clock that only waiting moves.
 func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine.Engine)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -197,34 +168,6 @@ func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
 	}
 }
 
-func TestPrompts_OneThatIsTakenBackLeavesItsTime(t *testing.T) {
-	for name, at := range map[string]time.Duration{"while it is computed": 30 * time.Millisecond, "while it waits": 5 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = time.Millisecond }, func(t *testing.T, e *engine.Engine) {
-				begun := time.Now()
-				var wg sync.WaitGroup
-				wg.Go(func() { _, _ = e.Start(t.Context(), prompted(1, 20)) })
-				synctest.Wait()
-				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), at)
-					defer cancel()
-					if _, err := e.Start(ctx, prompted(2, 1000)); err == nil {
-						t.Error("the prompt was computed")
-					}
-				})
-				synctest.Wait()
-				if _, err := e.Start(t.Context(), prompted(3, 10)); err != nil {
-					t.Error(err)
-				}
-				if took, want := time.Since(begun), max(at, 20*time.Millisecond)+10*time.Millisecond; took != want {
-					t.Errorf("the one behind was computed after %v, want %v", took, want)
-				}
-				wg.Wait()
-			})
-		})
-	}
-}
-
 func TestSlow_StretchesTheWork(t *testing.T) {
 	timing := Timing{PrefillPerToken: time.Millisecond, InterToken: 3 * time.Millisecond, Overhead: 7 * time.Millisecond}
 	for name, change := range map[string]func(*Config, *engine.Request){
@@ -251,22 +194,5 @@ func TestSlow_StretchesTheWork(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestSlow_IsSwitchedAndSet(t *testing.T) {
-	i := startInstance(t, nil)
-	got := post(t, i, "/_sim/config", object{"slowness": 3, "timing": object{"prefill_per_token": 5000}})
-	if got.status != http.StatusOK || i.config().Slowness != 3 || i.config().Timing != (Timing{PrefillPerToken: 5 * time.Microsecond}) {
-		t.Errorf("%d, slowness %v, timing %+v", got.status, i.config().Slowness, i.config().Timing)
-	}
-	if got := post(t, i, "/_sim/config", object{"slowness": -1}); got.status != http.StatusBadRequest || i.config().Slowness != 3 {
-		t.Errorf("a negative slowness: %d, now %v; want 400 and 3", got.status, i.config().Slowness)
-	}
-	begun := time.Now()
-	setFault(t, i, Fault{Kind: FaultSlow, Factor: 1000, Count: 1})
-	post(t, i, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})) // 10 tokens, 5 µs each, 3 × 1000 times as long
-	if took := time.Since(begun); took < 150*time.Millisecond {
-		t.Errorf("a slow request took %v, want 150 ms at least", took)
 	}
 }

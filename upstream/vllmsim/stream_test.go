@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -233,79 +232,5 @@ func TestStream_Reasoning(t *testing.T) {
 	hidden := streamed(t, i, wire.PathChat, object{"messages": []any{user("THINK SAY done")}, "include_reasoning": false})
 	if got := joined(hidden, "reasoning"); got != "" {
 		t.Errorf("reasoning %q although it was not wanted", got)
-	}
-}
-
-// Of several choices each tells its own usage, and the last chunk that of all.
-func TestStream_UsageOfEachChoice(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.PromptTokensDetails = true })
-	chunks := streamed(t, i, wire.PathCompletions, object{"prompt": [][]int{{1, 2, 3}, {4, 5}}, "max_tokens": 2, "ignore_eos": true,
-		"stream_options": object{"include_usage": true, "continuous_usage_stats": true}})
-	var got []string
-	for _, chunk := range chunks {
-		u := chunk["usage"].(object)
-		got = append(got, fmt.Sprint(choiceOf(chunk)["index"], u["prompt_tokens"], u["completion_tokens"], u["total_tokens"], u["prompt_tokens_details"] != nil))
-	}
-	want := []string{"0 3 1 4 false", "1 2 1 3 false", "0 3 2 5 false", "1 2 2 4 false", "<nil> 5 4 9 true"}
-	if !slices.Equal(got, want) {
-		t.Errorf("usage %q, want %q", got, want)
-	}
-}
-
-func TestStream_Usage(t *testing.T) {
-	i := startInstance(t, nil)
-	chunks := streamed(t, i, wire.PathChat, object{"messages": []any{user("hi")}, "max_tokens": 3,
-		"stream_options": object{"include_usage": true, "continuous_usage_stats": true}})
-	for n, chunk := range chunks {
-		u, ok := chunk["usage"].(object)
-		if !ok {
-			t.Fatalf("chunk %d has no usage", n)
-		}
-		want := float64(min(n, 3))
-		if u["completion_tokens"] != want {
-			t.Errorf("chunk %d: completion_tokens %v, want %v", n, u["completion_tokens"], want)
-		}
-	}
-	if last := chunks[len(chunks)-1]; len(last["choices"].([]any)) != 0 || last["system_fingerprint"] == nil {
-		t.Errorf("the last chunk is %v, want no choices and the fingerprint", last)
-	}
-}
-
-func TestStream_SeveralChoices(t *testing.T) {
-	i := startInstance(t, nil)
-	chunks := streamed(t, i, wire.PathChat, object{"messages": []any{user("Tell me.")}, "n": 2, "max_tokens": 5})
-	texts := [2]string{}
-	roles := 0
-	for _, chunk := range chunks {
-		choice := choiceOf(chunk)
-		delta := choice["delta"].(object)
-		if delta["role"] != nil {
-			roles++
-		}
-		text, _ := delta["content"].(string)
-		texts[int(choice["index"].(float64))] += text
-	}
-	if roles != 2 || texts[0] == "" || texts[1] == "" || texts[0] == texts[1] {
-		t.Errorf("%d roles, texts %q; want two of each, different", roles, texts)
-	}
-}
-
-func TestLogprobs_Shape(t *testing.T) {
-	i := startInstance(t, nil)
-	chat := post(t, i, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true, "top_logprobs": 2})
-	content := chat.choice()["logprobs"].(object)["content"].([]any)
-	first := content[0].(object)
-	if len(content) != 2 || len(first["top_logprobs"].([]any)) != 2 || first["bytes"] == nil || first["logprob"].(float64) >= 0 {
-		t.Errorf("chat logprobs %v", content)
-	}
-	text := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": "hi", "max_tokens": 2, "logprobs": 1})
-	list := text.choice()["logprobs"].(object)
-	for _, member := range []string{"text_offset", "token_logprobs", "tokens", "top_logprobs"} {
-		if entries, ok := list[member].([]any); !ok || len(entries) != 2 {
-			t.Errorf("text logprobs: %s is %v, want two entries", member, list[member])
-		}
-	}
-	if got := len(streamed(t, i, wire.PathChat, object{"messages": []any{user("hi")}, "max_tokens": 2, "logprobs": true})); got != 3 {
-		t.Errorf("%d chunks, want 3", got)
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -194,80 +193,6 @@ func TestAgents_RenderServer(t *testing.T) {
 		}
 	}
 	r.verifyReads(t, 0)
-}
-
-// agentFaults are faults of decode in a stream, and how the turn is to end.
-func agentFaults() map[string]struct {
-	fault   vllmsim.Fault
-	retried bool
-} {
-	return map[string]struct {
-		fault   vllmsim.Fault
-		retried bool
-	}{
-		"KV can't be loaded":   {vllmsim.Fault{Kind: vllmsim.FaultTransferFails}, true},
-		"an error in place":    {vllmsim.Fault{Kind: vllmsim.FaultErrorEvent}, true},
-		"before the first":     {vllmsim.Fault{Kind: vllmsim.FaultDieBeforeFirstEvent}, true},
-		"in the middle":        {vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Events: 6}, false},
-		"an end that is clean": {vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone}, false},
-	}
-}
-
-// A failure that shows before anything has reached the client is tried again; one behind it is an error in the API's own shape, and no
-// stream that breaks ends in order.
-func TestAgents_FaultsOfDecode(t *testing.T) {
-	for name, row := range agentFaults() {
-		for _, path := range []string{pathMessages, pathResponses} {
-			t.Run(name+path, func(t *testing.T) {
-				r := startAgents(t, asTheyAre)
-				if a := r.oneAgentTurn(t, path); !a.over { // after which nothing more is asked about decode
-					t.Fatalf("status %d: %s", a.status, a.raw)
-				}
-				row.fault.Route, row.fault.Count = path, 1
-				if err := r.decode[0].SetFault(row.fault); err != nil {
-					t.Fatal(err)
-				}
-				a := r.oneAgentTurn(t, path)
-				switch {
-				case row.retried && (a.status != http.StatusOK || !a.over):
-					t.Errorf("status %d, over %v: %.900s", a.status, a.over, a.raw)
-				case !row.retried && (a.over || a.ends != endsBroken):
-					t.Errorf("over %v, ends %s: %.900s", a.over, a.ends, a.raw)
-				case !row.retried && !strings.Contains(string(a.raw), "event: error\n") && row.fault.Kind == vllmsim.FaultEndWithoutDone:
-					t.Errorf("no error event: %.900s", a.raw)
-				}
-				again := r.oneAgentTurn(t, path)
-				if again.status != http.StatusOK || !again.over {
-					t.Errorf("the turn after it: status %d, over %v: %.900s", again.status, again.over, again.raw)
-				}
-				r.stop()
-				total := r.sum(t, "")
-				for _, what := range wrongReads() {
-					if total[what] != 0 {
-						t.Errorf("%s: got %d, want 0", what, total[what])
-					}
-				}
-			})
-		}
-	}
-}
-
-// oneAgentTurn asks one question.
-func (r *rig) oneAgentTurn(t *testing.T, path string) *agentAnswer {
-	t.Helper()
-	k := agentHistory(path)
-	k.say(longText(9))
-	header, body := http.Header{}, map[string]any{"model": "sim", "stream": true}
-	if path == pathResponses {
-		k.response(header, body)
-	} else {
-		k.message(header, body)
-	}
-	a, err := r.askAgent(context.WithoutCancel(t.Context()), path, header, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
 }
 
 // What is refused before any leg, in the shape of its API.

@@ -5,12 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/testrig"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -90,119 +87,4 @@ func (o *operated) round(t *testing.T) {
 	if err := o.proxy.Fleet.Run(ended); err != nil {
 		t.Error(err)
 	}
-}
-
-// Slow prefill instances are ejected, the slowest first, and never so that more than half of them are out.
-func TestHealth_SlowPrefillIsEjected(t *testing.T) { // alone: instances are told apart by their times
-	o := startOperated(t, rigConfig{
-		prefill: alike(7, func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 50 * time.Microsecond }), decode: alike(1, asConfigured),
-		flags: []string{"--routing-prefill", "round_robin"},
-	}, "")
-	for i, slowness := range []float64{30, 45} {
-		if err := o.prefill[i].Switch(vllmsim.Switches{Slowness: &slowness}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	slow, slower := o.prefill[0], o.prefill[1]
-	// With two of seven out, one more may be ejected and not two.
-	drained := o.prefill[5:]
-	drain := func(instance *vllmsim.Instance, way string) {
-		t.Helper()
-		if status, body := o.operate(t, http.MethodPost, "/admin/instances/prefill/"+name(instance)+"/"+way); status != http.StatusOK {
-			t.Fatalf("%s: %d %s", way, status, body)
-		}
-	}
-	for _, instance := range drained {
-		drain(instance, "drain")
-		o.wantState(t, instance, "draining", "by the operator")
-	}
-	turns := 0
-	traffic := func(n int) {
-		t.Helper()
-		var workers sync.WaitGroup
-		for i := turns; i < turns+n; i++ {
-			workers.Go(func() {
-				if status, _, _ := o.plainTurn(t, fmt.Sprint(i, " ", longText(i))); status != http.StatusOK {
-					t.Errorf("got status %d", status)
-				}
-			})
-			if i%5 == 4 { // one for each instance at once
-				workers.Wait()
-			}
-		}
-		turns += n
-	}
-	traffic(55)
-	o.round(t)
-	o.wantState(t, slower, "up", "") // being late once is nothing
-	traffic(10)
-	o.round(t)
-	o.wantState(t, slower, "ejected", `^it took [\d.]+ times as long as its role does, at .*; ejected until .*, times in a row: 1$`)
-	o.wantState(t, slow, "up", "") // three of seven are out
-	asked := len(legs(slower)) + len(legs(drained[0])) + len(legs(drained[1]))
-	traffic(10)
-	if got := len(legs(slower)) + len(legs(drained[0])) + len(legs(drained[1])) - asked; got != 0 {
-		t.Errorf("%d legs went to instances that are out", got)
-	}
-	drain(drained[0], "undrain")
-	o.round(t)
-	o.wantState(t, slow, "ejected", "times as long")
-	for _, instance := range o.prefill[2:6] {
-		o.wantState(t, instance, "up", "")
-	}
-	if status, word := o.ready(t); status != http.StatusOK || word != "ready" {
-		t.Errorf("readiness is %d %s", status, word)
-	}
-	o.verifyReads(t, o.sum(t, config.RolePrefill)["leased_pins"])
-}
-
-// Readiness follows what turns find out: without prefill decode serves alone unless that is an error, without decode nothing does.
-func TestHealth_Readiness(t *testing.T) {
-	t.Parallel()
-	o := startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, "")
-	want := func(status int, word string) {
-		t.Helper()
-		if got, told := o.ready(t); got != status || told != word {
-			t.Errorf("readiness is %d %s, want %d %s", got, told, status, word)
-		}
-	}
-	refuse := func(instance *vllmsim.Instance) {
-		t.Helper()
-		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
-			t.Fatal(err)
-		}
-		o.hangUp()
-	}
-	want(http.StatusOK, "ready")
-	refuse(o.prefill[0])
-	if status, _, _ := o.plainTurn(t, "without prefill"); status != http.StatusOK {
-		t.Errorf("without prefill: status %d", status)
-	}
-	o.wantState(t, o.prefill[0], "down", "^it has refused connections since ")
-	// It is held to be down for two seconds; a machine that is slower than that shows nothing.
-	if status, word := o.ready(t); o.state(t, o.prefill[0]) == "down" && (status != http.StatusOK || word != "decode_only") {
-		t.Errorf("readiness without prefill is %d %s", status, word)
-	}
-	o.reload(t, failing("error"))
-	if status, word := o.ready(t); o.state(t, o.prefill[0]) == "down" && (status != http.StatusServiceUnavailable || word != "no_instance") {
-		t.Errorf("readiness without prefill, where that is an error, is %d %s", status, word)
-	}
-	refuse(o.decode[0])
-	if status, _, _ := o.plainTurn(t, "without both"); status != http.StatusServiceUnavailable {
-		t.Errorf("without both: status %d", status)
-	}
-	want(http.StatusServiceUnavailable, "no_instance")
-	for _, instance := range o.all("") {
-		if err := instance.ClearFaults(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !testrig.Eventually(func() bool {
-		status, _, _ := o.plainTurn(t, "with both")
-		return status == http.StatusOK
-	}) {
-		t.Error("with both again: no turn is served")
-	}
-	want(http.StatusOK, "ready")
-	o.verifyReads(t, o.sum(t, config.RolePrefill)["leased_pins"])
 }

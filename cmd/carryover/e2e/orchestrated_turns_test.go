@@ -3,13 +3,10 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -100,22 +97,6 @@ func TestOrchestrated_DecodeReadsWhatPrefillHolds(t *testing.T) {
 	})
 }
 
-func TestOrchestrated_ThirtyTurnsAtOnce(t *testing.T) {
-	t.Parallel()
-	o := startOrchestrated(t, config.OrchestratedParams, rigConfig{prefill: make([]vllmsim.Config, 2), decode: make([]vllmsim.Config, 2)})
-	var group sync.WaitGroup
-	for n := range 30 {
-		group.Go(func() {
-			want := fmt.Sprintf("Letter %d.", n)
-			o.turnOver(t, map[string]any{
-				"model": "sim", "messages": []json.RawMessage{question(longText(n%3+1) + " SAY " + want)}, "max_tokens": 50, "stream": n%2 == 0,
-			}, want)
-		})
-	}
-	group.Wait()
-	o.verify(t, pins{})
-}
-
 func TestOrchestrated_TwoTurnsReuseNothing(t *testing.T) {
 	t.Parallel()
 	o := startOrchestrated(t, config.OrchestratedParams, rigConfig{})
@@ -151,129 +132,6 @@ func TestOrchestrated_ParamsThatAreNone(t *testing.T) {
 				t.Error("decode got params")
 			}
 			o.verify(t, pins{leased: leased})
-		})
-	}
-}
-
-func TestOrchestrated_APrefillThatFails(t *testing.T) {
-	t.Parallel()
-	for fault, want := range map[string]outcome{
-		vllmsim.FaultStatus: {path: "decode_only;reason=prefill_failed;"}, vllmsim.FaultRefuse: {path: "decode_only;reason=prefill_unavailable;"},
-		vllmsim.FaultReset: {path: "decode_only;reason=prefill_failed;"}, vllmsim.FaultSilent: {code: "prefill_timeout"},
-		vllmsim.FaultRestart: {path: "prefill_decode;"},
-	} {
-		for _, form := range []string{config.OrchestratedParams, config.OrchestratedResponse} {
-			t.Run(fault+"/"+form, func(t *testing.T) {
-				t.Parallel()
-				o := startOrchestrated(t, form, rigConfig{})
-				ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50, "stream": true}
-				o.turnOver(t, ask, "yes")
-				f := vllmsim.Fault{Kind: fault}
-				if fault == vllmsim.FaultRestart {
-					f.Count = 1
-				}
-				o.setFault(t, o.prefill[0], f)
-				o.hangUp()
-				a, record := o.send(t, "", ask)
-				wantEnd(t, a, &record, want)
-				o.verify(t, pins{})
-			})
-		}
-	}
-}
-
-func TestOrchestrated_ADecodeThatFails(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		fault  vllmsim.Fault
-		status int
-		leased int // hand-overs that decode never came to
-	}{
-		"500 once":    {vllmsim.Fault{Kind: vllmsim.FaultStatus, Count: 1}, http.StatusOK, 1},
-		"resets once": {vllmsim.Fault{Kind: vllmsim.FaultReset, Count: 1}, http.StatusOK, 1},
-		"restarts":    {vllmsim.Fault{Kind: vllmsim.FaultRestart, Count: 1}, http.StatusOK, 1},
-		"silent":      {vllmsim.Fault{Kind: vllmsim.FaultSilent}, http.StatusGatewayTimeout, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := startOrchestrated(t, config.OrchestratedParams, rigConfig{})
-			ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50}
-			o.turnOver(t, ask, "yes")
-			o.setFault(t, o.decode[0], row.fault)
-			o.hangUp()
-			a, record := o.send(t, "", ask)
-			if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {
-				t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.End.Err)
-			}
-			o.verify(t, pins{leased: row.leased})
-		})
-	}
-}
-
-// Prefill's hand-over is bound to no decode instance.
-func TestOrchestrated_ADecodeThatRefuses(t *testing.T) {
-	t.Parallel()
-	o := startOrchestrated(t, config.OrchestratedParams, rigConfig{decode: make([]vllmsim.Config, 2), flags: []string{"--routing-decode", "round_robin"}})
-	if err := o.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
-		t.Fatal(err)
-	}
-	o.hangUp()
-	for range 2 {
-		if record := o.turnOver(t, map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50}, "yes"); record.Retries != 0 {
-			t.Errorf("%d retries", record.Retries)
-		}
-	}
-	o.verify(t, pins{})
-}
-
-func TestOrchestrated_RestartsBetweenTurns(t *testing.T) {
-	t.Parallel()
-	o := startOrchestrated(t, config.OrchestratedParams, rigConfig{})
-	d := foretold{operated: o, id: "c", stream: true}
-	d.say(t, longText(1))
-	for _, instance := range o.all("") {
-		instance.Restart()
-		o.hangUp()
-		o.look()
-		d.say(t, "And then?")
-	}
-	o.verify(t, pins{})
-}
-
-func TestOrchestrated_ClientLeaves(t *testing.T) {
-	t.Parallel()
-	slow := func(timing vllmsim.Timing) vllmsim.Switches { return vllmsim.Switches{Timing: &timing} }
-	for name, row := range map[string]struct {
-		of   string
-		slow vllmsim.Switches
-		here func(o *operated) bool
-	}{
-		"while prefill computes":  {config.RolePrefill, slow(vllmsim.Timing{PrefillPerToken: time.Hour}), func(o *operated) bool { return o.prefill[0].Stats().Running == 1 }},
-		"while KV is transferred": {config.RoleDecode, slow(vllmsim.Timing{TransferPerBlock: 50 * time.Millisecond}), func(o *operated) bool { return o.decode[0].Stats().Loading == 1 }},
-		"in the answer":           {config.RoleDecode, slow(vllmsim.Timing{InterToken: time.Hour}), func(o *operated) bool { return o.decode[0].Stats().Loads == 1 }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := startOrchestrated(t, config.OrchestratedParams, rigConfig{})
-			if err := o.all(row.of)[0].Switch(row.slow); err != nil {
-				t.Fatal(err)
-			}
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			ended := make(chan string, 1) // one id
-			go func() {
-				_, id := o.try(ctx, t, "", map[string]any{
-					"model": "sim", "messages": []json.RawMessage{question(longText(1))}, "max_tokens": 50, "stream": true,
-				}, unwatched)
-				ended <- id
-			}()
-			if !testrig.Eventually(func() bool { return row.here(o) }) {
-				t.Fatal("it never came to that")
-			}
-			leave()
-			o.turns.await(t, <-ended)
-			o.idle(t)
-			o.verify(t, pins{})
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,16 +58,6 @@ func wantBoth(t *testing.T, a *answered) {
 func (o *operated) prefillLegs() (n int) {
 	for _, instance := range o.prefill {
 		n += len(legs(instance))
-	}
-	return n
-}
-
-// tokensOf is the estimate that a client sees.
-func tokensOf(t *testing.T, a *answered) (n int) {
-	t.Helper()
-	_, told, found := strings.Cut(a.header.Get("X-KV-Path"), ";tokens=")
-	if _, err := fmt.Sscan(told, &n); !found || err != nil {
-		t.Fatalf("X-KV-Path %q tells no tokens", a.header.Get("X-KV-Path"))
 	}
 	return n
 }
@@ -136,94 +125,4 @@ func TestThreshold_OfAWholeConversation(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Tokens that are given as ids are counted, so that the threshold is exact.
-func TestThreshold_CountsIDs(t *testing.T) {
-	t.Parallel()
-	const threshold = 64
-	o := startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, disaggFrom(threshold))
-	want := pins{}
-	for _, n := range []int{1, threshold - 1, threshold, threshold + 1} {
-		for _, stream := range []bool{false, true} {
-			ids := make([]int, n)
-			for i := range ids {
-				ids[i] = 300 + i
-			}
-			asked := o.prefillLegs()
-			a, rec := o.send(t, "", map[string]any{"model": "sim", "prompt": ids, "max_tokens": 3, "stream": stream})
-			if got := tokensOf(t, a); got != n {
-				t.Errorf("%d ids are counted as %d", n, got)
-			}
-			if n < threshold {
-				o.wantAlone(t, a, &rec, asked)
-				continue
-			}
-			wantBoth(t, a)
-			want.unused++
-		}
-	}
-	o.verify(t, want)
-}
-
-// How many bytes a token has is learnt of each model by itself.
-func TestThreshold_LearnsHowLongTokensAre(t *testing.T) {
-	t.Parallel()
-	const threshold, bytes = 1000, 2400
-	names := func(c *vllmsim.Config) { c.Models, c.Blocks = []string{"dense", "thin"}, 1<<16 }
-	o := startOperated(t, rigConfig{prefill: alike(1, names), decode: alike(1, names)}, disaggFrom(threshold))
-	text := map[string]string{
-		"dense": strings.Repeat("\x7f~^`|{}@", bytes)[:bytes],
-		"thin":  strings.Repeat("remembers another conversation morning ", bytes)[:bytes],
-	}
-	want := pins{}
-	for model, text := range text {
-		var a *answered
-		for i := range 48 {
-			// Nothing of it is in a cache, or else of what is computed the way says nothing.
-			prompt := fmt.Sprint(i) + text
-			a, _ = o.send(t, "", map[string]any{"model": model, "messages": []json.RawMessage{question(prompt)}, "max_tokens": 1})
-			if strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode") {
-				want.unused++
-			}
-			if i == 0 && tokensOf(t, a) != bytes/4 {
-				t.Errorf("%s: the first prompt is estimated at %d tokens, want a quarter of its bytes", model, tokensOf(t, a))
-			}
-		}
-		counted := int(gjson.Get(a.usage, "prompt_tokens").Int())
-		t.Logf("%s: %d bytes are %d tokens, estimated at %d", model, bytes, counted, tokensOf(t, a))
-		if got := tokensOf(t, a); got < counted*9/10 || got > counted*11/10 {
-			t.Errorf("%s: %d tokens are estimated at %d", model, counted, got)
-		}
-		if got, dense := strings.HasPrefix(a.header.Get("X-KV-Path"), "prefill_decode"), counted >= threshold; got != dense {
-			t.Errorf("%s: X-KV-Path %q of %d tokens", model, a.header.Get("X-KV-Path"), counted)
-		}
-		if dense := model == "dense"; dense != (counted >= threshold) {
-			t.Fatalf("%s: %d tokens: the test shows nothing", model, counted)
-		}
-	}
-	o.verify(t, want)
-}
-
-// Media are estimated by what models take for them: a picture is worth a hand-over whatever text it comes with.
-func TestThreshold_CountsMedia(t *testing.T) {
-	t.Parallel()
-	o := startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, disaggFrom(1000))
-	part := func(kind, url string) json.RawMessage {
-		return json.RawMessage(fmt.Sprintf(`{"role":"user","content":[{"type":"text","text":"What is it?"},{"type":%q,%q:{"url":%q}}]}`, kind, kind, url))
-	}
-	const picture = "data:image/png;base64,iVBORw0KGgo="
-	for i, message := range []json.RawMessage{question("What is it?"), part("image_url", picture)} {
-		asked := o.prefillLegs()
-		a, rec := o.send(t, "", map[string]any{"model": "sim", "messages": []json.RawMessage{message}, "max_tokens": 2})
-		if i == 0 {
-			o.wantAlone(t, a, &rec, asked)
-			continue
-		}
-		wantBoth(t, a)
-		if got := tokensOf(t, a); got < 1000 {
-			t.Errorf("a picture is estimated at %d tokens", got)
-		}
-	}
-	o.verify(t, pins{unused: 1})
 }

@@ -3,18 +3,12 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/testrig"
-	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -122,20 +116,6 @@ func TestStorage_WhatItSays(t *testing.T) {
 	}
 }
 
-func TestStorage_ManyAtOnce(t *testing.T) {
-	t.Parallel()
-	r, _ := startStorage(t, storageSetup{senders: 2, receivers: 2, change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1e4 }})
-	var group sync.WaitGroup
-	for i := range 30 {
-		group.Go(func() {
-			d := &dialogueOf{text: i%2 == 0}
-			r.alike(t, overPrefill, bodyOf(d.next(longText(1)+"number "+strconv.Itoa(i)+". SAY "+longText(i)), members{"stream": i%3 == 0}))
-		})
-	}
-	group.Wait()
-	r.verifyPlain(t)
-}
-
 // Instances that fail: what was stored is used all the same, and what was not is computed.
 func TestStorage_InstancesFail(t *testing.T) {
 	t.Parallel()
@@ -220,76 +200,5 @@ func TestStorage_RestartsAndLosses(t *testing.T) {
 	r.hangUp()
 	r.look()
 	ask(4)
-	r.verifyPlain(t)
-}
-
-func TestStorage_ClientsLeave(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		fault *vllmsim.Fault
-		role  string
-		event int
-	}{
-		"in prefill":                  {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 5 * time.Second, Count: 1}, role: config.RolePrefill},
-		"before decode's first token": {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 5 * time.Second, Count: 1}, role: config.RoleDecode},
-		"mid-stream":                  {event: 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, _ := startStorage(t, storageSetup{change: func(c *vllmsim.Config) { c.Timing.InterToken = 2e6 }})
-			var when func() bool
-			if c.fault != nil {
-				if err := r.all(c.role)[0].SetFault(*c.fault); err != nil {
-					t.Fatal(err)
-				}
-				when = func() bool { return len(legs(r.all(c.role)[0])) > 0 }
-			}
-			d := &dialogueOf{}
-			r.leaves(t, "left", bodyOf(d.next(longQuestion(1)), members{"stream": true}), when, c.event)
-			d = &dialogueOf{}
-			r.alike(t, overPrefill, bodyOf(d.next(longQuestion(2))))
-			r.verifyPlain(t)
-		})
-	}
-}
-
-// Two replicas need nothing in common for it.
-func TestStorage_Replicas(t *testing.T) {
-	t.Parallel()
-	redis := "redis://" + redistest.Start(t).Addr()
-	first, _ := startStorage(t, storageSetup{receivers: 2})
-	flags := []string{"--connector", "lmcache-storage", "--redis-url", redis}
-	for _, instance := range first.prefill {
-		flags = append(flags, "--prefill", instance.URL())
-	}
-	for _, instance := range first.decode {
-		flags = append(flags, "--decode", instance.URL())
-	}
-	second := &lmcacheRig{rig: startRig(t, rigConfig{flags: flags, env: []string{testrig.ReplicaSecret}}), lone: first.lone}
-	d := &dialogueOf{}
-	for turn := range 6 {
-		front := []*lmcacheRig{first, second}[turn%2]
-		d.remember(front.alike(t, overPrefill, bodyOf(d.next(longQuestion(turn)), members{"conversation_id": "c", "stream": turn > 2})))
-	}
-	second.stop()
-	first.verifyPlain(t)
-}
-
-// Requests that can't be shared go their ways, and what a client sends of params is refused as ever.
-func TestStorage_OddRequests(t *testing.T) {
-	t.Parallel()
-	r, _ := startStorage(t, storageSetup{})
-	for _, c := range []struct {
-		body   members
-		status int
-	}{
-		{members{"prompt": []string{"SAY one", "SAY two"}}, http.StatusOK},
-		{members{"messages": []json.RawMessage{question("SAY two")}, "n": 2, "temperature": 1}, http.StatusOK},
-		{members{"messages": []json.RawMessage{question("SAY it")}, "kv_transfer_params": members{"do_remote_decode": true}}, http.StatusBadRequest},
-	} {
-		if a := r.say(t, bodyOf(c.body)); a.status != c.status {
-			t.Errorf("%s: status %d, want %d: %.300s", encode(c.body), a.status, c.status, a.raw)
-		}
-	}
 	r.verifyPlain(t)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -62,64 +61,6 @@ func TestTaught_TheFirstConversationHitsOnItsSecondTurn(t *testing.T) {
 	taught()
 	c := &chatting{rig: r, id: "first", cfg: cfg}
 	c.want(t, "miss;reason=first_turn")
-	c.want(t, "hit;")
-	r.verify(t, pins{})
-}
-
-// weather is a tool as clients offer it.
-var weather = map[string]any{"tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "look_up"}}}, "tool_choice": "auto"}
-
-func TestTaught_ADifferenceWithToolsExcludesToolsOnly(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	p := &tampering{request: func(path string, body []byte) []byte {
-		if path == "/tokenize" { // an engine whose /tokenize is not told of tools
-			body = bytes.Replace(body, []byte(`"tools":`), []byte(`"utensils":`), 1)
-		}
-		return body
-	}}
-	behind := testrig.StartInstance(t, cfg, "")
-	r, taught := startTaught(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", p.front(t, behind)}})
-	r.prefill = append(r.prefill, behind)
-	taught()
-	for id, row := range map[string]struct {
-		members map[string]any
-		second  string
-	}{
-		"plain": {nil, "hit;"},
-		"tools": {weather, "miss;reason=ineligible_unproven;why=shape"},
-	} {
-		messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
-		first := r.send(t, id, row.members, messages...)
-		messages = append(messages, first.assistant(), question("SAY "+longText(2)+"."))
-		if got := noHit(r.send(t, id, row.members, messages...).reuse()); !strings.HasPrefix(got, row.second) {
-			t.Errorf("%s: X-KV-Reuse %q, want %s", id, got, row.second)
-		}
-	}
-	if n := r.turns.count("WARN tokenize differs from what prefill renders; requests of these shapes reuse nothing"); n != 1 {
-		t.Errorf("warnings: got %d, want one for the start", n)
-	}
-	r.verify(t, pins{})
-}
-
-func TestTaught_ARestartedPrefillIsTaughtAgain(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	r, taught := startTaught(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}})
-	taught()
-	r.prefill[0].Restart()
-	taught()
-	c := &chatting{rig: r, id: "restarted", cfg: cfg}
-	c.want(t, "miss;reason=first_turn")
-	c.want(t, "hit;")
-	r.verify(t, pins{})
-}
-
-func TestTaught_NothingIsTaughtWhereThatIsOff(t *testing.T) {
-	cfg := vllmsim.DefaultConfig()
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, probed: true, flags: []string{"--teach-shapes", "off"}})
-	c := &chatting{rig: r, id: "off", cfg: cfg}
-	c.want(t, "miss;reason=first_turn")
-	c.want(t, "miss;reason=ineligible_unproven;why=shape")
 	c.want(t, "hit;")
 	r.verify(t, pins{})
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/hex"
 	"net/http"
 	"slices"
@@ -83,102 +82,6 @@ func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 		if got := turn.resource; got["service.name"] != "proxy-7" || got["service.version"] != command.Version || got["service.instance.id"] == "" || got["deployment.environment.name"] != "test" {
 			t.Errorf("got resource %v", got)
 		}
-	}
-}
-
-func TestTraces_OfARetry(t *testing.T) {
-	r, before := provenRig(t, nil)
-	h := &history{}
-	r.turn(t, h, traceOf(0), true, nil)
-	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	a := r.turn(t, h, traceOf(1), true, nil)
-	if a.status != http.StatusOK || noHit(a.reuse()) != "miss;reason=retried_without_ticket" {
-		t.Fatalf("status %d, X-KV-Reuse %q", a.status, a.reuse())
-	}
-	turn, steps := r.traces.of(t, traceOf(1), 8)
-	want := []string{"lookup", "prefill leg", "lookup", "prefill leg", "handover wait", "decode leg", "put"}
-	if got := spanNames(steps); !slices.Equal(got, want) {
-		t.Fatalf("got spans %q, want %q", got, want)
-	}
-	wantAttributes(t, turn, map[string]string{"carryover.retries": "1", "carryover.reuse.outcome": "prefix", "carryover.reuse.tokens_confirmed": "+", "carryover.reuse.reason": "retried_without_ticket", "error.type": ""})
-	first, second := one(t, steps, "prefill leg", 0), one(t, steps, "prefill leg", 1)
-	wantAttributes(t, first, map[string]string{"carryover.attempt": "0", "error.type": "status", "http.response.status_code": "500"})
-	wantAttributes(t, second, map[string]string{"carryover.attempt": "1", "error.type": "", "http.response.status_code": "200"})
-	if first.Status.GetCode() != otlp.Status_STATUS_CODE_ERROR || first.Status.GetMessage() != "" || second.Status.GetCode() != otlp.Status_STATUS_CODE_UNSET {
-		t.Errorf("got statuses %v and %v", first.Status, second.Status)
-	}
-	contexts := legContexts(r.prefill[0])
-	for i, leg := range []exported{first, second} {
-		if got, want := contexts[before+1+i], "00-"+traceOf(1)+"-"+leg.id()+"-01 vendor=x"; got != want {
-			t.Errorf("attempt %d: the engine got %q, want %q", i, got, want)
-		}
-	}
-}
-
-func TestTraces_OfATurnOfDecodeAlone(t *testing.T) {
-	r := startTraced(t, nil)
-	if a := r.turn(t, &history{}, traceOf(0), false, map[string]any{"n": 2}); a.status != http.StatusOK {
-		t.Fatalf("status %d: %s", a.status, a.raw)
-	}
-	turn, steps := r.traces.of(t, traceOf(0), 3)
-	if got, want := spanNames(steps), []string{"lookup", "decode leg"}; !slices.Equal(got, want) {
-		t.Fatalf("got spans %q, want %q", got, want)
-	}
-	wantAttributes(t, turn, map[string]string{"carryover.path": "decode_only", "carryover.path.reason": "n", "carryover.prefill.instance": "", "carryover.reuse.outcome": "miss"})
-	if got := legContexts(r.prefill[0]); len(got) != 0 {
-		t.Errorf("prefill got %q", got)
-	}
-}
-
-func TestTraces_OfAnErrorAndOfAClientThatLeaves(t *testing.T) {
-	r := startTraced(t, nil)
-	h := &history{}
-	// Before the engines have told what they serve, decode is asked.
-	within(nemesisPatience, func() bool {
-		before := len(legContexts(r.decode[0]))
-		r.turn(t, h, traceOf(3), true, map[string]any{"model": "CANARY-no-such-model"})
-		return len(legContexts(r.decode[0])) == before
-	})
-	a := r.turn(t, h, traceOf(0), true, map[string]any{"model": "CANARY-no-such-model"})
-	if a.status != http.StatusNotFound {
-		t.Fatalf("status %d", a.status)
-	}
-	turn, steps := r.traces.of(t, traceOf(0), 2)
-	wantAttributes(t, turn, map[string]string{"http.response.status_code": "404", "error.type": "model_not_found", "gen_ai.request.model": ""})
-	if turn.Status.GetCode() != otlp.Status_STATUS_CODE_UNSET || steps[0].Status.GetCode() != otlp.Status_STATUS_CODE_ERROR {
-		t.Errorf("got statuses %v and %v; a client's mistake is no failure of the server", turn.Status, steps[0].Status)
-	}
-
-	if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Events: 3, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	h = &history{}
-	r.turn(t, h, traceOf(1), true, nil)
-	turn, steps = r.traces.of(t, traceOf(1), 5)
-	wantAttributes(t, turn, map[string]string{"http.response.status_code": "200", "error.type": "decode_failed"})
-	wantAttributes(t, one(t, steps, "decode leg", 0), map[string]string{"error.type": "broken"})
-	if turn.Status.GetCode() != otlp.Status_STATUS_CODE_ERROR || turn.Status.GetMessage() != "" {
-		t.Errorf("got status %v of an answer that broke off", turn.Status)
-	}
-
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultNeverEnd, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	body := encode(map[string]any{"model": "sim", "max_tokens": 40, "stream": true, "messages": []any{question(longText(1))}})
-	_, _ = r.post(ctx, "/v1/chat/completions", inTrace(traceOf(2)), body, func(event int, _ []byte) {
-		if event == 2 {
-			leave()
-		}
-	})
-	turn, steps = r.traces.of(t, traceOf(2), 5)
-	wantAttributes(t, turn, map[string]string{"http.response.status_code": "200", "error.type": "client_gone"})
-	wantAttributes(t, one(t, steps, "decode leg", 0), map[string]string{"http.response.status_code": "200"})
-	if turn.Status.GetCode() != otlp.Status_STATUS_CODE_UNSET {
-		t.Errorf("got status %v; it is the client's doing", turn.Status)
 	}
 }
 
