@@ -11,8 +11,8 @@ import (
 func (s *Server) Counts() record.Counts {
 	pinned := s.pins.Counts()
 	counted := record.Counts{
-		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, GivenUp: pinned.GivenUp, Choices: pinned.Choices,
-		Stranded: s.turns.Stranded(), Quarantines: s.epoch.Count(), RetriesDenied: s.turns.Retries().Denied(),
+		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, Choices: pinned.Choices,
+		Stranded: s.turns.Stranded(), Quarantines: s.epoch.Count(),
 	}
 	if clients := s.clients.Load(); clients != nil {
 		counted.Connections = record.Connections(clients.Counts())
@@ -46,11 +46,8 @@ func (s *Server) TicketsOut(conversation string) []pins.TicketOut {
 // Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
 func (s *Server) Tickets() int { return s.pins.Ledger.Tickets() }
 
-// Kinds returns how many pairs of a tenant and a kind of answers are known to the learner of continuations.
-func (s *Server) Kinds() int { return s.pins.Continuations.Kinds() }
-
 // HandBackWaiting returns how many tickets wait to be handed back.
 func (s *Server) HandBackWaiting() int { return s.pins.HandBacks.Waiting() }
 
-// HandBackMemory returns how many bytes the ids of tickets use, and how many they may use. Both are 0 if nothing is handed back.
-func (s *Server) HandBackMemory() (used, most int64) { return s.pins.HandBacks.Memory() }
+// HandBackMemory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
+func (s *Server) HandBackMemory() int64 { return s.pins.HandBacks.Memory() }

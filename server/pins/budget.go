@@ -2,7 +2,6 @@ package pins
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"carryover/convcache"
@@ -18,7 +17,6 @@ type budget struct {
 	ledger    *Ledger
 	releases  *Releases
 	handBacks *HandBacks
-	givenUp   *atomic.Uint64 // counts the tickets that were given up
 }
 
 // rounds is what the budget remembers about an incarnation from one round to the next.
@@ -129,7 +127,6 @@ func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) 
 				b.releases.Unuse(ticket, p.model)
 				b.ledger.givenUp(p, waited)
 			}
-			b.givenUp.Add(1)
 			of.rounds.changed = time.Now()
 			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
 			of.rounds.tokens += p.tokens

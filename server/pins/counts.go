@@ -12,22 +12,19 @@ type Counts struct {
 	// Piggybacked are releases on legs of turns, Own those on legs of their own.
 	Piggybacked, Own record.Releases
 	HandBacks        record.HandBacks
-	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
-	GivenUp uint64
-	Choices record.TicketChoices
+	Choices          record.TicketChoices
 }
 
 // Counts returns what was counted until now.
 func (p *Pins) Counts() Counts {
 	c := p.counts
-	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), GivenUp: c.givenUp.Load(), Choices: c.choices.read()}
+	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), Choices: c.choices.read()}
 }
 
 // counts holds the counters of Counts.
 type counts struct {
 	piggybacked, own releaseCounts
 	handBacks        handBackCounts
-	givenUp          atomic.Uint64
 	choices          choiceCounts
 }
 
@@ -52,18 +49,17 @@ func (r *releaseCounts) unsent(requeued bool) {
 	}
 }
 
-type handBackCounts struct{ done, failed, requeued, tokens atomic.Uint64 }
+type handBackCounts struct{ done, failed, requeued atomic.Uint64 }
 
 func (h *handBackCounts) read() record.HandBacks {
-	return record.HandBacks{Done: h.done.Load(), Failed: h.failed.Load(), Requeued: h.requeued.Load(), Tokens: h.tokens.Load()}
+	return record.HandBacks{Done: h.done.Load(), Failed: h.failed.Load(), Requeued: h.requeued.Load()}
 }
 
-// ended counts a hand-back of a ticket of so many tokens.
-func (h *handBackCounts) ended(outcome string, tokens int) {
+// ended counts a hand-back.
+func (h *handBackCounts) ended(outcome string) {
 	switch outcome {
 	case handedBack:
 		h.done.Add(1)
-		h.tokens.Add(uint64(max(tokens, 0)))
 	case handBackFailed:
 		h.failed.Add(1)
 	default:

@@ -165,5 +165,8 @@ func (h *HandBacks) UnderWay(key convcache.Key) bool { return h.queues.isUnderWa
 // Waiting returns how many tickets wait to be handed back: stored tickets that are due, and tickets that are not in the store.
 func (h *HandBacks) Waiting() (tickets int) { return h.queues.waiting(time.Now()) }
 
-// Memory returns how many bytes the ids of tickets use, and how many they may use. Both are 0 if nothing is handed back.
-func (h *HandBacks) Memory() (used, most int64) { return h.arena.Use() }
+// Memory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
+func (h *HandBacks) Memory() int64 {
+	used, _ := h.arena.Use()
+	return used
+}

@@ -56,7 +56,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 		return
 	}
 	outcome, err := h.send(ctx, k, pairState)
-	h.counts.ended(outcome, ticket.Tokens)
+	h.counts.ended(outcome)
 	attrs := []any{
 		"conversation", k.from.conversation, "model", k.from.model, "prefill", prefill.Engine().Name, "decode", decode.Engine().Name,
 		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),

@@ -37,7 +37,7 @@ func New(cfg Config, deps Deps) *Pins {
 	p.Continuations = continuation.New(cfg.TTL)
 	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
 	p.HandBacks.learner = p.Continuations
-	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks, givenUp: &p.counts.givenUp}
+	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks}
 	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
 	return p
 }

@@ -13,14 +13,10 @@ type Counts struct {
 	HandBacks        HandBacks
 	// Stranded are hand-overs whose decode leg got no answer.
 	Stranded Stranded
-	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
-	GivenUp uint64
 	// Choices are what was chosen for tickets at the ends of their answers.
 	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
 	Quarantines uint64
-	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
-	RetriesDenied uint64
 	// Connections are those of clients that were closed for the sake of others.
 	Connections Connections
 }
@@ -51,5 +47,4 @@ type HandBacks struct {
 	Done     uint64 // prefill has read the KV, and decode is free
 	Failed   uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
-	Tokens   uint64 // of those that are done
 }

@@ -149,9 +149,6 @@ func (m *Metrics) Observe(r *record.Turn) {
 		m.to.retries.Add(ctx, int64(r.Retries))
 	}
 	m.to.queue.Record(ctx, r.Queued.Seconds())
-	if path != none {
-		m.to.lookup.Record(ctx, r.Lookup.Seconds())
-	}
 	m.firsts(ctx, r, path)
 	for i := range r.Legs {
 		leg := &r.Legs[i]

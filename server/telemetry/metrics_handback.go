@@ -11,12 +11,9 @@ import (
 func (m *Metrics) watchHandBacks(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")
-	tokens := o.counter("carryover.hand_back.tokens", tokenUnit, "Tokens whose KV was handed back.")
 	waiting := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
 	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory that the ids of tickets take which may be handed back.")
-	most := o.gauge("carryover.hand_back.memory.limit", byteUnit, "Memory that they may take, 0 where nothing is handed back.")
 	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
-	kinds := o.gauge("carryover.continuation.kinds", "{kind}", "Pairs of a tenant and a kind of answers whose continuations are learnt.")
 	return o.read(func(_ context.Context, to metric.Observer) error {
 		owner := state.Server()
 		if owner == nil {
@@ -26,16 +23,12 @@ func (m *Metrics) watchHandBacks(state State) error {
 		for outcome, n := range map[string]uint64{"done": counts.Done, "failed": counts.Failed, "requeued": counts.Requeued} {
 			to.ObserveInt64(ended, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 		}
-		to.ObserveInt64(tokens, int64(counts.Tokens))
 		chosen := owner.Counts().Choices
 		for choice, n := range map[string]uint64{"ticket": chosen.Ticket, "hand_back": chosen.HandBack, "release": chosen.Release} {
 			to.ObserveInt64(choices, int64(n), metric.WithAttributes(attribute.String("choice", choice)))
 		}
-		to.ObserveInt64(kinds, int64(owner.Kinds()))
 		to.ObserveInt64(waiting, int64(owner.HandBackWaiting()))
-		bytes, limit := owner.HandBackMemory()
-		to.ObserveInt64(used, bytes)
-		to.ObserveInt64(most, limit)
+		to.ObserveInt64(used, owner.HandBackMemory())
 		return nil
 	})
 }

@@ -17,14 +17,11 @@ type handingBack struct {
 // Counts implements Server.
 func (h *handingBack) Counts() record.Counts { return record.Counts{HandBacks: h.counts} }
 
-// Kinds implements Server.
-func (*handingBack) Kinds() int { return 3 }
-
 // HandBackWaiting implements Server.
 func (*handingBack) HandBackWaiting() int { return 7 }
 
 // HandBackMemory implements Server.
-func (*handingBack) HandBackMemory() (used, most int64) { return 4096, 1 << 20 }
+func (*handingBack) HandBackMemory() int64 { return 4096 }
 
 func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 	m, read := newMetrics(t)
@@ -41,12 +38,12 @@ func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 	}
 	h := &handingBack{}
 	owner = h
-	for _, counts := range []record.HandBacks{{}, {Done: 5, Failed: 2, Requeued: 1, Tokens: 1200}} {
+	for _, counts := range []record.HandBacks{{}, {Done: 5, Failed: 2, Requeued: 1}} {
 		h.counts = counts
 		want := map[string]float64{
 			"carryover.hand_backs{outcome=done}": float64(counts.Done), "carryover.hand_backs{outcome=failed}": float64(counts.Failed),
-			"carryover.hand_backs{outcome=requeued}": float64(counts.Requeued), "carryover.hand_back.tokens{}": float64(counts.Tokens),
-			"carryover.hand_back.waiting{}": 7, "carryover.hand_back.memory{}": 4096, "carryover.hand_back.memory.limit{}": 1 << 20,
+			"carryover.hand_backs{outcome=requeued}": float64(counts.Requeued),
+			"carryover.hand_back.waiting{}":          7, "carryover.hand_back.memory{}": 4096,
 		}
 		if got := of(read()); !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)

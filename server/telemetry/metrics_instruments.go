@@ -53,7 +53,7 @@ type instruments struct {
 	saved                                                            metric.Float64Counter
 
 	ttft, whole, hitTTFT, hitTTFTWithout metric.Float64Histogram
-	queue, lookup, leg, store            metric.Float64Histogram
+	queue, leg, store                    metric.Float64Histogram
 
 	httpDuration                                metric.Float64Histogram
 	genAIFirst, genAIDuration, genAIPerOutToken metric.Float64Histogram
@@ -100,10 +100,9 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		hitTTFT: m.times("carryover.reuse.ttft", "Time until the first byte of streams that are hits.", longTimes()),
 		hitTTFTWithout: m.times("carryover.reuse.ttft.without",
 			"The same turns without reuse: their times and what prefill would have computed longer, at its learnt speed.", longTimes()),
-		queue:  m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
-		lookup: m.times("carryover.turn.lookup", "Time until it was known what a turn's last attempt reuses, without waits for a place.", shortTimes()),
-		leg:    m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),
-		store:  m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
+		queue: m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
+		leg:   m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),
+		store: m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
 
 		httpDuration:     m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
 		genAIFirst:       m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.", genAIFirstToken()),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -24,8 +23,7 @@ type Server interface {
 	Pinned(decode *fleet.Engine) int
 	PinnedBudget(decode *fleet.Engine) int
 	HandBackWaiting() int
-	Kinds() int
-	HandBackMemory() (used, most int64)
+	HandBackMemory() int64
 }
 
 // State is the state that is read whenever metrics are collected.
@@ -37,7 +35,6 @@ type State struct {
 	// Redis returns server.RedisUp if Redis answers, or another word. It is nil if tickets are stored in this process.
 	Redis   func() string
 	Version string
-	Started time.Time
 }
 
 // Watch registers the state to be read whenever metrics are collected. Nothing is reported about instances that were removed.
@@ -133,9 +130,7 @@ func (m *Metrics) watchServer(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
 	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill whose client left or whose decode leg failed.")
-	givenUp := o.counter("carryover.tickets.given_up", ticketUnit, "Tickets that were taken out of the store because they pinned more than their share.")
 	quarantines := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
-	denied := o.counter("carryover.retries.denied", requestUnit, "Attempts that were not made because retries are limited to a share of the turns.")
 	shed := o.counter("carryover.connections.shed", "{connection}", "Clients' connections that were closed for the sake of others: new ones of an address that had its share, and idle ones.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
 	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
@@ -159,9 +154,7 @@ func (m *Metrics) watchServer(state State) error {
 		}
 		to.ObserveInt64(stranded, int64(counts.Stranded.Read), label("result", "read"))
 		to.ObserveInt64(stranded, int64(counts.Stranded.Lost), label("result", "lost"))
-		to.ObserveInt64(givenUp, int64(counts.GivenUp))
 		to.ObserveInt64(quarantines, int64(counts.Quarantines))
-		to.ObserveInt64(denied, int64(counts.RetriesDenied))
 		to.ObserveInt64(shed, int64(counts.Connections.Refused), label("state", "new"))
 		to.ObserveInt64(shed, int64(counts.Connections.Idle), label("state", "idle"))
 		toBegin, forInstance := owner.Waiting()
@@ -179,7 +172,6 @@ func (m *Metrics) watchProgram(state State) error {
 	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis those of all replicas, counted every ten seconds.")
 	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store gave back because another took their place.")
 	build := o.gauge("carryover.build_info", dimensionless, "1, with the version of the program.")
-	started := o.fraction("carryover.start_time", seconds, "When the program started, in seconds since 1970.")
 	var redis metric.Int64ObservableGauge
 	if state.Redis != nil {
 		redis = o.gauge("carryover.redis.up", dimensionless, "1 while Redis answers and tickets are shared.")
@@ -188,7 +180,6 @@ func (m *Metrics) watchProgram(state State) error {
 		to.ObserveInt64(conversations, int64(state.Store.Len()))
 		to.ObserveInt64(displaced, state.Store.displaced.Load())
 		to.ObserveInt64(build, 1, metric.WithAttributes(attribute.String("version", state.Version)))
-		to.ObserveFloat64(started, float64(state.Started.UnixMilli())/1000)
 		if redis != nil {
 			up := int64(0)
 			if state.Redis() == server.RedisUp {

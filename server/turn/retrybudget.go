@@ -3,7 +3,6 @@ package turn
 import (
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,8 +12,6 @@ import (
 // Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant, so that a tenant
 // whose requests break engines can't use up the retries of others.
 type RetryBudget struct {
-	denied atomic.Uint64
-
 	mu     sync.Mutex // guards the rest
 	tokens float64
 	last   time.Time
@@ -51,9 +48,6 @@ func (b *RetryBudget) Set(tokens float64, at time.Time) {
 	b.tokens, b.last = tokens, at
 }
 
-// Denied returns how many retries were refused.
-func (b *RetryBudget) Denied() uint64 { return b.denied.Load() }
-
 // earn is called once per turn of a tenant.
 func (b *RetryBudget) earn(tenant string) {
 	b.mu.Lock()
@@ -76,7 +70,6 @@ func (b *RetryBudget) take(tenant string) bool {
 		own = share.left(now)
 	}
 	if b.tokens < 1 || b.tokens <= budgetShared && own < 1 {
-		b.denied.Add(1)
 		return false
 	}
 	b.tokens--

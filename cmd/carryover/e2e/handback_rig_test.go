@@ -81,7 +81,7 @@ func (h *handing) ends() ends {
 func (h *handing) settle(t *testing.T) {
 	t.Helper()
 	if !testrig.Eventually(func() bool {
-		used, _ := h.server.HandBackMemory()
+		used := h.server.HandBackMemory()
 		return used == 0 && h.server.HandBackWaiting() == 0
 	}) {
 		t.Fatalf("%d tickets wait to be handed back, of %+v", h.server.HandBackWaiting(), h.ends())

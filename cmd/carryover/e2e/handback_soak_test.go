@@ -75,7 +75,7 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 // pause is for a client that lets its ticket be handed back, if others leave the program the time.
 func (d *doubting) pause() {
 	within(400*time.Millisecond, func() bool {
-		used, _ := d.server.HandBackMemory()
+		used := d.server.HandBackMemory()
 		return used == 0
 	})
 }

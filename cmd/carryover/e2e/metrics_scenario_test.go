@@ -222,7 +222,6 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_reuse_ttft_seconds_count`:                                                                      1,
 		`carryover_reuse_ttft_without_seconds_count`:                                                              1,
 		`carryover_turn_queue_seconds_count`:                                                                      11,
-		`carryover_turn_lookup_seconds_count`:                                                                     10, // without the malformed one
 		`carryover_reuse_hits_total{proof="tokens"}`:                                                              1,
 		`carryover_reuse_tokens_offered_total{proof="tokens"}`:                                                    offered,
 		`carryover_reuse_tokens_read_total{proof="tokens"}`:                                                       float64(readOf(hit)),

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -91,7 +90,6 @@ func recordedMetrics(t *testing.T) map[string]string {
 	}
 	if err := m.Watch(telemetry.State{
 		Store: m.Store(nil), Server: func() telemetry.Server { return nil }, Redis: func() string { return "" },
-		Started: time.Unix(0, 0),
 	}); err != nil {
 		t.Fatal(err)
 	}
