@@ -57,20 +57,16 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 		return pieces{"application/json", thirds(wholeAnswer(l) + `,"kv_transfer_params":` + ticket(l) + `}`), 0}
 	}
 	for name, tc := range map[string]struct {
-		stream, buffers bool
-		answer          func(leg) pieces
+		stream bool
+		answer func(leg) pieces
 	}{
-		"finish event in pieces":  {true, false, finishInPieces},
-		"params after the finish": {true, false, paramsAfterwards},
-		"whole":                   {false, false, whole},
-		"whole, for a stream":     {true, true, whole},
+		"finish event in pieces":  {true, finishInPieces},
+		"params after the finish": {true, paramsAfterwards},
+		"whole":                   {false, whole},
 	} {
 		t.Run(name, func(t *testing.T) {
 			puts := &putLog{}
-			r := newRig(t, setup{
-				cfg:  func(c *server.Config) { c.BufferStreams = tc.buffers },
-				deps: func(d *server.Deps) { puts.Store, d.Store = d.Store, puts },
-			})
+			r := newRig(t, setup{deps: func(d *server.Deps) { puts.Store, d.Store = d.Store, puts }})
 			finished := make(chan time.Time, 1)
 			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { tc.answer(l).write(w, finished) })
 			began := time.Now()

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 )
 
 // agentPath are the APIs of agents, with a request, the events of an answer to a leg, and what ends its stream with an error.
@@ -189,16 +188,13 @@ func TestAgentStreams_WholeAnswersAreThoseOfAStockEngine(t *testing.T) {
 		"messages":  {"chatcmpl-", `","type":"message","content":[],"stop_reason":"end_turn","kv_transfer_params":` + agentSecret + `}`, `","type":"message","content":[],"stop_reason":"end_turn"}`},
 		"responses": {"resp_", `","status":"completed","kv_transfer_params":` + agentSecret + `,"output":[]}`, `","status":"completed","kv_transfer_params":null,"output":[]}`},
 	} {
-		for _, exposed := range []bool{false, true} {
-			api := agentPaths()[name]
-			r := newRig(t, setup{cfg: func(c *server.Config) { c.ExposeParams = exposed }})
-			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, `{"id":"`+tc.id+l.id()+tc.answer) })
-			p := r.sendTo(api.path, api.ask+`}`)
-			r.wantOK(p, "")
-			want := map[bool]string{true: tc.answer, false: tc.want}[exposed]
-			if want = `{"id":"` + tc.id + r.decode[0].seen()[0].id() + want; p.body != want {
-				t.Errorf("%s: got %q, want %q", name, p.body, want)
-			}
+		api := agentPaths()[name]
+		r := newRig(t, setup{})
+		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, `{"id":"`+tc.id+l.id()+tc.answer) })
+		p := r.sendTo(api.path, api.ask+`}`)
+		r.wantOK(p, "")
+		if want := `{"id":"` + tc.id + r.decode[0].seen()[0].id() + tc.want; p.body != want {
+			t.Errorf("%s: got %q, want %q", name, p.body, want)
 		}
 	}
 }

@@ -42,7 +42,6 @@ func TestAnonymous_AnswerWithoutAnIDLeavesNoTicket(t *testing.T) {
 	}{
 		"chat stream, history":  {chatPath, ask("c", true, history(1)...), nil, false},
 		"chat whole, history":   {chatPath, ask("c", false, history(1)...), nil, false},
-		"chat buffered":         {chatPath, ask("c", true, history(1)...), buffering, false},
 		"text stream, history":  {textPath, `{"model":"m","prompt":"q","stream":true,"conversation_id":"c"}`, nil, false},
 		"text stream, tokens":   {textPath, askIDs("c", true, count(100, 200)...), byTokens, true},
 		"text whole, tokens":    {textPath, askIDs("c", false, count(100, 200)...), byTokens, true},

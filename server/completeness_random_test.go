@@ -23,7 +23,7 @@ type cutting struct {
 	leaks           int // answers that have not named their blocks to us
 }
 
-func newCutting(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config)) *cutting {
+func newCutting(t *testing.T, engines func(*vllmsim.Config)) *cutting {
 	t.Helper()
 	c := &cutting{arrived: make(chan context.Context, 1)}
 	var instances []upstream.Instance
@@ -51,7 +51,7 @@ func newCutting(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Co
 		instances = append(instances, newInstance(t, role, role.String(), url))
 	}
 	c.rig = newRig(t, setup{
-		cfg: func(sc *server.Config) { handingBack(sc); cfg(sc) }, front: contexts(c.arrived),
+		cfg: handingBack, front: contexts(c.arrived),
 		deps: func(d *server.Deps) { d.Fleet = newFleet(d.Legs.(*upstream.Client), nil, instances...) },
 	})
 	return c
@@ -69,23 +69,22 @@ func (c *cutting) drain() (handedBack int) {
 }
 
 // aRequest is a request of some API, and whether its answer is to have a usage.
-func aRequest(rnd *rand.Rand, api string, n int, stream, exposed bool) (path, body string, due bool) {
+func aRequest(rnd *rand.Rand, api string, n int, stream bool) (path, body string) {
 	text := fmt.Sprintf("Talk %d. %s", n, strings.Repeat("The blocks of a turn are held. ", 6))
 	more := fmt.Sprintf(`,"stream":%t,"metadata":{"conversation_id":"c%d"}}`, stream, n)
 	switch api {
 	case "messages":
-		return "/v1/messages", fmt.Sprintf(`{"model":"m","max_tokens":25,"messages":[{"role":"user","content":%q}]`, text) + more, true
+		return "/v1/messages", fmt.Sprintf(`{"model":"m","max_tokens":25,"messages":[{"role":"user","content":%q}]`, text) + more
 	case "responses":
-		return "/v1/responses", fmt.Sprintf(`{"model":"m","max_output_tokens":25,"store":false,"input":%q`, text) + more, true
+		return "/v1/responses", fmt.Sprintf(`{"model":"m","max_output_tokens":25,"store":false,"input":%q`, text) + more
 	}
-	due = !exposed || !stream
 	if options := []string{"", `,"stream_options":{"include_usage":true}`, `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`}[rnd.IntN(3)]; stream && options != "" {
-		more, due = options+more, true
+		more = options + more
 	}
 	if api == "text" {
-		return textPath, fmt.Sprintf(`{"model":"m","max_tokens":25,"prompt":%q`, text) + more, due
+		return textPath, fmt.Sprintf(`{"model":"m","max_tokens":25,"prompt":%q`, text) + more
 	}
-	return chatPath, fmt.Sprintf(`{"model":"m","max_tokens":25,"messages":[{"role":"user","content":%q}]`, text) + more, due
+	return chatPath, fmt.Sprintf(`{"model":"m","max_tokens":25,"messages":[{"role":"user","content":%q}]`, text) + more
 }
 
 // An answer leaves a ticket if and only if it is complete, on each API and on each way on which its reading can end; what it leaves is
@@ -98,23 +97,19 @@ func TestCompleteness_RandomCutsAndExits(t *testing.T) {
 	all := []string{"chat", "text", "messages", "responses"}
 	for name, row := range map[string]struct {
 		apis    []string
-		exposed bool
-		cfg     func(*server.Config)
 		engines func(*vllmsim.Config)
 	}{
-		"with the plug-in": {all, false, func(*server.Config) {}, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = true, true }},
-		"ids asked for":    {[]string{"chat", "text", "responses"}, false, func(*server.Config) {}, func(*vllmsim.Config) {}},
-		"exposed":          {[]string{"chat", "text"}, true, func(c *server.Config) { c.ExposeParams = true }, func(c *vllmsim.Config) { c.OutputTokenIDs = true }},
-		"buffered":         {[]string{"chat", "text"}, false, buffering, func(c *vllmsim.Config) { c.Params = vllmsim.ParamsNever }},
+		"with the plug-in": {all, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = true, true }},
+		"ids asked for":    {[]string{"chat", "text", "responses"}, func(*vllmsim.Config) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCutting(t, row.cfg, row.engines)
+			c := newCutting(t, row.engines)
 			rnd := rand.New(rand.NewPCG(1, uint64(len(name))))
 			seen := map[string]int{}
 			for n := range cases + len(row.apis) {
-				api, stream := row.apis[n%len(row.apis)], rnd.IntN(4) > 0 || name == "buffered"
-				path, body, due := aRequest(rnd, api, n, stream, row.exposed)
-				whole := !stream || name == "buffered"
+				api, stream := row.apis[n%len(row.apis)], rnd.IntN(4) > 0
+				path, body := aRequest(rnd, api, n, stream)
+				whole := !stream
 				cut := &cut{whole: whole, pieces: 4 + rnd.IntN(28), part: rnd.IntN(200), spoil: []func(string) string{nil, nil, nil, withoutUsage, withoutID}[rnd.IntN(5)]}
 				if rnd.IntN(3) > 0 {
 					cut.pieces = []int{99, -1, -2, -3, -4}[rnd.IntN(5)] // where it matters most
@@ -128,7 +123,7 @@ func TestCompleteness_RandomCutsAndExits(t *testing.T) {
 					cut.exit = exits[rnd.IntN(len(exits))]
 				}
 				what := c.cut(cut, path, body)
-				want, named := cut.expects(due || whole)
+				want, named := cut.expects()
 				if !named {
 					c.leaks++
 				}

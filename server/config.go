@@ -34,7 +34,6 @@ type Config struct {
 	pins.ReleaseConfig
 	pins.HandBackConfig
 	request.Config // how requests are read
-	turn.PassingConfig
 	LimitConfig
 	turn.LegConfig
 	TimeConfig
@@ -87,7 +86,7 @@ func (c *Config) proofFor(model string) ProofMode {
 // reuse returns the configuration of package reuse.
 func (c *Config) reuse() reuse.Config {
 	return reuse.Config{
-		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, Hybrid: c.ReuseHybrid, TTL: c.TTL, StoreTimeout: c.StoreTimeout, BufferStreams: c.BufferStreams,
+		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, Hybrid: c.ReuseHybrid, TTL: c.TTL, StoreTimeout: c.StoreTimeout,
 		ByHistory: func(model string) bool { return c.proofFor(model) == ProofHistory }, Logger: c.Logger,
 	}
 }

@@ -53,7 +53,7 @@ func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, er
 	if err != nil {
 		return 0, err
 	}
-	req, err := q.requests.Parse(body.Messages, raw)
+	req, err := body.ParseRequest(body.Messages, raw)
 	if err != nil {
 		return 0, err
 	}

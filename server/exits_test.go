@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 )
 
 // What becomes of blocks that decode has named when an answer does not reach its end.
@@ -53,16 +52,14 @@ func TestExit_ClientLeavesAfterTheFinish_TicketIsKept(t *testing.T) {
 }
 
 func TestExit_WholeAnswerIsNestedTooDeeply_BlocksAreReleased(t *testing.T) {
-	for _, buffered := range []bool{false, true} {
-		r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.BufferStreams = buffered }})
-		r.shot() // the instances have exchanged KV, and left something
-		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
-			answerJSON(w, wholeAnswer(l)+`,"a":`+levels(tooDeep)+`,"kv_transfer_params":`+ticket(l)+`}`)
-		})
-		r.wantError(r.turn("c", 1, buffered), 502, "bad_decode_answer")
-		r.shot()
-		r.wantCarried(2, left(r.decode[0].seen()[1]))
-	}
+	r := newRig(t, setup{cfg: releasing})
+	r.shot() // the instances have exchanged KV, and left something
+	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, wholeAnswer(l)+`,"a":`+levels(tooDeep)+`,"kv_transfer_params":`+ticket(l)+`}`)
+	})
+	r.wantError(r.turn("c", 1, false), 502, "bad_decode_answer")
+	r.shot()
+	r.wantCarried(2, left(r.decode[0].seen()[1]))
 }
 
 func TestExit_StreamBreaksAfterTheParams_BlocksAreReleased(t *testing.T) {

@@ -280,16 +280,6 @@ func answers500(w http.ResponseWriter, _ *http.Request, _ leg) {
 	http.Error(w, `{"error":{"message":"x","type":"InternalServerError","code":500}}`, http.StatusInternalServerError)
 }
 
-// Whether decode has the plug-in is not known: a stream might not tell what decode keeps.
-func TestHandBack_StreamsWithoutAConversationAreBufferedToo(t *testing.T) {
-	r, _ := handBackRig(t, nil, func(c *server.Config) { c.BufferStreams = true })
-	r.wantOK(r.sendIDs("c", true, count(1, 100)...), "miss;")
-	r.wantOK(r.sendIDs("", true, count(1000, 100)...), "miss;")
-	if l := r.decode[0].seen(); l[0].streams() || l[1].streams() {
-		t.Errorf("decode was asked for streams: %v and %v, want neither", l[0].streams(), l[1].streams())
-	}
-}
-
 func TestHandBack_NotOfWhatFillsTheContext(t *testing.T) {
 	for tokens, want := range map[int]int{4094: 1, 4095: 0} { // of 4,096
 		r, _ := handBackRig(t, nil)

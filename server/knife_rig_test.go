@@ -183,7 +183,7 @@ func withoutID(piece string) string { return answerName.ReplaceAllString(piece, 
 
 // expects is what the oracle says that becomes of an answer of which this was sent: "yes", or why it leaves no ticket; and whether its
 // blocks were named.
-func (c *cut) expects(due bool) (stored string, named bool) {
+func (c *cut) expects() (stored string, named bool) {
 	var finish, counted, end, id bool
 	for _, piece := range c.sent {
 		finish = finish || finishes.MatchString(piece)
@@ -198,7 +198,7 @@ func (c *cut) expects(due bool) (stored string, named bool) {
 		return "incomplete", named
 	case !id:
 		return "ineligible_response_id", named
-	case due && !counted:
+	case !counted:
 		return "uncounted", named
 	}
 	return "yes", named

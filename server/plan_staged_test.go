@@ -216,15 +216,6 @@ func TestStaged_AHeadLosesNoTicket(t *testing.T) {
 	}
 }
 
-// A stream that would be made of a whole answer is asked for as a stream where its events are rewritten.
-func TestStaged_NothingIsBufferedThatIsRewritten(t *testing.T) {
-	c := staged{ready: func(context.Context) error { return nil }}
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.BufferStreams = true }, deps: c.in})
-	if p := r.turn("c", 1, true); !strings.Contains(p.body, "WORLD") {
-		t.Errorf("decode's words reach the client as they are: %s", p.body)
-	}
-}
-
 // What a plan has reserved is given back on every exit, also by what goes on without the client.
 func TestStaged_PlansAreClosed(t *testing.T) {
 	never := make(chan struct{})

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 )
 
 // A follow-up is told by its request, or by what the store has of its conversation.
@@ -51,15 +50,15 @@ func TestRecord_TellsFollowUps(t *testing.T) {
 // Only a stream has a first token. What came in one piece has the time of its whole answer.
 func TestRecord_TimesStreamsAndWholeAnswersApart(t *testing.T) {
 	for name, row := range map[string]struct {
-		stream, buffered, whole bool
-	}{"a stream": {true, false, false}, "a whole answer": {false, false, true}, "a stream made of a whole answer": {true, true, true}} {
+		stream, whole bool
+	}{"a stream": {true, false}, "a whole answer": {false, true}} {
 		t.Run(name, func(t *testing.T) {
-			r, all := recorded(t, setup{cfg: func(c *server.Config) { c.BufferStreams = row.buffered }})
+			r, all := recorded(t, setup{})
 			p := r.turn("c", 1, row.stream)
 			r.wantOK(p, "miss;reason=first_turn")
 			r.until(func() bool { return len(all()) == 1 })
 			got := all()[0]
-			if got.Answer.Buffered != row.buffered || (got.TTFT > 0) == row.whole || (got.Whole > 0) != row.whole || got.TTFT > got.Took || got.Whole > got.Took {
+			if (got.TTFT > 0) == row.whole || (got.Whole > 0) != row.whole || got.TTFT > got.Took || got.Whole > got.Took {
 				t.Errorf("first token %s, whole answer %s of %s: %+v", got.TTFT, got.Whole, got.Took, got.Answer)
 			}
 			wantTiming(t, p, map[string]bool{"ttft;dur=": !row.whole, "answer;dur=": row.whole})

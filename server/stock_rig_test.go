@@ -11,8 +11,6 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-func buffering(c *server.Config) { c.BufferStreams = true }
-
 // stock makes a rig in front of one simulated engine of each role that sends no params in streams, as vLLM 0.32 without a plug-in.
 func stock(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config), more ...func(*server.Deps)) (r *rig, sims []*vllmsim.Instance) {
 	t.Helper()

@@ -138,17 +138,12 @@ func TestRelay_SubstanceIsWhatTheEngineSent(t *testing.T) {
 }
 
 func TestRelay_EditsWithoutCutNeedNoSubstance(t *testing.T) {
-	for _, expose := range []bool{false, true} {
-		observe, accepted := replacing([]replacement{{21, 22, "[5]"}}, Forward)
-		input, want := `data: {"kv_transfer_params":1}`+"\n\n", `data: {"kv_transfer_params"[5]1}`+"\n\n"
-		if !expose {
-			input, want = strings.Replace(input, "params", "parent", 1), strings.Replace(want, "params", "parent", 1)
-		}
-		var out strings.Builder
-		r := New(&out, nil, Config{Strip: params, Expose: expose, Substance: []string{"choices"}, Observe: observe})
-		if err := r.Run(strings.NewReader(input)); err != nil || out.String() != want || !slices.Equal(*accepted, []bool{true}) {
-			t.Errorf("expose %t: Run: error %v, relayed %q, accepted %t; want nil, %q, true", expose, err, out.String(), *accepted, want)
-		}
+	observe, accepted := replacing([]replacement{{21, 22, "[5]"}}, Forward)
+	const input, want = `data: {"kv_transfer_parent":1}` + "\n\n", `data: {"kv_transfer_parent"[5]1}` + "\n\n"
+	var out strings.Builder
+	r := New(&out, nil, Config{Strip: params, Substance: []string{"choices"}, Observe: observe})
+	if err := r.Run(strings.NewReader(input)); err != nil || out.String() != want || !slices.Equal(*accepted, []bool{true}) {
+		t.Errorf("Run: error %v, relayed %q, accepted %t; want nil, %q, true", err, out.String(), *accepted, want)
 	}
 }
 
@@ -250,7 +245,7 @@ func TestRelay_ScratchSpaceOfBigEditsIsGivenBack(t *testing.T) {
 		"data: " + strings.Repeat("x", 1000) + "\n\n", "data: big\n\n", "data: [DONE]\n\n",
 		"data: {" + strings.Repeat(`"kv_transfer_params":1,`, 1000) + `"a":1}` + "\n\n",
 	}
-	r := New(io.Discard, nil, Config{Strip: params, Expose: true, Observe: func(e Event) Verdict {
+	r := New(io.Discard, nil, Config{Strip: params, Observe: func(e Event) Verdict {
 		switch e.Data[0] {
 		case 'x':
 			for i := range e.Data {

@@ -70,8 +70,6 @@ const DefaultMaxEvent = 1<<20 + 64<<10
 type Config struct {
 	// Strip is the name of the JSON member that is cut out of every event, "" for none.
 	Strip string
-	// Expose captures the member without cutting it.
-	Expose bool
 	// Substance names members of which at least one must be non-empty after a cut (absent, null, [] and {} are empty);
 	// otherwise the event is dropped, because OpenAI clients index choices[0] of any chunk without usage. An empty
 	// list drops nothing. Changes by Event.Replace do not count.

@@ -93,7 +93,7 @@ func relayed(t *testing.T, src io.Reader, cfg Config, seed uint64) outcome {
 // compare checks one input under one configuration and one way of splitting it.
 func compare(t *testing.T, input []byte, seed uint64) {
 	t.Helper()
-	cfg := Config{Strip: params, Expose: seed&1 != 0, MaxEvent: []int{DefaultMaxEvent, 0, 20, 150}[seed>>1&3], Bounded: seed&64 != 0, EventFirst: seed&128 != 0}
+	cfg := Config{Strip: params, MaxEvent: []int{DefaultMaxEvent, 0, 20, 150}[seed>>1&3], Bounded: seed&64 != 0, EventFirst: seed&128 != 0}
 	if seed&8 != 0 {
 		cfg.Substance = []string{"choices", "usage", params}
 	}

@@ -106,15 +106,12 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 			continue
 		default:
 			null := false
-			if !cfg.Expose && !slices.Contains(places, -1) {
+			if !slices.Contains(places, -1) {
 				raw, data, places, null = referenceNull(raw, data, places, cfg.Strip)
 			}
 			member, gone := referenceCut(data, cfg.Strip)
 			if null || member == "null" {
 				member = ""
-			}
-			if cfg.Expose {
-				gone = nil
 			}
 			var edits string
 			sent, edits = referenceEdit(raw, data, places, gone, replacementsOf(data, seed))

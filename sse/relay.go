@@ -216,7 +216,7 @@ func (r *Relay) passThrough(done bool) {
 // decide returns the verdict on a complete event with this data. Afterwards r.edits has the changes of the event's bytes.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
-	if r.member.needle != nil && !r.cfg.Expose {
+	if r.member.needle != nil {
 		event, data = r.cutNull(event, data)
 	}
 	seen := Event{Data: data, Split: r.event.split, edits: &r.edits}
@@ -225,9 +225,7 @@ func (r *Relay) decide(event, data []byte) Verdict {
 		if r.event.gone > 0 || rawjson.IsNull(seen.Member) {
 			seen.Member = nil
 		}
-		if !r.cfg.Expose {
-			r.edits.takeCuts()
-		}
+		r.edits.takeCuts()
 	}
 	cut := len(r.edits.list) > 0
 	verdict := Forward

@@ -58,25 +58,20 @@ func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 			if tc.member == "" {
 				want = tc.input
 			}
-			for _, expose := range []bool{false, true} {
-				var out strings.Builder
-				member := ""
-				r := New(&out, nil, Config{Strip: params, Expose: expose, Substance: substance, Observe: func(e Event) Verdict {
-					member += string(e.Member)
-					return Forward
-				}})
-				if err := r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))); err != nil {
-					t.Fatalf("Run: %v", err)
-				}
-				if expose {
-					want = tc.input
-				}
-				if got := out.String(); got != before+want+after {
-					t.Errorf("relayed, expose %t:\n got %q\nwant %q", expose, got, before+want+after)
-				}
-				if member != tc.member {
-					t.Errorf("captured, expose %t: got %q, want %q", expose, member, tc.member)
-				}
+			var out strings.Builder
+			member := ""
+			r := New(&out, nil, Config{Strip: params, Substance: substance, Observe: func(e Event) Verdict {
+				member += string(e.Member)
+				return Forward
+			}})
+			if err := r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			if got := out.String(); got != before+want+after {
+				t.Errorf("relayed:\n got %q\nwant %q", got, before+want+after)
+			}
+			if member != tc.member {
+				t.Errorf("captured: got %q, want %q", member, tc.member)
 			}
 		})
 	}

@@ -11,14 +11,9 @@ import (
 func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix string) {
 	const (
 		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
-		buffered = ", or set --decode-stream buffered"
 		keeps    = `bidirectional_kv_xfer true in kv_connector_extra_config of its --kv-transfer-config`
 		frontEnd = "start it without vLLM's Rust front end, which leaves them out of streams"
 	)
-	instead := buffered
-	if api.Rendered() {
-		instead = "" // whole answers have no ids there, or nothing is buffered
-	}
 	row, known := AnswersOf(version, api, stream)
 	name := "vLLM " + version
 	switch {
@@ -28,13 +23,13 @@ func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix stri
 		return "stock vLLM leaves them out of streams of " + api.Path(), fmt.Sprintf(plugIn, newestPlugIn(api))
 	case !known:
 		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)",
-			fmt.Sprintf(plugIn, newestPlugIn(api)) + instead + "; vLLM 0.33 has them by itself with " + keeps
+			fmt.Sprintf(plugIn, newestPlugIn(api)) + "; vLLM 0.33 has them by itself with " + keeps
 	case !row.Params:
-		return "stock " + name + " leaves them out of streams of " + api.Path() + " (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn) + instead
+		return "stock " + name + " leaves them out of streams of " + api.Path() + " (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn)
 	case stream && bare:
-		return name + " has them in streams by itself, and no plug-in adds any", frontEnd + instead
+		return name + " has them in streams by itself, and no plug-in adds any", frontEnd
 	case stream:
-		return name + " has them in streams by itself, and no plug-in adds any", "start it with " + keeps + "; " + frontEnd + instead
+		return name + " has them in streams by itself, and no plug-in adds any", "start it with " + keeps + "; " + frontEnd
 	}
 	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
 }

@@ -86,15 +86,15 @@ func TestVersions_AdviceHelps(t *testing.T) {
 		stream, bare bool
 		with, never  []string
 	}{
-		{"0.32.0", body.Chat, true, false, []string{"0.32.0", "version 1.0", "--decode-stream buffered"}, []string{"Rust", "bidirectional"}},
-		{"0.33.0", body.Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "--decode-stream buffered", "no plug-in"}, []string{"pip install"}},
+		{"0.32.0", body.Chat, true, false, []string{"0.32.0", "version 1.0"}, []string{"Rust", "bidirectional"}},
+		{"0.33.0", body.Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "no plug-in"}, []string{"pip install"}},
 		{"0.33.0", body.Text, true, true, []string{"Rust front end"}, []string{"pip install", "bidirectional"}},
-		{"0.33.0", body.Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust", "buffered"}},
-		{"0.32.0", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "buffered"}},
-		{"0.32.0", body.Messages, true, false, []string{"/v1/messages", "version 1.1"}, []string{"buffered"}},
-		{"0.33.0", body.Messages, true, false, []string{"/v1/messages", "version 1.2"}, []string{"buffered"}},
-		{"", body.Messages, true, false, []string{"version 1.2"}, []string{"buffered"}},
-		{"", body.Chat, true, false, []string{"before 0.33", "version 1.0", "--decode-stream buffered", "0.33 has them by itself"}, nil},
+		{"0.33.0", body.Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust"}},
+		{"0.32.0", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
+		{"0.32.0", body.Messages, true, false, []string{"/v1/messages", "version 1.1"}, nil},
+		{"0.33.0", body.Messages, true, false, []string{"/v1/messages", "version 1.2"}, nil},
+		{"", body.Messages, true, false, []string{"version 1.2"}, nil},
+		{"", body.Chat, true, false, []string{"before 0.33", "version 1.0", "0.33 has them by itself"}, nil},
 		{"", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
 	} {
 		why, fix := WhyNoParams(c.version, c.api, c.stream, c.bare)

@@ -172,8 +172,5 @@ func (a *Reader) Whole(body []byte) []byte {
 			rest = plain
 		}
 	}
-	if a.leg.Asks.Exposed && !a.leg.Asks.Whole {
-		rest = body
-	}
 	return a.leg.Cached.whole(a.leg.API, rest)
 }

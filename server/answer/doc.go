@@ -1,5 +1,5 @@
 // Package answer reads decode's answers: those of the completion endpoints (completion.go, chunk.go, members.go, usagefilter.go), of
-// Messages (messages.go) and of Responses (responses.go), and makes the stream of events of a whole answer (eventbuffer.go).
+// Messages (messages.go) and of Responses (responses.go).
 //
 // A [Reader] sees each event of a stream, or a whole answer, before the client does. It decides what the client gets to see, and learns
 // what a ticket and the turn's record need (result.go). Events of plain text are read in one pass, without an allocation; whatever else

@@ -102,9 +102,6 @@ func (d messagesDialect) whole(a *Reader, body []byte) []byte {
 	}
 	a.traits.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
 	d.ended(a, message, "")
-	if a.leg.Asks.Exposed {
-		rest = body
-	}
 	return a.leg.Cached.whole(a.leg.API, rest)
 }
 

@@ -35,10 +35,8 @@ type Asks struct {
 	IDs    bool // token ids, because no plug-in adds them
 	Hidden bool // the client did not ask for the ids and must not see them
 	Usage  bool // the usage of a stream
-	Whole  bool // a whole answer, where the client asked for a stream
 
 	UsageDue bool // the answer must have a usage: the client or we have asked for it, or all answers of the API have one
-	Exposed  bool // the client sees kv_transfer_params
 	Stops    bool // the client has given stop strings
 }
 

@@ -20,7 +20,7 @@ var substance = []string{"choices", "usage", "error"}
 // are as long as the answer's ids make them.
 func (a *Reader) Relay() sse.Config {
 	cfg := sse.Config{
-		Strip: ParamsMember, Expose: a.leg.Asks.Exposed, Substance: substance, MaxEvent: sse.DefaultMaxEvent + idBytes*len(a.leg.IDs.Prompt()),
+		Strip: ParamsMember, Substance: substance, MaxEvent: sse.DefaultMaxEvent + idBytes*len(a.leg.IDs.Prompt()),
 		Begin: a.Begin, Observe: a.Observe,
 	}
 	if a.dialect != nil { // every event of a dialect matters

@@ -119,9 +119,8 @@ func (responsesDialect) hidden(a *Reader, data []byte, inEvent bool) (spans []ra
 			if err := s.Pass(); err != nil { // Pass also skips values that are nested too deeply to be read
 				return err
 			}
-			params := m.Named(ParamsMember) && !a.leg.Asks.Exposed
 			ids := a.leg.Asks.Hidden && (m.Named("input_messages") || m.Named("output_messages"))
-			if inside && (params || ids) && string(data[m.Value:s.Pos]) != "null" {
+			if inside && (m.Named(ParamsMember) || ids) && string(data[m.Value:s.Pos]) != "null" {
 				spans = append(spans, rawjson.Span{From: m.Value, To: s.Pos})
 			}
 			return nil

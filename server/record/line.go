@@ -29,7 +29,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //     it has none), client and tenant (request.ClientsMode).
 //
 // Two keys appear only if they apply: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here) and
-// stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
+// A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
 // client has made up.
 func Log(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
@@ -99,9 +99,6 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.text(attrs, "tenant", r.Tenant)
 		if redis != nil {
 			attrs = l.text(attrs, "redis", redis())
-		}
-		if r.Answer.Buffered {
-			attrs = l.text(attrs, "stream", "buffered")
 		}
 		// The record has no source position, which no line shows: finding it costs as much as a tenth of the line.
 		rec := slog.NewRecord(now, level, "turn", 0)

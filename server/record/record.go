@@ -93,7 +93,6 @@ type Leg struct {
 // Answer is what is recorded of decode's answer and of what the client got.
 type Answer struct {
 	Events, Bytes int64
-	Buffered      bool   // the stream was made of a whole answer
 	Fault         int    // status of the error that decode told within its answer, 0 for none
 	Finish        string // finish_reason, its beginning if it is long; "" if it was not seen
 	// What decode's usage counts, -1 where it does not tell or was not read.

@@ -28,7 +28,7 @@ var missReasons = []Term{
 	{string(ReasonHandBackUnreported), "The KV was handed back, but prefill does not report what it takes from its cache.", "Use vLLM 0.31 or newer on prefill."},
 	{string(ReasonNotBidirectional), "Prefill did not answer when it was given a ticket, so this pair of instances is left alone for a while.", "Run `carryover doctor`. The pair is tried again after 1 to 30 minutes."},
 	{string(ReasonPairOnTrial), "Another turn is just trying whether this pair of instances can reuse KV.", "Nothing to do: it takes one turn."},
-	{string(ReasonNoParams), "Decode's answers carry no kv_transfer_params, so nothing can be reused.", "Install the plug-in of scripts/vllm on the engines, or set `--decode-stream buffered`."},
+	{string(ReasonNoParams), "Decode's answers carry no kv_transfer_params, so nothing can be reused.", "Install the plug-in of scripts/vllm on the engines, or run vLLM 0.33."},
 	{string(ReasonRetried), "The first attempt of the turn failed, and the second ran without the ticket.", "Look at `trying again` in the log."},
 	{string(ReasonBypass), "Nothing was looked up: the request was refused, or decode served it alone.", "Look at `code` and `X-KV-Path`."},
 	{"tokenize_failed", "Prefill's /tokenize did not tell the ids of the prompt, so nothing could be compared.", "Check `/tokenize` of the prefill instances."},

@@ -31,7 +31,6 @@ type Config struct {
 	ByContent            bool     // what its user has written names a conversation without an id
 	TenantHeader         string   // names the tenant; "" derives it from the credential. A request that has the header twice is refused
 	TenantSalt           bool     // both legs get a cache_salt of the tenant
-	StripClientParams    bool     // remove client-sent kv_transfer_params instead of refusing them
 	ForwardAuthorization bool     // send the client's credential to the engines
 	MaxBodyBytes         int64
 	ClientBodyTimeout    time.Duration // how long a body may take to arrive
@@ -61,7 +60,7 @@ func NewReader(cfg Config, secret convcache.Secret, inflight *Inflight, prefille
 // apart, because a turn drops it before its answer ends. With an error, the request has what was known until then.
 func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []byte, share *Reservation) (Request, *body.Request, error) {
 	req := Request{API: api}
-	parsed, err := i.Parse(api, raw)
+	parsed, err := body.ParseRequest(api, raw)
 	if err != nil {
 		return req, nil, err
 	}
@@ -86,12 +85,4 @@ func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []
 	}
 	req.Prefiller, err = i.prefiller(r.Header)
 	return req, parsed, err
-}
-
-// Parse scans a body.
-func (i *Reader) Parse(api body.API, raw []byte) (*body.Request, error) {
-	if i.cfg.StripClientParams {
-		return body.ParseRequestStripped(api, raw)
-	}
-	return body.ParseRequest(api, raw)
 }

@@ -20,7 +20,7 @@ const (
 // which it asks in the background.
 func (k *Maker) warnNoParams(p *Proving, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), p.record.ID(), p.request.API
-	stream := p.request.Stream && (!k.cfg.BufferStreams || api.Rendered())
+	stream := p.request.Stream
 	k.deps.Background("version", turn, func() {
 		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
 		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",

@@ -74,7 +74,7 @@ func (o *commitWriter) announceStream(contentType string) {
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
-// announceWholeStream sets the headers of an event stream that was made of a whole answer and is sent in one piece.
+// announceWholeStream sets the headers of an event stream that is sent in one piece.
 func (o *commitWriter) announceWholeStream() {
 	o.announceStream(eventStream)
 	o.whole = true

@@ -40,13 +40,6 @@ func (c *RoutingConfig) Picks() pick.Routing {
 	return pick.Routing{Threshold: c.DisaggThreshold, PrefillError: c.PrefillFailure == PrefillError}
 }
 
-// PassingConfig says what is passed between clients and engines.
-type PassingConfig struct {
-	BufferStreams bool // ask decode for whole answers and make streams of them, where that leaves a ticket
-	ExposeParams  bool // leave kv_transfer_params in what clients see
-	PrefillUsage  bool // usage tells how many tokens prefill took from caches, in place of decode's number
-}
-
 // LegConfig bounds every wait of a turn for engines and for its client.
 type LegConfig struct {
 	PrefillTimeout     time.Duration
@@ -58,7 +51,6 @@ type LegConfig struct {
 
 // Config configures how turns run.
 type Config struct {
-	PassingConfig
 	LegConfig
 	Release           bool          // have decode free the blocks that no turn will use
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill

@@ -96,16 +96,15 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks
-	asks.Whole = a.buffers(incarnation, h.Handover != nil) && (h.Handover == nil || h.Rewrite == nil)
 	asks.IDs = a.proving.IDs.Wanted() && asksIDs(a.Request.API, incarnation.PlugIn.Found())
 	asks.Hidden = asks.IDs && !a.Body.WantsTokenIDs()
-	asks.Usage = a.proving.IDs.Wanted() && a.Request.Stream && !asks.Whole && !a.Body.WantsUsage() && !a.cfg.ExposeParams
-	asks.UsageDue = !a.Request.Stream || asks.Whole || asks.Usage || a.Body.WantsUsage()
-	asks.Exposed, asks.Stops = a.cfg.ExposeParams, a.Body.Has("stop")
-	edit.Whole, edit.ReturnTokenIDs, edit.Usage = asks.Whole, asks.IDs, asks.Usage
+	asks.Usage = a.proving.IDs.Wanted() && a.Request.Stream && !a.Body.WantsUsage()
+	asks.UsageDue = !a.Request.Stream || asks.Usage || a.Body.WantsUsage()
+	asks.Stops = a.Body.Has("stop")
+	edit.ReturnTokenIDs, edit.Usage = asks.IDs, asks.Usage
 	if h.Handover != nil {
 		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
-		d.leg.Cached = answer.CachedTokens{Told: a.cfg.PrefillUsage && h.Cached >= 0, Tokens: h.Cached}
+		d.leg.Cached = answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID

@@ -8,7 +8,7 @@
 //	 4. run the prefill leg as the connector has planned it                  attempt.go, leg.go, prefill.go, together.go
 //	 5. run the decode leg up to its headers                                 decode.go
 //	 6. commit: send status and headers to the client                        commitwriter.go
-//	 7. relay events and observe them, or make events of a whole answer      respond.go, buffered.go, package answer
+//	 7. relay events and observe them                                       respond.go, package answer
 //	 8. store the new ticket before the client sees the end of the stream    packages reuse and pins
 //	 9. account for the turn                                                 handler.go, package record
 //

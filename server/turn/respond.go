@@ -24,7 +24,6 @@ type reading struct {
 	out       *commitWriter
 	runner    *runner
 	turn      *turn      // whose answer it is
-	options   []byte     // the request's stream_options, for a stream that is made of a whole answer
 	relay     *sse.Relay // nil for a whole answer
 	concluded bool       // the answer's ticket has been stored or given up
 }
@@ -47,8 +46,6 @@ func (r *reading) relayed() (err error) {
 	switch {
 	case d.MediaType() == "text/event-stream":
 		err = r.stream()
-	case d.leg.Asks.Whole:
-		err = r.buffered()
 	default:
 		err = r.whole()
 	}
@@ -65,9 +62,6 @@ func (r *reading) relayed() (err error) {
 func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
 	d.leg.Reply, d.leg.IDs = t.proving.Listen(&d.origin)
 	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t}
-	if d.leg.Asks.Whole {
-		r.options, _ = t.body.Member("stream_options")
-	}
 	r.Reset(&d.leg, r)
 	return r
 }
@@ -132,11 +126,11 @@ func (r *reading) whole() error {
 	case result.Foreign:
 		return r.broken(upstream.ErrForeign)
 	case result.Ineligible == answer.Unparsable:
-		return r.broken(answer.ErrNotJSON)
+		return r.broken(errNotJSON)
 	}
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
 		if rest, err = rewrite.Body(rest); err != nil {
-			return r.broken(errors.Join(answer.ErrNotJSON, err))
+			return r.broken(errors.Join(errNotJSON, err))
 		}
 	}
 	r.out.announce("application/json", len(rest))
@@ -204,7 +198,8 @@ func (r *reading) ended(err error) error {
 
 // Why an answer can't be given to a client.
 var (
-	errKVLoad = errors.New("decode's first event is an error")
+	errKVLoad  = errors.New("decode's first event is an error")
+	errNotJSON = errors.New("the answer is not JSON")
 	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
 	errUnwritable = errors.New("an event can't be written")
 )
@@ -220,7 +215,7 @@ func (r *reading) broken(err error) error {
 		r.runner.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, answer.ErrNotJSON), errors.Is(err, errUnwritable):
+	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errUnwritable):
 		leg.Kind = upstream.Garbage
 	}
 	return r.decoding.failed(leg)

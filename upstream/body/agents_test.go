@@ -186,7 +186,7 @@ func FuzzAgentBodies(f *testing.F) {
 		if responses {
 			api = Responses
 		}
-		r, err := ParseRequestStripped(api, body)
+		r, err := ParseRequest(api, body)
 		if err != nil {
 			return
 		}

@@ -36,28 +36,6 @@ type Request struct {
 // read another tenant's blocks. Everything else is left to vLLM, whose own 400 reaches the client through the prefill
 // leg. The error is a *BadRequestError.
 func ParseRequest(api API, body []byte) (*Request, error) {
-	r, err := parse(api, body)
-	if err != nil {
-		return nil, err
-	}
-	if name, found := r.takeTransferParams(); found {
-		return nil, &BadRequestError{Message: name + " is set by the proxy and cannot be sent by clients", Param: name, Code: "unsupported_parameter"}
-	}
-	return r, nil
-}
-
-// ParseRequestStripped is ParseRequest for deployments that remove a client's kv_transfer_params instead of refusing
-// the request. vllm_xargs that contain such a member at any depth are removed whole: no engine option needs one there.
-func ParseRequestStripped(api API, body []byte) (*Request, error) {
-	r, err := parse(api, body)
-	if err != nil {
-		return nil, err
-	}
-	r.takeTransferParams()
-	return r, nil
-}
-
-func parse(api API, body []byte) (*Request, error) {
 	r := &Request{api: api, n: 1}
 	history := api.subject()
 	scanned, err := rawjson.ParseObjectFunc(body, func(s *rawjson.Scanner, name []byte) (err error) {
@@ -95,7 +73,13 @@ func parse(api API, body []byte) (*Request, error) {
 		}
 		r.model = model
 	}
-	return r, r.stateless()
+	if err := r.stateless(); err != nil {
+		return nil, err
+	}
+	if name, found := r.takeTransferParams(); found {
+		return nil, &BadRequestError{Message: name + " is set by the proxy and cannot be sent by clients", Param: name, Code: "unsupported_parameter"}
+	}
+	return r, nil
 }
 
 func wrongType(name, want string) error {

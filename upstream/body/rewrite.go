@@ -19,7 +19,6 @@ type PrefillEdit struct {
 type DecodeEdit struct {
 	Members        []Member // added or removed by the connector, kv_transfer_params first
 	OneToken       bool     // one token, not streamed: a leg whose only purpose is that prefill's blocks are read
-	Whole          bool     // the answer comes in one piece, whatever the client asked for
 	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps the client's choice
 	Usage          bool     // ask for the usage at the end of the stream; false keeps the client's choice
 	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt
@@ -84,8 +83,6 @@ func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 	case e.OneToken:
 		changes.oneToken()
 		members = slices.DeleteFunc(slices.Clone(members), boundsAnswer)
-	case e.Whole:
-		changes.whole()
 	case e.Usage && !r.api.Rendered():
 		// continuous_usage_stats, if the client sent it, would take effect too.
 		changes.SetWord("stream_options", `{"include_usage":true}`)
@@ -113,16 +110,11 @@ type legEdits struct {
 	api API
 }
 
-// whole makes a leg answer in one piece.
-func (e *legEdits) whole() {
+// oneToken makes a leg generate one token and answer in one piece.
+func (e *legEdits) oneToken() {
 	e.SetWord("stream", "false")
 	// A 400 without stream: validate_stream_options, chat_completion/protocol.py.
 	e.Remove("stream_options")
-}
-
-// oneToken makes a leg generate one token and answer in one piece.
-func (e *legEdits) oneToken() {
-	e.whole()
 	// A minimum above max_tokens is a 400 (sampling_params.py).
 	e.Remove("min_tokens")
 	if e.api == Responses {

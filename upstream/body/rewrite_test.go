@@ -1,7 +1,6 @@
 package body
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -92,17 +91,6 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	r = mustParse(t, Chat, `{"messages":[]}`)
 	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{"messages":[],"return_token_ids":true}`; got != want {
 		t.Errorf("chat: got %s, want %s", got, want)
-	}
-}
-
-func TestRequest_WholeDecodeBody(t *testing.T) {
-	r := mustParse(t, Chat, `{"stream" : true,"stream_options":{"include_usage":true},"max_tokens":100,"min_tokens":5,"return_token_ids":null}`)
-	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Members: transferParams([]byte(`{"ours":1}`))}).Bytes())
-	if want := `{"stream" : false,"max_tokens":100,"min_tokens":5,"return_token_ids":true,"kv_transfer_params":{"ours":1}}`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if one, both := r.DecodeBody(DecodeEdit{OneToken: true}).Bytes(), r.DecodeBody(DecodeEdit{OneToken: true, Whole: true}).Bytes(); !bytes.Equal(one, both) {
-		t.Errorf("one token, whole: got %s, want %s", both, one)
 	}
 }
 

@@ -52,12 +52,8 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		Config: request.Config{
 			Sources: cfg.Conversation.Sources, ByContent: cfg.Conversation.ByContent == "on",
 			TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
-			StripClientParams: cfg.KV.ClientParams == "strip", ForwardAuthorization: cfg.Auth.ForwardAuthorization,
-			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: clientBodyTimeout,
-		},
-		PassingConfig: turn.PassingConfig{
-			BufferStreams: cfg.KV.DecodeStream == config.DecodeBuffered, ExposeParams: cfg.KV.ExposeParams,
-			PrefillUsage: cfg.KV.UsageCachedTokens == config.UsagePrefill,
+			ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+			MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: clientBodyTimeout,
 		},
 		LimitConfig: server.LimitConfig{
 			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),

@@ -112,7 +112,7 @@ func idleSettings(cfg config.Config) (keys []string) {
 	usual := config.Settings(&defaults)
 	for i, s := range config.Settings(&cfg) {
 		same := reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface())
-		if ofTickets := slices.Contains([]string{"proof", "release", "hand_back", "store"}, s.Section()) || s.Key == "kv.decode_stream"; ofTickets && !same {
+		if ofTickets := slices.Contains([]string{"proof", "release", "hand_back", "store"}, s.Section()); ofTickets && !same {
 			keys = append(keys, s.Key)
 		}
 	}

@@ -31,8 +31,8 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 		{"--connector orchestrated", []string{"\ndecode      auto: the conversation's home, unless", "decode gets prefill's kv_transfer_params", "\nreuse       none from decode to prefill"}, []string{"\ntickets", "no secret", "leaves no tickets"}},
 		{"--connector orchestrated --orchestrated-form response", []string{"all of prefill's answer as disagg_prefill_resp"}, nil},
 		{
-			"--connector orchestrated --proof history --release off --decode-stream buffered --ttl 100s",
-			[]string{"connector orchestrated leaves no tickets: nothing comes of kv.decode_stream, proof.mode, release.mode, store.ttl"}, nil,
+			"--connector orchestrated --proof history --release off --ttl 100s",
+			[]string{"connector orchestrated leaves no tickets: nothing comes of proof.mode, release.mode, store.ttl"}, nil,
 		},
 		{"--connector nixl --release off", []string{"a ticket is handed back or released as it costs least by what is learnt of its kind, and until then when no turn has used it for 5s:"}, []string{"leaves no tickets"}},
 		{"--hand-back now", []string{"a ticket is handed back at the end of each turn:"}, []string{"nothing is handed back"}},

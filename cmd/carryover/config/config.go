@@ -155,19 +155,8 @@ type RedisConfig struct {
 
 // KVConfig is the handling of kv_transfer_params.
 type KVConfig struct {
-	Host         string // KVHostAuto, kvHostPin or a host
-	ClientParams string
-	ExposeParams bool
-	DecodeStream string // stream or buffered
-	// UsageCachedTokens is whose number of cached tokens an answer's usage tells: UsagePrefill, or the engine's that wrote it.
-	UsageCachedTokens string
+	Host string // KVHostAuto, kvHostPin or a host
 }
-
-// UsagePrefill is the value of KVConfig.UsageCachedTokens that tells what prefill took from caches.
-const UsagePrefill = "prefill"
-
-// DecodeBuffered is the value of KVConfig.DecodeStream that makes streams out of whole answers.
-const DecodeBuffered = "buffered"
 
 // The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
 const (
@@ -235,7 +224,7 @@ func Default() Config {
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover"},
-		KV:           KVConfig{Host: KVHostAuto, ClientParams: "reject", DecodeStream: "stream", UsageCachedTokens: UsagePrefill},
+		KV:           KVConfig{Host: KVHostAuto},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,

@@ -73,10 +73,6 @@ func EngineSettings(c *Config) []Setting {
 		{Key: "prefill", Flag: "prefill", To: &c.Prefill, Live: true, Help: "prefill instance; repeat for more"},
 		{Key: "decode", Flag: "decode", To: &c.Decode, Live: true, Help: "decode instance; repeat for more"},
 		{Key: "kv.host", Flag: "kv-host", To: &c.KV.Host, Help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
-		{Key: "kv.client_params", Flag: "client-kv-params", To: &c.KV.ClientParams, OneOf: []string{"reject", "strip"}, Help: "what becomes of kv_transfer_params in a client's request"},
-		{Key: "kv.expose_params", Flag: "expose-kv-params", To: &c.KV.ExposeParams, Help: "leave kv_transfer_params in what clients see"},
-		{Key: "kv.decode_stream", Flag: "decode-stream", To: &c.KV.DecodeStream, OneOf: []string{"stream", DecodeBuffered}, Help: "buffered: make streams of whole answers, for engines that omit kv_transfer_params from streams"},
-		{Key: "kv.usage_cached_tokens", Flag: "usage-cached-tokens", To: &c.KV.UsageCachedTokens, OneOf: []string{"engine", UsagePrefill}, Help: "whose number of cached tokens an answer's usage tells: prefill, what prefill took from caches, where it says; engine, as decode writes it"},
 	}
 }
 

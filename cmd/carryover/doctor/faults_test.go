@@ -70,7 +70,7 @@ func plantedFaults() []planted {
 		},
 			want: []string{codeStreamParams}, fix: "install version 1.0 or newer of the plug-in", pinned: true},
 		{name: "streams without params of a vLLM that has them", change: func(_, d *vllmsim.Config) { d.Params = vllmsim.ParamsNever },
-			want: []string{codeStreamParams}, fix: "Rust front end, which leaves them out of streams, or set --decode-stream buffered", pinned: true},
+			want: []string{codeStreamParams}, fix: "Rust front end, which leaves them out of streams", pinned: true},
 		{name: "releases of two connectors", change: func(_, d *vllmsim.Config) { d.Version = vllmsim.VLLM032 }, want: []string{codeVersions, codeHandoverFails}, fix: "vllm==0.33.0"},
 		{name: "a prefill that is not bidirectional", change: func(p, _ *vllmsim.Config) { p.Bidirectional = false },
 			want: []string{codeUnanswered}, fix: "kv_load_failure_policy is recompute", pinned: true},

@@ -37,8 +37,7 @@ func oneShot(n int) asked {
 	}}
 }
 
-// oneShots is the first half of line 4. Every second request is a stream; where those end without params, the program makes them of whole
-// answers (CARRYOVER_DECODE_STREAM).
+// oneShots is the first half of line 4. Every second request is a stream.
 func (s *suite) oneShots(t *testing.T) string {
 	t.Helper()
 	const requests = 20

@@ -1,14 +1,21 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/tidwall/gjson"
 
+	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
 
@@ -76,8 +83,7 @@ func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 			c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
 		}
 		rigs := map[string]*rig{
-			"prefill": startTokens(t, 1, 1, change), "engine": startTokens(t, 1, 1, change, "--usage-cached-tokens", "engine"),
-			"buffered": startTokens(t, 1, 1, change, "--decode-stream", "buffered"),
+			"prefill": startTokens(t, 1, 1, change), "decode": startUntold(t, change),
 		}
 		for _, r := range rigs {
 			r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
@@ -93,18 +99,45 @@ func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 						for mode, r := range rigs {
 							toldUsage[mode] = r.toldTurns(t, kind, stream, continuous)
 						}
-						for i, want := range toldUsage["engine"] {
+						for i, want := range toldUsage["decode"] {
 							got := toldUsage["prefill"][i]
 							sameBytes(t, []string{untold(got.raw)}, []string{untold(want.raw)})
-							for _, mode := range []string{"prefill", "buffered"} {
-								toldUsage[mode][i].check(t, i, stream)
-							}
+							got.check(t, i, stream)
 						}
 					})
 				}
 			}
 		}
 	}
+}
+
+// startUntold runs a program whose prefill instance does not say what it took from caches, so that usages are decode's own.
+func startUntold(t *testing.T, change func(*vllmsim.Config)) *rig {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	change(&cfg)
+	behind := testrig.StartInstance(t, cfg, "")
+	target, err := url.Parse(behind.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	relay := httputil.NewSingleHostReverseProxy(target)
+	relay.Transport = &http.Transport{DisableKeepAlives: true}
+	relay.ModifyResponse = func(resp *http.Response) error {
+		told, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err
+		}
+		untold := regexp.MustCompile(`"(remote_prefill_)?cached_tokens"`).ReplaceAll(told, []byte(`"untold"`))
+		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(untold)), int64(len(untold))
+		resp.Header.Set("Content-Length", strconv.Itoa(len(untold)))
+		return nil
+	}
+	front := httptest.NewServer(relay)
+	t.Cleanup(front.Close)
+	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--tokenize-timeout", "20s", "--prefill", front.URL}})
+	r.prefill = append(r.prefill, behind)
+	return r
 }
 
 // toldUsage is an answer, and how many tokens of its prompt prefill has had in caches by its own counters.
