@@ -8,68 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
-
-	"carryover/server"
 )
-
-func TestDecode_DiesInsideItsStream_ErrorEventAndAbort(t *testing.T) {
-	two := func(l leg) []string { return chatEvents(l)[:2] }
-	for name, rest := range map[string]string{
-		"between events": "", "mid-line": `data: {"id":"chatcm`, "mid-UTF-8": "data: \xf0\x9f\x98", "after the line": "data: {}\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{})
-			r.decode[0].next(breaks(two, rest))
-			p := r.turn("c", 1, true)
-			cutOff(t, p)
-			r.wantSealed(p)
-			if got, want := lastError(t, p.body, "decode_failed"), frames(two(r.decode[0].seen()[0])...); got != want {
-				t.Errorf("got %q, want the complete events %q", got, want)
-			}
-			if n := len(r.decode[0].seen()); n != 1 || r.store.Len() != 0 {
-				t.Errorf("got %d decode legs and %d conversations, want one leg and no ticket", n, r.store.Len())
-			}
-		})
-	}
-}
-
-func TestDecode_ErrorEventInsideItsStreamPassesThrough(t *testing.T) {
-	r := newRig(t, setup{})
-	failing := func(l leg) []string { return append(chatEvents(l)[:2], `{"error":{"message":"later"}}`, "[DONE]") }
-	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, failing(l)...) })
-	p := r.turn("c", 1, true)
-	r.wantOK(p, "miss;reason=first_turn")
-	if want := frames(failing(r.decode[0].seen()[0])...); p.body != want || r.store.Len() != 0 {
-		t.Errorf("got %q, %d conversations; want it verbatim and no ticket", p.body, r.store.Len())
-	}
-}
-
-func TestDecode_WholeAnswerBreaksOff(t *testing.T) {
-	r := newRig(t, setup{})
-	short := raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"id\":")
-	r.decode[0].next(short)
-	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
-	r.decode[0].next(short, short)
-	r.wantError(r.turn("c", 2, false), 502, "decode_failed")
-}
-
-func TestDecode_NoDoneIsInvented(t *testing.T) {
-	for name, n := range map[string]int{"nothing": 0, "role only": 1, "some": 2, "all but DONE": 4} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{})
-			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { sayHeaders(w); say(w, chatEvents(l)[:n]...) })
-			p := r.turn("c", 1, true)
-			r.wantOK(p, "miss;")
-			if want := strings.TrimSuffix(strings.Join(strings.SplitAfter(chatBytes(r.decode[0].seen()[0]), "\n\n")[:n], ""), ""); p.body != want {
-				t.Errorf("got %q, want %q", p.body, want)
-			}
-			if r.store.Len() != 0 {
-				t.Error("a ticket was kept of a stream without [DONE]")
-			}
-		})
-	}
-}
 
 func TestDecode_BrokenFramingNeverLooksComplete(t *testing.T) {
 	event := func(l leg) string { return frames(chatEvents(l)[1]) }
@@ -93,18 +32,6 @@ func TestDecode_BrokenFramingNeverLooksComplete(t *testing.T) {
 	}
 }
 
-func TestDecode_SilentStreamIsCut(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.IdleTimeout = 100 * time.Millisecond }})
-	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, chatEvents(l)[:2]...)
-		silent(w, q, l)
-	})
-	p := r.turn("c", 1, true)
-	cutOff(t, p)
-	lastError(t, p.body, "stream_idle_timeout")
-	r.decode[0].awaitEnd(1)
-}
-
 func TestDecode_IneligibleEventsAreRelayedAndLeaveNoTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	ineligible := func(l leg) string {
@@ -119,45 +46,6 @@ func TestDecode_IneligibleEventsAreRelayedAndLeaveNoTicket(t *testing.T) {
 	r.wantOK(p, "miss;")
 	if want := ineligible(r.decode[0].seen()[0]); !strings.HasPrefix(p.body, want) || r.store.Len() != 0 {
 		t.Errorf("got %q with %d conversations, want %q first and no ticket", p.body, r.store.Len(), want)
-	}
-}
-
-func TestDecode_DiesInsideAnOversizeEvent_NoErrorEvent(t *testing.T) {
-	r := newRig(t, setup{})
-	r.decode[0].next(breaks(nothing, "data: "+strings.Repeat("x", 2<<20)))
-	p := r.turn("c", 1, true)
-	cutOff(t, p)
-	if strings.Contains(p.body, "error") {
-		t.Error("an error event was put inside another event")
-	}
-}
-
-func TestDecode_LastParamsWin(t *testing.T) {
-	r := newRig(t, setup{})
-	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
-		e := chatEvents(l)
-		with := func(event, params string) string {
-			return strings.TrimSuffix(event, "}") + `,"kv_transfer_params":` + params + "}"
-		}
-		say(w, e[0], with(e[1], strings.ReplaceAll(ticket(l), "chatcmpl-", "early-")), e[2], e[3], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, "null"), "[DONE]")
-	})
-	p := r.turn("c", 1, true)
-	r.wantOK(p, "miss;")
-	if want := chatBytes(r.decode[0].seen()[0]); p.body != want {
-		t.Errorf("got %q, want %q: params cut out, an event of nothing else dropped", p.body, want)
-	}
-	r.wantOK(r.turn("c", 2, true), "hit;")
-	if got := r.prefill[0].seen()[1].ticket(); !strings.HasPrefix(got, "chatcmpl-") {
-		t.Errorf("got ticket %q, want the last", got)
-	}
-}
-
-func TestDecode_DiesAfterItsParams_NoTicket(t *testing.T) {
-	r := newRig(t, setup{})
-	r.decode[0].next(breaks(func(l leg) []string { return chatEvents(l)[:4] }, ""))
-	cutOff(t, r.turn("c", 1, true))
-	if r.store.Len() != 0 {
-		t.Error("a ticket was kept of a stream that broke off")
 	}
 }
 

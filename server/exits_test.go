@@ -35,22 +35,6 @@ func toFinish(gate <-chan struct{}, end func(w http.ResponseWriter)) behaviour {
 	}
 }
 
-func TestExit_ClientLeavesAfterTheFinish_TicketIsKept(t *testing.T) {
-	l := newLeaver(t)
-	r := newRig(t, setup{front: contexts(l.arrived)})
-	r.decode[0].next(toFinish(make(chan struct{}), nil))
-	resp, err := r.open(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(1)...)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	readUntil(t, resp.Body, `"finish_reason":"stop"`)
-	l.leave()
-	_ = resp.Body.Close()
-	l.noticed(t)
-	r.wantStored(1, "yes")
-	r.wantOK(r.turn("c", 2, true), "hit;")
-}
-
 func TestExit_WholeAnswerIsNestedTooDeeply_BlocksAreReleased(t *testing.T) {
 	r := newRig(t, setup{cfg: releasing})
 	r.shot() // the instances have exchanged KV, and left something
@@ -85,32 +69,6 @@ func TestExit_StreamBreaksAfterTheParams_BlocksAreReleased(t *testing.T) {
 			r.wantCarried(2, left(r.decode[0].seen()[1]))
 		})
 	}
-}
-
-func TestExit_ClientLeavesBeforeAWholeAnswerIsRead_TicketIsKept(t *testing.T) {
-	l := newLeaver(t)
-	gate := make(chan struct{})
-	r := newRig(t, setup{front: contexts(l.arrived)})
-	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, lg leg) {
-		answer := wholeAnswer(lg) + `,"kv_transfer_params":` + ticket(lg) + `}`
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, answer[:20])
-		_ = http.NewResponseController(w).Flush()
-		<-gate
-		_, _ = io.WriteString(w, answer[20:])
-	})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", false, history(1)...)))
-	}()
-	r.decode[0].await(1)
-	l.leave()
-	<-done
-	l.noticed(t)
-	close(gate)
-	r.wantStored(1, "yes")
-	r.wantOK(r.turn("c", 2, false), "hit;")
 }
 
 // The OpenAI SDKs close the connection when they have read [DONE].

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"carryover/server/turn"
 )
 
 func TestPrefill_FaultOfTheClientIsPassedOnRedacted(t *testing.T) {
@@ -61,26 +59,4 @@ func TestPrefill_EveryShapeOfAnErrorIsRead(t *testing.T) {
 			t.Errorf("%s: got %+v", row.body, e)
 		}
 	}
-}
-
-func TestPrefill_RefusesTheDeployment_NoRetry(t *testing.T) {
-	for _, row := range []struct {
-		code, status int
-		want, after  string
-	}{{401, 502, "upstream_auth", ""}, {403, 502, "upstream_auth", ""}, {429, 429, "rate_limited", "9"}, {418, 502, "prefill_failed", ""}} {
-		r := newRig(t, setup{})
-		r.prefill[0].next(status(row.code, "key sk-123 at "+engineHost, "Retry-After", "9"))
-		p := r.turn("c", 1, true)
-		r.wantError(p, row.status, row.want)
-		wantRetryAfter(t, p, row.after)
-		if got := len(r.prefill[0].seen()); got != 1 {
-			t.Errorf("status %d: got %d prefill legs, want 1", row.code, got)
-		}
-	}
-}
-
-func TestPrefill_ErrorWithStatus200IsAFailure(t *testing.T) {
-	r := newRig(t, setup{cfg: onPrefillFailure(turn.PrefillError)})
-	r.prefill[0].always(replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
-	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
 }

@@ -33,89 +33,6 @@ func (r *rig) wantLegs(decode int, prefill ...int) {
 	}
 }
 
-func TestPrefillFailure_OfTheOnlyInstance(t *testing.T) {
-	for _, row := range []struct {
-		name       string
-		fails      behaviour
-		status     int // as it is told
-		code       string
-		retryAfter string
-		legs       int // while another is tried
-	}{
-		{"500 is its last word", status(500, "boom"), 502, "prefill_failed", "", 1},
-		{"502", status(502, "boom"), 502, "prefill_failed", "", 2},
-		{"503", status(503, "boom", "Retry-After", "7"), 503, "prefill_failed", "7", 2},
-		{"503 with a date", status(503, "boom", "Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT"), 503, "prefill_failed", "1", 2},
-		{"503 with a long wait", status(503, "boom", "Retry-After", "301"), 503, "prefill_failed", "1", 2},
-		{"504", status(504, "boom"), 502, "prefill_failed", "", 2},
-		{"hang-up", hangUp, 502, "prefill_failed", "", 2},
-		{"error body", replyBody("application/json", `{"error":{"message":"boom"}}`), 502, "prefill_failed", "", 1},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, setup{})
-			r.prefill[0].always(row.fails)
-			p := r.turn("c", 1, true)
-			r.wantOK(p, "miss;reason=bypass")
-			r.wantPath(p, failedAlone)
-			r.wantLegs(1, row.legs)
-
-			r = newRig(t, setup{cfg: onPrefillFailure(turn.PrefillDecodeOnly)})
-			r.prefill[0].always(row.fails)
-			p = r.turn("c", 1, true)
-			r.wantOK(p, "miss;reason=bypass")
-			r.wantPath(p, failedAlone)
-			r.wantLegs(1, 1)
-
-			r = newRig(t, setup{cfg: onPrefillFailure(turn.PrefillError)})
-			r.prefill[0].always(row.fails)
-			p = r.turn("c", 1, true)
-			r.wantError(p, row.status, row.code)
-			wantRetryAfter(t, p, row.retryAfter)
-			r.wantLegs(0, 1)
-			r.wantHeaders(p)
-		})
-	}
-}
-
-func TestPrefillFailure_AnotherInstanceIsTriedWhereThereIsOne(t *testing.T) {
-	for name, fails := range map[string]behaviour{"500": status(500, "boom"), "503": status(503, "boom"), "hang-up": hangUp} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{prefills: 3})
-			r.prefill[0].always(fails)
-			p := r.turn("c", 1, true)
-			r.wantOK(p, "miss;reason=first_turn")
-			r.wantPath(p, "prefill_decode;tokens=2")
-			r.prefill[1].always(fails)
-			p = r.turn("d", 1, true)
-			r.wantPath(p, failedAlone)
-			r.wantLegs(2, 2, 2, 0) // two instances are tried, whatever there is
-
-			for policy, legs := range map[turn.PrefillFailure]int{turn.PrefillDecodeOnly: 1, turn.PrefillError: 0} {
-				r = newRig(t, setup{prefills: 2, cfg: onPrefillFailure(policy)})
-				r.prefill[0].always(fails)
-				_ = r.turn("c", 1, true)
-				r.wantLegs(legs, 1, 0)
-			}
-		})
-	}
-}
-
-func TestPrefillFailure_ConnectionsAreRefused(t *testing.T) {
-	const alone = "decode_only;reason=prefill_unavailable;tokens=2"
-	r := newRig(t, setup{deadPrefills: -4})
-	r.wantPath(r.turn("c", 1, true), alone)
-
-	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(turn.PrefillDecodeOnly)})
-	r.wantPath(r.turn("c", 1, true), alone)
-	r.wantLegs(1, 0)
-
-	r = newRig(t, setup{deadPrefills: 1, cfg: onPrefillFailure(turn.PrefillError)})
-	p := r.turn("c", 1, true)
-	r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
-	wantRetryAfter(t, p, "1")
-	r.wantLegs(0, 0)
-}
-
 // What was put into the leg beside the client's request is ours to mend, whatever the operator has chosen.
 func TestPrefillFailure_OfATicketIsMended(t *testing.T) {
 	for _, policy := range []turn.PrefillFailure{"", turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
@@ -157,20 +74,6 @@ func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
 			r.wantPath(p, "prefill_decode;tokens=200")
 		} else {
 			r.wantPath(p, "decode_only;reason=prefill_quarantined;tokens=200")
-		}
-	}
-}
-
-// What the client can mend, what our key may not and what the deployment can't take now is never masked.
-func TestPrefillFailure_RefusalsArePassedOn(t *testing.T) {
-	for _, policy := range []turn.PrefillFailure{turn.PrefillRetryOther, turn.PrefillDecodeOnly, turn.PrefillError} {
-		for answer, want := range map[int]int{400: 400, 404: 404, 413: 413, 422: 422, 401: 502, 403: 502, 429: 429} {
-			r := newRig(t, setup{prefills: 2, cfg: onPrefillFailure(policy)})
-			r.prefill[0].always(status(answer, "no"))
-			if p := r.turn("c", 1, true); p.status != want {
-				t.Errorf("%s: got status %d for %d, want %d", policy, p.status, answer, want)
-			}
-			r.wantLegs(0, 1, 0)
 		}
 	}
 }
