@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -251,43 +250,5 @@ func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
 	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
 	if got.text() != alone.text() || got.params() != nil {
 		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
-	}
-}
-
-func TestLMCache_ListensWhereItIsTold(t *testing.T) {
-	var ports []int
-	for range 2 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := startInstance(t, func(c *Config) {
-		c.Role, c.Connector, c.LMCache.InitPorts, c.LMCache.AllocPorts = "decode", ConnectorLMCache, ports[:1], ports[1:]
-	})
-	if at := d.Addresses(); !slices.Equal(at.LMCacheInit, ports[:1]) || !slices.Equal(at.LMCacheAlloc, ports[1:]) {
-		t.Errorf("listens at %v and %v, want %v", at.LMCacheInit, at.LMCacheAlloc, ports)
-	}
-}
-
-func TestLMCache_ConfigIsChecked(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"both roles": func(c *Config) { c.Role = "both" },
-		"ranks":      func(c *Config) { c.DPRanks = 2 },
-		"mode":       func(c *Config) { c.LMCache.Mode = "later" },
-		"tag":        func(c *Config) { c.LMCache.Tag = "Notif" },
-		"folder":     func(c *Config) { c.Connector = ConnectorLMCacheStorage },
-	} {
-		c := DefaultConfig()
-		c.Role, c.Connector = "prefill", ConnectorLMCache
-		change(&c)
-		if i, err := Start(c); err == nil {
-			t.Errorf("%s: started", name)
-			_ = i.Close() // the test has failed
-		}
 	}
 }

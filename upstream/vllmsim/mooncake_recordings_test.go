@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -31,20 +30,6 @@ func readExchange(t *testing.T, connector, name string) (rec recording) {
 		t.Fatalf("recording %s: %v", name, err)
 	}
 	return rec
-}
-
-func newPost(t *testing.T, i *Instance, body object) *http.Request {
-	t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+wire.PathChat, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return req
 }
 
 // The recorded requests, with this pair's engine id and bootstrap server in them.

@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -79,40 +78,6 @@ func TestMooncake_PrefillFirstOrLast(t *testing.T) {
 	check(answered())
 	if s := p.Stats(); s.Pins != 0 || s.Reads != 2 || s.FreeBlocks != p.config().Blocks {
 		t.Errorf("prefill has %d pins after %d reads, want 0 after 2", s.Pins, s.Reads)
-	}
-	assertClean(t, p, d)
-}
-
-func TestMooncake_ThirtyAtOnce(t *testing.T) {
-	p, d := startMooncake(t, nil)
-	var group sync.WaitGroup
-	for n := range 30 {
-		said := fmt.Sprintf("Answer %d.", n)
-		prefill, decode := mooncakeLegs(p, fmt.Sprint("t-", n), asking(longText+" SAY "+said))
-		group.Go(func() { post(t, p, wire.PathChat, prefill) })
-		group.Go(func() {
-			if got := post(t, d, wire.PathChat, decode).text(); got != said {
-				t.Errorf("got %q, want %q", got, said)
-			}
-		})
-	}
-	group.Wait()
-	assertClean(t, p, d)
-	if s := p.Stats(); s.Pins != 0 {
-		t.Errorf("%d pins are left", s.Pins)
-	}
-}
-
-func TestMooncake_OnlyWhatDecodeLacksIsTransferred(t *testing.T) {
-	p, d := startMooncake(t, nil)
-	right := post(t, d, wire.PathChat, asking(longText)).text() // fills its prefix cache
-	before := d.Stats()
-	prefill, decode := mooncakeLegs(p, "t", asking(longText))
-	post(t, p, wire.PathChat, prefill)
-	a := post(t, d, wire.PathChat, decode)
-	s := d.Stats()
-	if hit, read := s.LocalHitTokens-before.LocalHitTokens, s.ExternalTokens-before.ExternalTokens; a.text() != right || hit == 0 || read >= 16 {
-		t.Errorf("got %q, %d own tokens and %d read, want %q and no whole block read", a.text(), hit, read, right)
 	}
 	assertClean(t, p, d)
 }
@@ -258,54 +223,6 @@ func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
 		t.Errorf("answered %d", a.status)
 	}
 	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
-}
-
-func TestMooncake_ParamsThatLackAKey(t *testing.T) {
-	for _, row := range []struct {
-		lacks []string
-		dies  bool
-	}{
-		{[]string{"remote_engine_id"}, true},
-		{[]string{"remote_bootstrap_addr"}, true},
-		{[]string{"transfer_id"}, false},
-		{[]string{"transfer_id", "remote_engine_id", "remote_bootstrap_addr"}, false},
-	} {
-		p, d := startMooncake(t, nil)
-		_, decode := mooncakeLegs(p, "t", asking(longText))
-		for _, key := range row.lacks {
-			delete(decode["kv_transfer_params"].(object), key)
-		}
-		cancel := begin(t, d, wire.PathChat, decode)
-		eventually(t, "the request waits for ever", func() bool { return d.Stats().Parked == 1 })
-		_ = cancel() // its error says that it was taken back
-		eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
-		if dead := d.Stats().Dead == 1; dead != row.dies {
-			t.Errorf("without %v: dead %t, want %t", row.lacks, dead, row.dies)
-		}
-	}
-	p, _ := startMooncake(t, nil)
-	prefill, _ := mooncakeLegs(p, "t", asking(longText))
-	delete(prefill["kv_transfer_params"].(object), "transfer_id")
-	if a := post(t, p, wire.PathChat, prefill); a.status != http.StatusOK || p.Stats().Pins != 0 {
-		t.Errorf("a prefill leg without transfer_id: answered %d with %d pins, want 200 with none", a.status, p.Stats().Pins)
-	}
-}
-
-func TestMooncake_RanksHaveEngineIDsOfTheirOwn(t *testing.T) {
-	p, d := startMooncake(t, func(c *Config) { c.DPRanks = 2 })
-	lone := startInstance(t, nil)
-	right := post(t, lone, wire.PathChat, asking(longText)).text()
-	for rank, e := range p.engines() {
-		prefill, decode := mooncakeLegs(p, e.ID, asking(longText))
-		decode["kv_transfer_params"].(object)["remote_engine_id"] = e.ID
-		req := newPost(t, p, prefill)
-		req.Header.Set("X-Data-Parallel-Rank", fmt.Sprint(rank))
-		do(t, req)
-		if a := post(t, d, wire.PathChat, with(decode, object{"cache_salt": e.ID})); a.status != http.StatusOK || a.text() != right {
-			t.Errorf("rank %d: answered %d %s", rank, a.status, a.raw)
-		}
-	}
-	assertClean(t, p, d)
 }
 
 func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {

@@ -3,9 +3,7 @@ package e2e
 import (
 	"context"
 	"log/slog"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,50 +53,6 @@ func startChanging(t *testing.T, c rigConfig) *changing {
 // authority is the host:port of an instance, which is also its name unless it is given one.
 func authority(instance *vllmsim.Instance) string {
 	return strings.TrimPrefix(instance.URL(), "http://")
-}
-
-// portOf is the port of an instance.
-func portOf(t *testing.T, instance *vllmsim.Instance) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(authority(instance))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
-
-// startAlike starts n instances at one port and the loopback addresses from 127.0.0.2 on: pods, and the addresses of a
-// name, have one port.
-func startAlike(t *testing.T, n int) (instances []*vllmsim.Instance, port string) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("drives the whole program")
-	}
-	var last error
-	for range 20 { // another process may have the port at one of the addresses
-		instances, port, last = nil, "0", nil
-		for i := range n {
-			host := "127.0.0." + strconv.Itoa(2+i)
-			cfg := vllmsim.DefaultConfig()
-			cfg.Host = host
-			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, port), net.JoinHostPort(host, "0"))
-			if err != nil {
-				last = err
-				break
-			}
-			t.Cleanup(func() {
-				if err := instance.Close(); err != nil {
-					t.Errorf("close instance: %v", err)
-				}
-			})
-			instances, port = append(instances, instance), portOf(t, instance)
-		}
-		if last == nil {
-			return instances, port
-		}
-	}
-	t.Fatal(last)
-	return nil, ""
 }
 
 // names are those of the instances of a role that get turns.

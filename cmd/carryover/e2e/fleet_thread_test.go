@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -164,12 +163,6 @@ func (h *thread) refused(t *testing.T, status int, code string) {
 	if legs := h.turns.await(t, id).Legs; len(legs) > 0 {
 		t.Errorf("%s: %d legs were sent: %+v", id, len(legs), legs)
 	}
-}
-
-// pathOf is the value of X-KV-Path without its estimate.
-func pathOf(rec *record.Turn) string {
-	path, _, _ := strings.Cut(rec.Path.Header(), ";tokens=")
-	return path
 }
 
 // on is turn for decode instances with names of their own.

@@ -16,55 +16,6 @@ import (
 
 // Conversations whose tickets are handed back between their turns.
 
-func TestHandBack_NextTurnsFindItInPrefill(t *testing.T) {
-	t.Parallel()
-	for mode, flags := range handBackModes() {
-		for prefills := 1; prefills <= 2; prefills++ {
-			t.Run(fmt.Sprintf("%s, %d prefill", mode, prefills), func(t *testing.T) {
-				t.Parallel()
-				cfg := handingConfig()
-				cfg.OutputTokenIDs = prefills == 2
-				h := startHanding(t, cfg, prefills, 2, flags...)
-				c, other := h.talk("handed back"), h.talk("another")
-				other.asks = 100
-				for turn := 1; turn <= 4; turn++ {
-					for _, c := range []*chatting{c, other} {
-						if turn == 1 {
-							c.want(t, "miss;reason=first_turn")
-						} else {
-							c.hits(t)
-						}
-					}
-					h.handedBack(t, ends{done: 2 * turn})
-					h.free(t, 0)
-				}
-				total := h.sum(t, config.RolePrefill)
-				if total["hand_backs"] != 8 || total["external_tokens"] == 0 {
-					t.Errorf("prefill has taken %d hand-backs, want 8, and read %d tokens", total["hand_backs"], total["external_tokens"])
-				}
-				h.verifyBack(t, accounted{})
-			})
-		}
-	}
-}
-
-// A turn that comes before its ticket is due uses it as ever.
-func TestHandBack_TurnsThatComeSoonerUseTheTicket(t *testing.T) {
-	t.Parallel()
-	h := startHanding(t, handingConfig(), 2, 2, "--hand-back", "idle", "--hand-back-after", "5m")
-	c := h.talk("soon")
-	c.learnt(t)
-	for range 2 {
-		if a := c.turn(t); !strings.HasPrefix(a.reuse(), "hit;") || byEngine(a.reuse()) {
-			t.Errorf("X-KV-Reuse %q, want a hit by the ticket", a.reuse())
-		}
-	}
-	if h.ends() != (ends{}) || h.sum(t, "")["hand_backs"] != 0 {
-		t.Errorf("handed back: %+v, want nothing", h.ends())
-	}
-	h.verifyBack(t, accounted{})
-}
-
 // The next turn comes while the ticket is on its way, to the same replica or to another.
 func TestHandBack_TheNextTurnRacesIt(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -30,9 +29,4 @@ func await(t *testing.T, began chan *answered) *answered {
 		t.Fatal("nothing after a minute")
 		return nil
 	}
-}
-
-// brief is a turn that decode answers at once however slow it is.
-func brief() map[string]any {
-	return map[string]any{"model": "sim", "messages": []json.RawMessage{question("Now. SAY yes")}, "max_tokens": 1}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -172,33 +171,5 @@ func TestReload_UnderTraffic(t *testing.T) {
 	}
 	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["leased_pins"] == 0 }) {
 		t.Errorf("%d hand-overs were not read, want none", r.sum(t, config.RolePrefill)["leased_pins"])
-	}
-}
-
-// The log of the whole program tells the way of a turn, and a threshold that a reload brings counts from the next turn on.
-func TestReload_ThresholdCountsFromTheNextTurn(t *testing.T) {
-	r := startReloadable(t)
-	for i, threshold := range []int{0, 1000, 0, 5} {
-		r.having(t, r.prefill[:1], r.decode[:1], disaggFrom(threshold))
-		if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
-			t.Fatalf("reload: %d %s", status, body)
-		}
-		id := fmt.Sprint("turn-", i)
-		body := encode(map[string]any{"model": "sim", "messages": []json.RawMessage{question("How are you today? SAY well")}, "max_tokens": 5})
-		a, err := r.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {id}}, body, unwatched)
-		if err != nil || a.status != http.StatusOK || a.content != "well" {
-			t.Fatalf("threshold %d: %v, %+v", threshold, err, a)
-		}
-		want := "prefill_decode;tokens=6"
-		if threshold == 1000 {
-			want = "decode_only;reason=disagg_threshold;tokens=6"
-		}
-		if got := a.header.Get("X-KV-Path"); got != want {
-			t.Errorf("threshold %d: X-KV-Path %q, want %q", threshold, got, want)
-		}
-		line := regexp.MustCompile(`msg=turn .* kv_path="?` + regexp.QuoteMeta(want) + `"? .* turn=` + id + ` `)
-		if !testrig.Eventually(func() bool { return line.MatchString(r.log.String()) }) {
-			t.Errorf("threshold %d: no line like %s in\n%s", threshold, line, r.log)
-		}
 	}
 }

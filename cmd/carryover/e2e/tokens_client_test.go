@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -38,19 +37,6 @@ func startTokens(t *testing.T, prefills, decodes int, change func(*vllmsim.Confi
 func plainly(raw []byte) string {
 	raw = regexp.MustCompile(`"id":"[^"]*"`).ReplaceAll(raw, []byte(`"id":"…"`))
 	return string(regexp.MustCompile(`"created":\d+`).ReplaceAll(raw, []byte(`"created":0`)))
-}
-
-// shapes are members that change what an answer consists of.
-func shapes() map[string]map[string]any {
-	return map[string]map[string]any{
-		"plain":            {},
-		"usage":            {"stream_options": map[string]bool{"include_usage": true}},
-		"continuous usage": {"stream_options": map[string]bool{"include_usage": true, "continuous_usage_stats": true}},
-		"logprobs":         {"logprobs": true, "top_logprobs": 2},
-		"cut":              {"max_tokens": 17},
-		"reasoning":        {"ask": "THINK"},
-		"tool call":        {"ask": `CALL lookup {"b": 1,   "a":"é"}`, "tools": json.RawMessage(`[{"type":"function","function":{"name":"lookup"}}]`)},
-	}
 }
 
 // seen is one conversation of four turns as its client saw it.
@@ -103,51 +89,6 @@ func (r *rig) see(t *testing.T, api string, shape map[string]any, stream bool, h
 		}
 	}
 	return s
-}
-
-func TestTokenProof_ClientSeesWhatAStockEngineSends(t *testing.T) {
-	t.Parallel()
-	for name, plugIn := range map[string]bool{"ids asked for": false, "plug-in": true} {
-		t.Run(name, func(t *testing.T) {
-			r := startTokens(t, 1, 1, func(c *vllmsim.Config) { c.EmptyDeltas, c.OutputTokenIDs = true, plugIn })
-			for _, api := range []string{talkChat, talkText} {
-				for name, shape := range shapes() {
-					for _, stream := range []bool{true, false} {
-						t.Run(fmt.Sprintf("%s/%s/stream %v", api, name, stream), func(t *testing.T) { r.sameAsStock(t, api, shape, stream) })
-					}
-				}
-			}
-			r.verifyReads(t, 0)
-		})
-	}
-}
-
-// sameAsStock holds a conversation with and without the token proof.
-func (r *rig) sameAsStock(t *testing.T, api string, shape map[string]any, stream bool) {
-	t.Helper()
-	got := r.see(t, api, shape, stream, http.Header{})
-	want := r.see(t, api, shape, stream, http.Header{"X-Kv-Reuse": {"off"}})
-	sameBytes(t, got.raw, want.raw)
-	if got.hits == 0 {
-		t.Error("no turn was a hit, so nothing was shown")
-	}
-}
-
-func TestTokenProof_ClientThatAskedForIDsSeesThem(t *testing.T) {
-	r := startTokens(t, 1, 1, func(c *vllmsim.Config) { c.EmptyDeltas = true })
-	for _, api := range []string{talkChat, talkText} {
-		for _, stream := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/stream %v", api, stream), func(t *testing.T) {
-				shape := map[string]any{"return_token_ids": true}
-				r.sameAsStock(t, api, shape, stream)
-				got := r.see(t, api, shape, stream, http.Header{})
-				if !strings.Contains(got.raw[3], `"prompt_token_ids":[`) || !strings.Contains(got.raw[3], `"token_ids":[`) {
-					t.Errorf("no ids in %.600s", got.raw[3])
-				}
-			})
-		}
-	}
-	r.verifyReads(t, 0)
 }
 
 func sameBytes(t *testing.T, got, want []string) {
