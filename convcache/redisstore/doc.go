@@ -21,6 +21,7 @@
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
 //     put.go). Whether a branch is a note's, the index shows to readers of Redis; of which instance, only its value does.
 //   - Only holders of the secret can quarantine an incarnation of an instance (incarnations.go).
+//   - A Take that returns a ticket has read the epoch of the fleet behind it (epoch.go).
 //   - Each message that a replica publishes reaches each replica at most once (channel.go).
 //
 // It refuses values that it cannot read: a value of another version or secret is a miss, and a warning once a
@@ -63,7 +64,8 @@
 // server answers and forbids what is needed. A time-out that size explains doesn't count: of a put of more than 64 KiB,
 // or of a look-up whose pipelined TIME was answered.
 //
-// Which incarnations are quarantined is one hash without a fence; its values are authenticated, and it lives for 24 h
+// The epoch of the fleet is one number, which every look-up and take reads (epoch.go): while the one master of a Cluster
+// that has it does not answer, no ticket is used. Which incarnations are quarantined is one hash without a fence; its values are authenticated, and it lives for 24 h
 // after the last one was added. What a failover loses, the replica that knows it publishes again.
 //
 // # Cost

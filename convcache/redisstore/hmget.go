@@ -82,10 +82,12 @@ func (s *servers) readFrom(ctx context.Context, server redis.UniversalClient, ke
 	for i, key := range keys {
 		commands[i] = pipeline.HMGet(ctx, key, fields...)
 	}
-	_, _ = pipeline.Exec(ctx) // each command has its own error
+	_, failed := pipeline.Exec(ctx)
 	answers := doubt && !present.Val().IsZero()
 	for i, command := range commands {
-		read[i].values, read[i].err = command.Result()
+		if read[i].values, read[i].err = command.Result(); read[i].err == nil && read[i].values == nil {
+			read[i].err = failed // go-redis 9.23 does not tell the commands that there is no connection
+		}
 		answers = answers || read[i].err == nil
 	}
 	for i := range read {

@@ -73,8 +73,8 @@ func TestRedis_PeekReadsNoParams(t *testing.T) {
 	tk := fullTicket(1)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	said := monitor(t, s, func() { wantLook(t, r, key(1), convcache.Found) })
-	if got := strings.Count(said, `"hmget"`); got != 1 || strings.Contains(said, `0p"`) {
-		t.Errorf("a look-up said %q, want one hmget of no params", said)
+	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
+		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
 	s.CLI("HDEL", r.KeyName(key(1)), "0p")
 	wantLook(t, r, key(1), convcache.Found)
