@@ -93,8 +93,8 @@
 // release.pinned_share of the KV cache the oldest tickets are taken by their ids and handed back or released; so are half of those of an
 // engine that runs nothing and lets requests wait for room. A decode engine that leaves, because an operator drains it or a source removed
 // it, gets its pins back at once: vLLM's /pause, /sleep and shutdown wait for the last of them. Its tickets are handed back if that takes
-// no more than 3 s, and released otherwise. A sleep without KV events shows in the params of vLLM 0.33: a ticket whose
-// remote_registration_generation is below the highest seen of its engine id is a miss (instance_cleared), and pins nothing from then on. An
-// id that is configured outlives a restart, and the numbers begin at one again: prefill, which shakes hands anew for a higher number only,
-// would read by the registration of the process that has ended, so that these tickets are misses, too.
+// no more than 3 s, and released otherwise. A sleep shows in the params of vLLM 0.33: a ticket whose remote_registration_generation is below
+// the highest seen of its engine id is a miss (instance_gone). An id that is configured outlives a restart, and the numbers begin at one
+// again: prefill, which shakes hands anew for a higher number only, would read by the registration of the process that has ended, so that
+// these tickets are misses, too.
 package pins

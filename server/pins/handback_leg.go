@@ -47,7 +47,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 		k.releaseBy(h.releases)
 		return
 	}
-	if decode.Pins.Void(ticket.FreshAsOf) || UntilFreed(ticket.Deadline) <= 0 {
+	if UntilFreed(ticket.Deadline) <= 0 {
 		h.keepAgain(ctx, k)
 		return
 	}

@@ -46,7 +46,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		name = l.states.name(t.Decode.Instance, parsed)
 	}
 	incarnation := l.holders.Find(t.Decode.Instance, t.Decode.Incarnation)
-	if incarnation == nil || incarnation.Pins.Free(t.FreshAsOf) {
+	if incarnation == nil {
 		l.states.unstore(name, Void) // its blocks are gone
 		return
 	}
@@ -111,7 +111,7 @@ func (l *Ledger) remove(p *pin) {
 	p.of.tokens -= p.tokens
 }
 
-// all lists the pins of each decode instance. It also drops tickets that have expired or whose engine has cleared its cache, and
+// all lists the pins of each decode instance. It also drops tickets that have expired, and
 // incarnations that another one has replaced.
 func (l *Ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
@@ -127,11 +127,11 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 	}
 	for incarnation, of := range l.pinned {
 		over := !current[incarnation] && incarnation.Over()
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Pins.Free(of.oldest[0].freshAsOf)) {
-			next := Expired
-			if over || incarnation.Pins.Free(of.oldest[0].freshAsOf) {
-				next = Void
-			}
+		next := Expired
+		if over {
+			next = Void
+		}
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0) {
 			l.states.unstore(of.oldest[0].name, next)
 			incarnation.Pins.AddExpiring(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
 			l.remove(of.oldest[0])

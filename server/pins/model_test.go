@@ -220,7 +220,7 @@ func (m *model) step(ctx context.Context) {
 			_, parsed := m.answer()
 			tokens := m.answers[m.states.name("d", &parsed)]
 			parsed.Tokens = tokens
-			m.Releases.UnuseParsed(parsed, Leftover{Decode: m.decode, Model: "m", Began: m.now(), FreshAsOf: m.now()})
+			m.Releases.UnuseParsed(parsed, Leftover{Decode: m.decode, Model: "m", FreshAsOf: m.now()})
 		},
 		"take": func() {
 			key := m.key()
@@ -287,7 +287,6 @@ func (m *model) step(ctx context.Context) {
 		"lost answer":      func() { m.store.lost = true },
 		"a while":          func() { m.passed.Add(int64(time.Duration(m.random.IntN(100)) * time.Second)) },
 		"end of their TTL": func() { m.passed.Add(int64(2 * modelTTL)) },
-		"cleared cache":    func() { m.decode.Engine().BlocksCleared(m.now()) },
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	name := names[m.random.IntN(len(names))]

@@ -31,7 +31,6 @@ func newReleases(cfg *Config, deps *Deps, states *states, counts *counts) *Relea
 type Leftover struct {
 	Decode    *fleet.Incarnation
 	Model     string
-	Began     time.Time // when the leg of the answer was sent
 	FreshAsOf time.Time // decode certainly held the blocks at this moment
 }
 
@@ -121,17 +120,15 @@ func (r *Releases) UnuseParams(params []byte, left Leftover) {
 	}
 }
 
-// NoteGeneration notes the generation of decode's memory in params of an answer to a leg that was sent at a time, so that what was held before
-// a sleep is known to be gone.
-func (r *Releases) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams, sent time.Time) {
+// NoteGeneration notes the generation of decode's memory in params of an answer, so that what was held before a sleep is known to be gone.
+func (r *Releases) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams) {
 	r.generations.outdated(decode.Engine().Name, parsed)
-	decode.Pins.Registered(parsed.Generation, sent)
 }
 
 // UnuseParsed gives up the blocks of an answer, unless a ticket names them.
 func (r *Releases) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
 	decode := left.Decode.Engine()
-	r.NoteGeneration(left.Decode, &parsed, left.Began)
+	r.NoteGeneration(left.Decode, &parsed)
 	if !r.states.try(r.states.name(decode.Name, &parsed), Named) {
 		return
 	}

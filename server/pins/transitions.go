@@ -23,7 +23,7 @@ const (
 	Unknown              // two legs that would have freed the blocks had no answer: decode's TTL ends them
 	Expired              // nobody will free the blocks before decode's TTL
 	Elsewhere            // another replica has taken the ticket
-	Void                 // the incarnation is over, or has cleared its cache: nothing is pinned
+	Void                 // the incarnation is over: nothing is pinned
 )
 
 // String returns the state's name in logs.

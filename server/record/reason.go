@@ -17,7 +17,6 @@ const (
 	ReasonReleasedForOthers  Reason = "released_for_waiting"
 	ReasonInstanceGone       Reason = "instance_gone"
 	ReasonInstanceDrained    Reason = "instance_drained"
-	ReasonInstanceCleared    Reason = "instance_cleared"
 	ReasonQuarantined        Reason = "quarantined"
 	ReasonStoreUnavailable   Reason = "store_unavailable"
 	ReasonStoreFailedOver    Reason = "store_failed_over"

@@ -169,9 +169,6 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 	if holder == nil {
 		return Claim{}, record.ReasonInstanceGone
 	}
-	if holder.Pins.Void(c.branch.FreshAsOf) { // since the look
-		return Claim{}, record.ReasonInstanceCleared
-	}
 	if c.branch.Epoch != f.deps.Epoch.Now() { // since the look
 		return Claim{}, record.ReasonQuarantined
 	}
@@ -201,7 +198,7 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 	}
 	if tickets.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
 		tickets.Releases.Unuse(ticket, model)
-		return nil, outcome, record.ReasonInstanceCleared
+		return nil, outcome, record.ReasonInstanceGone
 	}
 	h.Claim, h.key = tickets.Hold(&ticket, h.Claim, model, p.record.ID()), c.branch.Key
 	return &h, outcome, ""

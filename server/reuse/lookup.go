@@ -42,7 +42,6 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 		r.Continues = true
 		p.record.Reuses(r)
 	}
-	f.dropCleared(bounded, p.request, &looked)
 	f.dropOlder(bounded, p.request, &looked)
 	looked.doubtful = f.doubtful(p, looked.Branches)
 	return looked

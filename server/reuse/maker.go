@@ -53,7 +53,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	ticket, parsed, why := k.ticketOf(p, looked, of, &a)
 	if why != "" {
 		p.record.Stored(why)
-		left := pins.Leftover{Decode: of.Decode, Model: p.request.Model, Began: of.Began, FreshAsOf: a.FreshAsOf}
+		left := pins.Leftover{Decode: of.Decode, Model: p.request.Model, FreshAsOf: a.FreshAsOf}
 		if parsed.Params != nil {
 			k.deps.Pins.Releases.UnuseParsed(parsed, left)
 		} else {
@@ -149,7 +149,7 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 	if !p.request.API.Rendered() { // of the others nothing is counted, see sentNothing
 		of.Decode.Silence.SentParams()
 	}
-	k.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed, of.Began)
+	k.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_block_count"

@@ -196,7 +196,7 @@ func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h hande
 			return
 		}
 		pair.Prefill.PairWith(pair.Decode).ExchangedKV()
-		r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, Began: began, FreshAsOf: began})
+		r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, FreshAsOf: began})
 		r.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true

@@ -66,7 +66,7 @@ func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 		p0.Cache.Removed(first.Hashes[end-16 : end]) // a piece, the last first
 		w.wantPrefixes(longer.Chain, [2]int{end/16 - 1, 3}, "")
 	}
-	p1.BlocksCleared(w.now())
+	p1.Cache.Started()
 	w.wantPrefixes(longer.Chain, [2]int{}, "")
 	computes(p1, longer, 12*prefixindex.TokensPerPiece)
 	w.wantPrefixes(longer.Chain, [2]int{0, 12}, "")
@@ -146,7 +146,7 @@ func TestCachedBlocks_UnknownAgain(t *testing.T) {
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
 	computes(p0, prompt, 4*prefixindex.TokensPerPiece) // is not all that it holds
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
-	p0.BlocksCleared(w.now()) // from here on it is
+	p0.Cache.Started() // from here on it is
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
 	computes(p0, prompt, 4*prefixindex.TokensPerPiece)
 	computes(p1, prompt, 6*prefixindex.TokensPerPiece)
@@ -181,18 +181,6 @@ func TestCachedBlocks_AreBounded(t *testing.T) {
 	}
 	if n := w.Prefixes.Size().Marks; n != 0 {
 		t.Errorf("%d places are left", n)
-	}
-}
-
-// Decode's blocks are no matter of picks.
-func TestCachedBlocks_OfDecodeAreNotRecorded(t *testing.T) {
-	w := newWeighing(t)
-	decode := w.Engine(upstream.RoleDecode, "d0")
-	decode.Cache.Started()
-	computes(decode, promptOf(1, 4, 0, 0), 4*prefixindex.TokensPerPiece)
-	decode.BlocksCleared(w.now())
-	if decode.Cache.Count() != -1 || w.Prefixes.Size() != (prefixindex.Size{}) {
-		t.Error("blocks of decode are kept")
 	}
 }
 

@@ -37,11 +37,7 @@ func identityOf(i *upstream.Instance) identity {
 // newEngine returns the engine of an instance that is new to the fleet.
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e := &Engine{configured: configured{identity: identityOf(&instance)}, fleet: f}
-	place := &e.seen.place
-	if e.Role == upstream.RoleDecode {
-		place = nil
-	}
-	e.Cache = f.Prefixes.NewCache(place, e.member.gone.Load)
+	e.Cache = f.Prefixes.NewCache(&e.seen.place, e.member.gone.Load)
 	e.Speed = facts.NewSpeed(&e.seen.speed, f.clock)
 	e.Health, e.models.engine = newHealth(e), e
 	e.readings = readings{engine: e}

@@ -22,7 +22,6 @@
 //   - a pick takes one lock, however many engines there are, and picks are made one after another (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make the fleet read the lists of
 //     models every five seconds at most (models.go, catalogue.go);
-//   - tickets from before a clearing of an engine's cache are not used, even if the engine was away meanwhile (cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
 // Lock order: Fleet, Picker or Holders, the readings or attempts of an Engine, its Health, Incarnation, then its ledger or a

@@ -8,7 +8,6 @@ import (
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
-	"carryover/upstream/fleet/unused"
 )
 
 // Engine is one configured instance and everything known of it. Its identity (name, role, address, rank) does not
@@ -26,9 +25,8 @@ type Engine struct {
 	models listing
 
 	fleet    *Fleet
-	Cache    *prefixindex.Cache // what its KV events tell; nothing of a decode engine
-	clearing unused.Clearing
-	releases atomic.Bool // a leg of our own is releasing blocks of this decode engine
+	Cache    *prefixindex.Cache // what its KV events tell
+	releases atomic.Bool        // a leg of our own is releasing blocks of this decode engine
 }
 
 // membership is whether the fleet still has the engine.

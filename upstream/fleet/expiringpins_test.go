@@ -43,10 +43,6 @@ func TestExpiringPins_CountUntilDecodeFreesThem(t *testing.T) {
 	if got := r.besides(d); got != 30 {
 		t.Errorf("with what decode has freed before: got %d, want 30", got)
 	}
-	d.Engine().BlocksCleared(r.now())
-	if got := r.besides(d); got != 0 {
-		t.Errorf("after the cache was cleared: got %d, want 0", got)
-	}
 }
 
 func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {

@@ -64,9 +64,8 @@ type Fleet struct {
 
 // removed is what the fleet remembers of engines that were removed, besides its Holders.
 type removed struct {
-	draining  []*Engine // they still have attempts in flight
-	away      quarantines
-	clearings clearings
+	draining []*Engine // they still have attempts in flight
+	away     quarantines
 }
 
 // New returns an empty fleet.
@@ -81,7 +80,7 @@ func New(cfg Config) *Fleet {
 		cfg.Tell = func(string) {}
 	}
 	f := &Fleet{
-		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(), removed: removed{clearings: clearings{}},
+		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(),
 	}
 	f.members.Store(&members{})
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: f.now}
@@ -146,14 +145,12 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
 		f.removed.away.keep(e, next.engines[e.Role])
-		f.removed.clearings.keep(e)
 		if !f.Holders.depart(e) {
 			forgotten = append(forgotten, e)
 		}
 	}
 	for _, e := range added {
 		f.removed.away.restore(e)
-		f.removed.clearings.restore(e)
 	}
 	f.Holders.join(added)
 	f.members.Store(next)

@@ -39,7 +39,7 @@ type Incarnation struct {
 func newIncarnation(e *Engine, id string) *Incarnation {
 	s := &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
 	s.Pins = unused.New(unused.Config{
-		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Clearing: &e.clearing, Now: e.fleet.facts.Now, Born: e.fleet.born,
+		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Now: e.fleet.facts.Now, Born: e.fleet.born,
 	})
 	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && s.current() }, s.latest)
 	return s

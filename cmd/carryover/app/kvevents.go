@@ -4,9 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"slices"
 	"strconv"
-	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/upstream"
@@ -16,7 +14,7 @@ import (
 	"carryover/upstream/zmq/zmtp"
 )
 
-// kvEvents are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances
+// kvEvents are the subscriptions to the KV events of prefill instances, one for each engine that publishes them. They follow the fleet as instances
 // come and go.
 type kvEvents struct {
 	cfg     config.KVEventsConfig
@@ -43,7 +41,7 @@ type subscribed struct {
 	end        func()
 }
 
-// run keeps a subscription to each engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
+// run keeps a subscription to each prefill engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
 // subscribed to anew.
 func (e *kvEvents) run(ctx context.Context) error {
 	all := map[*fleet.Engine]subscribed{}
@@ -59,7 +57,7 @@ func (e *kvEvents) run(ctx context.Context) error {
 		case <-e.changed:
 		}
 		kept := map[*fleet.Engine]subscribed{}
-		for _, engine := range slices.Concat(e.fleet.Engines(upstream.RolePrefill), e.fleet.Engines(upstream.RoleDecode)) {
+		for _, engine := range e.fleet.Engines(upstream.RolePrefill) {
 			at, replay := e.endpoints(engine.Instance())
 			if at == "" {
 				continue
@@ -126,5 +124,4 @@ type heardOf struct{ engine *fleet.Engine }
 func (h heardOf) Started()                 { h.engine.Cache.Started() }
 func (h heardOf) Stored(b kvevents.Blocks) { h.engine.Cache.Stored(prefixindex.Blocks(b)) }
 func (h heardOf) Removed(hashes []uint64)  { h.engine.Cache.Removed(hashes) }
-func (h heardOf) Cleared(at time.Time)     { h.engine.BlocksCleared(at) }
 func (h heardOf) Lost()                    { h.engine.Cache.Lost() }

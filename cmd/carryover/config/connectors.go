@@ -55,7 +55,7 @@ type LMCacheConfig struct {
 	Chat            string // the endpoint with which decode answers chats
 }
 
-// KVEventsConfig says where instances publish KV events.
+// KVEventsConfig says where prefill instances publish KV events.
 type KVEventsConfig struct {
 	Port       int // port of each instance that names no address; 0 for none
 	ReplayPort int // port of the replay endpoint; 0 for none
@@ -78,7 +78,7 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "lmcache.max_prompt_tokens", Flag: "lmcache-max-prompt-tokens", To: &l.MaxPromptTokens, min: 0, Help: "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"},
 		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: where decode begins the answer itself, prefill computes whole chunks"},
 		{Key: "lmcache.chat", Flag: "lmcache-chat", To: &l.Chat, OneOf: []string{LMCacheCompletions, LMCacheChat}, Help: "how decode answers chats: completions, with the first token at once; chat, with its parsers of tool calls and reasoning"},
-		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where instances publish KV events, 0 for none"},
+		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
 		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
 		{Key: "kv_events.topic", Flag: "kv-events-topic", To: &c.KVEvents.Topic, Help: "topic of their events"},
 	}

@@ -43,43 +43,12 @@ func TestGeneration_TicketsFromBeforeASleepAreNotUsed(t *testing.T) {
 	r.decode[0].SleepAndWake()
 	r.thread("c").turn(t, "first_turn") // tells the generation
 	for _, h := range []*thread{a, b} {
-		h.turn(t, "instance_cleared")
+		h.turn(t, "instance_gone")
 		h.turn(t, hit)
 		h.turn(t, hit)
 	}
 	r.nothingStale(t)
 	r.verify(t, pins{})
-}
-
-// Blocks from before a sleep are gone: they count as pinned no more, whether a ticket names them or a release waits for them. Those from after
-// it do.
-func TestGeneration_WhatIsGoneIsNotPinned(t *testing.T) {
-	t.Parallel()
-	cfg := vllmsim.DefaultConfig()
-	r := startWaking(t, nil, "--hand-back", "off", "--release", "on")
-	for _, name := range []string{"a", "b"} {
-		h := r.thread(name)
-		h.turn(t, "first_turn")
-		h.turn(t, hit)
-	}
-	if err := r.oneShot(t.Context(), 1); err != nil { // which leaves a release
-		t.Fatal(err)
-	}
-	if told, held := r.pinnedTokens(t, cfg.BlockSize); told != held || held == 0 {
-		t.Fatalf("%d tokens are told before the sleep, %d held", told, held)
-	}
-	r.decode[0].SleepAndWake()
-	c := r.thread("c")
-	c.turn(t, "first_turn") // tells the generation
-	var told, held int
-	if !testrig.Eventually(func() bool {
-		told, held = r.pinnedTokens(t, cfg.BlockSize)
-		return told == held && held > 0
-	}) {
-		t.Errorf("%d tokens are told after the sleep, %d held", told, held)
-	}
-	c.turn(t, hit)
-	r.nothingStale(t)
 }
 
 // An answer tells the generation that leaves no ticket itself.
@@ -98,7 +67,7 @@ func TestGeneration_ToldByAnAnswerWithoutATicket(t *testing.T) {
 	if got := r.turns.await(t, "last").Stored; got != "final" {
 		t.Fatalf("stored %q, want none for a final turn", got)
 	}
-	a.turn(t, "instance_cleared")
+	a.turn(t, "instance_gone")
 	r.nothingStale(t)
 	r.verify(t, pins{unused: 1})
 }
@@ -116,12 +85,12 @@ func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
 	a.turn(t, hit)
 	r.decode[0].SleepAndWake()
 	r.thread("b").turn(t, "first_turn") // tells the generation
-	a.turn(t, "instance_cleared")
+	a.turn(t, "instance_gone")
 	a.turn(t, hit) // tells it to prefill
 	r.decode[0].Restart()
 	a.turn(t, "instance_gone")
 	for range 2 {
-		a.turn(t, "instance_cleared")
+		a.turn(t, "instance_gone")
 	}
 	r.nothingStale(t)
 	if n := r.wrong(t); n != 0 {

@@ -382,12 +382,12 @@ func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache
 	return displaced, outcome
 }
 
-// of counts the tickets of the starts that are alive and have not slept since.
+// of counts the tickets of the starts that are alive.
 func (s *inventory) of(alive map[start]*fleet.Incarnation) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.tickets {
-		if holder := alive[at.by]; holder != nil && !holder.Pins.Free(at.freshAsOf) {
+		if alive[at.by] != nil {
 			n++
 		}
 	}

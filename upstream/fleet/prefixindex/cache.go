@@ -21,10 +21,10 @@ const MaxCachedBlocks = 1 << 20
 
 // Cache is the content of a prefill engine's prefix cache, as its KV events tell it: for the engine's hash of each
 // block, which prompt ends with that block. Hashes of different engines can't be compared: each engine seeds them when it
-// starts (PYTHONHASHSEED). Nothing is recorded of the cache of a decode engine.
+// starts (PYTHONHASHSEED).
 type Cache struct {
 	index *Index
-	place *Place      // of the engine, nil for decode
+	place *Place      // of the engine
 	gone  func() bool // whether the engine was removed
 	slot  int         // index, from 1, in holders.caches; 0 if the cached blocks are not known. index.mu guards it
 
@@ -33,8 +33,7 @@ type Cache struct {
 	blocks map[uint64]cachedBlock
 }
 
-// NewCache returns the cache of an engine, of which nothing is known. place is where picks note the engine, nil for a
-// decode engine.
+// NewCache returns the cache of an engine, of which nothing is known. place is where picks note the engine.
 func (p *Index) NewCache(place *Place, gone func() bool) *Cache {
 	return &Cache{index: p, place: place, gone: gone}
 }
@@ -74,9 +73,6 @@ func (h *Cache) Lost() { h.forget(false) }
 // forget drops the recorded blocks. known says that the engine's prefix cache is empty now, so that the empty record is
 // complete.
 func (h *Cache) forget(known bool) {
-	if h.place == nil {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	known = known && !h.gone()

@@ -65,7 +65,7 @@ func (s *Computed) Record(chain []uint64) {
 	p := s.index
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.cache.place == nil || !s.current() { // nothing is recorded of a decode engine
+	if !s.current() {
 		return
 	}
 	if s.number == 0 {

@@ -25,10 +25,10 @@ func (s *Ledger) AddExpiring(tokens int, held time.Time) {
 	s.addExpiring(tokens, held)
 }
 
-// addExpiring needs s.mu, so that a clearing of the cache is either seen here or followed by Drop.
+// addExpiring needs s.mu.
 func (s *Ledger) addExpiring(tokens int, held time.Time) {
 	ttl := s.cfg.TTL()
-	if ttl <= 0 || tokens <= 0 || s.cfg.Gone() || s.Free(held) {
+	if ttl <= 0 || tokens <= 0 || s.cfg.Gone() {
 		return
 	}
 	s.dropExpired()

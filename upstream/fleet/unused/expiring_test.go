@@ -11,7 +11,7 @@ func TestExpiringPins_AreBounded(t *testing.T) {
 	now := time.Now()
 	l := New(Config{
 		Known: true, Gone: func() bool { return false }, TTL: func() time.Duration { return ttl },
-		Clearing: &Clearing{}, Now: func() time.Time { return now }, Born: now,
+		Now: func() time.Time { return now }, Born: now,
 	})
 	for range 100_000 {
 		l.AddExpiring(1, now)

@@ -2,7 +2,6 @@ package unused
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -10,8 +9,6 @@ import (
 // safe for concurrent use. Of an incarnation that is not known nothing is recorded.
 type Ledger struct {
 	cfg Config
-
-	memory atomic.Pointer[registration] // nil as long as no answer has told one
 
 	mu       sync.Mutex   // guards the rest
 	unused   []Ticket     // tickets that wait for their release
@@ -22,12 +19,11 @@ type Ledger struct {
 
 // Config says of which incarnation a Ledger is.
 type Config struct {
-	Known    bool                 // whether the incarnation's id is known
-	Gone     func() bool          // whether the incarnation has ended, or the fleet has forgotten its engine
-	TTL      func() time.Duration // after which decode frees blocks by itself, 0 if that is not known
-	Clearing *Clearing            // of its engine
-	Now      func() time.Time
-	Born     time.Time // when the fleet was made: steps of time count from there
+	Known bool                 // whether the incarnation's id is known
+	Gone  func() bool          // whether the incarnation has ended, or the fleet has forgotten its engine
+	TTL   func() time.Duration // after which decode frees blocks by itself, 0 if that is not known
+	Now   func() time.Time
+	Born  time.Time // when the fleet was made: steps of time count from there
 }
 
 // New returns the ledger of a new incarnation, which pins nothing.

@@ -69,7 +69,7 @@ const (
 )
 
 // Leave keeps an unused ticket of this decode incarnation until it can be released. It drops the ticket if the
-// incarnation is not known, has ended, lost its engine or has cleared its cache since: nobody can release these
+// incarnation is not known, has ended or lost its engine: nobody can release these
 // blocks, or they are free.
 func (s *Ledger) Leave(u Ticket) {
 	if !s.cfg.Known {
@@ -85,7 +85,7 @@ func (s *Ledger) Leave(u Ticket) {
 		s.expiring.inTransfer -= u.Tokens // the ticket was taken, and comes back
 	}
 	switch s.live(); {
-	case s.Free(u.FreshAsOf), s.cfg.Gone():
+	case s.cfg.Gone():
 		u.drop(true)
 	case len(s.unused) < Max:
 		s.soonest.add(u.Deadline)

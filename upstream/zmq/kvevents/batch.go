@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"carryover/upstream/msgpack"
 )
@@ -102,28 +101,21 @@ type decoder struct {
 	event event
 }
 
-// batch hands the events of a batch to a sink. After an error the sink may have some of them. happened returns when the
-// events happened; its argument is the time of publication in the batch, zero if the batch has none.
-func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.Time) time.Time) error {
+// batch hands the events of a batch to a sink. After an error the sink may have some of them.
+func (d *decoder) batch(payload []byte, sink Sink) error {
 	d.r = msgpack.NewReader(payload)
 	events := false
-	var published time.Time
 	err := d.r.Array(func(i int) error {
-		switch {
-		case i == 0:
-			published = d.time()
-			return nil
-		case i > 1:
-			return nil // by which rank
+		if i != 1 {
+			return nil // when it was published, and by which rank
 		}
 		events = true
-		at := happened(published)
 		return d.r.Array(func(int) error {
 			d.event.reset()
 			if err := d.read(); err != nil {
 				return err
 			}
-			d.event.tell(sink, at)
+			d.event.tell(sink)
 			return nil
 		})
 	})
@@ -134,22 +126,6 @@ func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.
 		return errBatch
 	}
 	return nil
-}
-
-// time returns when a batch was published, in seconds since 1970 (vllm/v1/core/sched/scheduler.py, KVEventBatch); zero
-// if the value is implausible.
-func (d *decoder) time() time.Time {
-	switch d.r.Kind() {
-	case msgpack.Float, msgpack.Int:
-	default:
-		return time.Time{}
-	}
-	seconds, err := d.r.Float()
-	if err != nil || !(seconds >= 1 && seconds < 1<<36) {
-		return time.Time{}
-	}
-	whole, part := math.Modf(seconds)
-	return time.Unix(int64(whole), int64(part*1e9))
 }
 
 // read reads an event in either encoding.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tinylib/msgp/msgp"
 )
@@ -22,7 +21,7 @@ func TestBatch_AsRecorded(t *testing.T) {
 			if !ok || seq != batch.Seq {
 				t.Fatalf("frames are split into %d, %v; want %d", seq, ok, batch.Seq)
 			}
-			if err := d.batch(payload, &n, heardAt); err != nil {
+			if err := d.batch(payload, &n); err != nil {
 				t.Fatalf("batch %d: %v", seq, err)
 			}
 		}
@@ -48,7 +47,7 @@ func TestBatch_AsRecorded(t *testing.T) {
 	read(7)
 	n.want(t, "a reset")
 	read(8)
-	n.want(t, "after the reset", "cleared", "stored root<-[5118067420191174856 9076802450895531068] tokens 64 of 32")
+	n.want(t, "after the reset", "started", "stored root<-[5118067420191174856 9076802450895531068] tokens 64 of 32")
 }
 
 // value writes a Go value as MessagePack: nil, integers, strings, lists, []byte, and maps as lists of pairs.
@@ -86,9 +85,6 @@ func value(b []byte, v any) []byte {
 
 type list = []any
 
-// heardAt is when events are that are told as they happen.
-func heardAt(time.Time) time.Time { return time.Now() }
-
 // batchOf is a batch of events.
 func batchOf(events ...any) []byte { return value(nil, list{1.5, events, 0}) }
 
@@ -109,7 +105,7 @@ func TestBatch_Encodings(t *testing.T) {
 		{"0.23, removed", list{"BlockRemoved", list{1, bytesHash}, "GPU"}, "removed [1 258]"},
 		{"0.23, removed elsewhere", list{"BlockRemoved", list{1}, "CPU"}, ""},
 		{"0.23, removed of another group", list{"BlockRemoved", list{1}, nil, 3}, ""},
-		{"0.23, cleared", list{"AllBlocksCleared"}, "cleared"},
+		{"0.23, cleared", list{"AllBlocksCleared"}, "started"},
 		{"of the future", list{"BlockMoved", list{1}, pairs{"x", 1}}, ""},
 		{
 			"a map", pairs{
@@ -121,7 +117,7 @@ func TestBatch_Encodings(t *testing.T) {
 		{"a map, offloaded", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "medium", "CPU"}, ""},
 		{"a map, of another engine", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "locality", "REMOTE"}, ""},
 		{"a map, removed", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "medium", "GPU", "group_idx", 0}, "removed [1]"},
-		{"a map, cleared", pairs{"type", "AllBlocksCleared"}, "cleared"},
+		{"a map, cleared", pairs{"type", "AllBlocksCleared"}, "started"},
 		{"a map of the future", pairs{"type", "BlockMoved", "block_hashes", list{1}}, ""},
 		{"no map's name", pairs{"kind", "AllBlocksCleared"}, ""},
 		{"blocks left out", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5, 6, 7, 8}, "block_size", 2}, ""},
@@ -130,10 +126,10 @@ func TestBatch_Encodings(t *testing.T) {
 	} {
 		var d decoder
 		var n notes
-		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n, heardAt); err != nil {
+		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 		}
-		want := []string{row.want, "cleared"}
+		want := []string{row.want, "started"}
 		if row.want == "" {
 			want = want[1:]
 		}
@@ -151,7 +147,7 @@ func TestBatch_EventsAreApart(t *testing.T) {
 	}
 	plain := pairs{"type", "BlockStored", "block_hashes", list{3}, "token_ids", list{5}, "block_size", 1}
 	for range 2 {
-		if err := d.batch(batchOf(whole, plain), &n, heardAt); err != nil {
+		if err := d.batch(batchOf(whole, plain), &n); err != nil {
 			t.Fatal(err)
 		}
 		n.want(t, "both", `stored 9<-[1 2] tokens 2 of 1 by l with ["s" ""]`, "stored root<-[3] tokens 1 of 1")
@@ -166,7 +162,7 @@ func TestBatch_Malformed(t *testing.T) {
 		"a name that is none": batchOf(list{5}), "more behind it": append(batchOf(), 0), "cut": batchOf(list{nameRemoved, list{1, 2}})[:20],
 	} {
 		var d decoder
-		if err := d.batch(raw, &notes{}, heardAt); !errors.Is(err, errBatch) {
+		if err := d.batch(raw, &notes{}); !errors.Is(err, errBatch) {
 			t.Errorf("%s: got %v, want %v", name, err, errBatch)
 		}
 	}
@@ -176,10 +172,10 @@ func TestBatch_Malformed(t *testing.T) {
 func TestBatch_EventsBeforeTheFaultAreTold(t *testing.T) {
 	var d decoder
 	var n notes
-	if err := d.batch(batchOf(list{nameCleared}, "x"), &n, heardAt); err == nil {
+	if err := d.batch(batchOf(list{nameCleared}, "x"), &n); err == nil {
 		t.Error("no error")
 	}
-	n.want(t, "a fault", "cleared")
+	n.want(t, "a fault", "started")
 }
 
 func FuzzBatch(f *testing.F) {
@@ -195,12 +191,12 @@ func FuzzBatch(f *testing.F) {
 		var d decoder
 		var n bounded
 		again := slices.Clone(payload)
-		err := d.batch(payload, &n, heardAt)
+		err := d.batch(payload, &n)
 		if n.tokens > len(payload) || n.hashes > len(payload) {
 			t.Errorf("%d tokens and %d hashes of %d bytes", n.tokens, n.hashes, len(payload))
 		}
 		var other bounded
-		if err2 := d.batch(again, &other, heardAt); (err == nil) != (err2 == nil) || other != n {
+		if err2 := d.batch(again, &other); (err == nil) != (err2 == nil) || other != n {
 			t.Errorf("read twice: %+v, %v and %+v, %v", n, err, other, err2)
 		}
 	})
@@ -210,7 +206,6 @@ func FuzzBatch(f *testing.F) {
 type bounded struct{ tokens, hashes, events int }
 
 func (b *bounded) Started()                { b.events++ }
-func (b *bounded) Cleared(time.Time)       { b.events++ }
 func (b *bounded) Lost()                   { b.events++ }
 func (b *bounded) Removed(hashes []uint64) { b.hashes += len(hashes); b.events++ }
 
@@ -236,7 +231,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.SetBytes(int64(len(payload)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := d.batch(payload, &bounded{}, heardAt); err != nil {
+		if err := d.batch(payload, &bounded{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -4,7 +4,7 @@
 // An engine publishes batches with sequence numbers from 0 on, on one PUB socket for each data-parallel rank. It may have a replay
 // endpoint, which sends old batches again. A [Subscription] hands each event to its [Sink] once, in order, and promises that
 //
-//   - no event is missing between [Sink.Started] or [Sink.Cleared] and [Sink.Lost]: the replay endpoint closes a gap, or the sink is
+//   - no event is missing between [Sink.Started] and [Sink.Lost]: the replay endpoint closes a gap, or the sink is
 //     told Lost;
 //   - events of different engine processes are never joined: after each break of the connection the replay endpoint has to show the
 //     batch that was heard last, else the sink is told Lost;
@@ -18,6 +18,5 @@
 // # What events are for
 //
 // With the events of a prefill engine, Carryover knows which beginnings of prompts are in its prefix cache now, including
-// evictions and prompts of other clients, and sends a prompt where its beginning is. When a decode engine clears its
-// cache, its tickets end. Package fleet does both.
+// evictions and prompts of other clients, and sends a prompt where its beginning is (package prefixindex).
 package kvevents

@@ -1,7 +1,5 @@
 package kvevents
 
-import "time"
-
 // mediumGPU is the medium of the blocks that requests compute with, whatever the device (measured on a CPU, vLLM
 // 0.32). Blocks on other media are offloaded.
 const mediumGPU = "GPU"
@@ -11,9 +9,9 @@ const localityRemote = "REMOTE"
 
 // tell hands the event to a sink if it concerns the engine's own cache. Of a model with several groups of layers the
 // first group stands for all: each group has its own blocks and events.
-func (e *event) tell(sink Sink, at time.Time) {
+func (e *event) tell(sink Sink) {
 	if e.name == nameCleared {
-		sink.Cleared(at)
+		sink.Started()
 		return
 	}
 	own := (e.medium == "" || e.medium == mediumGPU) && e.locality != localityRemote && e.group == 0

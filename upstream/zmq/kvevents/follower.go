@@ -33,10 +33,6 @@ type follower struct {
 	latest     uint64    // number of the last batch on the connection
 	failed     time.Time // when a replay failed, zero if the last one did not
 	unreadable bool      // the log has reported an unreadable batch
-
-	// present is when the last live batch arrived: batches that are replayed after it are later. It is zero if a replay
-	// from the first batch has begun since.
-	present time.Time
 }
 
 // position is how far a publisher's batches have been followed.
@@ -84,7 +80,7 @@ func (f *follower) resume() error {
 
 // begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
-	f.at.known, f.present = false, time.Time{}
+	f.at.known = false
 	err := f.ask(0, func(seq uint64, payload []byte) error {
 		if !f.at.known {
 			f.join(seq)
@@ -115,27 +111,8 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	if seq != f.at.next {
 		return errGap
 	}
-	f.take(seq, payload, f.replayed)
+	f.take(seq, payload)
 	return nil
-}
-
-// replayed returns when a replayed event happened. The best known time is the engine's time of publication. If the event
-// counted as happening now, the tickets of all conversations would end whenever a replica begins to listen.
-func (f *follower) replayed(published time.Time) time.Time {
-	now := f.now()
-	switch {
-	case published.IsZero() || published.After(now):
-		return now
-	case published.Before(f.present):
-		return f.present
-	}
-	return published
-}
-
-// heardNow returns when a live event happened: now, whatever the engine's clock says.
-func (f *follower) heardNow(time.Time) time.Time {
-	f.present = f.now()
-	return f.present
 }
 
 // batch handles a live batch.
@@ -163,7 +140,7 @@ func (f *follower) batch(seq uint64, payload []byte) {
 		f.at.next = seq
 		fallthrough
 	default:
-		f.take(seq, payload, f.heardNow)
+		f.take(seq, payload)
 	}
 }
 
@@ -178,9 +155,9 @@ func (f *follower) fill(seq uint64) {
 }
 
 // take hands over the events of the next batch.
-func (f *follower) take(seq uint64, payload []byte, happened func(time.Time) time.Time) {
+func (f *follower) take(seq uint64, payload []byte) {
 	f.at.next, f.at.last = seq+1, f.hash(payload)
-	if err := f.decoder.batch(payload, f.sink, happened); err != nil {
+	if err := f.decoder.batch(payload, f.sink); err != nil {
 		if !f.unreadable {
 			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"hash/maphash"
 	"log/slog"
-	"math"
 	"testing"
 	"time"
 )
@@ -277,7 +276,7 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 					var d decoder
 					var one notes
 					one.held = map[uint64]bool{}
-					if err := d.batch(batch, &one, heardAt); err != nil {
+					if err := d.batch(batch, &one); err != nil {
 						t.Fatal(err)
 					}
 					for hash := range one.held {
@@ -305,59 +304,3 @@ func (r *random) next() uint64 {
 }
 
 func (r *random) intn(n int) int { return int(r.next() % uint64(n)) }
-
-// clears adds a batch that says that the cache was cleared, published at that time of the engine's clock, and returns its number.
-func (e *engine) clears(published any) uint64 {
-	e.batches = append(e.batches, value(nil, list{published, list{list{nameCleared}}, 0}))
-	return uint64(len(e.batches) - 1)
-}
-
-// seconds is a time as engines write it.
-func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
-
-// A replayed event was when the engine says, and never later than now; one that is heard is of now, whatever the engine's clock says.
-func TestFollower_TellsWhenTheCacheWasCleared(t *testing.T) {
-	for name, row := range map[string]struct {
-		published func(now time.Time) any
-		ago       time.Duration // for a replay
-	}{
-		"an hour ago":         {func(now time.Time) any { return seconds(now.Add(-time.Hour)) }, time.Hour},
-		"in whole seconds":    {func(now time.Time) any { return uint64(now.Unix() - 60) }, time.Minute},
-		"in an hour":          {func(now time.Time) any { return seconds(now.Add(time.Hour)) }, 0},
-		"at no time":          {func(time.Time) any { return nil }, 0},
-		"in the year 4000":    {func(time.Time) any { return 64e9 }, 0},
-		"in no finite number": {func(time.Time) any { return math.NaN() }, 0},
-		"since the boot":      {func(time.Time) any { return -5.0 }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := &engine{}
-			f, n := e.follow(true)
-			e.now = e.now.Truncate(time.Second)
-			e.clears(row.published(e.now))
-			f.up()
-			if got := e.now.Sub(n.cleared); got < row.ago-time.Millisecond || got > row.ago+time.Millisecond {
-				t.Errorf("replayed: cleared %v ago, want %v", got, row.ago)
-			}
-			e.now = e.now.Add(time.Minute)
-			e.hears(f, e.clears(row.published(e.now)))
-			if !n.cleared.Equal(e.now) {
-				t.Errorf("heard: cleared %v ago, want now", e.now.Sub(n.cleared))
-			}
-		})
-	}
-}
-
-// What a gap hides was behind the last batch that was heard, however far back the engine's clock is.
-func TestFollower_AGapIsBehindWhatWasHeard(t *testing.T) {
-	e := &engine{}
-	f, n := e.follow(true)
-	f.up()
-	e.hears(f, e.publish(1))
-	heard := e.now
-	e.now = e.now.Add(time.Minute)
-	e.clears(seconds(heard.Add(-time.Hour)))
-	f.up() // the connection broke
-	if !n.cleared.Equal(heard) {
-		t.Errorf("cleared %v before the last batch that was heard, want no earlier", heard.Sub(n.cleared))
-	}
-}

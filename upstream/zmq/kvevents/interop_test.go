@@ -218,7 +218,7 @@ func TestSubscription_RecordedReplays(t *testing.T) {
 				continue
 			}
 			batches++
-			if err := (&decoder{}).batch(payload, &notes{}, heardAt); err != nil {
+			if err := (&decoder{}).batch(payload, &notes{}); err != nil {
 				t.Errorf("batch %d: %v", seq, err)
 			}
 		}

@@ -1,18 +1,13 @@
 package kvevents
 
-import "time"
-
 // Sink receives the events of one engine's KV cache, from one goroutine. Its arguments are valid during the call only.
 type Sink interface {
-	// Started says that the cache is empty and that no later event will be missing.
+	// Started says that the cache is empty, because the engine has started or has cleared it, and that no later event will be missing.
 	Started()
 	// Stored says that blocks were added to the prefix cache.
 	Stored(Blocks)
 	// Removed says that blocks were removed from it.
 	Removed(hashes []uint64)
-	// Cleared says that the cache was cleared at that time, including blocks that requests had pinned, and that no later
-	// event will be missing. The time is Carryover's for a live event, and the engine's for a replayed one.
-	Cleared(at time.Time)
 	// Lost says that events may be missing: the content of the cache is not known.
 	Lost()
 }

@@ -23,10 +23,9 @@ const limit = 60 * time.Second
 
 // notes is a sink that writes down what it is told.
 type notes struct {
-	mu      sync.Mutex
-	said    []string
-	held    map[uint64]bool // the blocks that are held, nil if that is not known
-	cleared time.Time       // as it was told last
+	mu   sync.Mutex
+	said []string
+	held map[uint64]bool // the blocks that are held, nil if that is not known
 }
 
 func (n *notes) note(text string, change func()) {
@@ -37,9 +36,6 @@ func (n *notes) note(text string, change func()) {
 }
 
 func (n *notes) Started() { n.note("started", func() { n.held = map[uint64]bool{} }) }
-func (n *notes) Cleared(at time.Time) {
-	n.note("cleared", func() { n.held, n.cleared = map[uint64]bool{}, at })
-}
 
 func (n *notes) Lost() { n.note("lost", func() { n.held = nil }) }
 
