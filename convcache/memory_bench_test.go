@@ -8,41 +8,6 @@ import (
 	"carryover/convcache"
 )
 
-func BenchmarkMemory_PutPeekTake(b *testing.B) {
-	m := convcache.NewMemory(convcache.MemoryConfig{})
-	for n := range 10_000 {
-		m.Put(b.Context(), key(n), ticket(n, 2000), time.Hour)
-	}
-	tk := ticket(1, 2000)
-	k := key(100_000)
-	b.ReportAllocs()
-	for b.Loop() {
-		m.Put(b.Context(), k, tk, time.Hour)
-		branches, _ := m.Peek(b.Context(), []convcache.Key{k})
-		if _, outcome := m.Take(b.Context(), k, branches[0].ID); outcome != convcache.Taken {
-			b.Fatalf("take: got %v", outcome)
-		}
-	}
-}
-
-func BenchmarkMemory_Peek(b *testing.B) {
-	m := convcache.NewMemory(convcache.MemoryConfig{})
-	for n := range 10_000 {
-		m.Put(b.Context(), key(n), ticket(n, 2000), time.Hour)
-	}
-	all := []convcache.Key{key(1), key(2), key(3), key(4)}
-	for name, keys := range map[string][]convcache.Key{"1 key": all[:1], "4 keys": all} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if branches, _ := m.Peek(b.Context(), keys); len(branches) != len(keys) {
-					b.Fatalf("peek: got %d branches, want %d", len(branches), len(keys))
-				}
-			}
-		})
-	}
-}
-
 // BenchmarkMemory_Sweep reports what one EvictStale of 128 tickets among 100,000 takes, which is as
 // long as it ever holds the lock.
 func BenchmarkMemory_Sweep(b *testing.B) {

@@ -134,17 +134,3 @@ func BenchmarkRelay(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkFindTokenIDs(b *testing.B) {
-	for name, chunk := range map[string][]byte{"not asked": chunks(1)[0], "first chunk": idChunks(1)[0], "chunk": idChunks(1)[1]} {
-		b.Run(name, func(b *testing.B) {
-			data := bytes.TrimSpace(chunk)[len("data: "):]
-			b.SetBytes(int64(len(data)))
-			for b.Loop() {
-				if _, ok := FindTokenIDs(data); ok == (name == "not asked") {
-					b.Fatalf("found: %t", ok)
-				}
-			}
-		})
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -116,32 +115,6 @@ func FuzzReadAnswer(f *testing.F) {
 		}
 		checkAnswer(t, api, raw)
 	})
-}
-
-// longAnswer is what vLLM answers to a chat prompt of so many tokens.
-func longAnswer(tokens int) []byte {
-	var ids, blocks []uint32
-	for i := range tokens {
-		ids = append(ids, uint32(1000+i*13%90000))
-		if i%16 == 0 {
-			blocks = append(blocks, uint32(1000+i/16))
-		}
-	}
-	return []byte(`{"id":"chatcmpl-x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"length"}],` +
-		`"usage":{"prompt_tokens":` + strconv.Itoa(tokens) + `,"completion_tokens":1},"prompt_token_ids":` + string(rawjson.AppendIDs(nil, ids)) +
-		`,"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[` + string(rawjson.AppendIDs(nil, blocks)) + `],"remote_engine_id":"e"}}`)
-}
-
-func BenchmarkReadAnswer(b *testing.B) {
-	body := longAnswer(8000)
-	leg := Leg{Instance: &Instance{Name: "p"}}
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if answer, err := leg.readAnswer(body); err != nil || answer.PromptTokens != 8000 {
-			b.Fatalf("%d tokens, %v", answer.PromptTokens, err)
-		}
-	}
 }
 
 func TestAgents_PrefillAnswers(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,9 +123,6 @@ func measured(b *testing.B, run func(b *testing.B, client *Client, instance *Ins
 
 func BenchmarkClient_Leg(b *testing.B) { benchmarkLeg(b, 3<<10) }
 
-// One operation is one leg of a long conversation, from the client's body on.
-func BenchmarkClient_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
-
 func benchmarkLeg(b *testing.B, size int) {
 	b.Helper()
 	r, err := body.ParseRequest(body.Chat, benchBody(size))
@@ -140,31 +136,6 @@ func benchmarkLeg(b *testing.B, size int) {
 			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"}); err != nil {
 				b.Fatal(err)
 			}
-		}
-	})
-}
-
-// One operation is one decode leg with a short answer.
-func BenchmarkClient_Decode(b *testing.B) {
-	r, err := body.ParseRequest(body.Chat, benchBody(3<<10))
-	if err != nil {
-		b.Fatal(err)
-	}
-	p := make([]byte, 4<<10)
-	measured(b, func(b *testing.B, client *Client, instance *Instance) {
-		b.Helper()
-		for range b.N {
-			ctx, cancel := context.WithCancel(context.Background()) // as of a client
-			raw := r.DecodeBody(body.DecodeEdit{Members: benchParams()})
-			stream, err := client.Decode(ctx, Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"}, minutes())
-			if err != nil {
-				b.Fatal(err)
-			}
-			for err == nil {
-				_, err = stream.Read(p)
-			}
-			_ = stream.Close()
-			cancel()
 		}
 	})
 }
@@ -194,43 +165,6 @@ func BenchmarkClient_Chunk(b *testing.B) {
 		}
 		all.Wait()
 	})
-}
-
-// One operation is one stream that is open, with its reader waiting.
-func BenchmarkClient_OpenStream(b *testing.B) {
-	measured(b, func(b *testing.B, client *Client, instance *Instance) {
-		b.Helper()
-		ctx, cancel := context.WithCancel(context.Background())
-		var all sync.WaitGroup
-		before := inUse()
-		begun := make(chan struct{}, b.N)
-		for range b.N {
-			stream, err := client.Decode(ctx, Leg{Instance: instance, API: body.Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "silent"}, minutes())
-			if err != nil {
-				b.Fatal(err)
-			}
-			all.Go(func() {
-				defer stream.Close()
-				var p [512]byte
-				_, _ = stream.Read(p[:])
-				begun <- struct{}{}
-				_, _ = stream.Read(p[:])
-			})
-			<-begun
-		}
-		b.ReportMetric(float64(inUse()-before)/float64(b.N), "B/stream")
-		cancel()
-		all.Wait()
-	})
-}
-
-// inUse is the memory of heap and stacks that is in use.
-func inUse() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
 }
 
 // benchBody returns a chat request of about size bytes.

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -129,45 +128,4 @@ func apart(tk convcache.Ticket, n int) convcache.Ticket {
 	}
 	tk.Chain.Whole += uint64(n + 1)
 	return tk
-}
-
-// BenchmarkRedis_Stopped reports what a server that stands costs an operation that is granted 5 ms, before the
-// breaker opens and after.
-func BenchmarkRedis_Stopped(b *testing.B) {
-	s := redistest.Start(b)
-	r := openRedis(b, redisstore.Config{Addresses: []string{s.Addr()}, Timeout: 5 * time.Millisecond, Now: time.Now})
-	tk := longTicket(b, 4<<10, scatteredBlocks(256))
-	tk.FreshAsOf = time.Now()
-	unknown := convcache.NewTicketID() // not one that an earlier put has left in this process
-	var closed, open []time.Duration
-	operate := func(n int) time.Duration {
-		ctx, cancel := context.WithTimeout(b.Context(), 5*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		switch n % 3 {
-		case 0:
-			r.Peek(ctx, []convcache.Key{key(1)})
-		case 1:
-			r.Take(ctx, key(1), unknown)
-		case 2:
-			r.Put(ctx, key(1), tk, time.Hour)
-		}
-		return time.Since(began)
-	}
-	for b.Loop() {
-		s.Continue()
-		eventually(b, "a server that answers", func() bool { return r.Check(b.Context()) == nil })
-		s.Stop()
-		for n := 0; r.Shares(); n++ {
-			closed = append(closed, operate(n))
-		}
-		for n := range 100 {
-			open = append(open, operate(n))
-		}
-	}
-	reportMedian(b, closed, "closed-µs")
-	b.ReportMetric(float64(slices.Max(closed))/float64(time.Microsecond), "closed-max-µs")
-	b.ReportMetric(float64(len(closed))/float64(b.N), "ops-before-open")
-	reportMedian(b, open, "open-µs")
-	b.ReportMetric(float64(slices.Max(open))/float64(time.Microsecond), "open-max-µs")
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/convcache"
 	"carryover/convcache/redisstore"
@@ -152,32 +151,4 @@ func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 		})
 	}
 	wantShared(t, r, other)
-}
-
-// BenchmarkRedis_Peek reports the medians of look-ups of one key and of four, each with a ticket of 4k tokens.
-func BenchmarkRedis_Peek(b *testing.B) {
-	s := redistest.Start(b)
-	r := openRedis(b, redisstore.Config{Addresses: []string{s.Addr()}, Now: time.Now, Prefix: freshPrefix()})
-	mustCheck(b, r)
-	for n := range convcache.MaxKeys {
-		tk := longTicket(b, 4<<10, scatteredBlocks(256))
-		tk.FreshAsOf = time.Now()
-		wantPut(b, r, key(1+n), tk, convcache.Stored)
-	}
-	for name, n := range map[string]int{"1 key": 1, "4 keys": convcache.MaxKeys} {
-		b.Run(name, func(b *testing.B) {
-			keys := keysTo(n)
-			b.ReportAllocs()
-			var all []time.Duration
-			for b.Loop() {
-				began := time.Now()
-				branches, _ := r.Peek(b.Context(), keys)
-				all = append(all, time.Since(began))
-				if len(branches) != n {
-					b.Fatalf("peek: got %d branches, want %d", len(branches), n)
-				}
-			}
-			reportMedian(b, all, "peek-µs")
-		})
-	}
 }

@@ -89,16 +89,3 @@ func FuzzReadMembers(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkWeigh is what an event costs that is read in the general way: the first, the finish, the usage.
-func BenchmarkWeigh(b *testing.B) {
-	data := []byte(chatChunk)
-	b.ReportAllocs()
-	a := &Reader{leg: &Leg{RequestID: "cafe"}, turn: &told{}, id: []byte(gjson.GetBytes(data, "id").String())}
-	for range b.N {
-		found, ok := readMembers(data)
-		if !ok || !a.read(&found).Exists() {
-			b.Fatal("a chunk is none")
-		}
-	}
-}

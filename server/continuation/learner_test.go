@@ -250,13 +250,3 @@ func TestBoundsTo(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkLearner(b *testing.B) {
-	l, at := New(life), start
-	for i := range b.N {
-		at = at.Add(time.Millisecond)
-		l.Asked(Turn{Key: key(i), Earlier: []convcache.Key{key(i - 100)}}, at)
-		l.Answered("", chat, key(i), body.Beginning{}, at)
-		l.Curve("", chat, at)
-	}
-}

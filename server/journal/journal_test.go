@@ -264,11 +264,3 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 		t.Errorf("%s, %v", body, err)
 	}
 }
-
-func BenchmarkObserve(b *testing.B) {
-	j, r := journal.New(journal.Config{}), turnOf(1)
-	b.ReportAllocs()
-	for b.Loop() {
-		j.Observe(r)
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
 )
@@ -110,28 +109,4 @@ func TestIDs_GrowsAChainOfNothing(t *testing.T) {
 	}
 	k.set(facts.Prompt{})
 	k.Grow(16)
-}
-
-func BenchmarkCheckEcho(b *testing.B) {
-	ids := make([]uint32, 8000)
-	for i := range ids {
-		ids[i] = uint32(1000 + i*13%90000)
-	}
-	list := rawjson.AppendIDs(nil, ids)
-	computed := append([]byte(nil), list...)
-	spaced := []byte(strings.ReplaceAll(string(list), ",", ", "))
-	k := attemptOf(b)
-	k.compare(facts.Prompt{IDs: ids, List: list})
-	k.Forward(true)
-	for name, answer := range map[string][]byte{"same": computed, "spaced": spaced} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(answer)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := k.CheckEcho(answer); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

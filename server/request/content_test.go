@@ -134,23 +134,6 @@ func (r contentRow) request(b *testing.B) *body.Request {
 	return req
 }
 
-// BenchmarkByContent measures all that a turn without an id costs more: its hashes, its keys and its name.
-func BenchmarkByContent(b *testing.B) {
-	i := contentReader(b)
-	for _, row := range contentRows() {
-		req := row.request(b)
-		b.Run(row.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				c := Conversation{Tenant: benchTenant}
-				if i.identifyByContent(&c, req); len(c.Earlier) != body.MaxEarlier {
-					b.Fatal("no earlier keys")
-				}
-			}
-		})
-	}
-}
-
 // BenchmarkLookUpByContent measures all that the look-up of a turn without an id takes: its keys from the parsed request, and four of them in
 // the memory of a replica that has 10,000 tickets.
 func BenchmarkLookUpByContent(b *testing.B) {

@@ -248,23 +248,3 @@ func TestStore_CountsWhatOperationsCameTo(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkObserve(b *testing.B) {
-	m, _ := newMetrics(b)
-	r := hit()
-	b.ReportAllocs()
-	for b.Loop() {
-		m.Observe(r)
-	}
-}
-
-func BenchmarkObserve_Parallel(b *testing.B) {
-	m, _ := newMetrics(b)
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		r := hit()
-		for pb.Next() {
-			m.Observe(r)
-		}
-	})
-}

@@ -214,18 +214,3 @@ func TestSpans_ShowNothingOfAClientOrEngine(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkSpans(b *testing.B) {
-	provider := sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(&presetIDs{}))
-	observe := telemetry.Spans(provider.Tracer("test"))
-	for name, sampled := range map[string]bool{"sampled": true, "not": false} {
-		b.Run(name, func(b *testing.B) {
-			r := aTurn()
-			r.Trace.Sampled = sampled
-			b.ReportAllocs()
-			for b.Loop() {
-				observe(&r)
-			}
-		})
-	}
-}

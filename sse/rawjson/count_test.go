@@ -2,7 +2,6 @@ package rawjson_test
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -98,28 +97,4 @@ func FuzzCountInts(f *testing.F) {
 	f.Add([]byte("[ 1 , 2 ,\n3 ]]"))
 	f.Add([]byte("[123456,1234567,1234567,12345678901234]"))
 	f.Fuzz(checkCount)
-}
-
-func BenchmarkCountInts(b *testing.B) {
-	for _, n := range []int{500, 4000} {
-		var list []byte
-		for i := range n {
-			list = strconv.AppendInt(append(list, ','), int64(10_000+i*7%90_000), 10)
-		}
-		list = append(list, ']')
-		list[0] = '['
-		for _, does := range []struct {
-			name string
-			do   func([]byte) (int, int, bool)
-		}{{"Count", countInts}, {"Read", readInts}} {
-			b.Run(fmt.Sprint(does.name, n), func(b *testing.B) {
-				b.SetBytes(int64(len(list)))
-				for b.Loop() {
-					if got, _, _ := does.do(list); got != n {
-						b.Fatal(got)
-					}
-				}
-			})
-		}
-	}
 }

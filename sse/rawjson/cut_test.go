@@ -87,15 +87,3 @@ func FuzzCut(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkCut(b *testing.B) {
-	params := `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[` + strings.Repeat("1234,", 20<<10) + `1]],"remote_host":"10.0.0.1"}`
-	object := []byte(`{"id":"chatcmpl-0f8fad5b","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"kv_transfer_params":` + params + `}`)
-	b.SetBytes(int64(len(object)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, found := rawjson.Cut(object, "kv_transfer_params"); !found {
-			b.Fatal("member not found")
-		}
-	}
-}

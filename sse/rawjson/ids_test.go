@@ -3,7 +3,6 @@ package rawjson_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -228,29 +227,4 @@ func manyIDs(n int) (raw []byte, ids []uint32) {
 	}
 	raw, _ = json.Marshal(ids)
 	return raw, ids
-}
-
-func BenchmarkIDs(b *testing.B) {
-	for _, n := range []int{8, 128} {
-		raw, ids := manyIDs(n << 10)
-		for _, does := range []struct {
-			name string
-			do   func() bool
-		}{
-			{"Parse", func() bool { _, ok := rawjson.ParseIDs(raw); return ok }},
-			{"Equal", func() bool { return rawjson.EqualIDs(raw, ids) }},
-			{"Skip", func() bool { return rawjson.Valid(raw) }},
-			{"Append", func() bool { return len(rawjson.AppendIDs(nil, ids)) == len(raw) }},
-		} {
-			b.Run(fmt.Sprintf("%s%dk", does.name, n), func(b *testing.B) {
-				b.SetBytes(int64(len(raw)))
-				b.ReportAllocs()
-				for b.Loop() {
-					if !does.do() {
-						b.Fatal("refused")
-					}
-				}
-			})
-		}
-	}
 }

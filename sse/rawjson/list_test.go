@@ -166,24 +166,3 @@ func checkMembers(t *testing.T, e rawjson.Element) {
 		t.Fatalf("%q: got %v, want %v", e.Raw, got, want)
 	}
 }
-
-func BenchmarkSkipString(b *testing.B) {
-	for name, piece := range map[string]string{
-		"prose": "A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n",
-		"code":  "if a[\\\"k\\\"] == '\\\\n' {\\n\\treturn é\\n}\\n",
-		"plain": "words and words and no escape at all ",
-	} {
-		for _, size := range []int{4 << 10, 256 << 10} {
-			text := []byte(`"` + strings.Repeat(piece, size/len(piece)) + `"`)
-			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
-				b.SetBytes(int64(len(text)))
-				for b.Loop() {
-					s := rawjson.Scanner{Data: text}
-					if err := s.SkipString(); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}

@@ -95,11 +95,3 @@ func TestPromptChain_IsBounded(t *testing.T) {
 		t.Errorf("%v allocations, want one", n)
 	}
 }
-
-func BenchmarkPromptChain(b *testing.B) {
-	r, seed := chatOf(b, `"model":"m",`, 200_000), maphash.MakeSeed()
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Prompt().Chain(seed)
-	}
-}

@@ -138,15 +138,6 @@ func longChat() string {
 	return b.String()
 }
 
-func BenchmarkPromptLength(b *testing.B) {
-	body := longChat()
-	r := mustParse(b, Chat, body)
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		r.Prompt().Length()
-	}
-}
-
 func FuzzPromptLength(f *testing.F) {
 	f.Add(true, longChat())
 	f.Add(false, `{"prompt":["a",[1]]}`)

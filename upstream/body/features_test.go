@@ -182,17 +182,6 @@ func sorted(t *testing.T, raw []byte) string {
 	return string(out)
 }
 
-func BenchmarkFeatureSet(b *testing.B) {
-	r := mustParse(b, Chat, chatBody(256<<10))
-	b.SetBytes(int64(r.Size()))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, comparable := r.FeatureSet(); !comparable {
-			b.Fatal("not comparable")
-		}
-	}
-}
-
 func TestPlainText_ContentThatIsNotTextIsSeen(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"messages":[{"role":"user","content":"a"}]}`:                                                                     true,

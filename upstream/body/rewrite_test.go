@@ -153,29 +153,5 @@ func BenchmarkRewrite(b *testing.B) {
 	}
 }
 
-func BenchmarkParse(b *testing.B) {
-	var ids strings.Builder
-	for ids.Len() < 256<<10 {
-		ids.WriteString("12345,")
-	}
-	for _, row := range []struct{ name, body string }{
-		{"256KB-chat", chatBody(256 << 10)},
-		{"256KB-ASCII", `{"prompt":"` + strings.Repeat("plain text, ", 256<<10/12) + `"}`},
-		{"256KB-CJK", `{"prompt":"` + strings.Repeat("中文", 256<<10/6) + `"}`},
-		{"256KB-ids", `{"prompt":[` + ids.String() + `1]}`},
-	} {
-		body := []byte(row.body)
-		b.Run(row.name, func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ParseRequest(Chat, body); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // transferParams is what a connector puts into a leg.
 func transferParams(params []byte) []Member { return []Member{{"kv_transfer_params", params}} }

@@ -136,17 +136,6 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 	}
 }
 
-func BenchmarkPrefixes_Record(b *testing.B) {
-	f, hint := large(b)
-	starts := f.Engines(upstream.RolePrefill)
-	i := 0
-	for b.Loop() {
-		hint.Chain[63] = uint64(i)
-		starts[i%len(starts)].Last().computed.Record(hint.Chain)
-		i++
-	}
-}
-
 // A pick may come to its end after its engine was restarted or removed.
 func TestPrefixes_NothingIsKeptOfAnIncarnationThatIsOver(t *testing.T) {
 	w := newWeighing(t)

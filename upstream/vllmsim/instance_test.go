@@ -3,8 +3,6 @@ package vllmsim
 import (
 	"bytes"
 	"encoding/gob"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -166,51 +164,4 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 			}
 		}
 	})
-}
-
-func BenchmarkTurn(b *testing.B) {
-	p, err := Start(DefaultConfig())
-	if err != nil {
-		b.Fatal(err)
-	}
-	d, err := Start(DefaultConfig())
-	if err != nil {
-		b.Fatal(err)
-	}
-	transport := &http.Transport{}
-	defer func() {
-		transport.CloseIdleConnections()
-		_ = p.Close()
-		_ = d.Close()
-	}()
-	c := &http.Client{Transport: transport}
-	send := func(i *Instance, body object) []byte {
-		raw, err := json.Marshal(body)
-		if err != nil {
-			b.Fatal(err)
-		}
-		resp, err := c.Post(i.URL()+wire.PathChat, "application/json", bytes.NewReader(raw))
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer func() { _ = resp.Body.Close() }()
-		got, err := io.ReadAll(resp.Body)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return got
-	}
-	n := 0
-	for b.Loop() {
-		n++
-		body := object{"model": "sim", "messages": []any{user(fmt.Sprint(longText, n))}}
-		var prefill object
-		if err := json.Unmarshal(send(p, with(body, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()})), &prefill); err != nil {
-			b.Fatal(err)
-		}
-		send(d, with(body, object{"max_tokens": 16, "stream": true, "kv_transfer_params": prefill["kv_transfer_params"]}))
-		if n%100 == 0 {
-			d.Advance(time.Hour) // frees what is not read here
-		}
-	}
 }

@@ -177,19 +177,3 @@ func TestLog_AReaderSeesALineOnATerminal(t *testing.T) {
 		t.Errorf("got %q, %v", line[:n], err)
 	}
 }
-
-func BenchmarkLog(b *testing.B) {
-	for _, format := range []string{config.LogText, config.LogJSON, config.LogConsole} {
-		b.Run(format, func(b *testing.B) {
-			file, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer func() { _ = file.Close() }()
-			logger, _ := NewLogger(config.LogConfig{Format: format, Level: "info"}, file)
-			for b.Loop() {
-				logger.Info("turn", "outcome", "hit", "tokens_read", 200, "ttft_ms", 4.5, "prefill", "prefill-0", "decode", "decode-0")
-			}
-		})
-	}
-}

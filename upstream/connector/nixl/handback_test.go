@@ -152,18 +152,3 @@ func TestHandBack_IsForLoneConnectors(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkHandBack(b *testing.B) {
-	offer := whole()
-	parsed, err := Connector{}.ParseTicket(offer.Ticket, 32)
-	if err != nil {
-		b.Fatal(err)
-	}
-	offer.Reading = parsed.Reading
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := (Connector{}).HandBack(offer, "m", "s"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

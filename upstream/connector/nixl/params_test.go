@@ -279,27 +279,3 @@ func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 		t.Errorf("got %v, want the two flags and four nulls", got)
 	}
 }
-
-func BenchmarkParams(b *testing.B) {
-	var ids strings.Builder
-	ids.WriteString("[[")
-	for i := 0; ids.Len() < 100_000; i++ {
-		if i > 0 {
-			ids.WriteByte(',')
-		}
-		ids.WriteString(strconv.Itoa(10_000 + i*7%90_000))
-	}
-	ids.WriteString("]]")
-	raw := []byte(with(b, ticket, "remote_block_ids", ids.String()))
-	b.Run("100KB", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			p, err := parseTicket(raw)
-			if err != nil {
-				b.Fatal(err)
-			}
-			p.forward(edit{Host: "decode-0"})
-		}
-	})
-}

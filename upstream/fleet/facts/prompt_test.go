@@ -3,11 +3,8 @@ package facts
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
-
-	"carryover/sse/rawjson"
 )
 
 func TestReadPrompt_KeepsTheListAsItWasTold(t *testing.T) {
@@ -55,20 +52,5 @@ func fuzzReadPrompt(t *testing.T, answer []byte, name string) {
 	var count int
 	if json.Unmarshal(want["count"], &count) == nil && want["count"] != nil && string(want["count"]) != "null" && count != len(ids) {
 		t.Fatalf("%q: %d ids are accepted", answer, len(ids))
-	}
-}
-
-func BenchmarkReadPrompt(b *testing.B) {
-	ids := make([]uint32, 8000)
-	for i := range ids {
-		ids[i] = uint32(1000 + i*13%90000)
-	}
-	answer := fmt.Appendf(nil, `{"count":%d,"max_model_len":131072,"tokens":%s,"token_strs":null}`, len(ids), rawjson.AppendIDs(nil, ids))
-	b.SetBytes(int64(len(answer)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if prompt, err := readPrompt(answer, "tokens", nil); err != nil || len(prompt.IDs) != len(ids) {
-			b.Fatal(err)
-		}
 	}
 }

@@ -135,24 +135,3 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPrompt(b *testing.B) {
-	answer := fmt.Appendf(nil, `{"count":2600,"max_model_len":131072,"tokens":%s,"token_strs":null}`, rawjson.AppendIDs(nil, slices.Repeat([]uint32{123456}, 2600)))
-	buffers := promptBuffers{}
-	request, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}],"stream":true}`, strings.Repeat("four char words here ", 500)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		buffer, question := buffers.take(), buffers.ask()
-		body, _, ok := request.TokenizeBody(question.body)
-		question.body, buffer.answer = body, append(buffer.answer[:0], answer...)
-		buffers.done(question)
-		p, err := buffer.read("tokens")
-		if !ok || err != nil {
-			b.Fatal(err)
-		}
-		p.Done()
-	}
-}

@@ -32,27 +32,3 @@ func TestSoonest(t *testing.T) {
 		t.Error("the wall clock is not asked")
 	}
 }
-
-// BenchmarkLedger is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
-// whether any waits.
-func BenchmarkLedger(b *testing.B) {
-	s := New(Config{Now: time.Now})
-	u := Ticket{Deadline: time.Now().Add(time.Hour), Since: time.Now()}
-	add := func() {
-		s.soonest.add(u.Deadline)
-		s.unused = append(s.unused, u)
-	}
-	for range 1000 {
-		add()
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		add()
-		if !s.Waits() {
-			b.Fatal("nothing waits")
-		}
-		if _, ok := s.Take(nil, true); !ok {
-			b.Fatal("nothing to take")
-		}
-	}
-}

@@ -215,24 +215,3 @@ func (b *bounded) Stored(s Blocks) {
 	}
 	b.tokens, b.hashes, b.events = b.tokens+len(s.Tokens), b.hashes+len(s.Hashes), b.events+1
 }
-
-// BenchmarkBatch reads what a prompt of 4,096 tokens stores, in blocks of 16.
-func BenchmarkBatch(b *testing.B) {
-	hashes, tokens := list{}, list{}
-	for i := range 256 {
-		hashes = append(hashes, uint64(i)*0x9e3779b97f4a7c15)
-	}
-	for i := range 4096 {
-		tokens = append(tokens, i*31)
-	}
-	event := pairs{"type", nameStored, "block_hashes", hashes, "parent_block_hash", nil, "token_ids", tokens, "block_size", 16, "lora_id", nil, "medium", "GPU", "lora_name", nil}
-	payload := batchOf(event)
-	var d decoder
-	b.SetBytes(int64(len(payload)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := d.batch(payload, &bounded{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

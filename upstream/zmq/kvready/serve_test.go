@@ -243,38 +243,3 @@ input()
 	a.Close()
 	sender.Kill()
 }
-
-// BenchmarkServer_Notifications is how many notifications a second are read from the wire, found to be expected, and counted.
-func BenchmarkServer_Notifications(b *testing.B) {
-	for _, peers := range []int{1, 32} {
-		b.Run(fmt.Sprint(peers, " peers"), func(b *testing.B) {
-			w := kvready.New(kvready.Config{})
-			addr := serve(b, w)
-			const batch = 1000
-			pushers, batches := make([]pusher, peers), make([][]byte, peers)
-			for i := range pushers {
-				pushers[i] = connectPush(b, addr)
-				for n := range batch {
-					id := fmt.Sprintf("%012d-%023d", i, n)
-					w.Expect(id, 1<<40) // so that each notification counts
-					batches[i] = appendFrame(batches[i], notif("ProxyNotif", id))
-				}
-			}
-			rounds := (b.N + peers*batch - 1) / (peers * batch)
-			b.ReportAllocs()
-			b.ResetTimer()
-			var all sync.WaitGroup
-			for i, p := range pushers {
-				all.Go(func() {
-					for range rounds {
-						p.push(batches[i])
-					}
-				})
-			}
-			all.Wait()
-			total := rounds * peers * batch
-			eventually(b, "all notifications", func() bool { return w.Stats().Counted == uint64(total) })
-			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "notifications/s")
-		})
-	}
-}
