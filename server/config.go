@@ -2,7 +2,6 @@ package server
 
 import (
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"carryover/server/admission"
@@ -59,11 +58,9 @@ type ReuseConfig struct {
 
 // LimitConfig bounds what clients may use.
 type LimitConfig struct {
-	MaxInflightBytes int64          // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
-	MaxStreams       int            // turns at once
-	MaxConnections   int            // client connections at once; further ones wait to be accepted, or replace idle ones
-	MaxPerAddress    int            // connections of one client address at once, 0 is no limit
-	TrustedProxies   []netip.Prefix // addresses to which MaxPerAddress does not apply
+	MaxInflightBytes int64 // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
+	MaxStreams       int   // turns at once
+	MaxConnections   int   // client connections at once; further ones wait to be accepted, or replace idle ones
 	admission.QueueConfig
 }
 

@@ -115,19 +115,13 @@ func (s *Server) GiveUp(ctx context.Context, conversation convcache.Key, id conv
 // drainDelay is the usual DrainDelay, in which load balancers see /readyz fail.
 const drainDelay = 5 * time.Second
 
-// idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
-// served ask again within seconds, or not for a long time.
-const idleWhenCrowded = 10 * time.Second
-
 // maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 32 << 10
 
 // Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
 // on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
-	clients := connlimit.Listen(listener, connlimit.Config{
-		Most: s.cfg.MaxConnections, PerAddress: s.cfg.MaxPerAddress, Trusted: s.cfg.TrustedProxies, IdleWhenCrowded: idleWhenCrowded, Logger: s.cfg.Logger,
-	})
+	clients := connlimit.Listen(listener, s.cfg.MaxConnections)
 	s.clients.Store(clients)
 	srv := &http.Server{
 		Handler: s.handler,

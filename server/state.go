@@ -15,7 +15,7 @@ func (s *Server) Counts() record.Counts {
 		Stranded: s.turns.Stranded(), Quarantines: s.epoch.Count(),
 	}
 	if clients := s.clients.Load(); clients != nil {
-		counted.Connections = record.Connections(clients.Counts())
+		counted.Shed = clients.Shed()
 	}
 	return counted
 }

@@ -1,11 +1,5 @@
 package record
 
-// Connections counts the connections of clients that were closed to leave room for other clients.
-type Connections struct {
-	Refused uint64 // new connections of an address that already had its share
-	Idle    uint64 // idle connections that were closed earlier than usual
-}
-
 // Counts are events since the program started that no turn's record has.
 type Counts struct {
 	// Piggybacked are releases on legs of turns, Own those on legs of their own.
@@ -17,8 +11,8 @@ type Counts struct {
 	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
 	Quarantines uint64
-	// Connections are those of clients that were closed for the sake of others.
-	Connections Connections
+	// Shed are idle connections of clients that made room for others.
+	Shed uint64
 }
 
 // Releases counts how releases ended. Each attempt to release a ticket is counted once: in Sent, in Failed, or in Requeued if the ticket

@@ -131,7 +131,7 @@ func (m *Metrics) watchServer(state State) error {
 	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
 	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill whose client left or whose decode leg failed.")
 	quarantines := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
-	shed := o.counter("carryover.connections.shed", "{connection}", "Clients' connections that were closed for the sake of others: new ones of an address that had its share, and idle ones.")
+	shed := o.counter("carryover.connections.shed", "{connection}", "Idle connections of clients that made room for others.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
 	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
 	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(m.meter.Int64ObservableUpDownCounter("http.server.active_requests",
@@ -155,8 +155,7 @@ func (m *Metrics) watchServer(state State) error {
 		to.ObserveInt64(stranded, int64(counts.Stranded.Read), label("result", "read"))
 		to.ObserveInt64(stranded, int64(counts.Stranded.Lost), label("result", "lost"))
 		to.ObserveInt64(quarantines, int64(counts.Quarantines))
-		to.ObserveInt64(shed, int64(counts.Connections.Refused), label("state", "new"))
-		to.ObserveInt64(shed, int64(counts.Connections.Idle), label("state", "idle"))
+		to.ObserveInt64(shed, int64(counts.Shed))
 		toBegin, forInstance := owner.Waiting()
 		to.ObserveInt64(queue, int64(toBegin), label("queue", "place"))
 		to.ObserveInt64(queue, int64(forInstance), label("queue", "instance"))

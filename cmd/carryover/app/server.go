@@ -56,8 +56,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), ClientBodyTimeout: clientBodyTimeout,
 		},
 		LimitConfig: server.LimitConfig{
-			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.PerAddress(connections),
-			TrustedProxies: cfg.Limits.Trusted(), QueueConfig: newQueue(cfg),
+			MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes), MaxStreams: streams, MaxConnections: connections, QueueConfig: newQueue(cfg),
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,

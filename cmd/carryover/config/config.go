@@ -173,8 +173,6 @@ type LimitsConfig struct {
 	MaxPerTenant     int // turns at once, 0 for no limit
 	MaxQueue         int // turns that wait for a place
 	QueueTimeout     time.Duration
-	AddressShare     float64  // share of the clients' connections that one address may have, 0 to 1
-	TrustedProxies   []string // addresses and networks to which that share does not apply
 }
 
 // DialTimeout bounds the set-up of a connection to an engine, TLS included.
@@ -230,8 +228,6 @@ func Default() Config {
 			MaxInflightBytes: gibibyte,
 			MaxQueue:         1024,
 			QueueTimeout:     10 * time.Second,
-			AddressShare:     0.5,
-			TrustedProxies:   []string{"127.0.0.0/8", "::1"},
 		},
 		Timeouts: TimeoutsConfig{
 			Prefill:        120 * time.Second,
@@ -241,7 +237,7 @@ func Default() Config {
 			Store:          5 * time.Millisecond,
 			ShutdownGrace:  30 * time.Second,
 		},
-		Log:      LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
+		Log: LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
 	}
 }
 

@@ -160,8 +160,6 @@ func boundSettings(c *Config) []Setting {
 		{Key: "limits.max_per_tenant", Flag: "max-per-tenant", To: &l.MaxPerTenant, Live: true, Help: "most turns of one tenant at once, 0 for no limit"},
 		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among tenants"},
 		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
-		{Key: "limits.address_share", Flag: "address-share", To: &l.AddressShare, Help: "share of the clients' connections that one address may have, 1 for all"},
-		{Key: "limits.trusted_proxies", Flag: "trusted-proxies", To: &l.TrustedProxies, Help: "addresses and networks of proxies in front, which may have all connections"},
 		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg"},
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's answer"},

@@ -45,7 +45,6 @@ func validate(v *validation, c *Config, rows []Setting) {
 	validateLegTimes(v, c)
 	validateRedis(v, c)
 	validateUpstreamKey(v, &c.Auth)
-	validateProxies(v, &c.Limits)
 	if body, all := c.Limits.MaxBodyBytes, c.Limits.MaxInflightBytes; body > all {
 		v.fault("limits.max_inflight_bytes", all.String(), fmt.Sprintf("at least limits.max_body_bytes, %s", body))
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
@@ -26,11 +25,10 @@ func startWithFewFiles(t *testing.T, flags ...string) (r *rig, most int) {
 	return r, 172
 }
 
-// opened opens a connection from an address, which is closed with the test.
-func (r *rig) opened(t *testing.T, from string) net.Conn {
+// opened opens a connection, which is closed with the test.
+func (r *rig) opened(t *testing.T) net.Conn {
 	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.base, "http://"))
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.base, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,22 +54,17 @@ func alive(t *testing.T, conn net.Conn) error {
 // Connections that do nothing starve nobody, neither those of clients that keep theirs open nor silent ones.
 func TestConnections_IdleOnesStarveNobody(t *testing.T) {
 	t.Parallel()
-	for name, flags := range map[string][]string{"of one address": {"--admin-listen", "off", "--trusted-proxies", ""}, "of a proxy": {"--admin-listen", "off"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, most := startWithFewFiles(t, flags...)
-			for n := range 2 * most {
-				conn := r.opened(t, "127.0.0.2")
-				if n < most { // it was served before it is idle
-					if err := alive(t, conn); err != nil && name == "of a proxy" { // of another address those above its share are refused
-						t.Fatalf("connection %d of a proxy: %v", n, err)
-					}
-				}
+	r, most := startWithFewFiles(t, "--admin-listen", "off")
+	for n := range 2 * most {
+		conn := r.opened(t)
+		if n < most { // it was served before it is idle
+			if err := alive(t, conn); err != nil {
+				t.Fatalf("connection %d: %v", n, err)
 			}
-			if err := alive(t, r.opened(t, "127.0.0.3")); err != nil {
-				t.Errorf("/healthz from another address: %v", err)
-			}
-		})
+		}
+	}
+	if err := alive(t, r.opened(t)); err != nil {
+		t.Errorf("/healthz: %v", err)
 	}
 }
 
@@ -88,30 +81,6 @@ func TestConnections_HealthOnTheAdminListener(t *testing.T) {
 			return status == http.StatusOK && strings.Contains(string(body), want)
 		}) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
-		}
-	}
-}
-
-// An address gets half of the connections unless the settings say otherwise, and a proxy that is known all.
-func TestConnections_SharesOfTheFileLimit(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]int{"": 86, "--address-share 0.25": 43, "--address-share 1": 0, "--address-share 0.001": 1} {
-		cfg, err := configtest.Load(t, line)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := cfg.Limits.PerAddress(172); got != want {
-			t.Errorf("%q: an address may have %d of 172, want %d", line, got, want)
-		}
-		if got := len(cfg.Limits.Trusted()); got != 2 {
-			t.Errorf("%q: %d networks of proxies, want those of this machine", line, got)
-		}
-	}
-	for _, line := range []string{
-		"--address-share 0", "--address-share 2", "--trusted-proxies proxy", "--trusted-proxies 10.0.0.1/8", "--trusted-proxies ::ffff:10.0.0.1", "--trusted-proxies fe80::1%eth0",
-	} {
-		if _, err := configtest.Load(t, line); err == nil {
-			t.Errorf("%q is accepted", line)
 		}
 	}
 }
