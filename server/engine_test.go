@@ -53,6 +53,9 @@ func (l leg) ticket() string {
 
 func (l leg) streams() bool { return strings.Contains(l.body, `"stream":true`) }
 
+// rescues reports whether a leg is one of our own that takes a hand-over.
+func (l leg) rescues() bool { return strings.HasSuffix(l.id(), "-rescue") }
+
 // releases reports whether a leg is a release of our own.
 func (l leg) releases() bool {
 	return l.streams() && l.ticket() != "" && l.params()["remote_num_tokens"] == 0.0

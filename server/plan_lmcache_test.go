@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/connector/lmcache"
 	"carryover/upstream/connector/storage"
@@ -28,13 +29,16 @@ func lmcacheRig(t *testing.T, text, finish string, ready announcement, change fu
 	c := &lmcache.Connector{
 		Expect:    func(string, int) upstream.Arrival { return ready },
 		NewID:     func() string { attempts++; return fmt.Sprint("attempt-", attempts) },
-		Otherwise: lmcache.Receiver{InitPorts: []int{7300}, AllocPorts: []int{7400}},
+		Receivers: map[string]lmcache.Receiver{},
+	}
+	s.deps = func(d *server.Deps) { d.Connector = c }
+	r := newRig(t, s)
+	for _, e := range r.deps.Fleet.Engines(upstream.RoleDecode) {
+		c.Receivers[e.Instance().Authority()] = lmcache.Receiver{Host: "kv", InitPorts: []int{7300}, AllocPorts: []int{7400}}
 	}
 	if change != nil {
 		change(c)
 	}
-	s.deps = func(d *server.Deps) { d.Connector = c }
-	r := newRig(t, s)
 	for _, e := range r.prefill {
 		e.tokenize = func(string) string { return `{"tokens":[1,2,3],"max_model_len":100}` }
 		e.always(func(w http.ResponseWriter, _ *http.Request, l leg) {
@@ -113,56 +117,31 @@ func TestLMCache_OneAnswerOfTwoEngines(t *testing.T) {
 	}
 }
 
-func TestLMCache_TheFirstTokenComesBeforeTheKV(t *testing.T) {
-	gate := make(chan struct{})
-	r := lmcacheRig(t, "x", "length", gated(gate), nil, setup{})
-	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var head string
-	for textOf(t, head) != "x" {
-		b := make([]byte, 1<<10)
-		n, err := resp.Body.Read(b)
-		if head += string(b[:n]); err != nil {
-			t.Fatalf("got %q and %v, want the first token", head, err)
-		}
-	}
-	if n := len(r.decode[0].seen()); n != 0 {
-		t.Errorf("decode was asked %d times before the KV had arrived", n)
-	}
-	close(gate)
-	if p := r.rest(resp); p.err != nil || textOf(t, p.body) != "yz" {
-		t.Errorf("then comes %q (%v), want decode's part", p.body, p.err)
-	}
-}
-
+// KV that the client's leg can't take is taken by a leg of our own: decode gives the whole answer itself.
 func TestLMCache_AllKVIsTaken(t *testing.T) {
-	for name, row := range map[string]struct {
-		text, finish, want string
-		legs               int
-	}{
-		"prefill has the whole answer":  {"", "stop", "", 1},
-		"decode gives the whole answer": {"", "length", "Hello world", 2},
+	for name, row := range map[string]struct{ text, finish string }{
+		"prefill's token ends the answer": {"", "stop"},
+		"a token without text":            {"", "length"},
 	} {
 		for _, stream := range []bool{true, false} {
 			r := lmcacheRig(t, row.text, row.finish, arrived, nil, setup{})
 			p := r.send(ask("", stream, "q"))
 			r.wantOK(p, "miss;reason=no_conversation")
-			if got := textOf(t, p.body); got != row.want {
-				t.Errorf("%s: got %q, want %q", name, got, row.want)
+			if got := textOf(t, p.body); got != "Hello world" {
+				t.Errorf("%s: got %q, want decode's answer", name, got)
 			}
-			legs := r.decode[0].await(row.legs)
-			if len(legs) != row.legs || !strings.Contains(legs[0].body, `"prompt":[1,2,3,7]`) || legs[0].streams() {
-				t.Errorf("%s: decode saw %v, want one for the KV before all", name, legs)
+			for _, l := range r.decode[0].await(2) {
+				tagged := strings.Contains(l.body, "lmcache.tag.attempt")
+				if l.rescues() != tagged || tagged && (!strings.Contains(l.body, `"prompt":[1,2,3,3]`) || l.streams()) {
+					t.Errorf("%s: decode saw %s, want one leg that finds the KV, and the client's, which does not", name, l.body)
+				}
 			}
-			r.decode[0].awaitEnd(row.legs)
+			r.decode[0].awaitEnd(2)
 		}
 	}
 }
 
 func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
-	short := setup{cfg: func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }}
 	over := make(chan struct{})
 	defer close(over) // what waits for KV that comes late
 	never := func(ctx context.Context) error {
@@ -173,17 +152,18 @@ func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
 			return context.Cause(ctx)
 		}
 	}
+	short := setup{cfg: func(c *server.Config) { c.HandoverBudget, c.PrefillFailure = 50*time.Millisecond, turn.PrefillError }}
 	r := lmcacheRig(t, "x", "length", never, nil, short)
-	r.wantError(r.send(ask("", false, "q")), http.StatusGatewayTimeout, "decode_timeout")
-	if p := r.send(ask("", true, "q")); textOf(t, strings.Split(p.body, "data: {\"error\"")[0]) != "x" || p.err == nil || strings.Contains(p.body, "[DONE]") {
-		t.Errorf("got %q (%v), want the first token, an error, and an end that shows the break", p.body, p.err)
+	for _, stream := range []bool{false, true} {
+		r.wantError(r.send(ask("", stream, "q")), http.StatusGatewayTimeout, "prefill_timeout")
 	}
 	if n := len(r.decode[0].seen()); n != 0 {
 		t.Errorf("decode was asked %d times", n)
 	}
-	r = lmcacheRig(t, "x", "length", never, func(c *lmcache.Connector) { c.DecodeUnready = true }, short)
+	short.cfg = func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }
+	r = lmcacheRig(t, "x", "length", never, nil, short)
 	p := r.send(ask("", false, "q"))
-	if r.wantOK(p, "miss;reason=no_conversation"); textOf(t, p.body) != "xyz" {
+	if r.wantOK(p, "miss;reason=no_conversation"); textOf(t, p.body) != "Hello world" {
 		t.Errorf("got %q, want the answer of a decode instance that computes", p.body)
 	}
 }
@@ -203,9 +183,8 @@ func TestLMCache_ADecodeInstanceThatRefuses(t *testing.T) {
 
 func TestLMCache_WhatGoesToDecodeAloneSaysWhy(t *testing.T) {
 	for why, change := range map[string]func(*lmcache.Connector){
-		"no_receiver":      func(c *lmcache.Connector) { c.Otherwise = lmcache.Receiver{} },
-		"prompt_too_long":  func(c *lmcache.Connector) { c.MaxPromptTokens = 2 },
-		"prompt_too_short": func(c *lmcache.Connector) { c.ChatAtDecode = true },
+		"no_receiver":     func(c *lmcache.Connector) { c.Receivers = nil },
+		"prompt_too_long": func(c *lmcache.Connector) { c.MaxPromptTokens = 2 },
 	} {
 		r := lmcacheRig(t, "x", "length", arrived, change, setup{})
 		p := r.send(ask("", false, "q"))

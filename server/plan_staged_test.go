@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"carryover/server"
+	"carryover/server/turn"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -20,37 +22,25 @@ type staged struct {
 	server.Connector
 	ready func(ctx context.Context) error
 	head  []byte
-	whole []byte
-	takes bool
-	late  bool // decode may be asked to take the KV behind the client's leg
+	left  bool // the client's leg takes nothing of the KV
 }
 
-func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := c.Connector.Plan(t)
+func (c staged) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(ctx, t)
 	if err != nil {
 		return plan, err
 	}
-	plan.Order, plan.Ready = upstream.AfterReady, c.ready
-	if c.late {
-		plan.Late = func() upstream.LegPlan {
-			return upstream.LegPlan{RequestID: t.RequestID + "-late", Members: []body.Member{{Name: "taking", Value: []byte("1")}}}
-		}
-	}
+	plan.Ready = c.ready
 	handover := plan.Handover
 	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 		h, err := handover(answer)
 		if err == nil {
-			h.Whole, h.Rewrite, h.Head = c.whole, shouting{}, c.head
+			h.Rewrite, h.Head, h.Left = shouting{}, c.head, c.left
 			leg := h.Leg
 			h.Leg = func(ids []byte) upstream.LegPlan {
 				plan := leg(ids)
 				plan.Members = append(plan.Members, body.Member{Name: "max_tokens", Value: []byte("499")})
 				return plan
-			}
-			if c.takes {
-				h.Take = func([]byte) upstream.LegPlan {
-					return upstream.LegPlan{RequestID: t.RequestID + "-take", Members: []body.Member{{Name: "taking", Value: []byte("1")}}}
-				}
 			}
 			if !bytes.Contains(answer.Body, answer.Params) {
 				return nil, errors.New("an answer without its params")
@@ -97,27 +87,23 @@ func gated(gate <-chan struct{}) func(context.Context) error {
 	}
 }
 
-func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
+func TestStaged_TheHeadComesBeforeDecodesEvents(t *testing.T) {
 	ready := make(chan struct{})
 	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: gated(ready)})
-	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := make([]byte, len(frames(`{"head":1}`)))
-	if _, err := resp.Body.Read(first); err != nil || string(first) != frames(`{"head":1}`) {
-		t.Fatalf("first comes %q (%v), want the head", first, err)
-	}
+	done := make(chan reply, 1)
+	go func() { done <- r.turn("c", 1, true) }()
+	r.prefill[0].awaitEnd(1)
 	if n := len(r.decode[0].seen()); n != 0 {
 		t.Errorf("decode was asked %d times before the KV had arrived", n)
 	}
 	close(ready)
-	p := r.rest(resp)
-	if p.err != nil || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "role") || !strings.HasSuffix(p.body, "data: [DONE]\n\n") ||
-		!strings.Contains(p.body, `"finish_reason":"stop"`) || strings.Contains(p.body, "kv_transfer_params") {
-		t.Errorf("then comes %q (%v), want decode's events as the connector has them", p.body, p.err)
+	p := <-done
+	rest, found := strings.CutPrefix(p.body, frames(`{"head":1}`))
+	if !found || p.err != nil || !strings.Contains(rest, "WORLD") || strings.Contains(rest, "role") || !strings.HasSuffix(rest, "data: [DONE]\n\n") ||
+		!strings.Contains(rest, `"finish_reason":"stop"`) || strings.Contains(rest, "kv_transfer_params") {
+		t.Errorf("got %q (%v), want the head and decode's events as the connector has them", p.body, p.err)
 	}
-	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
+	if got := p.header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
 		t.Errorf("got content type %q", got)
 	}
 	r.wantStored(1, "yes")
@@ -132,30 +118,33 @@ func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
 	}
 }
 
+// KV that does not arrive is a failure of prefill, which decode makes good by itself unless the operator wants the error.
 func TestStaged_KVThatDoesNotArrive(t *testing.T) {
 	never := make(chan struct{})
-	short := func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }
 	for name, row := range map[string]struct {
 		ready  func(context.Context) error
 		status int
 		code   string
 	}{
-		"in time":             {gated(never), http.StatusGatewayTimeout, "decode_timeout"},
-		"the connector fails": {func(context.Context) error { return errors.New("socket closed") }, http.StatusBadGateway, "decode_failed"},
+		"in time":             {gated(never), http.StatusGatewayTimeout, "prefill_timeout"},
+		"the connector fails": {func(context.Context) error { return errors.New("socket closed") }, http.StatusBadGateway, "prefill_failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := staged{ready: row.ready}
-			r := newRig(t, setup{cfg: short, deps: c.in})
-			r.wantError(r.turn("c", 1, true), row.status, row.code)
-			r.wantError(r.turn("c", 1, false), row.status, row.code)
-			c.head = []byte(frames(`{"head":1}`))
-			r = newRig(t, setup{cfg: short, deps: c.in})
-			p := r.turn("c", 1, true)
-			if rest := lastError(t, p.body, row.code); rest != string(c.head) || p.err == nil || strings.Contains(p.body, "[DONE]") {
-				t.Errorf("got %q (%v), want the head, the error, and an end that shows the break", p.body, p.err)
-			}
-			if n := len(r.decode[0].seen()); n != 0 {
-				t.Errorf("decode was asked %d times", n)
+			for _, policy := range []turn.PrefillFailure{turn.PrefillError, turn.PrefillRetryOther} {
+				c := staged{ready: row.ready, head: []byte(frames(`{"head":1}`))}
+				r := newRig(t, setup{deps: c.in, cfg: func(c *server.Config) { c.HandoverBudget, c.PrefillFailure = 50*time.Millisecond, policy }})
+				for _, stream := range []bool{true, false} {
+					if p := r.turn("c", 1, stream); policy == turn.PrefillError {
+						r.wantError(p, row.status, row.code)
+					} else if r.wantOK(p, "miss;"); strings.Contains(p.body, "head") {
+						t.Errorf("got %q, want decode's own answer", p.body)
+					}
+				}
+				for _, l := range r.decode[0].seen() {
+					if l.params() != nil {
+						t.Errorf("decode is asked for %s before the KV has arrived", l.body)
+					}
+				}
 			}
 		})
 	}
@@ -167,7 +156,7 @@ func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
 	l, ready, waited := newLeaver(t), make(chan struct{}), make(chan struct{}, 2)
 	c := staged{ready: func(ctx context.Context) error {
 		if ends, ok := ctx.Deadline(); !ok || time.Until(ends) < budget/2 {
-			t.Errorf("it is waited for until %v, want as long as the hand-over budget lasts: KV that comes later would stay for ever", ends)
+			t.Errorf("it is waited for until %v, want as long as the hand-over budget lasts", ends)
 		}
 		waited <- struct{}{}
 		return gated(ready)(ctx)
@@ -188,20 +177,6 @@ func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
 		t.Errorf("decode is asked for %s, want one token", d.body)
 	}
 	r.decode[0].awaitEnd(1)
-}
-
-func TestStaged_PrefillHasTheWholeAnswer(t *testing.T) {
-	for stream, whole := range map[bool]string{true: frames(`{"all":1}`, "[DONE]"), false: `{"all":1}`} {
-		r := stagedRig(t, staged{whole: []byte(whole), ready: func(context.Context) error { panic("nothing is to arrive") }})
-		p := r.turn("c", 1, stream)
-		r.wantOK(p, "miss;")
-		if p.body != whole {
-			t.Errorf("got %q, want %q", p.body, whole)
-		}
-		if n := len(r.decode[0].seen()); n != 0 {
-			t.Errorf("decode was asked %d times, want not at all", n)
-		}
-	}
 }
 
 // With a head, what decode tells of the prompt's ids is compared as without.
@@ -265,62 +240,27 @@ func TestStaged_PlansAreClosed(t *testing.T) {
 	})
 }
 
-// A pair whose KV is not announced twice in a row is left to decode alone: each such turn costs the whole hand-over budget.
-func TestStaged_APairThatAnnouncesNothing(t *testing.T) {
-	c := staged{ready: gated(make(chan struct{}))}
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.HandoverBudget = 20 * time.Millisecond }, deps: c.in})
-	for range 2 {
-		r.wantError(r.turn("", 1, true), http.StatusGatewayTimeout, "decode_timeout")
-	}
-	p := r.turn("", 1, true)
-	r.wantOK(p, "miss;")
-	if got := p.header.Get("X-KV-Path"); !strings.HasPrefix(got, "decode_only;reason=not_announced;") {
-		t.Errorf("got path %q, want decode alone", got)
-	}
-	if n := len(r.prefill[0].seen()); n != 2 {
-		t.Errorf("got %d prefill legs, want 2", n)
-	}
-}
-
-// What decode's leg leaves is taken before it, for nobody; and behind an answer that prefill has whole.
-func TestStaged_DecodeTakesWhatWouldStay(t *testing.T) {
-	ready := func(context.Context) error { return nil }
-	taking := func(l leg) bool {
-		return strings.Contains(l.body, `"taking":1`) && strings.Contains(l.body, `"max_tokens":1`) && !strings.Contains(l.body, `"stream":true`)
-	}
+// What the client's leg leaves is rescued, beside it.
+func TestStaged_DecodeTakesWhatTheClientsLegLeaves(t *testing.T) {
 	for _, stream := range []bool{true, false} {
-		r := stagedRig(t, staged{ready: ready, takes: true})
+		r := stagedRig(t, staged{ready: func(context.Context) error { return nil }, left: true})
 		p := r.turn("c", 1, stream)
 		r.wantOK(p, "miss;reason=first_turn")
-		if legs := r.decode[0].seen(); len(legs) != 2 || !taking(legs[0]) || taking(legs[1]) || !strings.Contains(p.body, "WORLD") {
-			t.Errorf("stream %t: decode saw %v, want the leg that takes and then its own; the client %q", stream, legs, p.body)
+		legs := r.decode[0].await(2)
+		if slices.IndexFunc(legs, leg.rescues) < 0 || !strings.Contains(p.body, "WORLD") {
+			t.Errorf("stream %t: decode saw %v, want a leg that takes the KV; the client %q", stream, legs, p.body)
 		}
-		r = stagedRig(t, staged{ready: ready, takes: true})
-		r.decode[0].next(status(http.StatusInternalServerError, "{}"))
-		r.wantOK(r.turn("c", 1, stream), "miss;reason=first_turn") // what fails for nobody costs nobody his answer
-
-		r = stagedRig(t, staged{ready: ready, takes: true, whole: []byte(`{"all":1}`)})
-		if p := r.turn("c", 1, stream); p.body != `{"all":1}` {
-			t.Errorf("stream %t: got %q, want what prefill has", stream, p.body)
-		}
-		if legs := r.decode[0].await(1); len(legs) != 1 || !taking(legs[0]) {
-			t.Errorf("stream %t: decode saw %v, want the leg that takes", stream, legs)
-		}
-		r.decode[0].awaitEnd(1)
+		r.decode[0].awaitEnd(2)
 	}
 }
 
-// Decode's first event says nothing of the KV. An engine that fails behind it may have left the KV unread, although the client has had the
-// head for long.
+// Decode's first event says nothing of the KV. An engine that fails behind it may have left the KV unread.
 func TestStaged_DecodeThatFailsBehindItsFirstEventTakesTheKV(t *testing.T) {
-	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(context.Context) error { return nil }, late: true})
+	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(context.Context) error { return nil }})
 	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		say(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}`,
 			`{"error":{"message":"x","code":500}}`, "[DONE]")
 	})
 	_ = r.turn("c", 1, true)
-	if legs := r.decode[0].await(2); !strings.Contains(legs[1].body, `"taking":1`) {
-		t.Errorf("decode saw %v, want a leg that takes the KV behind the client's", legs)
-	}
-	r.decode[0].awaitEnd(2)
+	r.until(func() bool { return slices.ContainsFunc(r.decode[0].seen(), leg.rescues) })
 }

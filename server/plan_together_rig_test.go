@@ -13,48 +13,39 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
 )
 
-// together is a connector that sends both legs at once, as Mooncake's wants it: both compute the
-// same ids, name a transfer of their own, and nothing is left for a next turn.
-type together struct{}
-
-func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true, Introduce: introduce} }
-
-// introduce asks an engine's models for its id, as a bootstrap server is asked.
-func introduce(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
-	status, body, err := fetch(ctx, instance.BaseURL, "/v1/models")
-	if err != nil || status != http.StatusOK {
-		return nil, errors.Join(err, fmt.Errorf("status %d", status))
-	}
-	return fmt.Sprintf("%s-%d", instance.Name, len(body)), nil
+// together is a connector that sends both legs at once, as Mooncake's does: both compute the same ids, name a transfer of their own, and
+// nothing is left for a next turn.
+type together struct {
+	check   func(upstream.PrefillAnswer) error // nil checks nothing
+	rescues bool
 }
 
-func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	api, transfer, ids := t.Request.API(), t.RequestID, fmt.Sprint(t.PromptIDs)
+func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
+
+func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	api, transfer, ids := t.Request.API(), t.RequestID, strings.ReplaceAll(fmt.Sprint(t.PromptIDs), " ", ",")
 	leg := func(decode bool) upstream.LegPlan {
-		peer := t.OfDecode
+		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%s","prompt_token_ids":%s`, !decode, decode, transfer, ids)
 		if decode {
-			peer = t.OfPrefill
+			params = fmt.Appendf(params, `,"remote_request_id":"%s"`, transfer)
 		}
-		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%[3]s","prompt_token_ids":%[4]s,"remote_engine_id":"%[5]v"`,
-			!decode, decode, transfer, strings.ReplaceAll(ids, " ", ","), peer)
-		if decode {
-			params = fmt.Appendf(params, `,"remote_request_id":"p-%s"`, transfer)
-		}
-		id := "p-" + transfer
-		if decode {
-			id = "d-" + transfer
-		}
-		return upstream.LegPlan{API: api, RequestID: id, Members: []body.Member{
-			{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"},
-		}}
+		return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"}}}
+	}
+	handover := &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}
+	if c.rescues {
+		handover.Rescue = func() []body.Member { return leg(true).Members }
 	}
 	return upstream.Plan{
-		Order: upstream.Together, Prefill: leg(false),
-		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
-			return &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}, nil
+		Prefill: leg(false), Together: handover,
+		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+			read := *handover
+			read.Cached = answer.Cached
+			if c.check != nil {
+				return &read, c.check(answer)
+			}
+			return &read, nil
 		},
 	}, nil
 }
@@ -76,13 +67,6 @@ func togetherRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	if s.deps == nil {
 		s.deps = func(d *server.Deps) { d.Connector = together{} }
-	}
-	also := s.fleet
-	s.fleet = func(c *fleet.Config) {
-		c.Introduce = introduce
-		if also != nil {
-			also(c)
-		}
 	}
 	r := newRig(t, s)
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }

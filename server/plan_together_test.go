@@ -40,15 +40,9 @@ func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
 			if got := fmt.Sprint(l.params()["prompt_token_ids"]); got != "[7 8 9]" || l.params()["transfer_id"] != p.params()["transfer_id"] {
 				t.Errorf("leg with ids %s of transfer %v, want both legs to have the same", got, l.params()["transfer_id"])
 			}
-			if peer := fmt.Sprint(l.params()["remote_engine_id"]); !strings.HasPrefix(peer, map[bool]string{true: "prefill-0", false: "decode-0"}[l.id() == d.id()]) {
-				t.Errorf("leg %s is told of %s, want its peer", l.id(), peer)
-			}
 			if strings.Contains(l.body, "stop_token_ids") {
 				t.Errorf("%s has a member that the connector takes out", l.body)
 			}
-		}
-		if !strings.HasPrefix(p.id(), "p-") || !strings.HasPrefix(d.id(), "d-") {
-			t.Errorf("legs have the ids %q and %q, want those of the connector", p.id(), d.id())
 		}
 	})
 }
@@ -58,26 +52,15 @@ func asking(stream bool) string {
 	return fmt.Sprintf(`{"model":"m","prompt":"abc","stream":%t,"conversation_id":"c","stop_token_ids":[1]}`, stream)
 }
 
-// checksPrefill tells when prefill's answer has been read.
-type checksPrefill struct {
-	together
-	read chan<- struct{}
-}
-
-func (c checksPrefill) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := c.together.Plan(t)
-	plan.Check = func(upstream.PrefillAnswer) error {
-		c.read <- struct{}{}
-		return nil
-	}
-	return plan, err
-}
-
 // Prefill's count of cached tokens is read after the client has its headers: it becomes no other outcome in the record.
 func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		read := make(chan struct{}, 1)
-		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = checksPrefill{read: read} }})
+		c := together{check: func(upstream.PrefillAnswer) error {
+			read <- struct{}{}
+			return nil
+		}}
+		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = c }})
 		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
 			answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":8192,"prompt_tokens_details":{"cached_tokens":4096}}}`)
 		})
@@ -137,32 +120,6 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 	}
 }
 
-func TestTogether_APrefillThatFailsInsideTheStreamBreaksItOff(t *testing.T) {
-	r := togetherRig(t, setup{})
-	streaming := make(chan struct{})
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, textEvents(l)[:1]...)
-		close(streaming)
-		silent(w, q, l)
-	})
-	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		<-streaming
-		<-r.committed
-		hangUp(w, q, l)
-	})
-	resp, err := r.open(context.Background(), http.MethodPost, textPath, strings.NewReader(asking(true)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	close(r.committed)
-	p := r.rest(resp)
-	lastError(t, p.body, "prefill_failed")
-	if p.err == nil {
-		t.Error("the answer ends cleanly, want it broken off")
-	}
-	r.decode[0].awaitEnd(1)
-}
-
 // A client that leaves ends decode's leg. Prefill's goes on: decode keeps blocks for what it may still write.
 func TestTogether_AClientThatLeaves(t *testing.T) {
 	r := togetherRig(t, setup{})
@@ -192,18 +149,6 @@ func TestTogether_AClientThatLeaves(t *testing.T) {
 	}
 }
 
-// An engine that can't be got to know gets no leg.
-func TestTogether_AnEngineThatIsNotIntroduced(t *testing.T) {
-	r := togetherRig(t, setup{prefills: 2})
-	r.prefill[1].tokenize = r.prefill[0].tokenize
-	r.prefill[1].always(r.prefill[0].fallback)
-	r.prefill[0].models = status(503, "starting")
-	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
-	if n, other := len(r.prefill[0].seen()), len(r.prefill[1].seen()); n != 0 || other != 1 {
-		t.Errorf("got %d legs there and %d on the other, want one on the other", n, other)
-	}
-}
-
 // A dead prefill engine is left for another; what the engine refuses the client sees; a prompt that has no ids goes to decode.
 func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	t.Run("engine gone", func(t *testing.T) {
@@ -227,10 +172,9 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 	})
 }
 
-// reserving is a connector whose plans reserve something, and which checks prefill's answers.
+// reserving is a connector whose plans reserve something.
 type reserving struct {
 	server.Connector
-	check  func(upstream.PrefillAnswer) error
 	rank   string
 	opened *atomic.Int32 // plans
 	closed *atomic.Int32
@@ -238,11 +182,11 @@ type reserving struct {
 
 func newReserving() *reserving { return &reserving{opened: &atomic.Int32{}, closed: &atomic.Int32{}} }
 
-func (c *reserving) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := c.Connector.Plan(t)
+func (c *reserving) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(ctx, t)
 	if err == nil {
 		c.opened.Add(1)
-		plan.Check, plan.Close, plan.Prefill.Rank = c.check, func() { c.closed.Add(1) }, c.rank
+		plan.Close, plan.Prefill.Rank = func() { c.closed.Add(1) }, c.rank
 	}
 	return plan, err
 }
@@ -264,14 +208,13 @@ func (c *reserving) wantClosed(t *testing.T) {
 func TestTogether_APrefillThatLeavesNothing(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		c := newReserving()
-		c.check = func(answer upstream.PrefillAnswer) error {
+		c.rank, c.Connector = "3", together{check: func(answer upstream.PrefillAnswer) error {
 			if strings.Contains(string(answer.Body), `"stop"`) {
 				return errors.New("prefill has dropped the KV")
 			}
 			return nil
-		}
-		c.rank = "3"
-		r := togetherRig(t, setup{deps: func(d *server.Deps) { c.Connector, d.Connector = together{}, c }})
+		}}
+		r := togetherRig(t, setup{deps: func(d *server.Deps) { d.Connector = c }})
 		waiting := make(chan struct{}, 8)
 		r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 			if l.params() == nil {
@@ -300,26 +243,7 @@ func TestTogether_ABoundDecodeThatRefuses(t *testing.T) {
 	r := togetherRig(t, setup{deadDecodes: 1})
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
 	// The first attempt's prefill leg may have been cancelled before it was sent.
-	if p, d := r.prefill[0].seen(), r.decode[0].seen(); len(d) != 1 || strings.TrimPrefix(p[len(p)-1].id(), "p-") != strings.TrimPrefix(d[0].id(), "d-") {
+	if p, d := r.prefill[0].seen(), r.decode[0].seen(); len(d) != 1 || p[len(p)-1].id() != d[0].id() {
 		t.Errorf("got %d decode legs, want one, of the last attempt", len(d))
 	}
-}
-
-// Prefill's leg that outlives its client keeps the client's place and bytes, and its instance's.
-func TestTogether_AClientThatLeavesKeepsItsSlotUntilPrefillHasAnswered(t *testing.T) {
-	r := togetherRig(t, setup{})
-	l := newLeaver(t)
-	gate := make(chan struct{})
-	r.prefill[0].always(waits(gate, func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{"choices":[]}`) }))
-	r.decode[0].always(silent)
-	go func() {
-		r.prefill[0].await(1)
-		r.decode[0].await(1)
-		l.leave()
-	}()
-	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
-	r.until(func() bool { return r.lines() == 1 })
-	r.wantDetached(r.prefill[0])
-	close(gate)
-	r.wantNothingDetached()
 }

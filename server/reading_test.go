@@ -17,7 +17,7 @@ type reads struct {
 	kept, known, unknown atomic.Int32
 }
 
-func (c *reads) Plan(t upstream.Transfer) (upstream.Plan, error) {
+func (c *reads) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	switch {
 	case t.Offer.Ticket == nil:
 	case t.Offer.Reading == nil:
@@ -25,7 +25,7 @@ func (c *reads) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	default:
 		c.known.Add(1)
 	}
-	return c.Connector.Plan(t)
+	return c.Connector.Plan(ctx, t)
 }
 
 func (c *reads) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {

@@ -9,7 +9,6 @@ import (
 	"carryover/server"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
 
 // recorded is a rig whose turns are observed.
@@ -74,10 +73,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 // A prefill leg that runs beside decode's is as long as it was, and not as the stream.
 func TestRecord_OfLegsThatRunTogether(t *testing.T) {
 	t.Parallel() // for a second
-	r, all := recorded(t, setup{
-		deps:  func(d *server.Deps) { d.Connector = together{} },
-		fleet: func(c *fleet.Config) { c.Introduce = introduce },
-	})
+	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{} }})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
 	const stream = time.Second // far longer than prefill takes on a busy machine
 	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {

@@ -131,13 +131,13 @@ type connectorSeam struct {
 	keep          func() error
 }
 
-func (c *connectorSeam) Plan(transfer upstream.Transfer) (upstream.Plan, error) {
+func (c *connectorSeam) Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error) {
 	if c.prefillParams != nil {
 		if err := c.prefillParams(transfer.Offer.Ticket); err != nil {
 			return upstream.Plan{}, err
 		}
 	}
-	plan, err := c.Connector.Plan(transfer)
+	plan, err := c.Connector.Plan(ctx, transfer)
 	handover := plan.Handover
 	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 		if c.decodeParams != nil {

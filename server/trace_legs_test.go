@@ -130,10 +130,7 @@ func TestTraceLegs_ARetryHasSpansOfItsOwn(t *testing.T) {
 }
 
 func TestTraceLegs_ThatRunTogether(t *testing.T) {
-	r, all := recorded(t, setup{
-		deps:  func(d *server.Deps) { d.Connector = together{}; sampled(d) },
-		fleet: func(c *fleet.Config) { c.Introduce = introduce },
-	})
+	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{}; sampled(d) }})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
 	r.decode[0].always(r.afterPrefill(decodes))
 	r.wantOK(r.send(ask("", true, "q"), "Traceparent", parentOn), "miss;")

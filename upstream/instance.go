@@ -52,9 +52,6 @@ type Instance struct {
 	// KVPort is the port of a prefill instance's side server (Mooncake's bootstrap server); 0 is the connector's
 	// default.
 	KVPort int
-	// Notices is how many notifications announce the KV of one prompt (LMCache sends one per tensor-parallel rank, or
-	// a single one for models with MLA); 0 leaves that to the connector.
-	Notices int
 	// KVEvents is the address at which the instance publishes its KV events, tcp://host:port, "" if it does not.
 	KVEvents string
 }

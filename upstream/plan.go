@@ -1,26 +1,9 @@
 package upstream
 
 import (
-	"carryover/upstream/body"
 	"context"
-)
 
-// Order says when the decode leg of an attempt begins.
-type Order int
-
-// The orders.
-const (
-	// PrefillFirst: when prefill has answered. Decode then reads what prefill holds (NIXL in pull mode, Mooncake's
-	// older form, shared storage).
-	PrefillFirst Order = iota + 1
-	// Together: at the same time as the prefill leg. Decode waits for the KV by itself, for minutes, and
-	// only cancelling the leg frees it (Mooncake).
-	Together
-	// AfterReady: when prefill has answered and Plan.Ready has seen the KV arrive at decode (LMCache).
-	AfterReady
-	// DecodeAlone: there is no prefill leg, because the connector can't move the request. Only Why of the plan is
-	// used.
-	DecodeAlone
+	"carryover/upstream/body"
 )
 
 // Traits are the properties of a connector that hold for all turns.
@@ -37,30 +20,17 @@ type Traits struct {
 	// Agents says that the connector moves turns of the Messages and Responses APIs. Otherwise decode serves them
 	// alone.
 	Agents bool
-	// Introduce asks an engine for the facts that a plan needs; nil if a plan needs none.
-	Introduce Introduce
 }
-
-// Introduce asks an engine, once per incarnation, for the facts that its connector needs, such as the engine id from
-// Mooncake's bootstrap server. Facts from the configuration (addresses, ranks) need no question. An engine whose
-// Introduce fails gets no leg.
-type Introduce func(ctx context.Context, instance *Instance, fetch Fetch) (known any, err error)
-
-// Fetch gets a path of an engine's side server, whose base URL is scheme and authority. The body has 1 MiB at most.
-type Fetch func(ctx context.Context, baseURL, path string) (status int, body []byte, err error)
 
 // Transfer is what a connector knows of an attempt before its first leg.
 type Transfer struct {
 	Request         *body.Request // read only
 	AsText          bool          // prefill's leg is a text completion of known ids, whatever the request's API
-	RequestID       string        // X-Request-Id of both legs, unless the plan has others
+	RequestID       string        // X-Request-Id of both legs
 	Prefill, Decode *Instance
 	Offer           TicketOffer // what prefill is to do with a ticket; the zero value is none
 	PromptIDs       []uint32    // ids of the prompt, for connectors whose Traits.IDs is set
 	ContextLength   int         // how many tokens prompt and answer may have together, 0 if that is not known
-
-	// What Traits.Introduce has returned for the two engines.
-	OfPrefill, OfDecode any
 }
 
 // PrefillAPI returns the API of prefill's leg.
@@ -71,30 +41,27 @@ func (t *Transfer) PrefillAPI() body.API {
 	return t.Request.API()
 }
 
-// Plan is how a connector runs one attempt. It consists of values and functions of values: a plan sends nothing, reads
-// no clock and never sees an http.ResponseWriter.
+// Plan is how a connector runs one attempt. Its functions only compute, but for Ready. Decode is asked when prefill has
+// answered, unless Together is set.
 type Plan struct {
-	Order   Order
-	Why     string // why decode serves alone, from a small set of words; "" if the connector can't move the request
+	// Alone says why decode serves the turn alone, from a small set of words. Nothing else of the plan is used then. ""
+	// means that prefill serves it, too.
+	Alone   string
 	Prefill LegPlan
-	// Handover turns prefill's answer into what decode gets; it is called once. With Together it is called with the
-	// zero value, before prefill has answered. If it returns nil, decode computes the prompt itself. An error says why
-	// the answer makes no hand-over; decode then gets nothing of it.
+	// Together is what decode gets at the same time as prefill's leg is sent: it waits for the KV by itself, for
+	// minutes, and only the end of its leg ends that (Mooncake). Such a plan gets no ticket, because only prefill's
+	// answer shows what became of one.
+	Together *Handover
+	// Handover turns prefill's answer into what decode gets; it is called once. If it returns nil, decode computes the
+	// prompt itself. An error says why the answer makes no hand-over; decode then gets nothing of it, and a leg that was
+	// sent together with prefill's ends.
 	Handover func(answer PrefillAnswer) (*Handover, error)
-	// Ready returns when the KV has arrived at decode; with AfterReady only. ctx ends with the hand-over budget. An
-	// error fails the decode leg, and a *LegError is that leg's error as it is. A connector whose decode can do
-	// without the KV returns nil when ctx ends.
+	// Lost is Handover.Rescue for a prefill leg that was sent and has given no hand-over: its KV may arrive at decode all
+	// the same. nil if none does.
+	Lost func() []body.Member
+	// Ready returns when the KV has arrived at decode, and the cause of ctx if that ends before; an error says that the
+	// KV will not arrive. nil if decode waits for it, or reads it, by itself.
 	Ready func(ctx context.Context) error
-	// Arrived waits like Ready for KV that no leg waits for any more; with AfterReady only, after Ready has returned.
-	// It returns nil when the KV has arrived. An error before the end of ctx means that it will not arrive.
-	Arrived func(ctx context.Context) error
-	// Late is a decode leg of one token that the client does not see; with AfterReady only. It takes the KV that
-	// arrives, or is left over, when the client's own leg does not read it: otherwise that KV would stay. It has its
-	// own request id.
-	Late func() LegPlan
-	// Check says, with Together only, why decode would wait in vain although prefill has answered; the decode leg then
-	// ends. nil checks nothing.
-	Check func(answer PrefillAnswer) error
 	// Close returns what the plan has reserved. It is called once, after all other functions of the plan. nil has
 	// nothing to return.
 	Close func()
@@ -103,10 +70,9 @@ type Plan struct {
 // LegPlan is one leg as a connector wants it. Its body is the client's with the changes that every prefill or decode
 // leg has (one token, the proven ids, the salt), and then Members.
 type LegPlan struct {
-	API       body.API // whose endpoint the leg goes to
-	RequestID string   // "" uses the attempt's
-	Rank      string   // data-parallel rank for X-data-parallel-rank; "" uses the instance's
-	Members   []body.Member
+	API     body.API // whose endpoint the leg goes to
+	Rank    string   // data-parallel rank for X-data-parallel-rank; "" uses the instance's
+	Members []body.Member
 }
 
 // Handover is what prefill hands over to decode.
@@ -121,15 +87,15 @@ type Handover struct {
 	// Leg returns the decode leg. ids is the JSON list of the ids that decode has to compute; nil lets it render the
 	// prompt.
 	Leg func(ids []byte) LegPlan
-	// Take returns a decode leg of one token that the client does not see, by which decode takes KV that would
-	// otherwise stay where it arrived. It runs before a Leg that leaves some of the KV, and after a Whole, under its
-	// own request id. nil where nothing stays.
-	Take func(ids []byte) LegPlan
-	// Head is what a streaming client gets before decode is asked: complete events, nil for none. Other clients do not
-	// see it.
+	// Left says that Leg takes nothing of the KV, so that Rescue has to.
+	Left bool
+	// Rescue returns the members of a leg of one token by which decode takes what no other leg takes. It is a text
+	// completion of the prompt's ids, unless the members have a prompt, and under a cache_salt of its own. nil if nothing
+	// stays anywhere when decode takes nothing.
+	Rescue func() []body.Member
+	// Head is what a streaming client gets before decode's first event: complete events, nil for none. Other clients do
+	// not see it.
 	Head []byte
-	// Whole is the complete answer, as events or a JSON body as the client asked; decode is then not asked for more.
-	Whole []byte
 	// Rewrite turns decode's answer into the client's; nil leaves it as it is.
 	Rewrite Rewriter
 }

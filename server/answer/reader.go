@@ -51,8 +51,6 @@ type Turn interface {
 	Begun()
 	// Passed says that the first event is about to be forwarded to the client, so that no attempt can follow.
 	Passed()
-	// Failed says that the engine has reported an error before anything was forwarded. It may be called more than once.
-	Failed()
 	// Ended says that decode's end of the answer has been read, before the client can see it. It may be called more than once.
 	Ended()
 	// MayRestart reports whether the turn can be tried again if decode fails at once.
@@ -175,8 +173,5 @@ func (a *Reader) fails(failure gjson.Result) {
 	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
 	if code := failure.Get("code"); code.Type == gjson.Number {
 		a.fault = int(code.Int())
-	}
-	if !a.passed {
-		a.turn.Failed()
 	}
 }

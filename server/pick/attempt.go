@@ -37,7 +37,6 @@ type Earlier struct {
 	Excluded      []*fleet.Engine    // engines that are not picked any more
 	NoPrefill     bool               // prefill is not asked any more
 	PrefillFailed bool               // a prefill leg was sent and failed
-	NotAnnounced  bool               // a prefill instance was left because its KV is not announced for the decode instance
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }
 
@@ -59,8 +58,6 @@ func (e *Earlier) whyAlone(quarantined bool) string {
 	switch {
 	case e.PrefillFailed:
 		return record.WhyFailed
-	case e.NotAnnounced:
-		return record.WhyNotAnnounced
 	case quarantined:
 		return record.WhyQuarantined
 	}

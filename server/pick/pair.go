@@ -32,13 +32,6 @@ func (p *Pair) Done() {
 // Prefilled gives the slot of the prefill instance back. It is safe for concurrent use; further calls do nothing.
 func (p *Pair) Prefilled() { p.prefillSlot.leave() }
 
-// DetachPrefill lets the slot of the prefill instance outlive the pair: only the returned function gives it back. It does nothing if the
-// slot was given back before.
-func (p *Pair) DetachPrefill() (leave func()) { return p.prefillSlot.detach() }
-
-// DetachDecode lets the slot of the decode instance outlive the pair, like DetachPrefill.
-func (p *Pair) DetachDecode() (leave func()) { return p.decodeSlot.detach() }
-
 // decodes replaces the decode instance's slot, after the instance has refused the connection, by that of another. The first slot is given
 // back at once, because the instance may serve again long before the turn's stream ends.
 func (p *Pair) decodes(s Slot) {
@@ -63,13 +56,4 @@ func (h *attemptSlot) leave() {
 	if h.has.Swap(false) {
 		h.slot.leave()
 	}
-}
-
-// detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing. It is
-// safe for concurrent use.
-func (h *attemptSlot) detach() (leave func()) {
-	if h.has.Swap(false) {
-		return h.slot.leave
-	}
-	return func() {}
 }

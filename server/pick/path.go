@@ -83,14 +83,14 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 	return nil, ErrNoPrefill
 }
 
-// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, if its connector
-// has to know the incarnations, or if decode may have restarted unseen. Every other turn takes the incarnation that was read last: at worst
-// a release reaches another incarnation, which does no harm (measured on vLLM 0.32).
+// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, or if decode may
+// have restarted unseen. Every other turn takes the incarnation that was read last: at worst a release reaches another incarnation, which
+// does no harm (measured on vLLM 0.32).
 func (g *picking) pin(ctx context.Context, prefill, decode *fleet.Engine) {
 	switch {
 	case prefill == nil:
 		g.pair.Decode = decode.Last()
-	case g.Tickets || g.deps.Traits.Introduce != nil:
+	case g.Tickets:
 		g.pair.Prefill, g.pair.Decode = fleet.Pin(ctx, prefill, decode)
 	default:
 		g.pair.Prefill, g.pair.Decode = prefill.Last(), decode.Holder(ctx)

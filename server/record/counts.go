@@ -5,8 +5,8 @@ type Counts struct {
 	// Piggybacked are releases on legs of turns, Own those on legs of their own.
 	Piggybacked, Own Releases
 	HandBacks        HandBacks
-	// Stranded are hand-overs whose decode leg got no answer.
-	Stranded Stranded
+	// Stranded are hand-overs that no leg to decode has taken.
+	Stranded uint64
 	// Choices are what was chosen for tickets at the ends of their answers.
 	Choices TicketChoices
 	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
@@ -28,12 +28,6 @@ type TicketChoices struct {
 	Ticket   uint64 // a turn may use it for a while
 	HandBack uint64 // it is handed back at once
 	Release  uint64 // it is released at once
-}
-
-// Stranded counts what became of hand-overs whose client left or whose decode leg failed.
-type Stranded struct {
-	Read uint64 // decode read prefill's blocks after all, for an answer that nobody gets
-	Lost uint64 // prefill's blocks stay pinned until their lease ends
 }
 
 // HandBacks counts how hand-backs ended. A ticket that was sent is never handed back again.

@@ -19,8 +19,6 @@ const (
 
 	WhyAPI       = "api"       // the history proof, or the connector, does not know the API
 	WhyConnector = "connector" // the connector can't move the request, or leaves no KV that a next turn could use
-
-	WhyNotAnnounced = "not_announced" // prefill's KV has recently not been announced for this decode instance
 )
 
 // Path is the way that a turn went: prefill and decode, or decode alone.

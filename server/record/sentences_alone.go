@@ -18,7 +18,6 @@ var aloneReasons = []Term{
 	{WhyAPI, "Decode served the turn alone: the KV connector does not move turns of `/v1/messages` and `/v1/responses`.", ""},
 	{WhyNoPrefiller, "Decode served the turn alone: requests have to name their prefill instance (`--prefiller-allow`), and this one named none.", ""},
 	{WhyConnector, "Decode served the turn alone: the KV connector can't move this request, or prefill had nothing for decode.", ""},
-	{WhyNotAnnounced, "Decode served the turn alone: prefill's LMCache has announced no KV for this decode instance of late.", "If decode was restarted, restart the prefill instances."},
 	{"prompt_too_long", "Decode served the turn alone: LMCache would not announce the KV of a prompt of this length.", "Raise `--lmcache-max-prompt-tokens` if LMCache's buffer is large enough."},
 	{"prompt_too_short", "Decode served the turn alone: the prompt is shorter than one chunk of LMCache.", ""},
 	{"context_unknown", "Decode served the turn alone: the model's context length is not known, and the chat may use all of it (LMCache).", ""},

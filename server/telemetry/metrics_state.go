@@ -129,7 +129,7 @@ func (m *Metrics) watchFleet(state State) error {
 func (m *Metrics) watchServer(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
-	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill whose client left or whose decode leg failed.")
+	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill that no leg to decode has taken: their blocks wait for their lease to end.")
 	quarantines := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
 	shed := o.counter("carryover.connections.shed", "{connection}", "Idle connections of clients that made room for others.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
@@ -152,8 +152,7 @@ func (m *Metrics) watchServer(state State) error {
 				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
 			}
 		}
-		to.ObserveInt64(stranded, int64(counts.Stranded.Read), label("result", "read"))
-		to.ObserveInt64(stranded, int64(counts.Stranded.Lost), label("result", "lost"))
+		to.ObserveInt64(stranded, int64(counts.Stranded))
 		to.ObserveInt64(quarantines, int64(counts.Quarantines))
 		to.ObserveInt64(shed, int64(counts.Shed))
 		toBegin, forInstance := owner.Waiting()

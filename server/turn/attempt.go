@@ -1,9 +1,10 @@
 package turn
 
 import (
-	"cmp"
 	"context"
 	"errors"
+
+	"golang.org/x/sync/errgroup"
 
 	"carryover/server/pick"
 	"carryover/server/record"
@@ -15,10 +16,10 @@ import (
 
 // legRunner runs the legs of attempts. One value serves all turns.
 type legRunner struct {
-	cfg    *Config
-	deps   *Deps
-	counts *counts
-	late   chan struct{} // has one element for each wait that goes on after the hand-over budget has ended
+	cfg     *Config
+	deps    *Deps
+	counts  *counts
+	rescues chan struct{} // has one element for each rescue that runs
 }
 
 // attempt runs the legs of one try of a turn: engines have been picked, and a ticket may have been claimed.
@@ -29,19 +30,14 @@ type attempt struct {
 	pair           *pick.Pair
 	proving        *reuse.Proving
 	claim          *reuse.Claim
-	epoch          int64 // of the fleet when the first leg was about to be sent
-	out            *commitWriter
+	epoch          int64      // of the fleet when the first leg was about to be sent
 	withoutRelease bool       // the legs must carry no release
 	tried          *attempted // what the attempt gets to
-	turn           detacher
 }
 
-// detacher is a turn whose slot and reserved bytes can outlive it.
-type detacher interface{ detach() (end func()) }
-
-// run runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
-// the claimed ticket.
-func (a *attempt) run(ctx context.Context) (*decoding, error) {
+// run runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit settles the claimed
+// ticket, and has a hand-over rescued that decode has not taken.
+func (a *attempt) run(ctx context.Context) (d *decoding, err error) {
 	defer a.claim.Settle(ctx)
 	a.epoch = a.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
@@ -51,60 +47,69 @@ func (a *attempt) run(ctx context.Context) (*decoding, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := false // background work goes on with the plan and will close it
-	defer func() {
-		if !left {
-			closePlan(plan)
-		}
-	}()
-	switch plan.Order {
-	case upstream.DecodeAlone:
+	if plan.Alone != "" {
 		a.pair.Prefilled()
-		a.Record.Alone(cmp.Or(plan.Why, record.WhyConnector))
+		a.Record.Alone(plan.Alone)
 		return a.decode(ctx, handed{})
-	case upstream.Together:
-		left = true
-		return a.together(ctx, plan)
 	}
-	handed, err := a.prefill(ctx, plan)
-	a.pair.Prefilled()
+	var h handed
+	defer func() { a.rescue(plan, h, d) }()
+	if plan.Together != nil {
+		d, h, err = a.together(ctx, plan)
+		return d, err
+	}
+	if h, err = a.prefill(ctx, plan); err != nil {
+		return nil, err
+	}
 	a.claim.Settle(ctx) // decode may take minutes
-	if err != nil {
-		left = mayArrive(err) && a.takeLate(ctx, plan, handed)
+	if err = a.ready(ctx, plan, &h); err != nil {
 		return nil, err
 	}
-	whole, err := a.between(ctx, plan, handed)
+	return a.decode(ctx, h)
+}
+
+// together sends both legs at once, and waits for prefill's answer and decode's headers. The failure of one leg ends the other: without
+// prefill's KV decode would wait for minutes. A client that leaves ends decode's leg but not prefill's, because decode keeps the blocks
+// until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer after 480 s).
+func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding, h handed, err error) {
+	leg := a.newPrefillLeg(plan)
+	h = a.handed(plan.Together)
+	h.together = true
+	both, fail := context.WithCancelCause(ctx)
+	group, own := errgroup.WithContext(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		defer a.pair.Prefilled()
+		if leg.run(own); leg.err != nil && own.Err() == nil {
+			fail(leg.err)
+		}
+		return leg.err
+	})
+	group.Go(func() error {
+		if d, err = a.decode(both, h); err != nil && ctx.Err() != nil && failedSent(err) {
+			return nil
+		}
+		return err
+	})
+	_ = group.Wait() // both errors are known
+	h, failed := leg.conclude(a)
+	var prefill *upstream.LegError
 	switch {
-	case ctx.Err() != nil, errors.Is(err, record.ErrClientGone):
-		left = a.drainHandover(ctx, plan, handed)
-		return nil, cmp.Or(context.Cause(ctx), err)
-	case err != nil: // the KV has not arrived, so that decode must not ask for it
-		if left = a.takeLate(ctx, plan, handed); !left {
-			a.counts.stranded(false)
-		}
-		return nil, err
-	case whole:
-		if handed.Take != nil {
-			plan.Late = nil // the leg Take serves instead
-			left = a.drainHandover(ctx, plan, handed)
-		}
-		return &decoding{}, nil // the client has its whole answer
+	case errors.As(context.Cause(both), &prefill):
+		err = prefill // decode's leg ended because prefill's failed
+	case err == nil:
+		err = failed
 	}
-	if unannounced(plan) {
-		left = a.takeLate(ctx, plan, handed) // at the same time as the client's leg
-	} else {
-		a.take(ctx, handed)
+	if err != nil && d != nil {
+		d.Close()
+		d = nil
 	}
-	d, err := a.decode(ctx, handed)
-	if err != nil && handed.Handover != nil && !left {
-		if left = failedSent(err) && a.takeLate(ctx, plan, handed); !left {
-			a.counts.stranded(false)
-		}
-	}
-	if err == nil && !left && plan.Late != nil {
-		d.unread = func() { a.takeLate(ctx, upstream.Plan{Late: plan.Late}, handed) } // it has arrived: nothing is waited for
-	}
-	return d, err
+	return d, h, err
+}
+
+// failedSent reports whether a failed leg may have reached its engine.
+func failedSent(err error) bool {
+	var leg *upstream.LegError
+	return errors.As(err, &leg) && leg.Sent
 }
 
 // plan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
@@ -113,7 +118,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	transfer, err := a.transfer(ctx)
 	switch {
 	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
-		return upstream.Plan{Order: upstream.DecodeAlone}, nil
+		return upstream.Plan{Alone: record.WhyConnector}, nil
 	case err != nil:
 		return upstream.Plan{}, err
 	}
@@ -127,11 +132,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		transfer.Offer = upstream.TicketOffer{}
 	}
 	if a.claim.Ticket != nil {
-		plan, err := a.deps.Connector.Plan(transfer)
-		if err == nil && plan.Order == upstream.Together {
-			closePlan(plan)
-			err = errTogether
-		}
+		plan, err := a.deps.Connector.Plan(ctx, transfer)
 		if err == nil {
 			return plan, nil
 		}
@@ -144,117 +145,33 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	}
 	if a.claim.Piggyback != nil {
 		transfer.Offer = a.claim.Piggyback.Offer()
-		if plan, err := a.deps.Connector.Plan(transfer); err == nil {
+		if plan, err := a.deps.Connector.Plan(ctx, transfer); err == nil {
 			return plan, nil
 		}
 		a.claim.Piggyback.Malformed()
 		a.claim.Piggyback = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}
-	plan, err := a.deps.Connector.Plan(transfer)
-	if err == nil && plan.Order == upstream.AfterReady && !a.pair.Prefill.PairWith(a.pair.Decode).Announces() {
-		closePlan(plan)
-		a.tried.notAnnounced = true
-		return upstream.Plan{}, &upstream.LegError{
-			Role: upstream.RolePrefill, Instance: a.pair.Prefill.Engine().Name, Kind: upstream.Dial, Err: errNotAnnounced,
-		}
-	}
-	return plan, err
+	return a.deps.Connector.Plan(ctx, transfer)
 }
 
-// transfer collects what the connector needs to plan an attempt: facts about both engines, and the prompt's ids if the connector wants
-// them.
-func (a *attempt) transfer(ctx context.Context) (transfer upstream.Transfer, err error) {
-	transfer = upstream.Transfer{
+// transfer collects what the connector needs to plan an attempt, with the prompt's ids if the connector wants them.
+func (a *attempt) transfer(ctx context.Context) (upstream.Transfer, error) {
+	transfer := upstream.Transfer{
 		Request: a.Body, RequestID: a.legID, Prefill: a.pair.Prefill.Engine().Instance(), Decode: a.pair.Decode.Engine().Instance(),
 		AsText: a.Request.API.Rendered() && a.proving.IDs.ForPrefill() != nil,
 	}
-	traits := a.deps.Connector.Traits()
-	if traits.Introduce != nil {
-		if transfer.OfPrefill, err = a.pair.Prefill.Introduction.Facts(ctx); err != nil {
-			return transfer, err
-		}
-		if transfer.OfDecode, err = a.pair.Decode.Introduction.Facts(ctx); err != nil {
-			a.tried.anotherDecode = true
-			return transfer, err
-		}
+	if !a.deps.Connector.Traits().IDs {
+		return transfer, nil
 	}
-	if traits.IDs {
-		prompt, err := a.pair.Prefill.Prompts.Read(ctx, a.Body, a.Request.Authorization)
-		if err != nil {
-			refusedBy(a.pair.Prefill.Engine(), err)
-			return transfer, err
-		}
-		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
-		a.indexPrompt(prompt.IDs)
+	prompt, err := a.pair.Prefill.Prompts.Read(ctx, a.Body, a.Request.Authorization)
+	if err != nil {
+		refusedBy(a.pair.Prefill.Engine(), err)
+		return transfer, err
 	}
+	transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
+	a.indexPrompt(prompt.IDs)
 	return transfer, nil
-}
-
-// closePlan gives back the resources that a plan has reserved.
-func closePlan(plan upstream.Plan) {
-	if plan.Close != nil {
-		plan.Close()
-	}
-}
-
-// errNotAnnounced says that prefill's KV has not been announced for the turn's decode instance.
-var errNotAnnounced = errors.New("prefill's KV has not been announced for this decode instance of late")
-
-// between runs before decode is asked. It sends the client what the hand-over already has of the answer, and waits for the KV where decode
-// can't wait itself. whole says that the client has its whole answer.
-func (a *attempt) between(ctx context.Context, plan upstream.Plan, h handed) (whole bool, err error) {
-	if h.Handover == nil || ctx.Err() != nil {
-		return false, nil
-	}
-	out, step := a.out, a.Record.Step(record.StepHandover)
-	defer func() { step.Ended(err == nil) }()
-	switch {
-	case h.Whole != nil && !a.Request.Stream:
-		out.announce("application/json", len(h.Whole))
-		return true, out.head(h.Whole)
-	case h.Whole != nil:
-		out.announceWholeStream()
-		return true, out.head(h.Whole)
-	case h.Head != nil && a.Request.Stream:
-		out.announceStream(eventStream)
-		if err := out.head(h.Head); err != nil {
-			return false, err
-		}
-	}
-	if plan.Order != upstream.AfterReady {
-		return false, nil
-	}
-	if err = a.ready(ctx, a.pair.Decode, plan, h, a.Record.ID()); err != nil && out.committed && a.Request.Stream && ctx.Err() == nil {
-		out.lastWords(err, 0)
-	}
-	return false, err
-}
-
-// ready waits until the KV has arrived at decode, at most until the hand-over budget ends. An error counts as a failure of the decode leg,
-// which can't be sent. turn names the turn in the log.
-func (r *legRunner) ready(ctx context.Context, decode *fleet.Incarnation, plan upstream.Plan, h handed, turn string) error {
-	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
-	defer cancel()
-	err, pairState := plan.Ready(bounded), h.from.PairWith(decode)
-	switch {
-	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
-		if rest := pairState.NotAnnounced(h.tokens); rest > 0 {
-			r.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
-				"turn", turn, "prefill", h.from.Engine().Name, "decode", decode.Engine().Name, "tried_again_in", rest.String())
-		}
-	case err == nil:
-		pairState.Arrived(h.tokens)
-	}
-	var leg *upstream.LegError
-	if err == nil || errors.As(err, &leg) {
-		return err
-	}
-	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
-	if cause := context.Cause(bounded); cause != nil && upstream.IsTimeout(cause) {
-		leg.Kind, leg.Err = upstream.Timeout, errors.Join(cause, err) // the connector's error may say what to look at
-	}
-	return leg
 }
 
 // refusedBy tells the fleet if an engine has refused the connection of a request that is not a leg.
@@ -263,4 +180,34 @@ func refusedBy(engine *fleet.Engine, err error) {
 	if errors.As(err, &question) && question.Kind == upstream.Dial {
 		engine.Refused()
 	}
+}
+
+// ready waits until the KV has arrived at decode, where decode can't wait by itself, at most until the hand-over budget ends. KV that does
+// not arrive is a failure of prefill's leg.
+func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if h.Handover == nil || plan.Ready == nil {
+		return nil
+	}
+	step := a.Record.Step(record.StepHandover)
+	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
+	defer cancel()
+	err := plan.Ready(bounded)
+	step.Ended(err == nil)
+	switch {
+	case err == nil:
+		h.arrived = true
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	engine := a.pair.Prefill.Engine()
+	failed := &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: err}
+	if errors.Is(err, upstream.ErrNotReady) {
+		failed.Kind = upstream.Timeout
+	}
+	Blame(engine, failed, false)
+	return failed
 }

@@ -17,7 +17,6 @@ type commitWriter struct {
 	limit   time.Duration                   // of one write
 	bounded time.Time                       // when the limit was last set
 	errors  *apierror.Mapper                // turns an error into the one that clients see
-	early   bool                            // decode has not been asked yet, so that the turn still needs its request
 	whole   bool                            // the first write has all of the answer
 
 	api       body.API
@@ -45,19 +44,6 @@ type controlled struct{ *http.ResponseController }
 // FlushError does what Flush does.
 func (c controlled) FlushError() error { return c.Flush() }
 
-// head sends the beginning of an answer before decode is asked.
-func (o *commitWriter) head(p []byte) error {
-	o.early = true
-	defer func() { o.early = false }()
-	if _, err := o.Write(p); err != nil {
-		return record.ErrClientGone
-	}
-	if err := o.Flush(); err != nil {
-		return record.ErrClientGone
-	}
-	return nil
-}
-
 // eventStream is the media type of streams that this package writes itself.
 const eventStream = "text/event-stream; charset=utf-8"
 
@@ -83,9 +69,7 @@ func (o *commitWriter) announceWholeStream() {
 // commit sends status and headers. From now on the turn can't be tried again.
 func (o *commitWriter) commit() {
 	o.committed = true
-	if !o.early {
-		o.forget()
-	}
+	o.forget()
 	o.record.Committed(o.w.Header(), o.whole)
 	o.w.WriteHeader(http.StatusOK)
 }

@@ -66,12 +66,12 @@ type Legs interface {
 	Close()
 }
 
-// Planner knows how the legs of an attempt run. Its methods only compute.
+// Planner knows how the legs of an attempt run.
 type Planner interface {
 	Traits() upstream.Traits
-	// Plan says in which order the legs of an attempt run and what they carry. An error means that an object can't be used, and then nothing
-	// of it may be sent.
-	Plan(transfer upstream.Transfer) (upstream.Plan, error)
+	// Plan says which legs of an attempt run and what they carry. A *upstream.LegError says that a question to an engine failed; another
+	// error, that an object can't be used, and then nothing of it may be sent.
+	Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error)
 }
 
 // Deps is what turns run with. All fields are required.
@@ -92,10 +92,10 @@ func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
 		cfg: cfg, deps: deps, background: deps.Background.Run,
 		retries: &retryPolicy{
-			fleet: deps.Fleet, budget: newRetryBudget(), rereads: deps.Connector.Traits().Introduce != nil,
+			fleet: deps.Fleet, budget: newRetryBudget(),
 			patience: cfg.FirstByteTimeout / 2,
 		},
 	}
-	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, late: make(chan struct{}, mostLate)}
+	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, rescues: make(chan struct{}, mostRescues)}
 	return s
 }

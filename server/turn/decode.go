@@ -8,47 +8,29 @@ import (
 	"carryover/server/answer"
 	"carryover/server/background"
 	"carryover/server/pick"
-	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/server/reuse"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
 
-// detachedLimit is the time limit of work that goes on after its client has left.
-const detachedLimit = 10 * time.Second
-
-// decoding is a decode leg whose headers have arrived. It lives as long as the stream, so that it holds nothing of the prompt. Its Stream
-// is nil if the client has its whole answer already.
+// decoding is a decode leg whose headers have arrived. It lives as long as the stream, so that it holds nothing of the prompt.
 type decoding struct {
 	*upstream.Stream
-	leg    answer.Leg
-	sent   record.SentLeg
-	origin reuse.Origin // of the answer's KV
-	unread func()       // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
-
-	both   context.Context //nolint:containedctx // of both legs if they run at once: the failure of one ends the other
-	finish func()          // ends the other leg if it still runs
+	leg     answer.Leg
+	sent    record.SentLeg
+	origin  reuse.Origin // of the answer's KV
+	head    []byte       // what the client gets before decode's first event, nil for nothing
+	untaken func()       // has the hand-over rescued; nil once decode has taken it
 }
 
-// Close ends the leg.
+// Close ends the leg, and has a hand-over rescued that decode has not taken.
 func (d *decoding) Close() {
-	if d.finish != nil {
-		d.finish()
-	}
-	if d.Stream != nil {
-		_ = d.Stream.Close()
-	}
-}
-
-// leavesUnread notes that the engine has failed the leg, which it may not have begun: its receiver may hold what was to be read.
-func (d *decoding) leavesUnread() {
-	if take := d.unread; take != nil {
-		d.unread = nil
-		take()
+	_ = d.Stream.Close()
+	if d.untaken != nil {
+		d.untaken()
 	}
 }
 
@@ -104,6 +86,9 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	edit.ReturnTokenIDs, edit.Usage = asks.IDs, asks.Usage
 	if h.Handover != nil {
 		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+		if a.Request.Stream {
+			d.head = h.Head
+		}
 		d.leg.Cached = answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
@@ -149,7 +134,7 @@ func gone(cause error) time.Duration {
 // decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's epoch has ended.
 func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, _ error) {
-	if h.Handover != nil && a.pair.Salt == "" && a.epoch != a.deps.Epoch.Now() {
+	if h.Handover != nil && a.inDoubt() {
 		return body.DecodeEdit{}, upstream.LegPlan{}, idEchoFailed(h.from.Engine(), true)
 	}
 	ids := a.proving.IDs.ForDecode(incarnation)
@@ -157,98 +142,8 @@ func (a *attempt) decodeEdit(incarnation *fleet.Incarnation, h handed) (_ body.D
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
-	edit := body.DecodeEdit{CacheSalt: a.cacheSalt(incarnation), PromptIDs: ids, Members: plan.Members}
-	edit.AnswerID = a.answerID(plan)
-	return edit, plan, nil
+	return body.DecodeEdit{CacheSalt: a.cacheSalt(incarnation), PromptIDs: ids, Members: plan.Members, AnswerID: a.answerID()}, plan, nil
 }
 
-// drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
-// nobody sees and whose own blocks are then released. Otherwise they would be pinned until their lease ends. It works in the background,
-// so that the handler can end, and reports whether it will close the plan.
-func (a *attempt) drainHandover(ctx context.Context, plan upstream.Plan, h handed) bool {
-	if h.Handover == nil && plan.Late == nil {
-		return false
-	}
-	leg, err := a.takingLeg(plan, h)
-	if err != nil {
-		a.counts.stranded(false)
-		return false
-	}
-	id, model, pair, r := a.Record.ID(), a.Request.Model, a.pair, a.legRunner // the work keeps nothing else of the attempt
-	ctx = context.WithoutCancel(ctx)
-	end, leave := a.turn.detach(), pair.DetachDecode()
-	r.deps.Background.Run("turn", id, func() {
-		defer end()
-		defer leave()
-		defer closePlan(plan)
-		err := r.arrived(ctx, plan, h)
-		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
-		defer cancel()
-		began := time.Now()
-		var params []byte
-		if err == nil {
-			params, err = r.readWhole(ctx, sending(&leg))
-			Blame(pair.Decode.Engine(), err, false)
-		}
-		if err != nil {
-			r.counts.stranded(false)
-			r.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
-			return
-		}
-		pair.Prefill.PairWith(pair.Decode).ExchangedKV()
-		r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: pair.Decode, Model: model, FreshAsOf: began})
-		r.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
-	})
-	return true
-}
-
-// takingLeg makes a decode leg of one token, which has decode read the KV and serves nothing else.
-func (a *attempt) takingLeg(plan upstream.Plan, h handed) (upstream.Leg, error) {
-	switch {
-	case plan.Late != nil:
-		h.Handover = &upstream.Handover{Leg: func([]byte) upstream.LegPlan { return plan.Late() }}
-	case h.Take != nil:
-		h.Handover = &upstream.Handover{Leg: h.Take}
-	}
-	edit, as, err := a.decodeEdit(a.pair.Decode, h)
-	if err != nil {
-		return upstream.Leg{}, err
-	}
-	edit.OneToken = true
-	leg := a.leg(a.pair.Decode, as, a.Body.DecodeBody(edit))
-	a.Record.Joins(&leg)
-	return leg, nil
-}
-
-// take has decode read the KV that the client's leg would leave unread. If that fails, the KV stays, and the client's leg is sent all the
-// same.
-func (a *attempt) take(ctx context.Context, h handed) {
-	if h.Handover == nil || h.Take == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), detachedLimit, upstream.ErrFirstByteTimeout)
-	defer cancel()
-	leg, err := a.takingLeg(upstream.Plan{}, h)
-	if err != nil {
-		return // the client's leg will fail for the same reason
-	}
-	if _, err := a.readWhole(ctx, leg); err != nil {
-		Blame(a.pair.Decode.Engine(), err, false)
-		a.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", a.Record.ID(), "decode", a.pair.Decode.Engine().Name, "error", err)
-	}
-}
-
-// readWhole runs a decode leg for which no client waits, and returns its kv_transfer_params.
-func (r *legRunner) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
-	stream, err := r.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	body, err := upstream.ReadAll(stream, maxAnswer)
-	if err != nil {
-		return nil, err
-	}
-	_, params, _ := rawjson.Cut(body, answer.ParamsMember)
-	return params, nil
-}
+// inDoubt reports whether the KV that prefill hands over is in doubt: the fleet's epoch has ended.
+func (a *attempt) inDoubt() bool { return a.pair.Salt == "" && a.epoch != a.deps.Epoch.Now() }

@@ -148,22 +148,12 @@ func clip(finish string) string {
 }
 
 // counts holds what turns count.
-type counts struct{ strandedRead, strandedLost atomic.Uint64 }
-
-// stranded counts a hand-over; read says that decode has read it.
-func (c *counts) stranded(read bool) {
-	if read {
-		c.strandedRead.Add(1)
-	} else {
-		c.strandedLost.Add(1)
-	}
+type counts struct {
+	stranded atomic.Uint64 // hand-overs that decode has not taken, and that no rescue has freed
 }
 
-// Stranded returns what became of the hand-overs of clients that had left.
-func (h *Handler) Stranded() record.Stranded {
-	c := h.turns.legs.counts
-	return record.Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()}
-}
+// Stranded returns how many hand-overs nobody has taken.
+func (h *Handler) Stranded() uint64 { return h.turns.legs.counts.stranded.Load() }
 
 // Retries returns the budget for what is tried again.
 func (h *Handler) Retries() *RetryBudget { return h.turns.retries.budget }

@@ -1,8 +1,6 @@
 package turn
 
 import (
-	"cmp"
-
 	"carryover/server/answer"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -10,28 +8,20 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// prefillLeg makes the prefill leg.
-func (a *attempt) prefillLeg(plan upstream.Plan) upstream.Leg {
-	return a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: a.proving.IDs.Wanted(), PromptIDs: a.proving.IDs.ForPrefill(),
-		AnswerID: a.answerID(plan.Prefill),
-	}))
-}
-
 // leg makes a leg that sends a body to an engine.
 func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	return upstream.Leg{
-		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: cmp.Or(plan.RequestID, a.legID), Rank: plan.Rank,
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
 		Authorization: a.Request.Authorization,
 	}
 }
 
-// answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
-func (a *attempt) answerID(plan upstream.LegPlan) string {
+// answerID returns the id that the answers to the attempt's legs must have, "" for APIs whose engines take it from X-Request-Id.
+func (a *attempt) answerID() string {
 	if a.Request.API != body.Responses {
 		return ""
 	}
-	return answer.ResponseID(cmp.Or(plan.RequestID, a.legID))
+	return answer.ResponseID(a.legID)
 }
 
 // ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.

@@ -25,76 +25,137 @@ type handed struct {
 	from               *fleet.Incarnation // the incarnation of prefill that has the KV
 	until              time.Time          // end of the hand-over budget
 	together           bool               // prefill's leg runs at the same time as decode's
-	tokens             int                // tokens of the prompt that prefill computed, 0 if it does not report them
+	arrived            bool               // the KV is at decode already, where no lease ends
+	bound              bool               // only this attempt's decode instance can take the KV
+
+	rescue func() []body.Member // as in upstream.Handover; nil if there is nothing to take
+	left   bool                 // decode's leg for the client takes nothing of it
 
 	prefilled []convcache.Prefilled // how many tokens of the prompt prefix caches hold now
+}
+
+// handed returns a hand-over of prefill. The hand-over budget begins.
+func (a *attempt) handed(h *upstream.Handover) handed {
+	return handed{
+		Handover: h, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), bound: h.Bound, rescue: h.Rescue, left: h.Left,
+	}
+}
+
+// prefillLeg is a prefill leg, which run sends, and what its engine has answered.
+type prefillLeg struct {
+	*legRunner
+	upstream.Leg
+	plan  upstream.Plan
+	limit time.Duration
+	cause error // with which the limit ends the leg
+	size  int
+	sent  record.SentLeg
+
+	began    time.Time
+	took     time.Duration
+	answer   upstream.PrefillAnswer
+	handover *upstream.Handover
+	unusable error // why the answer makes no hand-over
+	err      error
+}
+
+// newPrefillLeg makes the prefill leg of an attempt, which is about to be sent.
+func (a *attempt) newPrefillLeg(plan upstream.Plan) *prefillLeg {
+	p := &prefillLeg{legRunner: a.legRunner, plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: a.proving.IDs.Wanted(),
+		PromptIDs: a.proving.IDs.ForPrefill(), AnswerID: a.answerID(),
+	}))}
+	p.size = p.Body.Len()
+	p.limit, p.cause = a.prefillLimit(p.size)
+	a.tried.ticket, a.tried.release = a.claim.Ticket != nil, a.claim.Piggyback != nil
+	a.claim.Sent()
+	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
+	return p
+}
+
+// run sends the leg and waits for its answer. It touches nothing of the turn.
+func (p *prefillLeg) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, p.cause)
+	defer cancel()
+	leg := p.Leg
+	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
+	p.answer, p.err = p.deps.Legs.Prefill(ctx, leg)
+	p.took = time.Since(p.began)
+	if p.err != nil {
+		return
+	}
+	if p.handover, p.unusable = p.plan.Handover(p.answer); p.unusable != nil && p.plan.Together != nil {
+		p.err = &upstream.LegError{Role: upstream.RolePrefill, Instance: leg.Instance.Name, Kind: upstream.KVLoad, Sent: true, Err: p.unusable}
+	}
 }
 
 // prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
 func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
-	engine := a.pair.Prefill.Engine()
-	leg := a.prefillLeg(plan)
-	size := leg.Body.Len()
-	limited, cancel := a.prefillLimit(ctx, size)
-	defer cancel()
-
-	a.tried.ticket, a.tried.release = a.claim.Ticket != nil, a.claim.Piggyback != nil
-	a.claim.Sent()
-	sent := a.Record.Sent(&leg, a.pair.Prefill.ID())
+	defer a.pair.Prefilled()
+	leg := a.newPrefillLeg(plan)
 	a.proving.IDs.Learn(ctx)
-	began := time.Now()
-	answer, err := a.deps.Legs.Prefill(limited, leg)
-	took := time.Since(began)
-	sent.Answered(took, err)
-	foreign := err == nil && a.pair.Prefill.Engine().AnswerIDs.Foreign(leg.RequestID, answer.ID)
-	if foreign {
-		answer.PromptIDs = nil // they belong to another prompt
-	}
-	a.proving.IDs.Rendered(answer.PromptIDs)
-	if err != nil {
-		if err = a.prefillFailed(engine, err, began); err != nil {
-			return handed{}, err
-		}
-		a.proving.IDs.Lost()
-		a.Record.Alone(record.WhyFailed)
-		return handed{}, nil
-	}
-	if foreign {
+	leg.run(ctx)
+	return leg.conclude(a)
+}
+
+// conclude notes how the leg has ended, and returns what it hands over. A leg that has failed may still have sent KV.
+func (p *prefillLeg) conclude(a *attempt) (handed, error) {
+	engine, answer, err := a.pair.Prefill.Engine(), p.answer, p.err
+	p.sent.Answered(p.took, err)
+	lost := handed{from: a.pair.Prefill, bound: true, rescue: p.plan.Lost, left: true}
+	if err == nil && engine.AnswerIDs.Foreign(p.RequestID, answer.ID) {
+		a.proving.IDs.Rendered(nil) // the answer's ids belong to another prompt
 		a.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 		Blame(engine, err, false)
 		return handed{}, err
 	}
+	a.proving.IDs.Rendered(answer.PromptIDs)
+	if err != nil {
+		if !mayArrive(err) {
+			lost = handed{}
+		}
+		if err = a.prefillFailed(engine, err, p.began); err != nil {
+			return lost, err
+		}
+		a.proving.IDs.Lost()
+		a.Record.Alone(record.WhyFailed)
+		return lost, nil
+	}
 	Blame(engine, nil, false)
 	a.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	if a.claim.Ticket == nil {
-		a.pair.Prefill.Engine().Speed.LearnBody(size, took)
+		engine.Speed.LearnBody(p.size, p.took)
 	}
 	if err := a.checkIDEcho(answer.PromptIDs); err != nil {
 		return handed{}, err
 	}
 	a.indexPrompt(a.proving.IDs.Prompt())
-	handover, err := plan.Handover(answer)
 	switch {
-	case err != nil && a.PrefillError:
-		return handed{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Garbage, Sent: true, Err: err}
-	case err != nil:
+	case p.unusable != nil && a.PrefillError:
+		return lost, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Garbage, Sent: true, Err: p.unusable}
+	case p.unusable != nil:
 		a.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
-			"turn", a.Record.ID(), "prefill", engine.Name, "error", err)
+			"turn", a.Record.ID(), "prefill", engine.Name, "error", p.unusable)
 		a.Record.Alone(record.WhyFailed)
-		return handed{}, nil
-	case handover == nil:
+		return lost, nil
+	case p.handover == nil:
 		a.Record.Alone(record.WhyConnector)
-		return handed{}, nil
+		return lost, nil
 	}
-	cached := a.claim.Answered(a.pair.Prefill, handover, answer.PromptTokens)
-	learnSpeed(a.pair.Prefill, answer, handover.Cached, &a.Request.Length, a.claim, took)
-	return handed{
-		Handover: handover, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		prefilled: cached,
-	}, nil
+	h := a.handed(p.handover)
+	h.prefilled = a.claim.Answered(a.pair.Prefill, p.handover, answer.PromptTokens)
+	learnSpeed(a.pair.Prefill, answer, p.handover.Cached, &a.Request.Length, a.claim, p.took)
+	return h, nil
+}
+
+// mayArrive reports whether an engine may have begun to send KV although its leg failed with this error: the leg was sent, and the engine has
+// not refused it.
+func mayArrive(err error) bool {
+	var leg *upstream.LegError
+	return errors.As(err, &leg) && leg.Sent && leg.Kind != upstream.Status
 }
 
 // checkIDEcho compares the ids that prefill reports to have computed with those that it was sent. If they differ, the incarnation is
@@ -126,10 +187,10 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.IDEcho, Sent: sent, Err: proof.ErrIDs}
 }
 
-// prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
+// prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
-func (a *attempt) prefillLimit(ctx context.Context, size int) (context.Context, context.CancelFunc) {
-	limit, cause := a.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
+func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
+	limit, cause = a.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if a.claim.Ticket != nil || a.claim.Piggyback != nil {
 		if trial := a.cfg.ReuseTrialTimeout + a.pair.Prefill.Engine().Speed.Expect(size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
@@ -140,7 +201,7 @@ func (a *attempt) prefillLimit(ctx context.Context, size int) (context.Context, 
 			limit, cause = left, upstream.ErrTicketEnded
 		}
 	}
-	return context.WithTimeoutCause(ctx, limit, cause)
+	return limit, cause
 }
 
 // prefillFailed records what a failure says about the ticket and the engine. It returns nil if prefill answered with a good status and an

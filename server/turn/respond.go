@@ -31,12 +31,6 @@ type reading struct {
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
 func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
-	if d.Stream == nil { // the client has its whole answer already
-		return nil
-	}
-	if d.both != nil {
-		ctx = d.both
-	}
 	return s.reading(ctx, t, d).relayed()
 }
 
@@ -78,17 +72,21 @@ func (r *reading) Begun() {
 // FreshAsOf implements answer.Turn.
 func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
 
-// Passed implements answer.Turn. Where prefill's first token was sent before decode's answer, the request has been needed until now: decode
-// might have failed, and left the KV unread.
+// Passed implements answer.Turn. It sends what the hand-over has of the answer before decode's first event.
 func (r *reading) Passed() {
-	r.decoding.unread = nil
-	if r.out.committed {
-		r.out.forget()
+	r.taken()
+	if head := r.decoding.head; head != nil {
+		r.decoding.head = nil
+		_, _ = r.out.Write(head) // the relay's write behind it fails too
 	}
 }
 
-// Failed implements answer.Turn.
-func (r *reading) Failed() { r.decoding.leavesUnread() }
+// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error.
+func (r *reading) taken() {
+	if fault, _ := r.Fault(); fault == 0 {
+		r.decoding.untaken = nil
+	}
+}
 
 // Ended implements answer.Turn.
 func (r *reading) Ended() { r.keep(r.Result(false)) }
@@ -128,6 +126,7 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(errNotJSON)
 	}
+	r.taken()
 	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
 		if rest, err = rewrite.Body(rest); err != nil {
 			return r.broken(errors.Join(errNotJSON, err))
@@ -160,8 +159,8 @@ func (r *reading) start() {
 func (r *reading) ended(err error) error {
 	d := r.decoding
 	r.out.record.Answered(r.Record(r.relay.Stats()))
-	if !r.Seen() {
-		d.leavesUnread()
+	if r.Seen() {
+		r.taken()
 	}
 	r.keep(r.Result(leftEarly(r.ctx, err))) // does nothing if the end was seen, because the ticket was stored then
 	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""
@@ -223,7 +222,7 @@ func (r *reading) broken(err error) error {
 
 // clientLeft reports whether the reading of a stream ended with err because the client has gone.
 func clientLeft(ctx context.Context, err error) bool {
-	return writeFailed(err) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown) && legErrorOf(ctx) == nil
+	return writeFailed(err) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown)
 }
 
 // writeFailed reports whether the reading of a stream ended because the client could not be written to.

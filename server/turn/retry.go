@@ -17,7 +17,6 @@ import (
 type retryPolicy struct {
 	fleet    *fleet.Fleet
 	budget   *RetryBudget
-	rereads  bool          // the connector has to know the engines
 	patience time.Duration // how long a client may have waited when a leg that was sent is followed by another
 }
 
@@ -61,7 +60,7 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return giveUp
 	}
-	t.earlier.Failed, t.earlier.NotAnnounced = leg, t.earlier.NotAnnounced || t.last.notAnnounced
+	t.earlier.Failed = leg
 	if leg.Role == upstream.RolePrefill && !t.last.caused(leg) {
 		return r.afterPrefill(t, of, leg)
 	}
@@ -119,20 +118,6 @@ func (r *retryPolicy) mayRestart(t *retryState, role upstream.Role, began time.T
 	return !slices.Contains(t.again, role) && time.Since(began) < r.patience
 }
 
-// reread asks the prefill engine for its current incarnation before the turn is tried again, where the connector has to know the engines.
-// The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
-func (r *retryPolicy) reread(ctx context.Context, t *retryState, err error) {
-	var leg *upstream.LegError
-	if !r.rereads || t.last.prefill == nil || !errors.As(err, &leg) {
-		return
-	}
-	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
-	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.last.prefill.Engine(); (decode || prefill) && !t.earlier.Excludes(engine) {
-		engine.Refresh(ctx)
-	}
-}
-
 // afterPrefill decides, as the operator has chosen, what follows a prefill leg that failed for a reason of its own, not because of a
 // ticket, a release or ids that were added to it:
 //
@@ -165,7 +150,7 @@ func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstr
 	another := slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) && !e.Quarantined() && e.Reachable()
 	})
-	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
+	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady)
 	if !another && lastWord || !r.budget.take(of.client) {
 		return false
 	}

@@ -7,7 +7,6 @@ import (
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -23,12 +22,10 @@ type retryState struct {
 
 // attempted is what an attempt has got to: what its prefill leg carried, and what ties it to its decode instance.
 type attempted struct {
-	prefill       *fleet.Incarnation // nil if it had none
-	ticket        bool               // the prefill leg carried a ticket
-	release       bool               // the prefill leg carried a piggybacked release
-	notAnnounced  bool               // prefill's KV is not announced for the decode instance
-	anotherDecode bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
-	pathTied      bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
+	ticket        bool // the prefill leg carried a ticket
+	release       bool // the prefill leg carried a piggybacked release
+	anotherDecode bool // the hand-over was bound to its decode engine, so that no other engine has been tried
+	pathTied      bool // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
 }
 
 // caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill

@@ -72,7 +72,6 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 	t.record.Retried()
 	t.retry.retries++
 	s.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-	s.retries.reread(ctx, &t.retry, err)
 	return true
 }
 
@@ -118,15 +117,14 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 			pair.Done()
 		}
 	}()
-	t.retry.last.prefill = pair.Prefill
 
 	t.proving.Begin(ctx, reuse.Incarnations{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, s.background)
 	claimed := s.deps.Tickets.Finder.Find(ctx, &t.proving, &t.lookup) // the ticket to use; a miss is a claim without one
 	t.record.LookedUp(began, queued)
 	lookup.Ended(true)
 	a := &attempt{
-		legRunner: s.legs, Attempt: asked, legID: t.legID, pair: pair, proving: &t.proving, claim: claimed, out: t.out, tried: &t.retry.last,
-		withoutRelease: t.retry.withoutRelease, turn: t,
+		legRunner: s.legs, Attempt: asked, legID: t.legID, pair: pair, proving: &t.proving, claim: claimed, tried: &t.retry.last,
+		withoutRelease: t.retry.withoutRelease,
 	}
 	d, err := a.run(ctx) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
@@ -140,16 +138,5 @@ func (t *turn) pickInput() pick.Attempt {
 	return pick.Attempt{
 		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), Owned: t.lookup.Owned(), PrefixHints: t.lookup.PrefixHints(),
 		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.earlier,
-	}
-}
-
-// detach lets a turn's slot and its reserved bytes outlive the turn, until end is called. Legs that go on after their client has left keep
-// both, counted for the client's tenant. Otherwise a client that asks and leaves at once could get more than its share.
-func (t *turn) detach() (end func()) {
-	lease, share := t.lease, t.share
-	t.lease, t.share = admission.Lease{}, request.Reservation{Client: share.Client}
-	return func() {
-		share.GiveBack()
-		lease.GiveBack()
 	}
 }

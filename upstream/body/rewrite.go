@@ -1,10 +1,6 @@
 package body
 
-import (
-	"slices"
-
-	"carryover/sse/rawjson"
-)
+import "carryover/sse/rawjson"
 
 // PrefillEdit says what the prefill leg adds to the client's body.
 type PrefillEdit struct {
@@ -18,7 +14,6 @@ type PrefillEdit struct {
 // DecodeEdit says what the decode leg adds to the client's body.
 type DecodeEdit struct {
 	Members        []Member // added or removed by the connector, kv_transfer_params first
-	OneToken       bool     // one token, not streamed: a leg whose only purpose is that prefill's blocks are read
 	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps the client's choice
 	Usage          bool     // ask for the usage at the end of the stream; false keeps the client's choice
 	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt
@@ -55,6 +50,21 @@ func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 	return r.body.Splice(changes.Edits)
 }
 
+// RescueBody returns the body of a decode leg of one token whose only purpose is that prefill's KV is read, and the API
+// that it goes to. With ids, or with a prompt among the members, it is a text completion, else what prefill has accepted:
+// nothing that an engine could refuse is the client's.
+func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
+	for _, m := range e.Members {
+		if m.Name == "prompt" {
+			e.PromptIDs = m.Value
+		}
+	}
+	if e.PromptIDs == nil {
+		return r.api, r.PrefillBody(e)
+	}
+	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.api})
+}
+
 // completion returns a text completion of one token with the ids of a prompt. It takes only the model, the salt and
 // the priority, which Messages ignores, from the client's body.
 func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjson.Pieces {
@@ -78,17 +88,12 @@ func (e PrefillEdit) completion(client *rawjson.Object, changes legEdits) rawjso
 // The ids of a rendered prompt are among e.Members.
 func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 	changes := legEdits{make(rawjson.Edits, 0, 8), r.api}
-	members := e.Members
-	switch {
-	case e.OneToken:
-		changes.oneToken()
-		members = slices.DeleteFunc(slices.Clone(members), boundsAnswer)
-	case e.Usage && !r.api.Rendered():
+	if e.Usage && !r.api.Rendered() {
 		// continuous_usage_stats, if the client sent it, would take effect too.
 		changes.SetWord("stream_options", `{"include_usage":true}`)
 	}
 	changes.answer(e.AnswerID, e.ReturnTokenIDs)
-	changes.own(members, e.CacheSalt)
+	changes.own(e.Members, e.CacheSalt)
 	changes.replacePrompt(e.PromptIDs)
 	return r.body.Splice(changes.Edits)
 }
@@ -128,15 +133,6 @@ func (e *legEdits) oneToken() {
 		e.ReplaceWord("max_completion_tokens", "1")
 		e.Remove("min_completion_tokens") // as vLLM's toy_proxy_server.py does
 	}
-}
-
-// boundsAnswer reports whether oneToken sets this member, so that no connector can undo it.
-func boundsAnswer(m Member) bool {
-	switch m.Name {
-	case "stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "min_completion_tokens":
-		return true
-	}
-	return false
 }
 
 // answer asks for the ids of prompt and output, where an API can be asked. It sets the members of a Responses leg that

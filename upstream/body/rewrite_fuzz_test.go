@@ -57,8 +57,6 @@ func FuzzParseRequest(f *testing.F) {
 		const short = "stream_options min_tokens min_completion_tokens"
 		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{}).Bytes(), kept)
 		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Members: transferParams(params.Raw)}).Bytes(), expected(kept, "", "", []rawjsontest.Member{params}))
-		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Members: transferParams(params.Raw), OneToken: true}).Bytes(),
-			expected(kept, short, "max_completion_tokens", append(one, params)))
 		rawjsontest.Compare(t, r.PrefillBody(PrefillEdit{Members: transferParams(params.Raw)}).Bytes(),
 			expected(kept, short+" logprobs top_logprobs logprob_token_ids prompt_logprobs echo return_prompt_text return_token_ids",
 				"max_completion_tokens n", append(one, params)))

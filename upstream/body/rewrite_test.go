@@ -3,56 +3,53 @@ package body
 import (
 	"strings"
 	"testing"
+
+	"carryover/sse/rawjson"
 )
 
 func TestRequest_Bodies(t *testing.T) {
 	const ours = `{"do_remote_decode":true}`
 	for _, row := range []struct {
-		name, body, prefill, decode, oneToken string
-		api                                   API
+		name, body, prefill, decode string
+		api                         API
 	}{
 		{
-			name:     "empty",
-			body:     ` { } `,
-			prefill:  ` {"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + ` } `,
-			decode:   ` {"kv_transfer_params":` + ours + ` } `,
-			oneToken: ` {"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + ` } `,
+			name:    "empty",
+			body:    ` { } `,
+			prefill: ` {"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + ` } `,
+			decode:  ` {"kv_transfer_params":` + ours + ` } `,
 		},
 		{
-			name:     "everything that changes",
-			body:     `{"stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"max_completion_tokens":50,"min_tokens":5,"min_completion_tokens":5,"n":1,"logprobs":true,"top_logprobs":3,"logprob_token_ids":[1],"echo":false,"prompt_logprobs":null,"return_prompt_text":true,"return_token_ids":true,"model":"m"}`,
-			prefill:  `{"stream":false,"max_tokens":1,"max_completion_tokens":1,"n":1,"model":"m","kv_transfer_params":` + ours + `}`,
-			decode:   `{"stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"max_completion_tokens":50,"min_tokens":5,"min_completion_tokens":5,"n":1,"logprobs":true,"top_logprobs":3,"logprob_token_ids":[1],"echo":false,"prompt_logprobs":null,"return_prompt_text":true,"return_token_ids":true,"model":"m","kv_transfer_params":` + ours + `}`,
-			oneToken: `{"stream":false,"max_tokens":1,"max_completion_tokens":1,"n":1,"logprobs":true,"top_logprobs":3,"logprob_token_ids":[1],"echo":false,"prompt_logprobs":null,"return_prompt_text":true,"return_token_ids":true,"model":"m","kv_transfer_params":` + ours + `}`,
+			name:    "everything that changes",
+			body:    `{"stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"max_completion_tokens":50,"min_tokens":5,"min_completion_tokens":5,"n":1,"logprobs":true,"top_logprobs":3,"logprob_token_ids":[1],"echo":false,"prompt_logprobs":null,"return_prompt_text":true,"return_token_ids":true,"model":"m"}`,
+			prefill: `{"stream":false,"max_tokens":1,"max_completion_tokens":1,"n":1,"model":"m","kv_transfer_params":` + ours + `}`,
+			decode:  `{"stream":true,"stream_options":{"include_usage":true},"max_tokens":100,"max_completion_tokens":50,"min_tokens":5,"min_completion_tokens":5,"n":1,"logprobs":true,"top_logprobs":3,"logprob_token_ids":[1],"echo":false,"prompt_logprobs":null,"return_prompt_text":true,"return_token_ids":true,"model":"m","kv_transfer_params":` + ours + `}`,
 		},
 		{
-			name:     "nothing else changes",
-			body:     "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null }\n",
-			prefill:  "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null,\"stream\":false,\"max_tokens\":1,\"kv_transfer_params\":" + ours + " }\n",
-			decode:   "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null,\"kv_transfer_params\":" + ours + " }\n",
-			oneToken: "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null,\"stream\":false,\"max_tokens\":1,\"kv_transfer_params\":" + ours + " }\n",
+			name:    "nothing else changes",
+			body:    "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null }\n",
+			prefill: "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null,\"stream\":false,\"max_tokens\":1,\"kv_transfer_params\":" + ours + " }\n",
+			decode:  "{ \"messages\" : [{\"role\":\"user\",\"content\":\"\\u00e9<\\/\"}],\n\t\"seed\":9007199254740993 , \"x\":1.50e+400,\"\\u0079\":{\"b\":1,\"b\":2}, \"n\":null,\"max_completion_tokens\": null,\"kv_transfer_params\":" + ours + " }\n",
 		},
 		{
-			name:     "escaped names, white space around what goes",
-			body:     `{ "str\u0065am" : true , "min_token\u0073":1, "a" : 1 , "stream_options" : {} }`,
-			prefill:  `{ "str\u0065am" : false, "a" : 1,"max_tokens":1,"kv_transfer_params":` + ours + ` }`,
-			decode:   `{ "str\u0065am" : true , "min_token\u0073":1, "a" : 1 , "stream_options" : {},"kv_transfer_params":` + ours + ` }`,
-			oneToken: `{ "str\u0065am" : false, "a" : 1,"max_tokens":1,"kv_transfer_params":` + ours + ` }`,
+			name:    "escaped names, white space around what goes",
+			body:    `{ "str\u0065am" : true , "min_token\u0073":1, "a" : 1 , "stream_options" : {} }`,
+			prefill: `{ "str\u0065am" : false, "a" : 1,"max_tokens":1,"kv_transfer_params":` + ours + ` }`,
+			decode:  `{ "str\u0065am" : true , "min_token\u0073":1, "a" : 1 , "stream_options" : {},"kv_transfer_params":` + ours + ` }`,
 		},
 		{
-			name:     "text, all members go",
-			api:      Text,
-			body:     `{"echo":true,"logprobs":5}`,
-			prefill:  `{"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + `}`,
-			decode:   `{"echo":true,"logprobs":5,"kv_transfer_params":` + ours + `}`,
-			oneToken: `{"echo":true,"logprobs":5,"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + `}`,
+			name:    "text, all members go",
+			api:     Text,
+			body:    `{"echo":true,"logprobs":5}`,
+			prefill: `{"stream":false,"max_tokens":1,"kv_transfer_params":` + ours + `}`,
+			decode:  `{"echo":true,"logprobs":5,"kv_transfer_params":` + ours + `}`,
 		},
 	} {
 		r := mustParse(t, row.api, row.body)
 		for _, leg := range []struct{ name, got, want string }{
 			{"prefill", string(r.PrefillBody(PrefillEdit{Members: transferParams([]byte(ours))}).Bytes()), row.prefill},
 			{"decode", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours))}).Bytes()), row.decode},
-			{"one token", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours)), OneToken: true}).Bytes()), row.oneToken},
+			{"rescue without ids", string(rescue(r, nil, transferParams([]byte(ours))...).Bytes()), row.prefill},
 			{"decode alone", string(r.DecodeBody(DecodeEdit{}).Bytes()), row.body},
 		} {
 			if leg.got != leg.want {
@@ -91,6 +88,36 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	r = mustParse(t, Chat, `{"messages":[]}`)
 	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{"messages":[],"return_token_ids":true}`; got != want {
 		t.Errorf("chat: got %s, want %s", got, want)
+	}
+}
+
+// rescue is the body of a rescue.
+func rescue(r *Request, ids []byte, members ...Member) rawjson.Pieces {
+	_, body := r.RescueBody(PrefillEdit{PromptIDs: ids, Members: members})
+	return body
+}
+
+// A rescue has the prompt's ids and nothing else of the client's that an engine could refuse.
+func TestRequest_RescueBody(t *testing.T) {
+	const chat = `{"model":"m","messages":[],"logprobs":true,"top_logprobs":9999,"n":3,"stream":true,"stop":["x"],"cache_salt":"theirs","response_format":{},"max_tokens":9}`
+	params := transferParams([]byte(`{"ours":1}`))
+	for _, row := range []struct {
+		name string
+		edit PrefillEdit
+		api  API
+		want string
+	}{
+		{"ids", PrefillEdit{PromptIDs: []byte("[1,2]"), CacheSalt: "own", Members: params}, Text,
+			`{"max_tokens":1,"stream":false,"model":"m","prompt":[1,2],"kv_transfer_params":{"ours":1},"cache_salt":"own"}`},
+		{"a prompt of the connector's", PrefillEdit{CacheSalt: "own", Members: append(params, Member{Name: "prompt", Value: []byte("[3]")})}, Text,
+			`{"max_tokens":1,"stream":false,"model":"m","kv_transfer_params":{"ours":1},"prompt":[3],"cache_salt":"own"}`},
+		{"no ids", PrefillEdit{CacheSalt: "own", Members: params}, Chat,
+			`{"model":"m","messages":[],"n":1,"stream":false,"stop":["x"],"cache_salt":"own","response_format":{},"max_tokens":1,"kv_transfer_params":{"ours":1}}`},
+	} {
+		api, got := mustParse(t, Chat, chat).RescueBody(row.edit)
+		if api != row.api || string(got.Bytes()) != row.want {
+			t.Errorf("%s: got %s %s, want %s %s", row.name, api.Path(), got.Bytes(), row.api.Path(), row.want)
+		}
 	}
 }
 

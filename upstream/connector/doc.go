@@ -9,11 +9,9 @@
 //	mooncake      transfer id, ids              transfer id, ids, prefill's engine id  nothing
 //
 // A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
-// It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
-// engine (upstream.Introduce).
+// It sends no leg, reads no clock and never sees an http.ResponseWriter. Mooncake's asks a bootstrap server when it plans.
 //
-// Shared code: connectors that leave no ticket (notickets.go); legs with ids and params (params.go); prefill legs of engines that keep
-// the KV of some requests only (capped.go).
+// Shared code: connectors that leave no ticket (notickets.go); the params of an engine's answer (params.go).
 //
 // # What makes sure that decode uses the right KV
 //
@@ -29,8 +27,8 @@
 // Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance,
 // whose own prefix cache has it.
 //
-// A plan (upstream.Plan) says which legs run in which order, each leg's endpoint, request id, rank and members, and how
-// prefill's answer becomes a hand-over. Where the engine needs it, the plan also has a wait between the legs, a first piece of
-// the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
+// A plan (upstream.Plan) says which legs run, each leg's endpoint, rank and members, how prefill's answer becomes a hand-over, and by
+// which leg decode takes a hand-over that no other leg takes. Where the engine needs it, the plan also has a wait between the legs, a
+// first piece of the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
 // connector. A plan may reserve something; it is closed once, after the last call of its functions.
 package connector

@@ -22,7 +22,6 @@ const (
 	maxRanks     = 64
 	maxWeight    = 1000
 	maxPort      = 65535
-	maxNotices   = 1024
 	maxFaults    = 10 // that are told at once
 	// minKVTTL is pins.MarginWithExpiry: a ticket ends this long before decode frees its blocks, so with a shorter TTL every
 	// ticket would end at once.
@@ -40,7 +39,6 @@ const (
 //	    kv_host: pin     # auto, pin or a host; the setting kv.host unless given
 //	    kv_events: tcp://10.0.0.1:5557 # where it publishes them; its host and the setting kv_events.port unless given
 //	    bootstrap_port: 8998 # of prefill only, with Mooncake; the setting mooncake.bootstrap_port unless given
-//	    notifications: 2 # of prefill only, with LMCache: of each prompt; the setting lmcache.notifications unless given
 //	decode:
 //	  - url: http://10.0.0.2:8000
 //	    kv_ttl: 480s     # of decode only; the setting store.decoder_kv_ttl unless given
@@ -136,7 +134,7 @@ func (p *parsing) instances(list member) {
 	if list.name == upstream.RoleDecode.String() {
 		role, keys = upstream.RoleDecode, append(keys, "kv_ttl")
 	} else {
-		keys = append(keys, "bootstrap_port", "notifications")
+		keys = append(keys, "bootstrap_port")
 	}
 	for i, item := range list.value.Content {
 		p.instance(role, fmt.Sprintf("%s[%d]", list.name, i), item, keys)
@@ -176,8 +174,6 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 			}
 		case "bootstrap_port":
 			instance.KVPort = p.number(m.line, at, text, 1, maxPort)
-		case "notifications":
-			instance.Notices = p.number(m.line, at, text, 1, maxNotices)
 		case "kv_ttl":
 			var err error
 			if instance.KVTTL, err = time.ParseDuration(text); err != nil || instance.KVTTL <= minKVTTL || instance.KVTTL > maxKVTTL {

@@ -21,7 +21,6 @@ prefill:
     kv_host: pin
     kv_events: tcp://p-1.events:5557
     bootstrap_port: 8999
-    notifications: 4
 decode:
   - {url: 'http://[fd00::1]:8000', kv_ttl: 8m}
   - url: https://d-2.example
@@ -30,12 +29,12 @@ decode:
 
 func TestParseFile(t *testing.T) {
 	want := []upstream.Instance{
-		{Name: "p-1@0", BaseURL: "http://p-1:8000", Role: upstream.RolePrefill, Weight: 2, KVHost: "pin", KVEvents: "tcp://p-1.events:5557", KVPort: 8999, Notices: 4, Ranked: true},
-		{Name: "p-1@1", BaseURL: "http://p-1:8000", Role: upstream.RolePrefill, Weight: 2, KVHost: "pin", KVEvents: "tcp://p-1.events:5558", KVPort: 8999, Notices: 4, Ranked: true, Rank: 1},
+		{Name: "p-1@0", BaseURL: "http://p-1:8000", Role: upstream.RolePrefill, Weight: 2, KVHost: "pin", KVEvents: "tcp://p-1.events:5557", KVPort: 8999, Ranked: true},
+		{Name: "p-1@1", BaseURL: "http://p-1:8000", Role: upstream.RolePrefill, Weight: 2, KVHost: "pin", KVEvents: "tcp://p-1.events:5558", KVPort: 8999, Ranked: true, Rank: 1},
 		{Name: "[fd00::1]:8000", BaseURL: "http://[fd00::1]:8000", Role: upstream.RoleDecode, KVTTL: 8 * time.Minute},
 		{Name: "d-2", BaseURL: "https://d-2.example", Role: upstream.RoleDecode},
 	}
-	asJSON := "{\r\n\t\"prefill\": [{\"url\": \"http:\\/\\/p-1:8000\", \"name\": \"p-1\", \"weight\": 2, \"ranks\": 2, \"kv_host\": \"pin\", \"kv_events\": \"tcp:\\/\\/p-1.events:5557\", \"bootstrap_port\": 8999, \"notifications\": 4}],\r\n" +
+	asJSON := "{\r\n\t\"prefill\": [{\"url\": \"http:\\/\\/p-1:8000\", \"name\": \"p-1\", \"weight\": 2, \"ranks\": 2, \"kv_host\": \"pin\", \"kv_events\": \"tcp:\\/\\/p-1.events:5557\", \"bootstrap_port\": 8999}],\r\n" +
 		"\t\"decode\": [\r\n\t\t{\"url\": \"http://[fd00::1]:8000\", \"kv_ttl\": \"480s\"}, {\"url\": \"https://d-2.example\", \"name\": \"d-2\"}\r\n\t]\r\n}\r\n"
 	for name, text := range map[string]string{"YAML": wholeFile, "JSON": asJSON} {
 		if got, err := parseFile([]byte(text)); err != nil || !slices.Equal(got, want) {
@@ -90,7 +89,6 @@ func TestParseFile_Refuses(t *testing.T) {
 		"decode:\n- url: http://a\n  kv_events: tcp://*:5557":                           "line 3: decode[0].kv_events: want tcp://host:port",
 		"decode:\n- url: http://a\n  bootstrap_port: 8998":                              `line 3: "bootstrap_port": want a known key`,
 		"prefill:\n- url: http://a\n  bootstrap_port: 0":                                "line 3: prefill[0].bootstrap_port: want a whole number from 1 to 65535",
-		"prefill:\n- url: http://a\n  notifications: 0":                                 "line 3: prefill[0].notifications: want a whole number from 1 to 1024",
 		"decode:\n- url: http://a\n  kv_ttl: 480":                                       "decode[0].kv_ttl: want a duration such as 480s",
 		"decode:\n- url: http://a\n  kv_ttl: 30s":                                       "decode[0].kv_ttl: want a duration such as 480s",
 		"decode:\n- url: http://a\n- url: http://A:80/":                                 "line 3: decode[1].url: want each address once in a role, line 2 has a:80 too",

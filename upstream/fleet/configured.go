@@ -49,16 +49,12 @@ func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 func (c *configured) Instance() *upstream.Instance { return c.settings.Load() }
 
 // configure gives the engine other settings. Its process is still the same, so the fleet keeps what it knows, except
-// what the old settings may have spoiled: the connector's facts, which may come from a wrong port, and stopped pairs,
-// which a wrong kv_host causes. It needs f.mu.
+// what the old settings may have spoiled: stopped pairs, which a wrong kv_host causes. It needs f.mu.
 func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	if *e.Instance() == instance {
 		return
 	}
 	e.settings.Store(&instance)
-	if known := e.lastKnown(); known != nil {
-		known.Introduction.Again()
-	}
 	for _, prefill := range f.Engines(upstream.RolePrefill) {
 		if known := prefill.lastKnown(); known != nil {
 			known.retry(e)

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -26,7 +25,6 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 		"ttl":       func(i *upstream.Instance) { i.KVTTL = time.Hour },
 		"kv host":   func(i *upstream.Instance) { i.KVHost = "10.0.0.7" },
 		"kv port":   func(i *upstream.Instance) { i.KVPort = 7000 },
-		"notices":   func(i *upstream.Instance) { i.Notices = 2 },
 		"kv events": func(i *upstream.Instance) { i.KVEvents = "tcp://10.0.0.7:5557" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,28 +78,6 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 		if got := p.PairWith(d).Begin(); got != pairs.Trial || !ps.Releases() {
 			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, ps.Releases())
 		}
-	}
-}
-
-// What the connector was told may have come from where the engine is not.
-func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
-	r := newRig(t)
-	var ports []int
-	r.facts.Introduce = func(_ context.Context, at *upstream.Instance, _ upstream.Fetch) (any, error) {
-		ports = append(ports, at.KVPort)
-		return at.KVPort, nil
-	}
-	p, _ := r.incarnations()
-	for _, port := range []int{0, 7000} {
-		r.reconfigure(func(i *upstream.Instance) { i.KVPort = port })
-		for range 2 {
-			if told, err := p.Introduction.Facts(t.Context()); err != nil || told != port {
-				t.Errorf("it was told %v (%v), want %d", told, err, port)
-			}
-		}
-	}
-	if len(ports) != 2 {
-		t.Errorf("it was asked %d times, want twice", len(ports))
 	}
 }
 

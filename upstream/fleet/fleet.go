@@ -31,8 +31,6 @@ type Config struct {
 	// TeachShapes makes Run teach each new incarnation of prefill that uses ids the common shapes of requests while it is
 	// idle, so that no turn is the first of its shape (ProbeIDs is required).
 	TeachShapes bool
-	// Introduce asks an incarnation for the facts that the connector needs of it; nil if the connector needs none.
-	Introduce upstream.Introduce
 	// MaxInFlight is how many attempts an engine may run at once; 0 means no limit.
 	MaxInFlight int
 	// Now is the clock, time.Now if nil.
@@ -83,7 +81,7 @@ func New(cfg Config) *Fleet {
 		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(),
 	}
 	f.members.Store(&members{})
-	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Introduce: cfg.Introduce, Now: f.now}
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Now: f.now}
 	f.Picker = &Picker{
 		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes,
 		prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight,

@@ -6,6 +6,7 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
+	"carryover/upstream"
 	"carryover/upstream/connector/mooncake"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/connector/orchestrated"
@@ -13,7 +14,7 @@ import (
 )
 
 // OpenConnector makes the connector that is configured, and adds what it needs to what runs beside the server.
-func (p *Proxy) OpenConnector(cfg config.Config, logger *slog.Logger) (server.Connector, error) {
+func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger *slog.Logger) (server.Connector, error) {
 	switch cfg.Connector.Name {
 	case config.ConnectorNIXL, config.ConnectorMulti:
 		// MultiConnector merges its children's params into one object (multi_connector.py), so that of NIXL is all there is.
@@ -23,7 +24,7 @@ func (p *Proxy) OpenConnector(cfg config.Config, logger *slog.Logger) (server.Co
 	case config.ConnectorLMCacheStorage:
 		return storage.Connector{}, nil
 	case config.ConnectorMooncake:
-		return mooncake.Connector{BootstrapPort: cfg.Mooncake.BootstrapPort}, nil
+		return &mooncake.Connector{BootstrapPort: cfg.Mooncake.BootstrapPort, Fetch: client.FetchOpen}, nil
 	case config.ConnectorOrchestrated:
 		return orchestrated.Connector{Response: cfg.Connector.OrchestratedForm == config.OrchestratedResponse}, nil
 	}

@@ -16,20 +16,18 @@ func TestOpenConnector_KnowsTheSettings(t *testing.T) {
 	cfg := config.Default()
 	cfg.Mooncake.BootstrapPort, cfg.Connector.OrchestratedForm = 8999, config.OrchestratedResponse
 	cfg.LMCache.Notifications, cfg.LMCache.MaxPromptTokens, cfg.LMCache.ChunkTokens = 2, 4096, 64
-	cfg.LMCache.Unready, cfg.LMCache.Chat = config.UnreadyDecode, config.LMCacheChat
-	cfg.LMCache.DecoderHost, cfg.LMCache.InitPorts, cfg.LMCache.AllocPorts = "d", []string{"7300"}, []string{"7400"}
 	cfg.LMCache.DecoderRegistry = `{"http://d:8200": {"receiver_host": "r", "receiver_init_port": [1], "receiver_alloc_port": [2]}}`
 	open := func(name string) any {
 		t.Helper()
 		cfg.Connector.Name = name
-		c, err := (&Proxy{}).OpenConnector(cfg, slog.New(slog.DiscardHandler))
+		c, err := (&Proxy{}).OpenConnector(cfg, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	if got, want := open(config.ConnectorMooncake), (mooncake.Connector{BootstrapPort: 8999}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	if got, ok := open(config.ConnectorMooncake).(*mooncake.Connector); !ok || got.BootstrapPort != 8999 || got.Fetch == nil {
+		t.Errorf("got %+v, want port 8999", got)
 	}
 	if got, want := open(config.ConnectorOrchestrated), (orchestrated.Connector{Response: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -41,8 +39,7 @@ func TestOpenConnector_KnowsTheSettings(t *testing.T) {
 	got.Expect, got.NewID = nil, nil
 	want := lmcache.Connector{
 		Receivers:     map[string]lmcache.Receiver{"d:8200": {Host: "r", InitPorts: []int{1}, AllocPorts: []int{2}}},
-		Otherwise:     lmcache.Receiver{Host: "d", InitPorts: []int{7300}, AllocPorts: []int{7400}},
-		Notifications: 2, DecodeUnready: true, MaxPromptTokens: 4096, ChunkTokens: 64, ChatAtDecode: true,
+		Notifications: 2, MaxPromptTokens: 4096, ChunkTokens: 64,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -69,7 +69,7 @@ func newInstances(cfg config.Config) ([]upstream.Instance, error) {
 				return nil, err
 			}
 			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
-			instance.KVPort, instance.Notices, instance.KVEvents = c.BootstrapPort, c.Notifications, c.KVEvents
+			instance.KVPort, instance.KVEvents = c.BootstrapPort, c.KVEvents
 			all = append(all, discovery.Ranks(instance, c.Ranks)...)
 		}
 	}

@@ -16,7 +16,7 @@ func TestOpenConnector_HandsBackWhereThatWasMeasured(t *testing.T) {
 	for _, name := range config.Connectors() {
 		cfg := config.Default()
 		cfg.Connector.Name = name
-		connector, err := (&Proxy{}).OpenConnector(cfg, slog.New(slog.DiscardHandler))
+		connector, err := (&Proxy{}).OpenConnector(cfg, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -37,15 +37,10 @@ func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (serv
 		logger.Info("waiting for notifications of LMCache", "lmcache_address", listener.Addr().String())
 		return waits.Serve(ctx, listener)
 	}))
-	c := &lmcache.Connector{
+	return &lmcache.Connector{
 		Expect: waits.Expect, NewID: rand.Text, Receivers: named, Notifications: cfg.Notifications,
-		DecodeUnready: cfg.Unready == config.UnreadyDecode, MaxPromptTokens: cfg.MaxPromptTokens, ChunkTokens: cfg.ChunkTokens,
-		ChatAtDecode: cfg.Chat == config.LMCacheChat,
-	}
-	if r, ok := cfg.Otherwise(); ok {
-		c.Otherwise = r
-	}
-	return c, nil
+		MaxPromptTokens: cfg.MaxPromptTokens, ChunkTokens: cfg.ChunkTokens,
+	}, nil
 }
 
 // toTheEnd is work that ends with the program, which is no failure.

@@ -166,7 +166,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: config.DialTimeout, Key: string(cfg.Auth.UpstreamKey)})
-	connector, err := p.OpenConnector(cfg, logger)
+	connector, err := p.OpenConnector(cfg, client, logger)
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -174,7 +174,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
 		ReadLimit: ask, AskLimit: ask, MaxInFlight: cfg.Limits.MaxPerInstance,
-		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
+		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Logger: logger,
 		Render: config.RenderServer(cfg.Conversation), Tell: p.Events.Teller(events.Engine),
 		TeachShapes: cfg.Conversation.TeachShapes == "on",
 	})

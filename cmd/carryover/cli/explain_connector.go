@@ -43,32 +43,17 @@ func explainLMCache(cfg config.Config) []string {
 	if l.Notifications > 0 {
 		notices = fmt.Sprint(l.Notifications)
 	}
-	unready := "the turn fails"
-	if l.Unready == config.UnreadyDecode {
-		unready = "decode computes the prompt by itself"
-	}
 	lines := []string{
 		fmt.Sprintf("%s: prefill sends KV to the receiver of the decode instance and says so at %s (pd_proxy_host, pd_proxy_port), %s for each prompt", cfg.Connector.Name, l.Listen, notices),
-		fmt.Sprintf("without that within %s %s", config.FormatDuration(cfg.Timeouts.HandoverBudget), unready),
-	}
-	if l.Chat == config.LMCacheCompletions {
-		lines = append(lines, "chats go to decode as text completions: the first token is out at once, tool calls and reasoning are not parsed")
-	} else {
-		lines = append(lines, "chats go to decode as chats: its parsers work, and the first token comes with decode's")
+		fmt.Sprintf("without that within %s prefill counts as failed (routing.prefill_failure)", config.FormatDuration(cfg.Timeouts.HandoverBudget)),
+		"chats go to decode as text completions; those with tools or grammars go there as they are",
 	}
 	if l.MaxPromptTokens > 0 {
 		lines = append(lines, fmt.Sprintf("prompts of more than %d tokens go to decode alone", l.MaxPromptTokens))
 	}
-	named, err := l.Receivers()
+	named, _ := l.Receivers() // has been checked
 	for _, at := range slices.Sorted(maps.Keys(named)) {
 		lines = append(lines, fmt.Sprintf("decode %s receives at %s, ports %s and %s", at, named[at].Host, ports(named[at].InitPorts), ports(named[at].AllocPorts)))
-	}
-	if r, ok := l.Otherwise(); ok && err == nil {
-		host := r.Host
-		if host == "" {
-			host = "its own host"
-		}
-		lines = append(lines, fmt.Sprintf("any other decode instance receives at %s, ports %s and %s", host, ports(r.InitPorts), ports(r.AllocPorts)))
 	}
 	return lines
 }
@@ -90,7 +75,7 @@ func connectorWarnings(cfg config.Config) (lines []string) {
 			lines = append(lines, "lmcache.max_prompt_tokens is not set: prompts longer than prefill's --max-num-batched-tokens (2048 by default) are never announced")
 		}
 		lines = append(lines, "each decode leg has a cache_salt of its own, so that decode fetches all that it is sent: what it does not fetch stays in LMCache's receiver, and a full one stops prefill")
-		if len(cfg.LMCache.InitPorts) == 0 && cfg.Finds(config.RoleDecode) {
+		if cfg.Finds(config.RoleDecode) {
 			lines = append(lines, "decode instances that are found and not in lmcache.decoder_registry get no KV")
 		}
 		lines = append(lines, "each hand-over has LMCache keys of its own, of which LMCache before 0.3.6 knows nothing: there tenants share keys, and KV that is not there yet can be found")

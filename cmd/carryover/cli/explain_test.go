@@ -21,7 +21,7 @@ func explained(t *testing.T, commandLine string) string {
 }
 
 func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
-	const lmcache = "--connector lmcache --lmcache-init-ports 7300 --lmcache-alloc-ports 7400 "
+	const lmcache = `--connector lmcache --decode http://d:8200 --decoder-registry {"http://d:8200":{"receiver_host":"10.0.0.9","receiver_init_port":7300,"receiver_alloc_port":7400}} `
 	for _, tc := range []struct {
 		args        string
 		says, lacks []string
@@ -43,15 +43,15 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 		{"--connector mooncake", []string{"asked for at port 8998 (VLLM_MOONCAKE_BOOTSTRAP_PORT)", "wait for 480s"}, nil},
 		{"--connector lmcache-storage --tenant-salt", []string{"storage that decode reads", "cache_salt keeps no tenants apart", "conversation.tenant_salt keeps tenants apart"}, nil},
 		{lmcache, []string{
-			"says so at 127.0.0.1:7500 (pd_proxy_host, pd_proxy_port), one per init port", "without that within 20s the turn fails", "tool calls and reasoning are not parsed",
-			"any other decode instance receives at its own host, ports 7300 and 7400", "ends that engine", "lmcache.max_prompt_tokens is not set", "each hand-over has LMCache keys of its own", "each decode leg has a cache_salt of its own",
+			"says so at 127.0.0.1:7500 (pd_proxy_host, pd_proxy_port), one per init port", "without that within 20s prefill counts as failed", "as text completions",
+			"decode d:8200 receives at 10.0.0.9, ports 7300 and 7400", "ends that engine", "lmcache.max_prompt_tokens is not set", "each hand-over has LMCache keys of its own", "each decode leg has a cache_salt of its own",
 		}, nil},
-		{lmcache + "--lmcache-unready decode --lmcache-chat chat --lmcache-notifications 1 --lmcache-max-prompt-tokens 8192 --lmcache-decoder-host 10.0.0.9", []string{
-			", 1 for each prompt", "within 20s decode computes the prompt", "the first token comes with decode's", "more than 8192 tokens go to decode alone", "receives at 10.0.0.9,",
+		{lmcache + "--lmcache-notifications 1 --lmcache-max-prompt-tokens 8192", []string{
+			", 1 for each prompt", "more than 8192 tokens go to decode alone",
 		}, []string{"max_prompt_tokens is not set"}},
 		{
 			`--connector lmcache --decode-dns http://d:8200 --decoder-registry {"http://d:8200":{"receiver_host":"d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]}}`,
-			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, []string{"any other decode"},
+			[]string{"decode d:8200 receives at d, ports 1,2 and 3,4", "not in lmcache.decoder_registry get no KV"}, nil,
 		},
 		{"--kv-events-port 5557", []string{"KV events are read at port 5557"}, nil},
 	} {
@@ -82,7 +82,7 @@ func TestExplain_WhatConnectorsCanDo(t *testing.T) {
 	for _, name := range config.Connectors() {
 		cfg := config.Default()
 		cfg.Connector.Name = name
-		connector, err := (&app.Proxy{}).OpenConnector(cfg, slog.New(slog.DiscardHandler))
+		connector, err := (&app.Proxy{}).OpenConnector(cfg, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

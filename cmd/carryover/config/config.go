@@ -73,7 +73,6 @@ type InstanceConfig struct {
 	Ranks  int           // data-parallel ranks behind the address that the proxy picks one by one; 0 lets the engine pick
 
 	BootstrapPort int    // of a prefill instance with Mooncake; mooncake.bootstrap_port unless given
-	Notifications int    // of a prefill instance with LMCache, per prompt; lmcache.notifications unless given
 	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
 }
 
@@ -210,7 +209,7 @@ func Default() Config {
 		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
 		Connector: ConnectorConfig{Name: ConnectorNIXL, OrchestratedForm: OrchestratedParams},
 		Mooncake:  MooncakeConfig{BootstrapPort: 8998},
-		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", Unready: unreadyFail, ChunkTokens: 256, Chat: LMCacheCompletions},
+		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", ChunkTokens: 256},
 		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(turn.PrefillRetryOther)},
 		Discovery: DiscoveryConfig{
 			K8sPort: "8000", K8sModelLabel: "model",

@@ -15,16 +15,10 @@ func Connectors() []string {
 	return []string{ConnectorNIXL, ConnectorMulti, ConnectorOrchestrated, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake}
 }
 
-// The values of ConnectorConfig.OrchestratedForm, LMCacheConfig.Unready and LMCacheConfig.Chat.
+// The values of ConnectorConfig.OrchestratedForm.
 const (
 	OrchestratedParams   = "params"
 	OrchestratedResponse = "response"
-
-	unreadyFail   = "fail"
-	UnreadyDecode = "decode"
-
-	LMCacheCompletions = "completions"
-	LMCacheChat        = "chat"
 )
 
 // ConnectorConfig says which KV connector the instances run.
@@ -42,17 +36,10 @@ type MooncakeConfig struct {
 type LMCacheConfig struct {
 	// DecoderRegistry says where the LMCache of each decode instance receives, by the instance's URL: JSON like disagg_spec without req_id.
 	DecoderRegistry string
-	// DecoderHost, InitPorts and AllocPorts say the same for decode instances that the registry does not name. Without a host, the
-	// instance's own host is used. The ports belong to the tensor-parallel ranks of prefill, in their order.
-	DecoderHost     string
-	InitPorts       []string
-	AllocPorts      []string
 	Listen          string // host:port where prefill instances send their notifications (pd_proxy_host, pd_proxy_port)
 	Notifications   int    // notifications for each prompt; 0 means one for each init port
-	Unready         string // what happens to a turn if its KV is not announced within the hand-over budget
 	MaxPromptTokens int    // longer prompts go only to decode; 0 for no bound
 	ChunkTokens     int    // chunk_size of the engines' LMCache, or a multiple of it
-	Chat            string // the endpoint with which decode answers chats
 }
 
 // KVEventsConfig says where prefill instances publish KV events.
@@ -69,15 +56,10 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "connector.orchestrated_form", Flag: "orchestrated-form", To: &c.Connector.OrchestratedForm, OneOf: []string{OrchestratedParams, OrchestratedResponse}, Help: "what decode gets of prefill's answer: its kv_transfer_params, or all of it as disagg_prefill_resp"},
 		{Key: "mooncake.bootstrap_port", Flag: "mooncake-bootstrap-port", To: &c.Mooncake.BootstrapPort, min: 1, max: 65535, Help: "VLLM_MOONCAKE_BOOTSTRAP_PORT of the prefill instances"},
 		{Key: "lmcache.decoder_registry", Flag: "decoder-registry", To: &l.DecoderRegistry, Help: "JSON: by URL of a decode instance its receiver_host, receiver_init_port and receiver_alloc_port, lists with a port per tensor-parallel rank of prefill"},
-		{Key: "lmcache.decoder_host", Flag: "lmcache-decoder-host", To: &l.DecoderHost, Help: "receiver_host of decode instances that the registry does not name (default: the host of their URL)"},
-		{Key: "lmcache.init_ports", Flag: "lmcache-init-ports", To: &l.InitPorts, Help: "receiver_init_port of these, a port per rank"},
-		{Key: "lmcache.alloc_ports", Flag: "lmcache-alloc-ports", To: &l.AllocPorts, Help: "receiver_alloc_port of these, a port per rank"},
 		{Key: "lmcache.listen", Flag: "lmcache-listen", To: &l.Listen, Help: "where prefill instances say that KV has arrived: their pd_proxy_host and pd_proxy_port"},
 		{Key: "lmcache.notifications", Flag: "lmcache-notifications", To: &l.Notifications, min: 0, Help: "how many notifications a prompt has, 1 for models with MLA; 0 for one per init port"},
-		{Key: "lmcache.unready", Flag: "lmcache-unready", To: &l.Unready, OneOf: []string{unreadyFail, UnreadyDecode}, Help: "what becomes of a turn whose KV is not announced within the hand-over budget"},
 		{Key: "lmcache.max_prompt_tokens", Flag: "lmcache-max-prompt-tokens", To: &l.MaxPromptTokens, min: 0, Help: "max_num_batched_tokens of the prefill instances: longer prompts are never announced, and go to decode alone; 0 for no bound"},
 		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: where decode begins the answer itself, prefill computes whole chunks"},
-		{Key: "lmcache.chat", Flag: "lmcache-chat", To: &l.Chat, OneOf: []string{LMCacheCompletions, LMCacheChat}, Help: "how decode answers chats: completions, with the first token at once; chat, with its parsers of tool calls and reasoning"},
 		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
 		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
 		{Key: "kv_events.topic", Flag: "kv-events-topic", To: &c.KVEvents.Topic, Help: "topic of their events"},

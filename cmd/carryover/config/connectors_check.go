@@ -10,6 +10,7 @@ import (
 
 	"carryover/cmd/carryover/config/hostport"
 	"carryover/upstream"
+	"carryover/upstream/connector/lmcache"
 	"carryover/upstream/discovery"
 )
 
@@ -33,8 +34,6 @@ func readBy(key string) []string {
 		return []string{ConnectorLMCache}
 	case strings.HasSuffix(key, "].bootstrap_port"):
 		return []string{ConnectorMooncake}
-	case strings.HasSuffix(key, "].notifications"):
-		return []string{ConnectorLMCache}
 	}
 	return nil
 }
@@ -86,48 +85,24 @@ func validateLMCache(v *validation, c *Config) {
 	if !isListenAddress(l.Listen) {
 		v.fault("lmcache.listen", l.Listen, wantListenAddress)
 	}
-	if l.DecoderHost != "" && !upstream.IsHost(l.DecoderHost) {
-		v.fault("lmcache.decoder_host", l.DecoderHost, "a host name or an IP address")
-	}
-	faults := len(v.faults)
-	validatePorts(v, "lmcache.init_ports", l.InitPorts)
-	validatePorts(v, "lmcache.alloc_ports", l.AllocPorts)
-	switch {
-	case len(l.InitPorts) != len(l.AllocPorts):
-		v.fault("lmcache.alloc_ports", strings.Join(l.AllocPorts, ","), fmt.Sprintf("as many ports as lmcache.init_ports, %d", len(l.InitPorts)))
-	case len(l.InitPorts) == 0 && l.DecoderHost != "":
-		v.fault("lmcache.decoder_host", l.DecoderHost, "lmcache.init_ports and lmcache.alloc_ports beside it")
-	case l.DecoderHost != "" && c.Finds(RoleDecode):
-		v.fault("lmcache.decoder_host", l.DecoderHost, "none where decode instances are found: all of them would share one receiver")
-	case len(l.InitPorts) == 0 && l.DecoderRegistry == "":
-		v.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports, beside it: where decode receives")
+	if l.DecoderRegistry == "" {
+		v.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry beside it: where decode receives")
+		return
 	}
 	r := &registryReader{}
-	if l.DecoderRegistry != "" {
-		r.read(l.DecoderRegistry)
-	}
+	r.read(l.DecoderRegistry)
 	for _, f := range r.faults {
 		f.Origin = v.origin(f.Key)
 		v.faults = append(v.faults, f)
 	}
-	if len(v.faults) == faults {
-		validateReceivers(v, c)
-	}
-}
-
-func validatePorts(v *validation, key string, ports []string) {
-	for _, port := range ports {
-		if !hostport.IsPort(port) {
-			v.fault(key, port, "ports from 1 to 65535")
-		}
+	if len(r.faults) == 0 {
+		validateReceivers(v, c, r.receivers)
 	}
 }
 
 // validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn could go to the instance that does not get the
 // turn, and would still be announced.
-func validateReceivers(v *validation, c *Config) {
-	named, _ := c.LMCache.Receivers()
-	usual, ok := c.LMCache.Otherwise()
+func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Receiver) {
 	taken := map[string]int{}
 	for i, inst := range c.Decode {
 		u, readable := parseInstanceURL(inst.URL)
@@ -135,16 +110,10 @@ func validateReceivers(v *validation, c *Config) {
 			continue
 		}
 		at := upstream.Instance{BaseURL: u.String()}
-		to, known := named[at.Authority()]
-		if !known && !ok {
-			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports")
-			continue
-		}
+		to, known := receivers[at.Authority()]
 		if !known {
-			to = usual
-		}
-		if to.Host == "" {
-			to.Host = at.Host()
+			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry")
+			continue
 		}
 		for _, port := range to.InitPorts {
 			address := net.JoinHostPort(to.Host, strconv.Itoa(port))

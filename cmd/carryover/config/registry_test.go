@@ -26,17 +26,6 @@ func TestReceivers_ByAuthorityOfTheDecodeInstance(t *testing.T) {
 	}
 }
 
-func TestReceivers_OfInstancesThatNoEntryNames(t *testing.T) {
-	c := LMCacheConfig{DecoderHost: "d.kv", InitPorts: []string{"7300", "7301"}, AllocPorts: []string{"7400", "7401"}}
-	want := lmcache.Receiver{Host: "d.kv", InitPorts: []int{7300, 7301}, AllocPorts: []int{7400, 7401}}
-	if got, ok := c.Otherwise(); !ok || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %t, want %+v", got, ok, want)
-	}
-	if got, ok := (&LMCacheConfig{DecoderHost: "d.kv"}).Otherwise(); ok {
-		t.Errorf("without ports %+v, want none", got)
-	}
-}
-
 func TestReceivers_AllFaultsAreNamed(t *testing.T) {
 	const good = `"receiver_host":"d","receiver_init_port":[1],"receiver_alloc_port":[2]`
 	for _, tc := range []struct{ registry, want string }{

@@ -193,9 +193,7 @@ func InstanceSettings(role string, i int, c *InstanceConfig) []Setting {
 	if role == RoleDecode {
 		rows = append(rows, Setting{Key: at + "kv_ttl", To: &c.KVTTL})
 	} else {
-		rows = append(rows,
-			Setting{Key: at + "bootstrap_port", To: &c.BootstrapPort, max: 65535},
-			Setting{Key: at + "notifications", To: &c.Notifications, min: 0, max: 1024})
+		rows = append(rows, Setting{Key: at + "bootstrap_port", To: &c.BootstrapPort, max: 65535})
 	}
 	return rows
 }

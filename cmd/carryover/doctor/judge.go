@@ -102,7 +102,7 @@ func (v *verdict) legs() bool {
 
 // unloaded says why decode could not load what prefill has handed over, "" if it could.
 func (v *verdict) unloaded(r *record.Turn) (code, what string) {
-	if errors.Is(r.End.Err, upstream.ErrNotReady) || r.Path.Reason == "not_announced" {
+	if errors.Is(r.End.Err, upstream.ErrNotReady) {
 		return codeNotAnnounced, fmt.Sprintf("nothing was announced within %s", config.FormatDuration(v.cfg.Timeouts.HandoverBudget))
 	}
 	for i := range r.Legs {

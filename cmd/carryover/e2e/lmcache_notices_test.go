@@ -179,10 +179,9 @@ func TestLMCache_StrangersAtThePort(t *testing.T) {
 type hasty struct{ server.Connector }
 
 // Plan implements server.Connector.
-func (h hasty) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := h.Connector.Plan(t)
+func (h hasty) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := h.Connector.Plan(ctx, t)
 	plan.Ready = func(context.Context) error { return nil }
-	plan.Arrived, plan.Late = nil, nil // by which the program would see that the KV has not arrived
 	return plan, err
 }
 

@@ -150,7 +150,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	want("malformed", s.say(ctx, t, map[string]any{"model": 1}, nil), 400, "miss;reason=bypass")
 	fault := func(instance *vllmsim.Instance, count int) {
 		t.Helper()
-		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Count: count}); err != nil {
+		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Route: "/v1/chat/completions", Count: count}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,8 +165,8 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	}
 	s.between.once.Store(&act)
 	s.say(leaving, t, chat("g", question("SAY seven.")), nil)
-	if !testrig.Eventually(func() bool { return s.proxy.Server.Counts().Stranded.Read == 1 }) {
-		t.Fatal("decode has not read what was stranded")
+	if !testrig.Eventually(func() bool { return s.sum(t, "")["leased_pins"] == 0 }) {
+		t.Fatal("decode has not read what was handed over")
 	}
 	after := s.scrape(t)
 	got := grown(before.own("carryover_", "http_", "gen_ai_"), after.own("carryover_", "http_", "gen_ai_"))
@@ -237,8 +237,6 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_leg_duration_seconds_count{instance="d",role="decode"}`:                     8,
 		`carryover_leg_duration_seconds_count{error_type="status",instance="d",role="decode"}`: 3,
 		`carryover_releases_total{by="piggybacked",result="sent"}`:                             3,
-		`carryover_stranded_handovers_total{result="lost"}`:                                    3, // decode's three errors
-		`carryover_stranded_handovers_total{result="read"}`:                                    1,
 		`carryover_store_operation_duration_seconds_count{operation="peek",outcome="empty"}`:   4,
 		`carryover_store_operation_duration_seconds_count{operation="peek",outcome="found"}`:   2,
 		`carryover_store_operation_duration_seconds_count{operation="take",outcome="taken"}`:   1,

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -215,12 +216,12 @@ func TestMooncake_DecodeAloneHasNoParams(t *testing.T) {
 type otherIDs struct{ server.Connector }
 
 // Plan implements server.Connector.
-func (c otherIDs) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	plan, err := c.Connector.Plan(t)
+func (c otherIDs) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(ctx, t)
 	if err != nil {
 		return plan, err
 	}
-	plan.Check = nil
+	plan.Handover = func(upstream.PrefillAnswer) (*upstream.Handover, error) { return plan.Together, nil } // without its check
 	for i, m := range plan.Prefill.Members {
 		if m.Name == "kv_transfer_params" {
 			plan.Prefill.Members[i].Value = []byte(strings.Replace(string(m.Value), `"prompt_token_ids":[`, `"prompt_token_ids":[300,`, 1))

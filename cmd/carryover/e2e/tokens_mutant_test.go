@@ -52,11 +52,11 @@ type offering struct {
 }
 
 // Plan implements server.Connector.
-func (c offering) Plan(transfer upstream.Transfer) (upstream.Plan, error) {
+func (c offering) Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error) {
 	if transfer.Offer.Ticket != nil {
 		c.change(&transfer.Offer)
 	}
-	return c.Connector.Plan(transfer)
+	return c.Connector.Plan(ctx, transfer)
 }
 
 // Release implements server.Connector.

@@ -8,13 +8,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// continuation makes the client's answer from decode's answer, which continues after the first token. It belongs to one answer.
-type continuation struct {
-	*shape
-	first  first
-	stream bool
-}
-
 // errStreamed is for a whole answer where a stream was asked for: the first token, which the client has already, does not fit in.
 var errStreamed = errors.New("decode's answer to a stream is none")
 
@@ -31,7 +24,7 @@ func (c *continuation) Event(data []byte) []byte {
 	case chunk.Get("choices") == nil || !rawjson.IsNull(chunk.Get("error")):
 		return oneLine(bytes.Clone(data))
 	}
-	out, ok := c.chunk(&chunk, &c.first)
+	out, ok := c.chunk(&chunk)
 	if !ok {
 		return []byte(unreadable)
 	}
@@ -49,35 +42,34 @@ func (c *continuation) Body(body []byte) ([]byte, error) {
 	case c.stream:
 		return nil, errStreamed
 	}
-	out, ok := c.answer(&answer, &c.first)
+	out, ok := c.answer(&answer)
 	if !ok {
 		return nil, errUnreadable
 	}
 	return out, nil
 }
 
-// chunk makes the client's chunk from a chunk of a text completion. behind is the first token that comes before the chunk, nil if the
-// chunk itself has the first token.
-func (s *shape) chunk(chunk *rawjson.Object, behind *first) (out []byte, ok bool) {
+// chunk makes the client's chunk from a chunk of a text completion.
+func (c *continuation) chunk(chunk *rawjson.Object) (out []byte, ok bool) {
 	var o object
 	for name, value := range chunk.Members() {
 		switch string(name) {
 		case "id":
-			value = s.id
+			value = c.id
 		case "object":
-			if s.chat {
+			if c.chat {
 				value = []byte(`"chat.completion.chunk"`)
 			}
 		case "created":
-			value = s.created
+			value = c.created
 		case "model":
-			value = s.model
+			value = c.model
 		case "choices":
-			if value, ok = s.choices(value, behind); !ok {
+			if value, ok = c.choices(value); !ok {
 				return nil, false
 			}
 		case "usage":
-			value = usage(value, behind)
+			value = usage(value)
 		}
 		o.add(string(name), value)
 	}
@@ -85,7 +77,7 @@ func (s *shape) chunk(chunk *rawjson.Object, behind *first) (out []byte, ok bool
 }
 
 // choices makes the client's choices from the choices of a chunk, which has none or one.
-func (s *shape) choices(raw []byte, behind *first) (out []byte, ok bool) {
+func (c *continuation) choices(raw []byte) (out []byte, ok bool) {
 	if isList(raw) && rawjson.IsEmpty(raw) {
 		return raw, true
 	}
@@ -98,17 +90,17 @@ func (s *shape) choices(raw []byte, behind *first) (out []byte, ok bool) {
 	for name, value := range choice.Members() {
 		known := string(name)
 		switch {
-		case known == "text" && s.chat:
+		case known == "text" && c.chat:
 			var delta object
 			delta.add("content", value)
 			known, value = "delta", delta.end()
-		case known == "logprobs" && s.chat:
-			value = s.chatLogprobs(value)
+		case known == "logprobs" && c.chat:
+			value = c.chatLogprobs(value)
 		case known == "logprobs":
-			value = shifted(value, behind)
-		case known == "prompt_token_ids" && s.chat, known == "stop_reason" && s.chat && !ended:
+			value = c.shifted(value)
+		case known == "prompt_token_ids" && c.chat, known == "stop_reason" && c.chat && !ended:
 			continue // the chunk with the role has the ids; a chat's stop_reason comes with the end of the answer
-		case known == "prompt_token_ids" && behind != nil:
+		case known == "prompt_token_ids":
 			value = nil // the head has the ids
 		}
 		o.add(known, value)
@@ -117,9 +109,9 @@ func (s *shape) choices(raw []byte, behind *first) (out []byte, ok bool) {
 }
 
 // usage corrects decode's counts: decode counts the first token as a token of the prompt.
-func usage(raw []byte, behind *first) []byte {
+func usage(raw []byte) []byte {
 	o, err := rawjson.ParseObject(raw)
-	if err != nil || behind == nil {
+	if err != nil {
 		return raw
 	}
 	prompt, ok := rawjson.Integer(o.Get("prompt_tokens"))

@@ -11,6 +11,11 @@ import (
 	"carryover/upstream/body"
 )
 
+// receivers is a connector whose decode instance has this receiver.
+func receivers(r Receiver) func(*Connector) {
+	return func(c *Connector) { c.Receivers = map[string]Receiver{"10.0.0.2:8200": r} }
+}
+
 func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 	const chat, text = body.Chat, body.Text
 	for _, row := range []struct {
@@ -21,21 +26,22 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 		transfer   func(*upstream.Transfer)
 		why        string
 	}{
-		{"no receiver", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise = Receiver{} }, nil, "no_receiver"},
-		{"a receiver without alloc ports", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise.AllocPorts = nil }, nil, "no_receiver"},
-		{"fewer alloc than init ports", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise.InitPorts = []int{1, 2} }, nil, "no_receiver"},
+		{"no receiver", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Receivers = nil }, nil, "no_receiver"},
+		{"a receiver without alloc ports", `{"max_tokens":9}`, text, 300, receivers(Receiver{Host: "d", InitPorts: []int{1}}), nil, "no_receiver"},
+		{"fewer alloc than init ports", `{"max_tokens":9}`, text, 300, receivers(Receiver{Host: "d", InitPorts: []int{1, 2}, AllocPorts: []int{3}}), nil, "no_receiver"},
 		{"a prompt of more than one step", `{}`, text, 301, func(c *Connector) { c.MaxPromptTokens = 300 }, nil, "prompt_too_long"},
 		{"a chat in a context that is not known", `{}`, chat, 9, nil, func(t *upstream.Transfer) { t.ContextLength = 0 }, "context_unknown"},
 		{"a prompt that is cut", `{"truncate_prompt_tokens":5}`, text, 9, nil, nil, "truncate_prompt_tokens"},
 		{"logprobs of the prompt", `{"prompt_logprobs":0}`, chat, 9, nil, nil, "prompt_logprobs"},
-		{"an answer in the middle", `{"suffix":"x"}`, text, 9, nil, nil, ""},
-		{"no room", `{"max_tokens":9}`, text, 4096, nil, nil, ""},
-		{"no budget", `{"max_tokens":0}`, text, 9, nil, nil, ""},
-		{"a budget below zero", `{"max_completion_tokens":-1}`, chat, 9, nil, nil, ""},
-		{"a budget that vLLM reads in its own way", `{"max_tokens":"9"}`, text, 9, nil, nil, ""},
-		{"more than the budget at least", `{"max_tokens":3,"min_tokens":4}`, text, 9, nil, nil, ""},
-		{"less than nothing at least", `{"min_tokens":-1}`, text, 9, nil, nil, ""},
-		{"no number at least", `{"min_tokens":null}`, text, 9, nil, nil, ""},
+		{"an answer in the middle", `{"suffix":"x"}`, text, 9, nil, nil, "connector"},
+		{"no room", `{"max_tokens":9}`, text, 4096, nil, nil, "connector"},
+		{"no budget", `{"max_tokens":0}`, text, 9, nil, nil, "connector"},
+		{"a budget below zero", `{"max_completion_tokens":-1}`, chat, 9, nil, nil, "connector"},
+		{"a budget that vLLM reads in its own way", `{"max_tokens":"9"}`, text, 9, nil, nil, "connector"},
+		{"one token", `{"max_tokens":1}`, text, 9, nil, nil, "connector"},
+		{"more than the budget at least", `{"max_tokens":3,"min_tokens":4}`, text, 9, nil, nil, "connector"},
+		{"less than nothing at least", `{"min_tokens":-1}`, text, 9, nil, nil, "connector"},
+		{"no number at least", `{"min_tokens":null}`, text, 9, nil, nil, "connector"},
 		{"less than a chunk, begun at decode", `{"seed":1}`, text, 256, nil, nil, "prompt_too_short"},
 		{"no ids", `{}`, text, 0, nil, nil, "prompt_too_short"},
 	} {
@@ -44,8 +50,8 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 		if row.transfer != nil {
 			row.transfer(&tr)
 		}
-		plan, err := b.Plan(tr)
-		if err != nil || plan.Order != upstream.DecodeAlone || plan.Why != row.why || plan.Close != nil || len(b.arrivals) != 0 {
+		plan, err := b.Plan(t.Context(), tr)
+		if err != nil || plan.Alone != row.why || plan.Close != nil || len(b.arrivals) != 0 {
 			t.Errorf("%s: got %+v, %v and %d waits, want decode alone because of %q and no wait", row.name, plan, err, len(b.arrivals), row.why)
 		}
 	}
@@ -67,33 +73,31 @@ func TestPlan_Budget(t *testing.T) {
 		{body.Chat, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":7}`, 7, 7},
 	} {
 		tr := transfer(t, row.api, row.body, 100)
-		if got, why, ok := budgetOf(&tr); !ok || why != "" || got != (budget{row.most, row.least}) {
-			t.Errorf("%v %s: got %+v, %q, %t, want %d and %d", row.api, row.body, got, why, ok, row.most, row.least)
+		if got, why := budgetOf(&tr); why != "" || got != (budget{row.most, row.least}) {
+			t.Errorf("%v %s: got %+v, %q, want %d and %d", row.api, row.body, got, why, row.most, row.least)
 		}
 	}
 	tr := transfer(t, body.Chat, `{"max_tokens":40}`, 100)
 	tr.ContextLength = 0
-	if got, _, ok := budgetOf(&tr); !ok || got.most != 40 {
-		t.Errorf("in a context that is not known: got %+v, %t, want 40", got, ok)
+	if got, why := budgetOf(&tr); why != "" || got.most != 40 {
+		t.Errorf("in a context that is not known: got %+v, %q, want 40", got, why)
 	}
 }
 
 func TestPlan_WaitsBeforePrefillIsAsked(t *testing.T) {
+	two := Receiver{Host: "d", InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}}
 	for name, row := range map[string]struct {
-		change  func(*Connector)
-		notices int
-		want    int
+		change func(*Connector)
+		want   int
 	}{
-		"one for each port": {func(c *Connector) { c.Otherwise = Receiver{InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}} }, 0, 2},
+		"one for each port": {receivers(two), 2},
 		"as configured": {func(c *Connector) {
+			receivers(two)(c)
 			c.Notifications = 1
-			c.Otherwise = Receiver{InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}}
-		}, 0, 1},
-		"as of that prefill instance": {func(c *Connector) { c.Notifications = 1 }, 4, 4},
+		}, 1},
 	} {
 		b := newBench(row.change)
 		tr := transfer(t, body.Text, `{}`, 9)
-		tr.Prefill.Notices = row.notices
 		first, second := b.plan(t, tr), b.plan(t, tr)
 		if len(b.arrivals) != 2 || b.arrivals[0].count != row.want || b.arrivals[0].id != "id-1" || b.arrivals[1].id != "id-3" {
 			t.Errorf("%s: got waits %+v, want two for %d, each of its own id", name, b.arrivals, row.want)
@@ -115,15 +119,14 @@ func TestPlan_WaitsBeforePrefillIsAsked(t *testing.T) {
 func TestReceiver_OfADecodeInstance(t *testing.T) {
 	named := map[string]Receiver{
 		"10.0.0.2:8200": {Host: "kv.d", InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}},
-		"dec:443":       {InitPorts: []int{1}, AllocPorts: []int{3}, QueryPorts: []int{5}},
+		"dec:443":       {Host: "fd00::1", InitPorts: []int{1}, AllocPorts: []int{3}, QueryPorts: []int{5}},
 	}
 	for _, row := range []struct {
 		url  string
 		want string
 	}{
 		{"http://10.0.0.2:8200", `{"disagg_spec":{"req_id":"i","receiver_host":"kv.d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]},"lmcache.tag.attempt":"i"}`},
-		{"https://dec", `{"disagg_spec":{"req_id":"i","receiver_host":"dec","receiver_init_port":[1],"receiver_alloc_port":[3],"receiver_query_port":[5]},"lmcache.tag.attempt":"i"}`},
-		{"http://[fd00::1]:8200", `{"disagg_spec":{"req_id":"i","receiver_host":"fd00::1","receiver_init_port":[7300],"receiver_alloc_port":[7400]},"lmcache.tag.attempt":"i"}`},
+		{"https://dec", `{"disagg_spec":{"req_id":"i","receiver_host":"fd00::1","receiver_init_port":[1],"receiver_alloc_port":[3],"receiver_query_port":[5]},"lmcache.tag.attempt":"i"}`},
 	} {
 		c := newBench(func(c *Connector) { c.Receivers = named })
 		r, ok := c.receiver(&upstream.Instance{BaseURL: row.url})
@@ -134,25 +137,19 @@ func TestReceiver_OfADecodeInstance(t *testing.T) {
 }
 
 func TestReady_KVThatIsNotAnnounced(t *testing.T) {
-	refused := errors.New("refused")
+	refused, left := errors.New("refused"), errors.New("the client has left")
 	waits := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
-	left := errors.New("the client has left")
 	for name, row := range map[string]struct {
-		ready  func(context.Context) error
-		cause  error // with which the wait ends, nil for none
-		decode bool
-		want   error // nil for none
+		ready func(context.Context) error
+		cause error // with which the wait ends, nil for none
+		want  error // nil for none
 	}{
-		"announced":                             {func(context.Context) error { return nil }, nil, false, nil},
-		"refused":                               {func(context.Context) error { return refused }, nil, false, refused},
-		"refused, decode goes on":               {func(context.Context) error { return refused }, nil, true, nil},
-		"late":                                  {waits, upstream.ErrNotReady, false, upstream.ErrNotReady},
-		"late, decode goes on":                  {waits, upstream.ErrNotReady, true, nil},
-		"the turn has ended":                    {waits, left, false, left},
-		"the turn has ended, nobody to go on":   {waits, left, true, left},
-		"nobody waits for an answer any longer": {waits, upstream.ErrFirstByteTimeout, true, upstream.ErrFirstByteTimeout},
+		"announced":          {func(context.Context) error { return nil }, nil, nil},
+		"refused":            {func(context.Context) error { return refused }, nil, refused},
+		"late":               {waits, upstream.ErrNotReady, upstream.ErrNotReady},
+		"the turn has ended": {waits, left, left},
 	} {
-		b := newBench(func(c *Connector) { c.DecodeUnready = row.decode })
+		b := newBench(nil)
 		b.ready = row.ready
 		ctx, cancel := context.WithCancelCause(context.Background())
 		if row.cause != nil {
@@ -162,11 +159,8 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 		if !errors.Is(err, row.want) || (row.want == nil) != (err == nil) {
 			t.Errorf("%s: got %v, want %v", name, err, row.want)
 		}
-		var leg *upstream.LegError
-		if late := name == "late"; late != errors.As(err, &leg) {
-			t.Errorf("%s: got %v, want a leg's failure only where the KV is late", name, err)
-		} else if late && (leg.Kind != upstream.Timeout || leg.Role != upstream.RoleDecode || !strings.Contains(err.Error(), "max_num_batched_tokens") || !strings.Contains(err.Error(), "pd_proxy_host")) {
-			t.Errorf("%s: got %+v, want a timeout that says what to look at", name, leg)
+		if name == "late" && (!strings.Contains(err.Error(), "max_num_batched_tokens") || !strings.Contains(err.Error(), "pd_proxy_host")) {
+			t.Errorf("got %v, want an error that says what to look at", err)
 		}
 		cancel(nil)
 	}
@@ -180,7 +174,7 @@ func TestConnector_MakesNoTickets(t *testing.T) {
 	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")
 	}
-	if got := c.Traits(); got.Reuses || !got.IDs || got.Introduce != nil {
+	if got := c.Traits(); got.Reuses || !got.IDs {
 		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }

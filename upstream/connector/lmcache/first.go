@@ -18,7 +18,7 @@ type first struct {
 	body   rawjson.Object
 	choice rawjson.Object // the only choice
 	text   string         // text of the token, decoded
-	finish string         // why the answer ended with the token, "" if only the limit of one token ended it
+	ended  bool           // the token ended the answer, and not only the limit of one token
 }
 
 // readFirst parses prefill's answer to a leg of prompt ids. The error says why decode can't continue the answer.
@@ -39,12 +39,11 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if f.text, ok = rawjson.Text(f.choice.Get("text")); !ok {
 		return f, errors.New("choices: the text can't be read")
 	}
-	switch f.finish = gjson.ParseBytes(f.choice.Get("finish_reason")).String(); f.finish {
-	case "length":
-		f.finish = ""
-	case "abort", "error": // FinishReason, v1/engine/__init__.py
-		return f, fmt.Errorf("prefill has ended with %q", f.finish)
+	finish := gjson.ParseBytes(f.choice.Get("finish_reason")).String()
+	if finish == "abort" || finish == "error" { // FinishReason, v1/engine/__init__.py
+		return f, fmt.Errorf("prefill has ended with %q", finish)
 	}
+	f.ended = finish != "" && finish != "length"
 	return f, nil
 }
 

@@ -20,8 +20,6 @@ type attempt struct {
 	// Nothing is computed twice, because prefill sends the whole prompt at each turn. LMCache's keys do not contain the salt.
 	salt   []byte
 	params []byte // kv_transfer_params of decode's legs
-	// unready says that the client's leg must find no chunk.
-	unready bool
 }
 
 // prefillLeg returns a text completion of the ids, also for chats: prefill would render a chat, and LMCache's keys are hashes of ids.
@@ -40,18 +38,10 @@ func (a *attempt) prefillLeg(params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: body.Text, Members: m}
 }
 
-// tag returns the params of decode's leg for the client, nil if the leg must find no chunk.
-func (a *attempt) tag() []byte {
-	if a.unready {
-		return nil
-	}
-	return a.params
-}
-
 // onwardLeg returns decode's text completion of the ids and the first token. Decode looks for the KV of all ids before the first token.
-func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
+func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
 	var m members
-	a.asText(&m, append(append(make([]uint32, 0, len(a.sent)+1), a.sent...), first))
+	a.asText(&m, withLast(a.sent, first))
 	m.set("max_tokens", strconv.AppendInt(nil, int64(a.most-1), 10))
 	if a.least > 0 {
 		m.set("min_tokens", strconv.AppendInt(nil, int64(a.least-1), 10))
@@ -60,37 +50,30 @@ func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
 		a.logprobs(&m)
 	}
 	m.set("cache_salt", a.salt)
-	m.set("kv_transfer_params", params)
+	m.set("kv_transfer_params", a.params)
 	return upstream.LegPlan{API: body.Text, Members: m}
 }
 
-// takeLeg makes a leg to decode whose only purpose is to read the KV. LMCache's receiver frees a chunk only when it is read
-// (remove_after_retrieve, cache_engine.py; pd_backend_async.py). The last chunk reaches up to the last id, so only a prompt with one more
-// id asks for it.
-func (a *attempt) takeLeg(first uint32) func([]byte) upstream.LegPlan {
-	return func([]byte) upstream.LegPlan {
-		plan := a.onwardLeg(first, a.params)
-		plan.RequestID = a.RequestID + "-take"
-		return plan
-	}
+// rescue returns the members of a leg to decode whose only purpose is to read the KV. LMCache's receiver frees a chunk only when it is
+// read (remove_after_retrieve, cache_engine.py; pd_backend_async.py). The last chunk reaches up to the last id, so only a prompt with one
+// more id asks for it, which may be any.
+func (a *attempt) rescue() []body.Member {
+	var m members
+	m.set("prompt", rawjson.AppendIDs(nil, withLast(a.sent, a.sent[len(a.sent)-1])))
+	m.set("kv_transfer_params", a.params)
+	return m
 }
 
-// lateLeg is takeLeg for KV that the client's leg does not read. The id after the prompt may be any id: the leg needs it only to ask for
-// the last chunk. The leg has a salt of its own, because decode may have computed the prompt under the attempt's salt, and would then not
-// read chunks that its own cache has.
-func (a *attempt) lateLeg(salt []byte) upstream.LegPlan {
-	late := *a
-	late.salt = salt
-	plan := late.onwardLeg(a.sent[len(a.sent)-1], a.params)
-	plan.RequestID = a.RequestID + "-late"
-	return plan
+// withLast returns the ids and one more.
+func withLast(ids []uint32, last uint32) []uint32 {
+	return append(append(make([]uint32, 0, len(ids)+1), ids...), last)
 }
 
-// ownLeg returns the client's own request with the salt and the tag.
-func (a *attempt) ownLeg() upstream.LegPlan {
+// ownLeg returns the client's own request with the attempt's salt. params are the attempt's, or nil if the leg must find no chunk.
+func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
-	m.set("kv_transfer_params", a.tag())
+	m.set("kv_transfer_params", params)
 	return upstream.LegPlan{API: a.Request.API(), Members: m}
 }
 

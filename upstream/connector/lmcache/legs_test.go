@@ -43,8 +43,7 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		api             body.API
 		prefill, decode string
 		text            string // of the first token
-		takes           string // what decode takes before or behind, "" for nothing
-		alone           bool   // prefill has the whole answer
+		left            bool   // decode gives the whole answer, and computes the prompt
 	}{
 		{
 			name: "a chat", api: body.Chat, body: rich, text: "x",
@@ -64,19 +63,14 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		{
 			name: "a chat whose first token can't be shown", api: body.Chat, body: `{"model":"m","messages":[],"max_tokens":5,"stream":true}`, text: "\uFFFD",
 			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
-			decode:  `{"model":"m","messages":[],"max_tokens":5,"stream":true,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
-			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
-		},
-		{
-			name: "a text of one token", api: body.Text, body: `{"model":"m","prompt":"q","max_tokens":1}`, text: "x", alone: true,
-			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
-			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+			decode:  `{"model":"m","messages":[],"max_tokens":5,"stream":true,"cache_salt":"id-2"}`,
+			left:    true,
 		},
 	} {
 		b := newBench(nil)
 		tr := transfer(t, row.api, row.body, 3)
 		plan := b.plan(t, tr)
-		if plan.Prefill.API != body.Text || plan.Prefill.RequestID != "" {
+		if plan.Prefill.API != body.Text {
 			t.Errorf("%s: got a prefill leg %+v, want a text completion", row.name, plan.Prefill)
 		}
 		raw := prefillBody(tr.Request, plan.Prefill)
@@ -88,29 +82,21 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		if !h.Bound || h.Cached != 3 {
 			t.Errorf("%s: got %+v, want what only that decode instance can use, with 3 tokens cached", row.name, h)
 		}
-		if (h.Whole != nil) != row.alone || (h.Take != nil) != (row.takes != "") {
-			t.Errorf("%s: got %+v, want a whole answer %t and a leg that takes %q", row.name, h, row.alone, row.takes)
-			continue
-		}
-		if h.Take != nil {
-			take := h.Take(nil)
-			if take.API != body.Text || take.RequestID != "turn-1-take" {
-				t.Errorf("%s: got %+v, want a text completion of its own id", row.name, take)
+		const rescue = `{"model":"m","prompt":[1,2,3,3],"max_tokens":1,"stream":false,"kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`
+		for _, rescues := range []func() []body.Member{h.Rescue, plan.Lost} {
+			api, pieces := tr.Request.RescueBody(body.PrefillEdit{Members: rescues(), CacheSalt: "own"})
+			got := decoded(t, pieces.Bytes())
+			if delete(got, "cache_salt"); api != body.Text || !reflect.DeepEqual(got, decoded(t, []byte(rescue))) {
+				t.Errorf("%s: got the rescue %s, want %s", row.name, pieces.Bytes(), rescue)
 			}
-			edit := body.DecodeEdit{Members: take.Members, OneToken: true}
-			wantBody(t, row.name+": take", tr.Request.DecodeBody(edit).Bytes(), row.takes)
-		}
-		if row.alone {
-			continue
 		}
 		leg := h.Leg(nil)
 		wantBody(t, row.name+": decode", decodeBody(tr.Request, leg), row.decode)
-		own := row.takes != ""
-		if want := map[bool]body.API{true: row.api, false: body.Text}[own]; leg.API != want {
+		if want := map[bool]body.API{true: row.api, false: body.Text}[row.left]; leg.API != want {
 			t.Errorf("%s: decode is asked at %s, want %s", row.name, leg.API.Path(), want.Path())
 		}
-		if shown := h.Rewrite != nil; shown == own || (h.Head != nil) != (tr.Request.Stream() && !own) {
-			t.Errorf("%s: got head %q and rewriting %t", row.name, h.Head, shown)
+		if h.Left != row.left || (h.Rewrite != nil) == row.left || (h.Head != nil) != (tr.Request.Stream() && !row.left) {
+			t.Errorf("%s: got head %q, rewriting %t and KV left %t", row.name, h.Head, h.Rewrite != nil, h.Left)
 		}
 	}
 }
@@ -120,8 +106,8 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 	for _, row := range []struct {
 		chunk, ids, want int
 	}{{0, 257, 256}, {0, 512, 256}, {0, 513, 512}, {0, 1000, 768}, {64, 129, 128}, {64, 128, 64}} {
-		b := newBench(func(c *Connector) { c.ChatAtDecode, c.ChunkTokens, c.MaxPromptTokens = true, row.chunk, row.want })
-		const raw = `{"model":"m","messages":[],"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
+		b := newBench(func(c *Connector) { c.ChunkTokens, c.MaxPromptTokens = row.chunk, row.want })
+		const raw = `{"model":"m","messages":[],"seed":1,"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
 		tr := transfer(t, body.Chat, raw, row.ids)
 		plan := b.plan(t, tr)
 		got := decoded(t, prefillBody(tr.Request, plan.Prefill))
@@ -135,7 +121,7 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 		}
 		for _, answer := range []string{firstAnswer("x", row.want), firstAnswer("", row.want, `"length"`, `"stop"`)} {
 			h := handOver(t, plan, answer)
-			if h.Head != nil || h.Whole != nil || h.Rewrite != nil || h.Take != nil || !h.Bound {
+			if h.Head != nil || h.Rewrite != nil || h.Left || !h.Bound {
 				t.Errorf("got %+v, want nothing shown and nothing left", h)
 			}
 			leg := h.Leg(nil)
@@ -155,17 +141,9 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 		plan := b.plan(t, tr)
 		want := fmt.Sprintf("id-%d", b.ids) // behind that of the attempt
 		h := handOver(t, plan, firstAnswer(text, 3))
-		legs := []upstream.LegPlan{h.Leg(nil)}
-		if h.Take != nil {
-			legs = append(legs, h.Take(nil))
-		}
-		for _, leg := range legs {
-			for _, oneToken := range []bool{false, true} {
-				edit := body.DecodeEdit{Members: leg.Members, OneToken: oneToken, CacheSalt: "tenant"}
-				if got := decoded(t, tr.Request.DecodeBody(edit).Bytes())["cache_salt"]; got != want {
-					t.Errorf("decode's salt is %v, want %s", got, want)
-				}
-			}
+		edited := body.DecodeEdit{Members: h.Leg(nil).Members, CacheSalt: "tenant"}
+		if got := decoded(t, tr.Request.DecodeBody(edited).Bytes())["cache_salt"]; got != want {
+			t.Errorf("decode's salt is %v, want %s", got, want)
 		}
 		edit := body.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
 		if got := decoded(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
@@ -187,9 +165,9 @@ func TestHandOver_TokenNamedInParams(t *testing.T) {
 func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 	first := firstAnswer("x", 3, `"prompt_token_ids":null`, `"prompt_token_ids":[1,2,3]`)
 	for _, api := range []body.API{body.Chat, body.Text} {
-		for _, body := range []string{`{"max_tokens":9,"stream":true}`, `{"max_tokens":1,"stream":true}`, `{"max_tokens":1}`, `{"max_tokens":9}`} {
+		for _, body := range []string{`{"max_tokens":9,"stream":true}`, `{"max_tokens":9}`} {
 			h := handOver(t, newBench(nil).plan(t, transfer(t, api, body, 3)), first)
-			seen := string(h.Head) + string(h.Whole)
+			seen := string(h.Head)
 			if strings.Contains(body, "9}") {
 				whole, err := h.Rewrite.Body([]byte(firstAnswer("y", 4, `"token_ids":[77]`, `"token_ids":null`)))
 				if err != nil {

@@ -20,15 +20,12 @@ const (
 const unlikely = "-9999.0"
 
 // logprobs returns the logprobs of a whole answer: those of the first token, followed by raw, those of the text completion after it.
-func (s *shape) logprobs(raw []byte, behind *first) []byte {
-	var before []byte
-	if behind != nil {
-		before = behind.choice.Get("logprobs")
+func (c *continuation) logprobs(raw []byte) []byte {
+	before := c.first.choice.Get("logprobs")
+	if c.chat {
+		return contents(joined(c.content(before), c.content(raw)))
 	}
-	if s.chat {
-		return contents(joined(s.content(before), s.content(raw)))
-	}
-	raw = shifted(raw, behind)
+	raw = c.shifted(raw)
 	a, err := rawjson.ParseObject(before)
 	if err != nil {
 		return raw
@@ -50,12 +47,12 @@ func (s *shape) logprobs(raw []byte, behind *first) []byte {
 
 // shifted adds the length of the first token to the offsets in a text completion's logprobs. Offsets count characters from the
 // beginning of the answer (_create_completion_logprobs, completion/serving.py).
-func shifted(raw []byte, behind *first) []byte {
+func (c *continuation) shifted(raw []byte) []byte {
 	o, err := rawjson.ParseObject(raw)
-	if err != nil || behind == nil || !isList(o.Get(offsetsMember)) {
+	if err != nil || !isList(o.Get(offsetsMember)) {
 		return raw
 	}
-	by := behind.end()
+	by := c.first.end()
 	moved := []byte{'['}
 	for i, offset := range gjson.ParseBytes(o.Get(offsetsMember)).Array() {
 		if i > 0 {
@@ -73,7 +70,7 @@ func shifted(raw []byte, behind *first) []byte {
 }
 
 // chatLogprobs returns a text completion's logprobs in the form of chats.
-func (s *shape) chatLogprobs(raw []byte) []byte { return contents(s.content(raw)) }
+func (c *continuation) chatLogprobs(raw []byte) []byte { return contents(c.content(raw)) }
 
 func contents(content []byte) []byte {
 	if !isList(content) {
@@ -86,7 +83,7 @@ func contents(content []byte) []byte {
 
 // content returns the list of tokens with their logprobs, nil if there are no logprobs. A text completion lists one token more than it was
 // asked for, with the sampled token first. A chat takes its number of tokens from the beginning of the same list.
-func (s *shape) content(raw []byte) []byte {
+func (c *continuation) content(raw []byte) []byte {
 	logprobs := gjson.ParseBytes(raw)
 	if !logprobs.IsObject() {
 		return nil
@@ -105,20 +102,20 @@ func (s *shape) content(raw []byte) []byte {
 			top = tops[i]
 		}
 		o := entry(token.Raw, value)
-		o.add(topMember, s.likeliest(top))
+		o.add(topMember, c.likeliest(top))
 		content = append(content, o.end()...)
 	}
 	return append(content, ']')
 }
 
 // likeliest returns the list of the likeliest tokens at one position.
-func (s *shape) likeliest(top gjson.Result) []byte {
+func (c *continuation) likeliest(top gjson.Result) []byte {
 	out, n := []byte{'['}, 0
 	if !top.IsObject() {
 		return []byte("[]")
 	}
 	top.ForEach(func(token, value gjson.Result) bool {
-		if s.top >= 0 && n == s.top {
+		if c.top >= 0 && n == c.top {
 			return false
 		}
 		if n++; n > 1 {

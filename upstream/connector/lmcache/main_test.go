@@ -46,7 +46,7 @@ func newBench(change func(*Connector)) *bench {
 			return a
 		},
 		NewID:     func() string { b.ids++; return fmt.Sprintf("id-%d", b.ids) },
-		Otherwise: Receiver{InitPorts: []int{7300}, AllocPorts: []int{7400}},
+		Receivers: map[string]Receiver{"10.0.0.2:8200": {Host: "10.0.0.2", InitPorts: []int{7300}, AllocPorts: []int{7400}}},
 	}
 	if change != nil {
 		change(&b.Connector)
@@ -84,8 +84,8 @@ func transfer(t *testing.T, api body.API, body string, ids int) upstream.Transfe
 // plan is that of an attempt that goes to both.
 func (b *bench) plan(t *testing.T, transfer upstream.Transfer) upstream.Plan {
 	t.Helper()
-	plan, err := b.Plan(transfer)
-	if err != nil || plan.Order != upstream.AfterReady {
+	plan, err := b.Plan(t.Context(), transfer)
+	if err != nil || plan.Alone != "" || plan.Ready == nil {
 		t.Fatalf("got %+v, %v, want a plan that waits for the KV", plan, err)
 	}
 	return plan

@@ -1,7 +1,6 @@
 package lmcache
 
 import (
-	"net"
 	"strconv"
 
 	"carryover/sse/rawjson"
@@ -11,7 +10,7 @@ import (
 // Receiver is the address at which the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
 // pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list.
 type Receiver struct {
-	Host       string // "" means the host of the decode instance
+	Host       string
 	InitPorts  []int
 	AllocPorts []int
 	QueryPorts []int // with pd_bidirectional only, else nil
@@ -25,13 +24,7 @@ func (r Receiver) complete() bool {
 
 // receiver returns the receiver of a decode instance. ok is false if no complete receiver is known.
 func (c *Connector) receiver(decode *upstream.Instance) (r Receiver, ok bool) {
-	r, ok = c.Receivers[decode.Authority()]
-	if !ok {
-		r = c.Otherwise
-	}
-	if r.Host == "" {
-		r.Host, _, _ = net.SplitHostPort(decode.Authority())
-	}
+	r = c.Receivers[decode.Authority()]
 	return r, r.complete()
 }
 

@@ -10,44 +10,26 @@ import (
 	"carryover/upstream/body"
 )
 
-// way is how the answer is completed after prefill's first token.
-type way int
-
-const (
-	// onward: decode continues after the first token, which the client gets from prefill.
-	onward way = iota + 1
-	// complete: prefill has the whole answer.
-	complete
-	// again: decode gives the answer from its beginning.
-	again
-)
-
-// wayOn decides how the answer is completed. text is the text of the first token; ended says that this token ended the answer.
-func wayOn(r *body.Request, b budget, text string, ended bool) way {
-	switch {
-	case ended || b.most == 1:
-		return complete
-	case text == "", strings.HasSuffix(text, "\uFFFD"):
-		// The token ends inside of a character, or has no text. Each engine makes text of its own tokens only, so decode would lose the
-		// rest of the character (measured: in 1 of 6 answers).
-		return again
-	case endsInStop(text, stops(r)):
-		return again // the stop string would begin in the first token, which decode takes for a part of the prompt
-	}
-	return onward
+// continues reports whether decode can continue an answer after prefill's first token, which has this text. Otherwise decode gives the
+// answer from its beginning.
+func continues(r *body.Request, text string) bool {
+	// A token that ends inside of a character, or has no text: each engine makes text of its own tokens only, so decode would lose the
+	// rest of the character (measured: in 1 of 6 answers). A stop string that begins in the first token: decode takes this for a part of
+	// the prompt.
+	return text != "" && !strings.HasSuffix(text, "\uFFFD") && !endsInStop(text, stops(r))
 }
 
 // beginsAtDecode reports whether decode has to give the answer from its beginning, whatever the first token is. There are two reasons: a
 // member of the request counts from the beginning of the answer, and would count one token late if the first token were in the prompt; or
-// a chat needs parsers that text completions do not have. chatAtDecode says that all chats need them.
-func beginsAtDecode(r *body.Request, chatAtDecode bool) bool {
+// a chat needs parsers that text completions do not have.
+func beginsAtDecode(r *body.Request) bool {
 	chat := r.API() == body.Chat
 	for raw, value := range r.Members() {
 		if name := string(raw); fromTheStart(name, value) || chat && ofChatsOnly(r, name, value) {
 			return true
 		}
 	}
-	return chat && chatAtDecode
+	return false
 }
 
 // fromTheStart reports whether a member that both APIs know counts from the beginning of the answer.

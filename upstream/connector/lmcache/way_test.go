@@ -9,31 +9,25 @@ import (
 func TestWay_BehindTheFirstToken(t *testing.T) {
 	for _, row := range []struct {
 		name, body, text string
-		most             int
-		ended            bool
-		want             way
+		want             bool
 	}{
-		{"a word", `{}`, "Paris", 9, false, onward},
-		{"a character of several bytes", `{}`, "é", 9, false, onward},
-		{"white space", `{}`, "\n", 9, false, onward},
-		{"U+FFFD before other text", `{}`, "\uFFFDx", 9, false, onward},
-		{"the beginning of a character", `{}`, "x\uFFFD", 9, false, again},
-		{"nothing that is shown", `{}`, "", 9, false, again},
-		{"the end", `{}`, "", 9, true, complete},
-		{"the end with text", `{}`, "x", 9, true, complete},
-		{"all of the budget", `{}`, "x", 1, false, complete},
-		{"all of the budget, inside of a character", `{}`, "\uFFFD", 1, false, complete},
-		{"the beginning of a stop string", `{"stop":"\n\n"}`, "x\n", 9, false, again},
-		{"a longer beginning of one of several", `{"stop":["q","###"]}`, "##", 9, false, again},
-		{"a beginning that is not at the end", `{"stop":["ab"]}`, "ax", 9, false, onward},
-		{"all of a stop string below min_tokens", `{"stop":["x"]}`, "x", 9, false, onward},
-		{"a stop string that begins with more", `{"stop":["Paris is"]}`, "is", 9, false, onward},
-		{"a character of a stop string", `{"stop":"éa"}`, "é", 9, false, again},
-		{"no stop strings", `{"stop":null}`, "x", 9, false, onward},
-		{"an empty list of them", `{"stop":[]}`, "x", 9, false, onward},
+		{"a word", `{}`, "Paris", true},
+		{"a character of several bytes", `{}`, "é", true},
+		{"white space", `{}`, "\n", true},
+		{"U+FFFD before other text", `{}`, "\uFFFDx", true},
+		{"the beginning of a character", `{}`, "x\uFFFD", false},
+		{"nothing that is shown", `{}`, "", false},
+		{"the beginning of a stop string", `{"stop":"\n\n"}`, "x\n", false},
+		{"a longer beginning of one of several", `{"stop":["q","###"]}`, "##", false},
+		{"a beginning that is not at the end", `{"stop":["ab"]}`, "ax", true},
+		{"all of a stop string below min_tokens", `{"stop":["x"]}`, "x", true},
+		{"a stop string that begins with more", `{"stop":["Paris is"]}`, "is", true},
+		{"a character of a stop string", `{"stop":"éa"}`, "é", false},
+		{"no stop strings", `{"stop":null}`, "x", true},
+		{"an empty list of them", `{"stop":[]}`, "x", true},
 	} {
-		if got := wayOn(request(t, body.Text, row.body), budget{most: row.most}, row.text, row.ended); got != row.want {
-			t.Errorf("%s: got way %d, want %d", row.name, got, row.want)
+		if got := continues(request(t, body.Text, row.body), row.text); got != row.want {
+			t.Errorf("%s: decode continues: %t, want %t", row.name, got, row.want)
 		}
 	}
 }
@@ -90,14 +84,11 @@ func TestWay_WhatBeginsAtDecode(t *testing.T) {
 		{`"user":"u","metadata":{"a":"b"}`, false, false},
 	} {
 		raw := "{" + row.member + "}"
-		if got := beginsAtDecode(request(t, body.Chat, raw), false); got != row.chat {
+		if got := beginsAtDecode(request(t, body.Chat, raw)); got != row.chat {
 			t.Errorf("chat with %s: got %t, want %t", row.member, got, row.chat)
 		}
-		if got := beginsAtDecode(request(t, body.Text, raw), true); got != row.text {
+		if got := beginsAtDecode(request(t, body.Text, raw)); got != row.text {
 			t.Errorf("text with %s: got %t, want %t", row.member, got, row.text)
-		}
-		if !beginsAtDecode(request(t, body.Chat, raw), true) {
-			t.Errorf("chat with %s goes on behind prefill where decode answers chats itself", row.member)
 		}
 	}
 }

@@ -4,9 +4,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// answer makes the client's whole answer from the answer of a text completion. behind is the first token that comes before this answer,
-// nil if the answer itself has the first token.
-func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bool) {
+// answer makes the client's whole answer from the answer of a text completion.
+func (c *continuation) answer(answer *rawjson.Object) (out []byte, ok bool) {
 	choice, ok := onlyChoice(answer.Get("choices"))
 	if !ok {
 		return nil, false
@@ -15,29 +14,25 @@ func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bo
 	for name, value := range answer.Members() {
 		switch string(name) {
 		case "id":
-			value = s.id
+			value = c.id
 		case "object":
-			if s.chat {
+			if c.chat {
 				value = []byte(`"chat.completion"`)
 			}
 		case "created":
-			value = s.created
+			value = c.created
 		case "model":
-			value = s.model
+			value = c.model
 		case "choices":
-			value = list(s.choice(&choice, behind))
+			value = list(c.choice(&choice))
 		case "usage":
-			o.add("usage", usage(value, behind))
-			if s.chat { // a text completion has these in the choice
+			o.add("usage", usage(value))
+			if c.chat { // a text completion has these in the choice
 				o.add("prompt_logprobs", nil)
-				o.add("prompt_token_ids", s.ids)
+				o.add("prompt_token_ids", c.ids)
 				o.add("prompt_text", nil)
 			}
 			continue
-		case "kv_transfer_params":
-			if behind == nil {
-				continue // prefill's params, for Carryover only
-			}
 		}
 		o.add(string(name), value)
 	}
@@ -45,33 +40,28 @@ func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bo
 }
 
 // choice makes the client's choice from the choice of a text completion.
-func (s *shape) choice(choice *rawjson.Object, behind *first) []byte {
+func (c *continuation) choice(choice *rawjson.Object) []byte {
 	var o object
 	for name, value := range choice.Members() {
 		known := string(name)
 		switch known {
 		case "text":
-			if behind != nil {
-				value = joinedText(behind.choice.Get("text"), value)
-			}
-			if s.chat {
+			value = joinedText(c.first.choice.Get("text"), value)
+			if c.chat {
 				known, value = "message", message(value)
 			}
 		case "logprobs":
-			value = s.logprobs(value, behind)
+			value = c.logprobs(value)
 		case "token_ids":
-			switch {
-			case behind == nil && s.ids == nil:
-				value = nil // Carryover asked for the ids, the client did not
-			case behind != nil && isList(value):
-				value = joined(s.tokenIDs(behind), value)
+			if isList(value) {
+				value = joined(c.tokenIDs(), value)
 			}
 		case "prompt_token_ids":
-			if value = s.ids; s.chat {
+			if value = c.ids; c.chat {
 				continue
 			}
 		case "prompt_logprobs":
-			if s.chat {
+			if c.chat {
 				continue
 			}
 		}

@@ -1,70 +1,107 @@
 package mooncake
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
-// Connector is vLLM's MooncakeConnector.
+// Connector is vLLM's MooncakeConnector. No field may change after the first use.
 type Connector struct {
 	connector.NoTickets
 	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of prefill instances without a port of their own (upstream.Instance.KVPort).
 	BootstrapPort int
+	// Fetch gets an absolute URL of a bootstrap server and reads at most so many bytes.
+	Fetch func(ctx context.Context, url string, most int64) (status int, body []byte, err error)
+
+	turns atomic.Uint32 // of the ranks behind one address
 }
 
-// Traits says that legs carry ids, and that prefill instances are asked for their engine ids.
-func (c Connector) Traits() upstream.Traits {
-	return upstream.Traits{IDs: true, Introduce: c.introduce}
-}
+// Traits says that legs carry ids.
+func (*Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
 
 // Plan sends both legs at once, with a transfer id that no other attempt has: a second decode leg with the same id would wait until
-// its time limit and fail (measured, 0.32). It returns an error if prefill's engine id is not known, or if the prompt has no ids.
-func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	found, ok := t.OfPrefill.(*engines)
-	if !ok {
-		return upstream.Plan{}, errUnknownEngine
-	}
+// its time limit and fail (measured, 0.32). It asks prefill's bootstrap server for the engine id that decode needs. The error of an
+// instance that does not tell it is a *upstream.LegError of a leg that was not sent.
+func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	if len(t.PromptIDs) == 0 {
 		return upstream.Plan{}, errNoIDs
 	}
-	engineID, rank, err := found.pick(t.Prefill)
+	from, err := c.query(ctx, t.Prefill)
 	if err != nil {
-		return upstream.Plan{}, err
+		return upstream.Plan{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: t.Prefill.Name, Kind: upstream.Dial, Err: err}
 	}
-	transfer := rawjson.Quote("xfer-" + rand.Text())
-	prompt := t.PromptIDs // so that Check holds only the ids until prefill has answered, and not the request
+	// If one of these keys is missing, decode never answers, and it dies when the client leaves (measured, 0.32).
+	transfer := quoted("xfer-" + rand.Text())
+	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":` + transfer
+	decode := `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":` + transfer + `,"remote_engine_id":` + quoted(from.id) +
+		`,"remote_bootstrap_addr":` + quoted(c.bootstrap(t.Prefill, t.Prefill.PeerHost()))
+	prompt := t.PromptIDs // so that Handover holds only the ids until prefill has answered, and not the request
 	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
-
-	prefill := newParams(true, transfer)
-	decode := newParams(false, transfer)
-	decode = connector.AppendMember(decode, "remote_engine_id", rawjson.Quote(engineID))
-	decode = connector.AppendMember(decode, "remote_bootstrap_addr", rawjson.Quote(c.bootstrap(t.Prefill, t.Prefill.PeerHost())))
-	decodeLeg := upstream.LegPlan{API: api, Members: connector.Carry(api, decode, ids)}
+	handover := &upstream.Handover{
+		Cached: -1,
+		Leg:    func([]byte) upstream.LegPlan { return upstream.LegPlan{API: api, Members: carry(api, decode, ids)} },
+		Rescue: func() []body.Member { return carry(body.Text, decode, ids) },
+	}
 	return upstream.Plan{
-		Order:   upstream.Together,
-		Prefill: upstream.LegPlan{API: api, Rank: rank, Members: append(connector.Carry(api, prefill, ids), connector.Capped()...)},
-		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
-			return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return decodeLeg }}, nil
+		Prefill:  upstream.LegPlan{API: api, Rank: from.rank, Members: append(carry(api, prefill, ids), lengthCapped()...)},
+		Together: handover,
+		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+			read := *handover
+			read.Cached = answer.Cached
+			return &read, check(answer, prompt)
 		},
-		Check: func(answer upstream.PrefillAnswer) error { return check(answer, prompt) },
 	}, nil
 }
 
-// newParams returns the beginning of kv_transfer_params. If one of these keys is missing, decode never answers, and it dies when the
-// client leaves (measured, 0.32).
-func newParams(prefill bool, transfer []byte) []byte {
-	flags := `{"do_remote_decode":false,"do_remote_prefill":true`
-	if prefill {
-		flags = `{"do_remote_decode":true,"do_remote_prefill":false`
+// carry returns the members of a leg that carries ids to compute. params is the text of the leg's kv_transfer_params without the closing
+// brace. A chat carries the ids in its params (vLLM 0.28; an older engine ignores them and renders the messages, as the other leg's engine
+// does), a text completion as its prompt.
+func carry(api body.API, params string, ids []byte) []body.Member {
+	if api == body.Text {
+		return []body.Member{{Name: "kv_transfer_params", Value: []byte(params + "}")}, {Name: "prompt", Value: ids}}
 	}
-	return connector.AppendMember([]byte(flags), "transfer_id", transfer)
+	return []body.Member{{Name: "kv_transfer_params", Value: fmt.Appendf(nil, `%s,"prompt_token_ids":%s}`, params, ids)}}
 }
 
+func quoted(text string) string { return string(rawjson.Quote(text)) }
+
+// lengthCapped returns the members that make a prefill leg end by its length only: engines keep only the KV of requests that end as
+// FINISHED_LENGTH_CAPPED (mooncake_connector.py, request_finished). They also ask for the computed ids.
+func lengthCapped() []body.Member {
+	return []body.Member{
+		{Name: "stop_token_ids"}, {Name: "stop"},
+		{Name: "ignore_eos", Value: []byte("true")},
+		{Name: "return_token_ids", Value: []byte("true")},
+	}
+}
+
+// Why decode has no use for a prefill leg that has answered 200, or for the attempt at all.
 var (
-	errUnknownEngine = errors.New("mooncake: the engine id of the prefill instance is not known")
-	errNoIDs         = errors.New("mooncake: the prompt has no ids")
+	errNotCapped = errors.New("prefill did not end by its length, so that it has thrown the KV away")
+	errOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
+	errNoIDs     = errors.New("mooncake: the prompt has no ids")
 )
+
+// check returns an error if decode must not use, or will not get, the KV of a prefill engine that has answered. If the answer repeats
+// other ids than prefill was sent, the KV belongs to another prompt, and decode takes blocks by position; an engine that repeats none is
+// too old to take ids, and renders the prompt as decode's engine does. If the request did not end by its length, prefill has thrown the
+// KV away, whatever the status of the answer (recordings 05 and 06).
+func check(answer upstream.PrefillAnswer, ids []uint32) error {
+	switch {
+	case answer.PromptIDs != nil && !rawjson.EqualIDs(answer.PromptIDs, ids):
+		return errOtherIDs
+	case gjson.GetBytes(answer.Body, "choices.0.finish_reason").String() != "length":
+		return errNotCapped
+	}
+	return nil
+}

@@ -14,9 +14,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/connector"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,22 +54,24 @@ func object(t *testing.T, raw []byte) (o map[string]json.RawMessage) {
 	return o
 }
 
-// introduced is what an instance whose bootstrap server answers so is known by.
-func introduced(t *testing.T, instance *upstream.Instance, answer string) any {
-	t.Helper()
-	known, err := Connector{}.Traits().Introduce(t.Context(), instance, func(context.Context, string, string) (int, []byte, error) {
+// bootstrap is a connector whose bootstrap servers answer so.
+func bootstrap(answer string) *Connector {
+	return &Connector{BootstrapPort: 8998, Fetch: func(context.Context, string, int64) (int, []byte, error) {
 		return http.StatusOK, []byte(answer), nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return known
+	}}
 }
+
+const oneRank = `{"0":{"engine_id":"e","worker_addr":{"0":{"0":"tcp://h:1"}}}}`
 
 const twoRanks = `{"1":{"engine_id":"e_dp1","worker_addr":{"0":{"0":"tcp://h:1"}}},"0":{"engine_id":"e_dp0","worker_addr":{"0":{"0":"tcp://h:2"}}}}`
 
-// planned is the plan of a request, and the bodies of its legs.
+// planned is the plan of a request where one rank runs, and the bodies of its legs.
 func planned(t *testing.T, api body.API, raw string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
+	t.Helper()
+	return plannedBy(t, bootstrap(oneRank), api, raw, change)
+}
+
+func plannedBy(t *testing.T, c *Connector, api body.API, raw string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
 	t.Helper()
 	request, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
@@ -80,24 +82,33 @@ func planned(t *testing.T, api body.API, raw string, change func(*upstream.Trans
 		Prefill: &upstream.Instance{Role: upstream.RolePrefill, Name: "p", BaseURL: "http://10.0.0.1:8100"},
 		Decode:  &upstream.Instance{Role: upstream.RoleDecode, Name: "d", BaseURL: "http://10.0.0.2:8200"},
 	}
-	transfer.OfPrefill = introduced(t, transfer.Prefill, `{"0":{"engine_id":"e","worker_addr":{"0":{"0":"tcp://h:1"}}}}`)
 	if change != nil {
 		change(&transfer)
 	}
-	plan, err = Connector{BootstrapPort: 8998}.Plan(transfer)
+	plan, err = c.Plan(t.Context(), transfer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	handover, err := plan.Handover(upstream.PrefillAnswer{})
-	if err != nil || handover.Bound || handover.Head != nil || handover.Whole != nil || handover.Rewrite != nil || plan.Order != upstream.Together {
-		t.Fatalf("got %+v with the hand-over %+v, %v, want both legs together and any decode instance", plan, handover, err)
+	handover := plan.Together
+	if handover == nil || handover.Bound || handover.Head != nil || handover.Rewrite != nil || handover.Left {
+		t.Fatalf("got %+v with the hand-over %+v, want both legs together and any decode instance", plan, handover)
 	}
 	leg := handover.Leg(nil)
-	if leg.API != api || plan.Prefill.API != api || leg.Rank != "" || leg.RequestID != "" || plan.Prefill.RequestID != "" {
-		t.Errorf("got legs %+v and %+v, want the client's endpoint and the attempt's id", plan.Prefill, leg)
+	if leg.API != api || plan.Prefill.API != api || leg.Rank != "" {
+		t.Errorf("got legs %+v and %+v, want the client's endpoint", plan.Prefill, leg)
+	}
+	if rescue := asked(t, request.RescueBody, handover.Rescue()); string(rescue["prompt"]) != "[5,6,7]" || string(rescue["max_tokens"]) != "1" {
+		t.Errorf("got the rescue %v, want a text completion of the ids", rescue)
 	}
 	prefill = object(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
 	return plan, prefill, object(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes())
+}
+
+// asked is the body of a rescue with these members.
+func asked(t *testing.T, of func(body.PrefillEdit) (body.API, rawjson.Pieces), members []body.Member) map[string]json.RawMessage {
+	t.Helper()
+	_, pieces := of(body.PrefillEdit{Members: members})
+	return object(t, pieces.Bytes())
 }
 
 // The legs of the recorded pair, from the request that its client would have sent.
@@ -114,15 +125,12 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var asked string
-	plan, prefill, decode := planned(t, body.Chat, string(raw), func(transfer *upstream.Transfer) {
+	c := &Connector{BootstrapPort: 8998, Fetch: func(_ context.Context, url string, _ int64) (int, []byte, error) {
+		asked = url
+		return query.Response.Status, query.Response.JSON, nil
+	}}
+	plan, prefill, decode := plannedBy(t, c, body.Chat, string(raw), func(transfer *upstream.Transfer) {
 		transfer.Prefill.BaseURL, transfer.Prefill.KVPort = "http://127.0.0.1:8100", 5798
-		transfer.OfPrefill, err = Connector{}.Traits().Introduce(t.Context(), transfer.Prefill, func(_ context.Context, base, path string) (int, []byte, error) {
-			asked = base + path
-			return query.Response.Status, query.Response.JSON, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	})
 	if want := "http://127.0.0.1:5798" + query.Request.Path; asked != want {
 		t.Errorf("asked %s, want %s", asked, want)
@@ -135,10 +143,10 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	answer := func(e exchange) upstream.PrefillAnswer {
 		return upstream.PrefillAnswer{Body: e.Response.JSON}
 	}
-	if err := plan.Check(answer(p)); err != nil {
+	if _, err := plan.Handover(answer(p)); err != nil {
 		t.Errorf("a prefill of which decode has the KV: %v", err)
 	}
-	if err := plan.Check(answer(recorded(t, "05-prefill-stops-on-first-token.json"))); !errors.Is(err, connector.ErrNotCapped) {
+	if _, err := plan.Handover(answer(recorded(t, "05-prefill-stops-on-first-token.json"))); !errors.Is(err, errNotCapped) {
 		t.Errorf("a prefill that has thrown its KV away: got %v", err)
 	}
 }
@@ -232,17 +240,17 @@ func TestConnector_DecodeIsToldWherePrefillIs(t *testing.T) {
 
 // Ranks behind one address take turns, and each leg goes to the engine that decode is told of.
 func TestConnector_RanksTakeTurns(t *testing.T) {
-	known := introduced(t, &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}, twoRanks)
+	c := bootstrap(twoRanks)
 	seen := map[string]int{}
 	for range 6 {
-		plan, _, decode := planned(t, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) { transfer.OfPrefill = known })
+		plan, _, decode := plannedBy(t, c, body.Chat, `{"messages":[]}`, nil)
 		seen[plan.Prefill.Rank+string(object(t, decode["kv_transfer_params"])["remote_engine_id"])]++
 	}
 	if seen[`0"e_dp0"`] != 3 || seen[`1"e_dp1"`] != 3 {
 		t.Errorf("got %v, want each rank thrice, with its own engine id", seen)
 	}
-	plan, _, decode := planned(t, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
-		transfer.OfPrefill, transfer.Prefill.Ranked, transfer.Prefill.Rank = known, true, 1
+	plan, _, decode := plannedBy(t, c, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
+		transfer.Prefill.Ranked, transfer.Prefill.Rank = true, 1
 	})
 	if id := object(t, decode["kv_transfer_params"])["remote_engine_id"]; plan.Prefill.Rank != "" || string(id) != `"e_dp1"` {
 		t.Errorf("an instance that is rank 1: got rank %q and engine %s", plan.Prefill.Rank, id)
@@ -254,16 +262,9 @@ func TestConnector_NoPlanWithoutWhatItNeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prefill := &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}
-	known := introduced(t, prefill, twoRanks)
-	for name, transfer := range map[string]upstream.Transfer{
-		"engine not known": {Request: request, Prefill: prefill, PromptIDs: []uint32{1}},
-		"no ids":           {Request: request, Prefill: prefill, OfPrefill: known},
-		"rank not known":   {Request: request, Prefill: &upstream.Instance{Ranked: true, Rank: 2}, OfPrefill: known, PromptIDs: []uint32{1}},
-	} {
-		if plan, err := (Connector{}).Plan(transfer); err == nil {
-			t.Errorf("%s: got %+v", name, plan)
-		}
+	transfer := upstream.Transfer{Request: request, Prefill: &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}}
+	if plan, err := bootstrap(twoRanks).Plan(t.Context(), transfer); err == nil {
+		t.Errorf("no ids: got %+v", plan)
 	}
 }
 
@@ -276,26 +277,26 @@ func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
 	}{
 		{`[5, 6,7]`, capped, nil},
 		{``, capped, nil},
-		{`[5,6,8]`, capped, connector.ErrOtherIDs},
-		{`[5,6]`, capped, connector.ErrOtherIDs},
-		{`["5"]`, capped, connector.ErrOtherIDs},
-		{`[5,6,7]`, `{"choices":[{"finish_reason":"stop"}]}`, connector.ErrNotCapped},
-		{`[5,6,7]`, `{"choices":[{"finish_reason":null}]}`, connector.ErrNotCapped},
-		{`[5,6,7]`, `{"choices":[]}`, connector.ErrNotCapped},
-		{`[5,6,7]`, `{}`, connector.ErrNotCapped},
+		{`[5,6,8]`, capped, errOtherIDs},
+		{`[5,6]`, capped, errOtherIDs},
+		{`["5"]`, capped, errOtherIDs},
+		{`[5,6,7]`, `{"choices":[{"finish_reason":"stop"}]}`, errNotCapped},
+		{`[5,6,7]`, `{"choices":[{"finish_reason":null}]}`, errNotCapped},
+		{`[5,6,7]`, `{"choices":[]}`, errNotCapped},
+		{`[5,6,7]`, `{}`, errNotCapped},
 	} {
 		answer := upstream.PrefillAnswer{Body: []byte(row.body)}
 		if row.ids != "" {
 			answer.PromptIDs = []byte(row.ids)
 		}
-		if err := plan.Check(answer); !errors.Is(err, row.want) {
+		if _, err := plan.Handover(answer); !errors.Is(err, row.want) {
 			t.Errorf("%s with ids %q: got %v, want %v", row.body, row.ids, err, row.want)
 		}
 	}
 }
 
 func TestConnector_MakesNoTickets(t *testing.T) {
-	var c Connector
+	c := &Connector{}
 	if c.Traits().Reuses || !c.Traits().IDs {
 		t.Errorf("got %+v, want ids and no reuse", c.Traits())
 	}
@@ -307,7 +308,7 @@ func TestConnector_MakesNoTickets(t *testing.T) {
 	}
 }
 
-func TestIntroduce_SaysWhyAnEngineIsNotKnown(t *testing.T) {
+func TestPlan_SaysWhyAnEngineIsNotKnown(t *testing.T) {
 	broken := errors.New("connection refused")
 	for name, row := range map[string]struct {
 		status int
@@ -321,15 +322,15 @@ func TestIntroduce_SaysWhyAnEngineIsNotKnown(t *testing.T) {
 		"nobody":   {status: 200, body: "{}", want: "no engine"},
 		"rank":     {status: 200, body: twoRanks, want: "no engine of data-parallel rank 7"},
 	} {
-		known, err := Connector{}.Traits().Introduce(t.Context(), &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p", Ranked: true, Rank: 7},
-			func(context.Context, string, string) (int, []byte, error) {
-				return row.status, []byte(row.body), row.err
-			})
-		if known != nil || err == nil || !strings.Contains(err.Error(), row.want) {
-			t.Errorf("%s: got %v, %v", name, known, err)
+		c := &Connector{Fetch: func(context.Context, string, int64) (int, []byte, error) {
+			return row.status, []byte(row.body), row.err
+		}}
+		_, err := c.Plan(t.Context(), upstream.Transfer{
+			PromptIDs: []uint32{1}, Prefill: &upstream.Instance{Role: upstream.RolePrefill, Name: "p", BaseURL: "http://p", Ranked: true, Rank: 7},
+		})
+		var leg *upstream.LegError
+		if !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial || leg.Role != upstream.RolePrefill || leg.Instance != "p" || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, want a leg that was not sent", name, err)
 		}
-	}
-	if known, err := (Connector{}).Traits().Introduce(t.Context(), &upstream.Instance{Role: upstream.RoleDecode}, nil); known != nil || err != nil {
-		t.Errorf("a decode instance: got %v, %v, want no question", known, err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -18,60 +18,60 @@ import (
 // maxEngineID is the greatest length of an engine id. vLLM's id is a UUID, followed by the rank if there are several.
 const maxEngineID = 256
 
-// engines are the engines of one incarnation of a prefill instance, one for each data-parallel rank.
-type engines struct {
-	list []engine // by rising rank, not empty
-	next atomic.Uint32
-}
+// The greatest size of an answer of a bootstrap server, and how long it may take.
+const (
+	maxQuery   = 1 << 20
+	queryLimit = 2 * time.Second
+)
 
-// engine is the engine of one data-parallel rank.
+// engine is the engine of one data-parallel rank of a prefill instance.
 type engine struct {
 	rank int
 	id   string // remote_engine_id of decode legs
 }
 
-// pick returns the id of the engine for a leg to the instance. If the instance stands for one rank, it is the engine of this rank, else
-// each engine in turn. rank is the rank that the leg has to name, "" if the leg need not name one.
-func (e *engines) pick(instance *upstream.Instance) (id, rank string, err error) {
-	switch {
-	case instance.Ranked:
-		at := slices.IndexFunc(e.list, func(one engine) bool { return one.rank == instance.Rank })
-		if at < 0 {
-			return "", "", fmt.Errorf("bootstrap server: no engine of data-parallel rank %d", instance.Rank)
-		}
-		return e.list[at].id, "", nil
-	case len(e.list) == 1:
-		return e.list[0].id, "", nil
-	}
-	one := e.list[int((e.next.Add(1)-1)%uint32(len(e.list)))]
-	return one.id, strconv.Itoa(one.rank), nil
-}
+// chosen is the engine for a leg: its id, and the rank that the leg has to name, "" if it need not name one.
+type chosen struct{ id, rank string }
 
-// introduce asks the bootstrap server of a prefill instance for the ids of its engines. The server is up before /health answers 200
-// (measured, 0.32). A decode instance is not asked.
-func (c Connector) introduce(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
-	if instance.Role != upstream.RolePrefill {
-		return nil, nil
-	}
-	status, body, err := fetch(ctx, c.bootstrap(instance, instance.Host()), "/query")
+// query asks the bootstrap server of a prefill instance for the ids of its engines, which each process draws anew, and chooses the
+// engine for a leg. The server is up before /health answers 200 (measured, 0.32).
+func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (chosen, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
+	defer cancel()
+	status, body, err := c.Fetch(ctx, c.bootstrap(instance, instance.Host())+"/query", maxQuery)
+	var found []engine
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("bootstrap server: %w", err)
 	case status != http.StatusOK:
-		return nil, fmt.Errorf("bootstrap server: status %d", status)
+		err = fmt.Errorf("status %d", status)
+	default:
+		found, err = parseQuery(body)
 	}
-	found, err := parseQuery(body)
 	if err != nil {
-		return nil, fmt.Errorf("bootstrap server: %w", err)
+		return chosen{}, fmt.Errorf("bootstrap server: %w", err)
 	}
-	if _, _, err := found.pick(instance); err != nil {
-		return nil, err
+	return c.choose(found, instance)
+}
+
+// choose returns the engine for a leg to an instance. If the instance stands for one rank, it is the engine of this rank, else each engine
+// in turn.
+func (c *Connector) choose(found []engine, instance *upstream.Instance) (chosen, error) {
+	switch {
+	case instance.Ranked:
+		at := slices.IndexFunc(found, func(one engine) bool { return one.rank == instance.Rank })
+		if at < 0 {
+			return chosen{}, fmt.Errorf("bootstrap server: no engine of data-parallel rank %d", instance.Rank)
+		}
+		return chosen{id: found[at].id}, nil
+	case len(found) == 1:
+		return chosen{id: found[0].id}, nil
 	}
-	return found, nil
+	one := found[int((c.turns.Add(1)-1)%uint32(len(found)))]
+	return chosen{one.id, strconv.Itoa(one.rank)}, nil
 }
 
 // bootstrap returns the base URL of a prefill instance's bootstrap server at a host. vLLM serves it without TLS.
-func (c Connector) bootstrap(instance *upstream.Instance, host string) string {
+func (c *Connector) bootstrap(instance *upstream.Instance, host string) string {
 	port := instance.KVPort
 	if port == 0 {
 		port = c.BootstrapPort
@@ -86,9 +86,9 @@ var (
 )
 
 // parseQuery parses an answer of /query: an object that maps each rank to an object with engine_id and worker_addr
-// (mooncake_utils.py, EngineEntry). Other members are allowed, because engines add their own. Errors repeat nothing of the body.
-func parseQuery(body []byte) (*engines, error) {
-	found := &engines{}
+// (mooncake_utils.py, EngineEntry). Other members are allowed, because engines add their own. The engines come by rising rank. Errors
+// repeat nothing of the body.
+func parseQuery(body []byte) (found []engine, err error) {
 	all, err := rawjson.ParseObject(body)
 	if err != nil {
 		return nil, err
@@ -102,12 +102,12 @@ func parseQuery(body []byte) (*engines, error) {
 		if !ok {
 			return nil, errEngine
 		}
-		found.list = append(found.list, engine{int(rank), id})
+		found = append(found, engine{int(rank), id})
 	}
-	if found.list == nil {
+	if found == nil {
 		return nil, errNoEngines
 	}
-	slices.SortFunc(found.list, func(a, b engine) int { return a.rank - b.rank })
+	slices.SortFunc(found, func(a, b engine) int { return a.rank - b.rank })
 	return found, nil
 }
 

@@ -92,14 +92,14 @@ func FuzzQuery(f *testing.F) {
 			return
 		}
 		last := -1
-		for _, one := range found.list {
+		for _, one := range found {
 			if one.rank <= last || want[strconv.Itoa(one.rank)] != one.id {
 				t.Fatalf("%q: got engine %+v behind rank %d, want %v", raw, one, last, want)
 			}
 			last = one.rank
 		}
-		if len(found.list) != len(want) {
-			t.Fatalf("%q: got %d engines, want %d", raw, len(found.list), len(want))
+		if len(found) != len(want) {
+			t.Fatalf("%q: got %d engines, want %d", raw, len(found), len(want))
 		}
 	})
 }

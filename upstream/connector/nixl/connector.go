@@ -1,6 +1,7 @@
 package nixl
 
 import (
+	"context"
 	"fmt"
 
 	"carryover/sse/rawjson"
@@ -25,7 +26,7 @@ func (c Connector) Traits() upstream.Traits {
 
 // Plan has prefill compute first, and decode read the blocks that prefill holds. The error says why the ticket is
 // malformed or can't be cut; nothing may be sent then.
-func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
+func (Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	api := t.Request.API()
 	if !t.PrefillAPI().ForwardsIDs() {
 		t.Offer.PromptIDs = nil // with this API the leg's prompt is the ids
@@ -35,7 +36,6 @@ func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		return upstream.Plan{}, err
 	}
 	return upstream.Plan{
-		Order:   upstream.PrefillFirst,
 		Prefill: leg(t.PrefillAPI(), params),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 			return handOver(api, answer.Params, t.Prefill)
@@ -52,14 +52,18 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
+	read := func(api body.API, ids []byte) upstream.LegPlan {
+		return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
+	}
 	return &upstream.Handover{
 		Cached: params.prefillCached(), EngineID: params.remote.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // with this API the leg's prompt is the ids
 			}
-			return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
+			return read(api, ids)
 		},
+		Rescue: func() []body.Member { return read(body.Text, nil).Members },
 	}, nil
 }
 

@@ -87,7 +87,7 @@ func request(t *testing.T) *body.Request {
 // paramsOf is the kv_transfer_params of a leg, which has nothing else of the connector.
 func paramsOf(t *testing.T, leg upstream.LegPlan) []byte {
 	t.Helper()
-	if len(leg.Members) != 1 || leg.Members[0].Name != "kv_transfer_params" || leg.RequestID != "" || leg.API != body.Chat {
+	if len(leg.Members) != 1 || leg.Members[0].Name != "kv_transfer_params" || leg.API != body.Chat {
 		t.Fatalf("got %+v, want a chat leg with kv_transfer_params and the turn's own id", leg)
 	}
 	return leg.Members[0].Value
@@ -106,8 +106,8 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
-	plan, err := connector.Plan(upstream.Transfer{Request: request(t), Prefill: prefill, Decode: decode})
-	if err != nil || plan.Order != upstream.PrefillFirst {
+	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: prefill, Decode: decode})
+	if err != nil || plan.Alone != "" || plan.Together != nil {
 		t.Fatalf("Plan = %+v, %v, want prefill first", plan, err)
 	}
 	same(t, paramsOf(t, plan.Prefill), firstTurn)
@@ -116,6 +116,11 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Fatalf("Handover = %+v, %v, want one of nothing cached, for any decode instance", handed, err)
 	}
 	same(t, paramsOf(t, handed.Leg(nil)), decodeAsked, "prompt_token_ids")
+	if rescue := handed.Rescue(); len(rescue) != 1 || rescue[0].Name != "kv_transfer_params" {
+		t.Errorf("Rescue = %v, want kv_transfer_params", rescue)
+	} else {
+		same(t, rescue[0].Value, decodeAsked, "prompt_token_ids")
+	}
 	if none, err := plan.Handover(upstream.PrefillAnswer{}); none != nil || err != nil {
 		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
 	}
@@ -178,7 +183,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 	if _, err := prefillParams(upstream.TicketOffer{Ticket: prefillAnswer, Holder: instance, Tokens: 98}); err == nil {
 		t.Error("prefill's own answer is accepted as a ticket")
 	}
-	plan, err := connector.Plan(upstream.Transfer{Request: request(t), Prefill: instance, Decode: instance})
+	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: instance, Decode: instance})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package orchestrated
 
 import (
+	"context"
 	"fmt"
 
 	"carryover/upstream"
@@ -23,10 +24,9 @@ const template = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_eng
 func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.Response} }
 
 // Plan has prefill compute first, and decode read the KV that prefill holds.
-func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
+func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	api, host := t.Request.API(), t.Prefill.PeerHost()
 	return upstream.Plan{
-		Order:   upstream.PrefillFirst,
 		Prefill: leg(api, "kv_transfer_params", []byte(template)),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 			if c.Response {
@@ -46,7 +46,12 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 
 // handover returns a hand-over that adds one member to decode's leg.
 func handover(api body.API, name string, value []byte) *upstream.Handover {
-	return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return leg(api, name, value) }}
+	read := leg(api, name, value)
+	return &upstream.Handover{
+		Cached: -1,
+		Leg:    func([]byte) upstream.LegPlan { return read },
+		Rescue: func() []body.Member { return read.Members },
+	}
 }
 
 // leg returns a leg with one member that the connector adds.

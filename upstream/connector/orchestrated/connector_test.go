@@ -61,8 +61,8 @@ func planned(t *testing.T, c Connector, api body.API, prefill upstream.Instance)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := c.Plan(upstream.Transfer{Request: request, Prefill: &prefill, Decode: &upstream.Instance{BaseURL: "http://d"}})
-	if err != nil || plan.Order != upstream.PrefillFirst || plan.Prefill.API != api {
+	plan, err := c.Plan(t.Context(), upstream.Transfer{Request: request, Prefill: &prefill, Decode: &upstream.Instance{BaseURL: "http://d"}})
+	if err != nil || plan.Alone != "" || plan.Together != nil || plan.Prefill.API != api {
 		t.Fatalf("got %+v, %v, want prefill first at the client's endpoint", plan, err)
 	}
 	return request, plan
@@ -84,7 +84,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 			t.Fatalf("%s: got %+v, %v, want a hand-over to any decode instance", name, handover, err)
 		}
 		leg := handover.Leg(nil)
-		if leg.API != body.Chat || leg.RequestID != "" || leg.Rank != "" {
+		if leg.API != body.Chat || leg.Rank != "" {
 			t.Errorf("%s: got %+v, want the client's endpoint and the attempt's id", name, leg)
 		}
 		compareBodies(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
@@ -132,7 +132,7 @@ func TestConnector_DecodeIsToldTheHostOfPrefill(t *testing.T) {
 
 func TestConnector_MakesNoTickets(t *testing.T) {
 	var c Connector
-	if traits := c.Traits(); traits.Reuses || traits.IDs || traits.Introduce != nil {
+	if traits := c.Traits(); traits.Reuses || traits.IDs {
 		t.Errorf("got %+v, want none", traits)
 	}
 	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil {

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"context"
+
 	"carryover/upstream"
 	"carryover/upstream/connector"
 )
@@ -13,10 +15,9 @@ type Connector struct{ connector.NoTickets }
 func (Connector) Traits() upstream.Traits { return upstream.Traits{Agents: true} }
 
 // Plan has prefill compute the prompt first. Decode's request is the client's own, and any decode instance may get it.
-func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
+func (Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	leg := upstream.LegPlan{API: t.Request.API()}
 	return upstream.Plan{
-		Order:   upstream.PrefillFirst,
 		Prefill: leg,
 		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
 			return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return leg }}, nil

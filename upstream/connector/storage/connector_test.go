@@ -40,8 +40,8 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := Connector{}.Plan(upstream.Transfer{Request: r})
-	if err != nil || plan.Order != upstream.PrefillFirst || plan.Ready != nil || plan.Close != nil {
+	plan, err := Connector{}.Plan(t.Context(), upstream.Transfer{Request: r})
+	if err != nil || plan.Alone != "" || plan.Together != nil || plan.Ready != nil || plan.Close != nil {
 		t.Fatalf("got %+v, %v, want prefill first and no wait", plan, err)
 	}
 	var got, want map[string]any
@@ -56,7 +56,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	}
 	for _, raw := range [][]byte{answer, nil} { // nothing of the answer is read
 		h, err := plan.Handover(upstream.PrefillAnswer{Body: raw})
-		if err != nil || h.Bound || h.Take != nil || h.Head != nil || h.Whole != nil || h.Rewrite != nil {
+		if err != nil || h.Bound || h.Rescue != nil || h.Head != nil || h.Left || h.Rewrite != nil {
 			t.Fatalf("got %+v, %v, want a leg for any decode instance", h, err)
 		}
 		leg := h.Leg([]byte("[1]"))
@@ -73,7 +73,7 @@ func TestConnector_MakesNoTickets(t *testing.T) {
 	if _, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")
 	}
-	if got := (Connector{}).Traits(); got.Reuses || got.IDs || got.Introduce != nil {
+	if got := (Connector{}).Traits(); got.Reuses || got.IDs {
 		t.Errorf("Traits = %+v, want none", got)
 	}
 }

@@ -10,16 +10,15 @@ import (
 // All is what is known of one incarnation of an engine. Each fact has an owner, which is safe for concurrent use. Of an
 // incarnation whose id is not known nothing is recorded except what needs no comparison (Silence, PrefixCache).
 type All struct {
-	// Capability, Template, Prompts, Introduction and Lessons ask the engine; the others learn from answers to turns.
-	Capability   Capability
-	Template     Template
-	Prompts      Prompts
-	Introduction Introduction
-	Lessons      Lessons
-	Parity       Parity
-	PlugIn       PlugIn
-	Silence      Silence
-	PrefixCache  PrefixCache
+	// Capability, Template, Prompts and Lessons ask the engine; the others learn from answers to turns.
+	Capability  Capability
+	Template    Template
+	Prompts     Prompts
+	Lessons     Lessons
+	Parity      Parity
+	PlugIn      PlugIn
+	Silence     Silence
+	PrefixCache PrefixCache
 }
 
 // Engine is the engine of an incarnation, as its facts see it.
@@ -32,10 +31,9 @@ type Engine interface {
 
 // Shared is what the facts of all incarnations of a fleet have in common. Its fields are set before it is used.
 type Shared struct {
-	Client    *upstream.Client
-	AskLimit  time.Duration      // bounds the tokenising of one prompt, and one question about a template
-	Introduce upstream.Introduce // nil if the connector needs no facts
-	Now       func() time.Time
+	Client   *upstream.Client
+	AskLimit time.Duration // bounds the tokenising of one prompt, and one question about a template
+	Now      func() time.Time
 
 	renderer *renderer // nil if prefill engines render
 	buffers  promptBuffers
@@ -48,13 +46,12 @@ func (s *Shared) Render(at *upstream.Instance) { s.renderer = &renderer{at: at} 
 func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
-		Capability:   Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
-		Template:     Template{asker: a, renders: newQuestions(shared.AskLimit, templateRetry, shared.Now)},
-		Prompts:      Prompts{asker: a},
-		Introduction: Introduction{asker: a, questions: newQuestions(introduceLimit, introduceRetry, shared.Now)},
-		Parity:       Parity{known: known},
-		PlugIn:       PlugIn{known: known},
-		PrefixCache:  PrefixCache{now: shared.Now},
+		Capability:  Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
+		Template:    Template{asker: a, renders: newQuestions(shared.AskLimit, templateRetry, shared.Now)},
+		Prompts:     Prompts{asker: a},
+		Parity:      Parity{known: known},
+		PlugIn:      PlugIn{known: known},
+		PrefixCache: PrefixCache{now: shared.Now},
 	}
 	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts}
 	return all

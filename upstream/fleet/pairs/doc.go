@@ -1,6 +1,6 @@
 // Package pairs has what a prefill and a decode incarnation have shown together: whether prefill answers decode's
-// tickets (state.go), whether a leg of the two may release tickets (releases.go), and whether decode announces that KV
-// has arrived (announce.go). Package fleet keeps one [State] for each pair, and drops it with either incarnation.
+// tickets (state.go), and whether a leg of the two may release tickets (releases.go). Package fleet keeps one [State] for
+// each pair, and drops it with either incarnation.
 //
 // It promises that
 //

@@ -62,12 +62,11 @@ type State struct {
 	over  bool            // one of the incarnations had ended when it was made; only its caller has it
 	stops []*atomic.Int64 // the counts of stopped pairs that it belongs to
 
-	mu         sync.Mutex // guards the rest; no other lock is taken under it
-	trials     trials
-	counted    bool // it is among the stopped pairs
-	dropped    bool // the incarnations do not share it any more
-	releases   releases
-	announcing announcing
+	mu       sync.Mutex // guards the rest; no other lock is taken under it
+	trials   trials
+	counted  bool // it is among the stopped pairs
+	dropped  bool // the incarnations do not share it any more
+	releases releases
 }
 
 // New returns the state of a pair that was never tried. It counts itself in stops while it is stopped.

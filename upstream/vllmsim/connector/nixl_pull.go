@@ -92,7 +92,9 @@ func (n *nixl) pull(ctx context.Context, r *engine.Run, remote ticket, blocks []
 	if err := r.Hold(ctx, engine.HandBackRead); err != nil {
 		return nil, err
 	}
-	n.notify(ctx, done(remote), remote)
+	end := done(remote)
+	end.Alone = side.Alone
+	n.notify(ctx, end, remote)
 	return data.Content, nil
 }
 
@@ -126,7 +128,7 @@ func (n *nixl) notifyLater(side engine.SideRequest, t ticket) {
 // introduce adds to a request to the owner of blocks who reads them, so that the simulator can compare; vLLM sends and compares none of
 // it. The members are flat, because gob learns every struct anew with each connection, and a busy test has many connections.
 func introduce(r *engine.Run, side *engine.SideRequest, remote ticket) {
-	side.Known, side.Salt = true, r.Req.Owner()
+	side.Known, side.Salt, side.Alone = true, r.Req.Owner(), r.Req.Alone()
 	if r.Req.HandsBack {
 		side.Sizes = []int32{int32(len(r.Req.Prompt)), int32(remote.tokens), int32(len(remote.blocks))}
 	}

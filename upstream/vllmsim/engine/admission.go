@@ -60,6 +60,10 @@ func (r *Request) Owner() string {
 	return salt
 }
 
+// Alone reports whether nothing comes of what the request reads: it has one token, and a salt of its own before the tenant's, so that no
+// other request finds its KV. A proxy has such a request take blocks that may be free by now.
+func (r *Request) Alone() bool { return r.MaxTokens == 1 && strings.Contains(r.tenant(), "~") }
+
 // Start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
 // The error is a cause of ctx, ErrLoadFailed or ErrEngineDead.
 func (e *Engine) Start(ctx context.Context, req *Request) (*Run, error) {

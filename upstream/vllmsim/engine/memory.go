@@ -92,7 +92,7 @@ func (e *memory) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err e
 			return nil, v, fmt.Errorf("descriptor of block %d: not in the registered memory", id)
 		}
 	}
-	e.beginRead(req.RequestID)
+	e.beginRead(req)
 	content = make([]uint64, 0, len(req.Blocks)*e.Cfg.BlockSize)
 	for _, id := range req.Blocks {
 		content = append(content, e.Pool.Slots(id)...)

@@ -125,22 +125,24 @@ func (e *memory) Heartbeat(requestID string) {
 	}
 }
 
-// beginRead counts a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read reaches the
+// beginRead counts a reader that is about to copy the blocks of a request. It never refuses: a one-sided read reaches the
 // memory whether or not the owner still holds it for a reader.
-func (e *memory) beginRead(requestID string) {
+func (e *memory) beginRead(side SideRequest) {
 	e.Expire()
-	if p, ok := e.Pins.Held[requestID]; ok {
-		if p.reads++; p.reads > 1 {
-			e.Stats.DoubleReads++
-		}
-		return
+	p, held := e.Pins.Held[side.RequestID]
+	if held {
+		p.reads++
 	}
-	switch e.Pins.spent[requestID] {
-	case OutcomeRead, outcomeReleased:
+	ended := e.Pins.spent[side.RequestID]
+	switch {
+	case held && p.reads == 1:
+	case side.Alone && (held || ended != outcomeUnknown):
+		e.Stats.IdleReads++
+	case held, ended == OutcomeRead, ended == outcomeReleased:
 		e.Stats.DoubleReads++
-	case outcomeExpired:
+	case ended == outcomeExpired:
 		e.Stats.ExpiredReads++
-	case outcomeUnknown:
+	default:
 		e.Stats.UnknownReads++
 	}
 }
@@ -154,7 +156,9 @@ func (e *memory) Notified(side SideRequest) (v Verdict) {
 	requestID := side.RequestID
 	p, ok := e.Pins.Held[requestID]
 	if !ok {
-		e.Stats.LateNotifications++
+		if !side.Alone {
+			e.Stats.LateNotifications++
+		}
 		return v
 	}
 	e.Free(p.Blocks)

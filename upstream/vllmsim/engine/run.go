@@ -67,7 +67,7 @@ func (r *Run) computePrompt() {
 	if poisoned {
 		e.Stats.Poisoned++
 	}
-	if corrupt {
+	if corrupt && !r.Req.Alone() {
 		e.Stats.CorruptReads++
 	}
 	if r.Req.HandsBack { // a token that FaultOtherIDs changes is computed, in blocks of its own

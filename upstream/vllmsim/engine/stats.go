@@ -20,6 +20,7 @@ type Stats struct {
 	CorruptReads      int `json:"corrupt_reads"`      // as reader: what was read is not the KV of the reader's prompt
 	Poisoned          int `json:"poisoned"`           // requests that hit wrong KV in the local prefix cache
 	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
+	IdleReads         int `json:"idle_reads"`         // as owner: such a read by a request from which no other gets KV (Request.Alone), also behind the lease
 	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
 	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
 	StaleReads        int `json:"stale_reads"`        // as owner: a refused handshake for an engine id of another incarnation, or a read by an older registration (garbage)
@@ -77,7 +78,7 @@ func (s *Stats) Add(o Stats) {
 		{&s.PinnedTokenSeconds, o.PinnedTokenSeconds},
 		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
 		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
-		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads},
+		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads}, {&s.IdleReads, o.IdleReads},
 		{&s.ExpiredReads, o.ExpiredReads}, {&s.UnknownReads, o.UnknownReads}, {&s.StaleReads, o.StaleReads},
 		{&s.DeclinedReads, o.DeclinedReads}, {&s.LoadFailures, o.LoadFailures}, {&s.Loads, o.Loads},
 		{&s.Reads, o.Reads}, {&s.Releases, o.Releases}, {&s.LateNotifications, o.LateNotifications},

@@ -45,6 +45,7 @@ type SideRequest struct {
 
 	Known bool         // the members that follow describe the reader
 	Salt  string       // the reader's cache_salt
+	Alone bool         // no other request finds what it reads: see Request.Alone
 	Sizes []int32      // of a hand-back: ids of the prompt, remote_num_tokens, blocks of remote_block_ids
 	Push  *PushRequest // of LMCache
 }

@@ -1,0 +1,166 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"carryover/server/answer"
+	"carryover/server/pick"
+	"carryover/server/pins"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// The bounds of rescues.
+const (
+	// mostRescues is how many rescues run at once. Each holds the ids of a prompt.
+	mostRescues = 256
+	// detachedLimit is the time limit of a leg that goes on without its client. Prefill's lease lasts 30 s (vLLM 0.33).
+	detachedLimit = 10 * time.Second
+)
+
+// Why a hand-over stays where it is.
+var (
+	errNoRoom  = errors.New("too many hand-overs are rescued at once")
+	errTooLate = errors.New("the hand-over budget is over")
+	errInDoubt = errors.New("its KV is in doubt")
+)
+
+// rescue has decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too
+// late. Prefill would keep the blocks for their lease, and LMCache's receiver would keep its chunks for ever. The leg has one token and
+// nothing of the client's but the prompt, and a cache_salt of its own, because decode may have taken the hand-over all the same: what it
+// reads then in blocks that are free by now is found by no other request. d is decode's answer, nil if there is none; its events show
+// whether decode takes the hand-over.
+func (a *attempt) rescue(plan upstream.Plan, h handed, d *decoding) {
+	switch {
+	case h.rescue == nil:
+		closePlan(plan)
+	case d != nil && !h.left:
+		closePlan(plan)
+		d.untaken = func() { a.sendRescue(upstream.Plan{}, h) }
+	default:
+		a.sendRescue(plan, h)
+	}
+}
+
+// closePlan gives back the resources that a plan has reserved.
+func closePlan(plan upstream.Plan) {
+	if plan.Close != nil {
+		plan.Close()
+	}
+}
+
+// sendRescue sends the leg in the background, and then closes the plan.
+func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
+	r, id := a.legRunner, a.Record.ID()
+	if a.inDoubt() {
+		closePlan(plan)
+		r.stranded(id, errInDoubt)
+		return
+	}
+	select {
+	case r.rescues <- struct{}{}:
+	default:
+		closePlan(plan)
+		r.stranded(id, errNoRoom)
+		return
+	}
+	leg, model, first := a.rescueLeg(h), a.Request.Model, a.pair.Decode // the work keeps nothing else of the attempt
+	r.deps.Background.Run("turn", id, func() {
+		defer func() { <-r.rescues }()
+		defer closePlan(plan)
+		err := r.arrived(plan, &h)
+		if err == nil {
+			err = r.rescueOn(r.rescuers(first, h.bound, model), leg, h, model)
+		}
+		if err != nil && (h.Handover != nil || h.arrived) { // else nothing has come of which anybody knows
+			r.stranded(id, err)
+		}
+	})
+}
+
+// rescueLeg makes the leg, which any decode instance can get.
+func (a *attempt) rescueLeg(h handed) upstream.Leg {
+	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.NewID() + "~" + a.ownSalt()}
+	if ids := a.proving.IDs.Prompt(); ids != nil {
+		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
+	}
+	leg := upstream.Leg{RequestID: a.legID + "-rescue", Authorization: a.Request.Authorization}
+	leg.API, leg.Body = a.Body.RescueBody(edit)
+	a.Record.Joins(&leg)
+	return leg
+}
+
+// arrived waits for KV that is on its way to decode, which must not look for it before it has arrived.
+func (r *legRunner) arrived(plan upstream.Plan, h *handed) error {
+	if plan.Ready == nil || h.arrived {
+		return nil
+	}
+	limit := max(0, time.Until(h.until)) + detachedLimit
+	bounded, cancel := context.WithTimeoutCause(r.deps.Background.Context(), limit, upstream.ErrNotReady)
+	defer cancel()
+	err := plan.Ready(bounded)
+	h.arrived = err == nil
+	return err
+}
+
+// rescuers returns the decode instances that a rescue tries: the first is the one that the hand-over was for.
+func (r *legRunner) rescuers(first *fleet.Incarnation, bound bool, model string) []*fleet.Incarnation {
+	all := []*fleet.Incarnation{first}
+	if bound {
+		return all
+	}
+	for _, e := range r.deps.Fleet.Engines(upstream.RoleDecode) {
+		if e != first.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
+			all = append(all, e.Last())
+		}
+	}
+	return all[:min(len(all), pick.MaxDials)]
+}
+
+// rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease. The blocks
+// of decode's answer are released.
+func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h handed, model string) (err error) {
+	for _, decode := range instances {
+		if !h.arrived && time.Now().After(h.until) {
+			return errors.Join(errTooLate, err)
+		}
+		leg.Instance, leg.Body = decode.Engine().Instance(), slices.Clone(leg.Body)
+		began := time.Now()
+		var params []byte
+		params, err = r.readWhole(leg)
+		if Blame(decode.Engine(), err, false); err == nil {
+			h.from.PairWith(decode).ExchangedKV()
+			r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
+			return nil
+		}
+	}
+	return err
+}
+
+// readWhole runs a decode leg for which no client waits, and returns its kv_transfer_params.
+func (r *legRunner) readWhole(leg upstream.Leg) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
+	defer cancel()
+	stream, err := r.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	body, err := upstream.ReadAll(stream, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	_, params, _ := rawjson.Cut(body, answer.ParamsMember)
+	return params, nil
+}
+
+// stranded counts a hand-over that nobody takes.
+func (r *legRunner) stranded(turn string, err error) {
+	r.counts.stranded.Add(1)
+	r.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", turn, "error", err)
+}
