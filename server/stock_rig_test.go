@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -56,77 +55,6 @@ type told struct {
 type toldCall struct {
 	Type     string
 	Function struct{ Name, Arguments string }
-}
-
-// listen reads a stream as OpenAI's clients do: chunks may lack choices or any part of a delta, [DONE] ends it.
-func listen(t *testing.T, p reply) (said told) {
-	t.Helper()
-	if got := p.header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
-		t.Errorf("got content type %q of a stream", got)
-	}
-	events := strings.Split(p.body, "\n\n")
-	if n := len(events); n < 3 || events[n-1] != "" || events[n-2] != "data: [DONE]" {
-		t.Fatalf("got %q, want events that end with [DONE]", p.body)
-	}
-	for _, e := range events[:len(events)-2] {
-		var chunk struct {
-			Choices []struct {
-				Index int
-				Text  string
-				Delta struct {
-					Role, Content, Reasoning string
-					Calls                    []struct {
-						Index int
-						ID    string
-						toldCall
-					} `json:"tool_calls"`
-				}
-				Finish   *string `json:"finish_reason"`
-				IDs      []int   `json:"token_ids"`
-				Prompt   []int   `json:"prompt_token_ids"`
-				Logprobs struct {
-					Content []struct{ Token string }
-					Tokens  []string
-				}
-			}
-			Usage  map[string]any
-			Prompt []int `json:"prompt_token_ids"`
-		}
-		data, isData := strings.CutPrefix(e, "data: ")
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil || !isData || strings.Contains(data, "\n") {
-			t.Fatalf("got event %q (%v), want one line of data", e, err)
-		}
-		if said.Finish != "" && len(chunk.Choices) > 0 {
-			t.Errorf("got %s after the finish", data)
-		}
-		said.Prompt = append(said.Prompt, chunk.Prompt...)
-		if chunk.Usage != nil {
-			said.Usage = chunk.Usage
-		}
-		for _, c := range chunk.Choices {
-			said.Role += c.Delta.Role
-			said.Content += c.Text + c.Delta.Content
-			said.Reasoning += c.Delta.Reasoning
-			for _, call := range c.Delta.Calls {
-				if call.Index == len(said.Calls) && call.ID != "" {
-					said.Calls = append(said.Calls, toldCall{})
-				}
-				merged := &said.Calls[call.Index]
-				merged.Type += call.Type
-				merged.Function.Name += call.Function.Name
-				merged.Function.Arguments += call.Function.Arguments
-			}
-			if c.Finish != nil {
-				said.Finish = *c.Finish
-			}
-			said.IDs, said.Prompt = append(said.IDs, c.IDs...), append(said.Prompt, c.Prompt...)
-			said.Tokens = append(said.Tokens, c.Logprobs.Tokens...)
-			for _, entry := range c.Logprobs.Content {
-				said.Tokens = append(said.Tokens, entry.Token)
-			}
-		}
-	}
-	return said
 }
 
 // script is a text of some hundred tokens for the simulated model to say.
