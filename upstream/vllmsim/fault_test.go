@@ -45,40 +45,6 @@ func setFault(t *testing.T, i *Instance, f Fault) {
 	}
 }
 
-func TestFault_Streams(t *testing.T) {
-	for _, c := range []struct {
-		fault  Fault
-		broken bool
-		check  func(body string) bool
-	}{
-		{Fault{Kind: FaultDieBeforeFirstEvent}, true, func(b string) bool { return b == "" }},
-		{Fault{Kind: FaultDieMidEvent, Events: 2}, true, func(b string) bool { return strings.Count(b, "\n\n") == 2 && !strings.HasSuffix(b, "\n\n") }},
-		{Fault{Kind: FaultEndWithoutDone}, false, func(b string) bool { return strings.HasSuffix(b, "\n\n") && !strings.Contains(b, "[DONE]") }},
-		{Fault{Kind: FaultGarbageJSON, Events: 1}, false, func(b string) bool { return strings.Contains(b, "garbage") && strings.HasSuffix(b, "[DONE]\n\n") }},
-		{Fault{Kind: FaultTruncatedJSON, Events: 1}, false, func(b string) bool { return !json.Valid([]byte(strings.Split(b, "\n\n")[1][6:])) }},
-		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool { return strings.HasPrefix(b, `data: {"error":{`) }},
-		{Fault{Kind: FaultComments}, false, func(b string) bool {
-			return strings.HasPrefix(b, ": ping\n\n\n: ping\r\n\r\nretry: 3000\n\ndata: {") && strings.HasSuffix(b, "\n\n\n: ping\ndata: [DONE]\n\n")
-		}},
-		{Fault{Kind: FaultEndWithoutDone, Comments: true}, false, func(b string) bool { return strings.HasPrefix(b, ": ping\n") && !strings.Contains(b, "[DONE]") }},
-		{Fault{Kind: FaultSlowStream, Delay: time.Millisecond}, false, func(b string) bool { return strings.HasSuffix(b, "[DONE]\n\n") }},
-	} {
-		t.Run(c.fault.Kind, func(t *testing.T) {
-			i := startInstance(t, nil)
-			c.fault.Count = 1
-			setFault(t, i, c.fault)
-			status, _, body, err := attempt(t, i, true)
-			if status != http.StatusOK || (err != nil) != c.broken || !c.check(body) {
-				t.Errorf("status %d, error %v, body %q", status, err, body)
-			}
-			if status, _, body, err := attempt(t, i, true); status != http.StatusOK || err != nil || !strings.HasSuffix(body, "[DONE]\n\n") || strings.Contains(body, "garbage") {
-				t.Errorf("the next request: status %d, error %v, body %q; want it unharmed", status, err, body)
-			}
-			eventually(t, "nothing runs", func() bool { return i.Stats().Running == 0 })
-		})
-	}
-}
-
 func TestFault_SplitUsage(t *testing.T) {
 	i := startInstance(t, nil)
 	setFault(t, i, Fault{Kind: FaultSplitUsage, Count: 1})
@@ -89,48 +55,6 @@ func TestFault_SplitUsage(t *testing.T) {
 	}
 	if _, _, body, err := attemptAt(t, i, wire.PathChat, request); err != nil || strings.Contains(body, ",\ndata: ") {
 		t.Errorf("the next request: error %v, body %q; want it unharmed", err, body)
-	}
-}
-
-func TestFault_WholeAnswers(t *testing.T) {
-	for _, c := range []struct {
-		fault  Fault
-		status int
-		check  func(header http.Header, body string) bool
-	}{
-		{Fault{Kind: FaultStatus, Status: 429, RetryAfter: "7"}, 429, func(h http.Header, b string) bool {
-			return h.Get("Retry-After") == "7" && strings.Contains(b, `"code":429`)
-		}},
-		{Fault{Kind: FaultStatus}, 500, func(_ http.Header, b string) bool { return strings.Contains(b, "InternalServerError") }},
-		{Fault{Kind: FaultErrorBody200}, 200, func(_ http.Header, b string) bool { return strings.HasPrefix(b, `{"error":`) }},
-		{Fault{Kind: FaultGarbageJSON}, 200, func(_ http.Header, b string) bool { return !json.Valid([]byte(b)) }},
-		{Fault{Kind: FaultTruncatedJSON}, 200, func(_ http.Header, b string) bool {
-			return !json.Valid([]byte(b)) && strings.HasPrefix(b, `{"id":"chatcmpl`)
-		}},
-		{Fault{Kind: FaultWrongContentType}, 200, func(h http.Header, b string) bool {
-			return strings.HasPrefix(h.Get("Content-Type"), "text/html") && json.Valid([]byte(b))
-		}},
-		{Fault{Kind: FaultNullParams}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"kv_transfer_params":null`) }},
-		{Fault{Kind: FaultBadParams}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"remote_block_ids":[1,2]`) }},
-		{Fault{Kind: FaultBadParams, Params: json.RawMessage(`{"a":1}`)}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"kv_transfer_params":{"a":1}`) }},
-		{Fault{Kind: FaultSlowHeaders, Delay: time.Millisecond}, 200, func(_ http.Header, b string) bool { return json.Valid([]byte(b)) }},
-		{Fault{Kind: FaultReset}, 0, nil},
-		{Fault{Kind: FaultLostAnswer}, 0, nil},
-		{Fault{Kind: FaultLostStatus, Status: 502}, 502, func(_ http.Header, b string) bool { return strings.Contains(b, "simulated fault") }},
-		{Fault{Kind: FaultRestart}, 0, nil},
-	} {
-		t.Run(c.fault.Kind, func(t *testing.T) {
-			i := startInstance(t, nil)
-			c.fault.Count = 1
-			setFault(t, i, c.fault)
-			status, header, body, err := attempt(t, i, false)
-			if status != c.status || (err != nil) != (c.status == 0) || err == nil && !c.check(header, body) {
-				t.Errorf("status %d, error %v, body %q", status, err, body)
-			}
-			if status, _, _, err := attempt(t, i, false); status != http.StatusOK || err != nil {
-				t.Errorf("the next request: status %d, error %v; want 200", status, err)
-			}
-		})
 	}
 }
 

@@ -71,56 +71,6 @@ func notice(id string) string {
 	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string([]byte{0xa0 | byte(len(id))}) + id
 }
 
-func TestLMCache_TurnsAnswerAsALoneEngine(t *testing.T) {
-	const salted = "salted" // decode's legs have a salt each
-	for name, change := range map[string]func(*Config){
-		"async":        nil,
-		salted:         func(c *Config) { c.LMCache.ChunkSize = 16 },
-		"sync":         func(c *Config) { c.LMCache.Mode = LMCacheSync },
-		"TP 2":         func(c *Config) { c.LMCache.TP = 2 },
-		"MLA":          func(c *Config) { c.LMCache.TP, c.LMCache.MLA = 2, true },
-		"small":        func(c *Config) { c.LMCache.ChunkSize = 16 },
-		"no own cache": func(c *Config) { c.NoPrefixCaching = true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p, d, proxy := startLMCache(t, change)
-			lone := startInstance(t, nil)
-			prompt := tokens(t, p, longText+longText+longText+longText)
-			for n, id := range []string{"a", "b"} {
-				alone := post(t, lone, wire.PathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 4001, "return_token_ids": true})
-				tok := first(t, push(t, p, prompt, spec(d, id), nil))
-				for range p.config().LMCache.Savers() {
-					proxy.await(t, notice(id))
-				}
-				var salt any
-				if name == salted {
-					salt = id
-				}
-				got := decodeSalted(t, d, prompt, tok, salt)
-				said := append([]int32{tok}, ids(got.choice()["token_ids"])...)
-				if want := ids(alone.choice()["token_ids"]); !slices.Equal(said, want) {
-					t.Errorf("turn %d: said %v, alone %v", n+1, said, want)
-				}
-				if cached := got.body["usage"].(object)["prompt_tokens_details"].(object)["cached_tokens"]; cached != float64(len(prompt)) {
-					t.Errorf("turn %d: %v tokens cached, want %d", n+1, cached, len(prompt))
-				}
-				prompt = append(append(prompt, said...), tokens(t, p, " And then? "+longText)...)
-			}
-			s, own := d.Stats(), !d.config().NoPrefixCaching && name != salted
-			if s.CorruptReads+s.Poisoned+s.EarlyReads != 0 || s.Loads != 2 || own != (s.LocalHitTokens > 0) {
-				t.Errorf("decode counted %+v, want two loads, the second behind its own cache if it has one, and nothing wrong", s)
-			}
-			// Chunks of which decode's own cache holds all tokens are not read.
-			if want := s.LocalHitTokens / d.config().LMCache.ChunkSize; s.ChunksHeld != want {
-				t.Errorf("%d chunks are left, want %d", s.ChunksHeld, want)
-			}
-			if more := proxy.rest(); len(more) != 0 {
-				t.Errorf("more notifications came: %q", more)
-			}
-		})
-	}
-}
-
 func TestLMCache_EarlyDecodeIsCorrupt(t *testing.T) {
 	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP = 2 })
 	prompt := tokens(t, p, longText)

@@ -1,7 +1,6 @@
 package vllmsim
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,10 +13,6 @@ import (
 func messageBody(members object, messages ...any) object {
 	return with(object{"model": "sim", "max_tokens": 64, "messages": messages}, members)
 }
-
-func blockParts(list ...object) []object { return list }
-
-func textBlock(text string) object { return object{"type": "text", "text": text} }
 
 // renderedIDs are the ids that /v1/messages/render or chat's says.
 func renderedIDs(t *testing.T, i *Instance, path string, body object) []int32 {
@@ -70,63 +65,6 @@ func prefilledByIDs(t *testing.T, p *Instance, prompt []int32, ticket object) ob
 		t.Fatalf("prefill answered %d: %s", got.status, got.raw)
 	}
 	return with(got.params(), object{"prompt_token_ids": prompt})
-}
-
-func TestMessages_RendersAsItsChatTranslation(t *testing.T) {
-	schema := object{"type": "object", "properties": object{"city": object{"type": "string"}}}
-	for name, c := range map[string]struct{ message, chat object }{
-		"string system": {
-			messageBody(object{"system": "Be kind."}, user("hi")),
-			object{"messages": []any{object{"role": "system", "content": "Be kind."}, user("hi")}},
-		},
-		"system blocks, attribution, cache control": {
-			messageBody(object{"system": blockParts(textBlock("x-anthropic-billing-header: cch=1;"), with(textBlock("Be "), object{"cache_control": object{"type": "ephemeral"}}), textBlock("kind."))}, user("hi")),
-			object{"messages": []any{object{"role": "system", "content": "Be kind."}, user("hi")}},
-		},
-		"blocks of text": {
-			messageBody(nil, object{"role": "user", "content": blockParts(textBlock("a"), textBlock("b"))}),
-			object{"messages": []any{object{"role": "user", "content": blockParts(textBlock("a"), textBlock("b"))}}},
-		},
-		"tools, call and result": {
-			messageBody(object{"tools": []any{object{"name": "f", "description": "F", "input_schema": schema}}}, user("go"),
-				object{"role": "assistant", "content": blockParts(object{"type": "thinking", "thinking": "hm", "signature": "s"}, object{"type": "redacted_thinking", "data": "x"},
-					textBlock("ok"), object{"type": "tool_use", "id": "c", "name": "f", "input": object{"city": "Zürich"}})},
-				object{"role": "user", "content": blockParts(textBlock("go on"), object{"type": "tool_result", "tool_use_id": "c", "content": blockParts(textBlock("12 C"), textBlock("dry"))})}),
-			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","description":"F","parameters":` + string(wire.RawJSON(schema)) + `}}`)},
-				"messages": []any{user("go"), object{"role": "assistant", "reasoning": "hm", "content": "ok", "tool_calls": []any{object{"id": "c", "type": "function", "function": object{"name": "f", "arguments": `{"city":"Zürich"}`}}}},
-					object{"role": "tool", "tool_call_id": "c", "content": "12 C\ndry"}, user("go on")}},
-		},
-		"call alone, result alone, no input, schema without type": {
-			messageBody(object{"tools": []any{object{"name": "f", "input_schema": object{}}}}, user("go"),
-				object{"role": "assistant", "content": blockParts(object{"type": "tool_use", "id": "c", "name": "f"})},
-				object{"role": "user", "content": blockParts(object{"type": "tool_result", "tool_use_id": "c", "content": "x"})}),
-			object{"tools": []any{json.RawMessage(`{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}`)},
-				"messages": []any{user("go"), object{"role": "assistant", "tool_calls": []any{object{"function": object{"name": "f", "arguments": `{}`}}}}, object{"role": "tool", "content": "x"}}},
-		},
-		"inline system, Claude Code's roles": {
-			messageBody(object{"system": "S."}, object{"role": "ctx", "content": "hi"}, object{"role": "system", "content": "42 tokens left"}, assistant("well"), user("and?")),
-			object{"messages": []any{object{"role": "system", "content": "S."}, user("hi"), object{"role": "system", "content": "42 tokens left"}, assistant("well"), user("and?")}},
-		},
-		"image": {
-			messageBody(nil, object{"role": "user", "content": blockParts(textBlock("see"), object{"type": "image", "source": object{"type": "base64", "media_type": "image/png", "data": "QUJD"}})}),
-			object{"messages": []any{object{"role": "user", "content": blockParts(textBlock("see"), object{"type": "image_url", "image_url": object{"url": "data:image/png;base64,QUJD"}})}}},
-		},
-		"thinking off": {
-			messageBody(object{"thinking": object{"type": "disabled"}}, user("hi")),
-			object{"messages": []any{user("hi")}, "reasoning_effort": "none"},
-		},
-	} {
-		i := startInstance(t, func(c *Config) { c.Render = true })
-		got, want := renderedIDs(t, i, wire.PathMessages, c.message), renderedIDs(t, i, wire.PathChat, with(c.chat, object{"model": "sim"}))
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: rendered\n%q, chat\n%q", name, i.tok.Decode(got), i.tok.Decode(want))
-		}
-		delete(c.message, "max_tokens")
-		count := post(t, i, wire.PathMessagesCount, c.message)
-		if n, _ := count.body["input_tokens"].(float64); int(n) != len(got) {
-			t.Errorf("%s: count_tokens says %s, render has %d", name, count.raw, len(got))
-		}
-	}
 }
 
 func TestMessages_HandOverByForcedIDs(t *testing.T) {
@@ -206,30 +144,6 @@ func TestMessages_StockStreamsHaveNoParams(t *testing.T) {
 	}
 	if plain := post(t, d, wire.PathMessages, messageBody(nil, user("hi"))); strings.Contains(string(plain.raw), "null") {
 		t.Errorf("whole answer without params %s, want nothing null", plain.raw)
-	}
-}
-
-func TestMessages_MergeSystemEndsReuse(t *testing.T) {
-	turns := func(n int) object {
-		list := []any{user(longText)}
-		for k := range n {
-			list = append(list, assistant("well"), object{"role": "system", "content": blockParts(textBlock("reminder " + strings.Repeat("x", k)))}, user("and?"))
-		}
-		return messageBody(object{"system": "S."}, list...)
-	}
-	shared := func(merge bool) int {
-		i := startInstance(t, func(c *Config) { c.Render, c.MergeSystem = true, merge })
-		a, b := renderedIDs(t, i, wire.PathMessages, turns(1)), renderedIDs(t, i, wire.PathMessages, turns(2))
-		return same(a, b)
-	}
-	if apart, merged := shared(false), shared(true); merged >= 16 || apart < 64 {
-		t.Errorf("turns share %d ids, merged %d", apart, merged)
-	}
-	i := startInstance(t, func(c *Config) { c.Render, c.MergeSystem = true, true })
-	got := renderedIDs(t, i, wire.PathMessages, messageBody(object{"system": "S."}, user("hi"), object{"role": "system", "content": "late"}))
-	want := renderedIDs(t, i, wire.PathChat, object{"model": "sim", "messages": []any{object{"role": "system", "content": "S.late"}, user("hi")}})
-	if !slices.Equal(got, want) {
-		t.Errorf("merged to %q", i.tok.Decode(got))
 	}
 }
 

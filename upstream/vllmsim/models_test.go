@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,69 +11,6 @@ import (
 
 func served(c *Config) {
 	c.Models, c.Adapters = []string{"first", "second"}, []string{"french", "terse"}
-}
-
-func TestModels_AreListedWithTheirAdapters(t *testing.T) {
-	i := startInstance(t, served)
-	type card struct {
-		id, root, parent string
-		limited          bool
-	}
-	var got []card
-	for _, m := range get(t, i, "/v1/models").body["data"].([]any) {
-		m := m.(object)
-		parent, _ := m["parent"].(string)
-		got = append(got, card{m["id"].(string), m["root"].(string), parent, m["max_model_len"] != nil})
-	}
-	want := []card{{"first", "model", "", true}, {"second", "model", "", true}, {"french", "adapters/french", "first", false}, {"terse", "adapters/terse", "first", false}}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestModels_AnswersSayTheFirstNameOrTheAdapters(t *testing.T) {
-	i := startInstance(t, served)
-	texts := map[string]string{}
-	for asked, want := range map[string]string{"first": "first", "second": "first", "": "first", "french": "french", "terse": "terse"} {
-		whole := post(t, i, wire.PathChat, object{"model": asked, "messages": []any{user("hi")}})
-		if whole.status != http.StatusOK || whole.body["model"] != want {
-			t.Errorf("model %q: %d, answer of %v; want 200 and %q", asked, whole.status, whole.body["model"], want)
-			continue
-		}
-		texts[asked] = whole.text()
-		stream := post(t, i, wire.PathCompletions, object{"model": asked, "prompt": "hi", "stream": true, "max_tokens": 2})
-		for _, event := range stream.events(t)[:2] {
-			if !strings.Contains(event, `"model":"`+want+`"`) {
-				t.Errorf("model %q: event %s, want one of %q", asked, event, want)
-			}
-		}
-	}
-	if texts["first"] != texts["second"] || texts["first"] == texts["french"] || texts["french"] == texts["terse"] {
-		t.Errorf("aliases are the same model and adapters others; they said %q", texts)
-	}
-	for _, path := range []string{wire.PathChat, wire.PathCompletions, "/tokenize"} {
-		got := post(t, i, path, object{"model": "third", "messages": []any{user("hi")}, "prompt": "hi"})
-		if want := `{"error":{"message":"The model ` + "`third`" + ` does not exist. Valid aliases: first, second.","type":"NotFoundError","param":"model","code":404}}`; got.status != http.StatusNotFound || string(got.raw) != want {
-			t.Errorf("%s: %d %s", path, got.status, got.raw)
-		}
-	}
-}
-
-func TestAdapters_AreLoadedAtRunTime(t *testing.T) {
-	i := startInstance(t, served)
-	asked := object{"model": "late", "messages": []any{user("hi")}}
-	if got := post(t, i, wire.PathChat, asked); got.status != http.StatusNotFound {
-		t.Errorf("before it is loaded: %d, want 404", got.status)
-	}
-	if err := i.Switch(Switches{Adapters: &[]string{"late"}}); err != nil {
-		t.Fatal(err)
-	}
-	if got := post(t, i, wire.PathChat, asked); got.status != http.StatusOK || got.body["model"] != "late" {
-		t.Errorf("loaded: %d, answer of %v; want 200 and late", got.status, got.body["model"])
-	}
-	if err := i.Switch(Switches{Adapters: &[]string{"first"}}); err == nil {
-		t.Error("an adapter may have the name of the model")
-	}
 }
 
 func TestAdapters_HaveKVOfTheirOwn(t *testing.T) {

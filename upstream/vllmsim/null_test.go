@@ -93,39 +93,6 @@ func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 	}
 }
 
-func TestParams_SeveralChildrenLeakAllButOne(t *testing.T) {
-	p, d := startPair(t, nil)
-	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
-	got := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "n": 3, "temperature": 1, "kv_transfer_params": prefill.params()})
-	if n := len(got.body["choices"].([]any)); n != 3 {
-		t.Fatalf("%d choices, want 3", n)
-	}
-	if s := d.Stats(); got.params() == nil || s.Pins != 3 {
-		t.Errorf("params %v, pins %d; want one object and 3 pins", got.params(), s.Pins)
-	}
-	if s := p.Stats(); s.DoubleReads == 0 && d.Stats().LocalHitTokens == 0 {
-		t.Error("the second child neither read prefill's blocks again nor found them locally")
-	}
-	d.Advance(481 * time.Second)
-	if s := d.Stats(); s.Pins != 0 || s.TTLExpired != 3 {
-		t.Errorf("after the TTL: pins %d, expired %d; want 0, 3", s.Pins, s.TTLExpired)
-	}
-}
-
-func TestParams_ListOfPromptsGivesThoseOfTheFirst(t *testing.T) {
-	i := startInstance(t, nil)
-	got := post(t, i, wire.PathCompletions, object{"model": "sim", "prompt": []string{"One prompt.", longText}, "max_tokens": 2, "kv_transfer_params": object{"x": 1}})
-	if n := len(got.body["choices"].([]any)); n != 2 {
-		t.Fatalf("%d choices, want 2", n)
-	}
-	if tokens := got.params()["remote_num_tokens"].(float64); tokens > 16 {
-		t.Errorf("remote_num_tokens %v, want those of the short first prompt", tokens)
-	}
-	if s := i.Stats(); s.Pins != 2 {
-		t.Errorf("pins %d, want 2", s.Pins)
-	}
-}
-
 func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
 	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
 	takeBack := begin(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})

@@ -60,25 +60,3 @@ func TestReply_HushEndsAtOnce(t *testing.T) {
 		t.Errorf("answered %s, want one token and stop", got.raw)
 	}
 }
-
-func TestText_LimitThatIsNotGiven(t *testing.T) {
-	i := startInstance(t, nil)
-	for name, c := range map[string]struct {
-		body object
-		want float64
-	}{
-		"absent":       {object{"prompt": "SAY " + longText}, 16},
-		"null":         {object{"prompt": "SAY " + longText, "max_tokens": nil}, 16},
-		"a chat's own": {object{"messages": []any{user("SAY " + longText)}}, 0},
-	} {
-		path := wire.PathCompletions
-		if c.body["messages"] != nil {
-			path = wire.PathChat
-		}
-		got := post(t, i, path, with(c.body, object{"model": "sim"}))
-		n := got.body["usage"].(object)["completion_tokens"].(float64)
-		if got.choice()["finish_reason"] == "length" != (c.want == 16) || c.want == 16 && n != 16 {
-			t.Errorf("%s: %v tokens, %s", name, n, got.raw)
-		}
-	}
-}

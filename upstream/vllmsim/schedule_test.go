@@ -2,8 +2,6 @@ package vllmsim
 
 import (
 	"fmt"
-	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +12,6 @@ import (
 	"carryover/upstream/vllmsim/bpe"
 	"carryover/upstream/vllmsim/connector"
 	"carryover/upstream/vllmsim/engine"
-	"carryover/upstream/vllmsim/wire"
 )
 
 // gauges returns the samples of the metrics whose name and labels begin with one of names, engine and model left out.
@@ -33,80 +30,9 @@ func gauges(t *testing.T, i *Instance, rank int, names ...string) map[string]str
 	return found
 }
 
-func wantLoad(t *testing.T, i *Instance, running, capacity, deferred int) {
-	t.Helper()
-	got := gauges(t, i, 0, "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason")
-	for name, want := range map[string]int{
-		"num_requests_running": running, "num_requests_waiting": capacity + deferred,
-		`num_requests_waiting_by_reason,reason="capacity"`: capacity, `num_requests_waiting_by_reason,reason="deferred"`: deferred,
-	} {
-		if got[name] != fmt.Sprintf("%d.0", want) {
-			t.Errorf("%s is %s, want %d", name, got[name], want)
-		}
-	}
-}
-
 // asks is a request whose prompt has a length of its own, so that the counters tell which request was let in.
 func asks(length int) object {
 	return object{"model": "sim", "prompt": make([]int, length), "ignore_eos": true}
-}
-
-func TestMaxNumSeqs_TheRestWaitInOrder(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
-	takeBack := map[int]func() error{}
-	for n, length := range []int{1, 20, 300, 4000} {
-		takeBack[length] = begin(t, i, wire.PathCompletions, asks(length))
-		eventually(t, "the request is there", func() bool { s := i.Stats(); return s.Running == n+1 && s.Waiting == n && s.GeneratedTokens == 1 })
-	}
-	wantLoad(t, i, 1, 3, 0)
-	for _, step := range []struct{ leaves, prompts, running, waiting int }{
-		{300, 1, 1, 2},   // from the middle of the queue
-		{1, 21, 1, 1},    // the next in order is let in
-		{20, 4021, 1, 0}, // and the last
-		{4000, 4021, 0, 0},
-	} {
-		if err := takeBack[step.leaves](); err == nil {
-			t.Fatalf("the request of %d tokens was answered", step.leaves)
-		}
-		eventually(t, fmt.Sprintf("%+v", step), func() bool {
-			s := i.Stats()
-			return s.PromptTokens == step.prompts && s.Waiting == step.waiting && s.Running == step.running+step.waiting
-		})
-		wantLoad(t, i, step.running, step.waiting, 0)
-	}
-	if s := i.Stats(); s.FreeBlocks != i.config().Blocks || s.Aborts != 4 {
-		t.Errorf("%d blocks free, %d aborts; want all and 4", s.FreeBlocks, s.Aborts)
-	}
-}
-
-func TestWaiting_ForBlocksHoldsUpThoseBehind(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.Blocks, c.Timing.InterToken = 10, time.Hour })
-	first := begin(t, i, wire.PathCompletions, asks(100)) // seven blocks
-	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
-	second := begin(t, i, wire.PathCompletions, with(asks(1), object{"prompt": slices.Repeat([]int{7}, 100)})) // seven others
-	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
-	third := begin(t, i, wire.PathCompletions, with(asks(1), object{"prompt": []int{5}})) // one, which would be free
-	eventually(t, "the third waits", func() bool { return i.Stats().Waiting == 2 })
-	wantLoad(t, i, 1, 2, 0)
-	_ = first()
-	eventually(t, "both run", func() bool { s := i.Stats(); return s.Waiting == 0 && s.Running == 2 && s.GeneratedTokens == 3 })
-	_, _ = second(), third()
-}
-
-func TestWaiting_EndsWithTheEngine(t *testing.T) {
-	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
-	first := begin(t, i, wire.PathCompletions, asks(10))
-	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
-	second := begin(t, i, wire.PathCompletions, asks(10))
-	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
-	i.Restart()
-	if first() == nil || second() == nil {
-		t.Error("a request outlived the engine")
-	}
-	if got := post(t, i, wire.PathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
-		t.Errorf("after the restart: %d", got.status)
-	}
-	wantLoad(t, i, 0, 0, 0)
 }
 
 // inEngine runs f with the engine of an instance that is never served, under a clock that only waiting moves.
@@ -163,35 +89,6 @@ func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
 					})
 				}
 				wg.Wait()
-			})
-		})
-	}
-}
-
-func TestSlow_StretchesTheWork(t *testing.T) {
-	timing := Timing{PrefillPerToken: time.Millisecond, InterToken: 3 * time.Millisecond, Overhead: 7 * time.Millisecond}
-	for name, change := range map[string]func(*Config, *engine.Request){
-		"instance": func(c *Config, _ *engine.Request) { c.Slowness = 4 },
-		"request":  func(_ *Config, r *engine.Request) { r.Slowness = 4 },
-		"both":     func(c *Config, r *engine.Request) { c.Slowness, r.Slowness = 2, 2 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			req := prompted(1, 100)
-			req.MaxTokens, req.IgnoreEOS = 2, true
-			inEngine(t, func(c *Config) { c.Timing = timing; change(c, req) }, func(t *testing.T, e *engine.Engine) {
-				begun := time.Now()
-				r, err := e.Start(t.Context(), req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for range 2 {
-					if _, err := r.Next(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if took, want := time.Since(begun), 4*(7+100+3)*time.Millisecond; took != want {
-					t.Errorf("took %v, want %v", took, want)
-				}
 			})
 		})
 	}
