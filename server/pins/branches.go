@@ -2,6 +2,7 @@ package pins
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -9,61 +10,72 @@ import (
 	"carryover/server/storetime"
 )
 
-// maxRetiring is how many branches may wait to be retired. Further ones end with their TTL.
-const maxRetiring = 10_000
-
-// retiring is a branch that the conversation has left, because a turn was regenerated or an earlier message edited. The user may still come
-// back to it, so that it keeps its ticket for a while.
-type retiring struct {
+// lateRelease is a ticket in the store that is released if no turn has used it until it is due.
+type lateRelease struct {
 	key   convcache.Key
 	id    convcache.TicketID
 	model string
 	due   time.Time
+	left  bool // the conversation has left the branch, whose ticket another replica may have made
 }
 
-// branches are the branches that wait to be retired, oldest first.
-type branches struct {
+// lateReleases are the tickets that are released later, in the order in which they are due.
+type lateReleases struct {
 	mu   sync.Mutex // guards wait
-	wait []retiring
+	wait []lateRelease
 }
 
-// WatchBranches notes which branches of a conversation a new ticket diverges from: their tickets are given up after a while. The put has
-// displaced branches that the ticket contains.
+// maxLate is how many tickets may wait for a late release. Further ones end with their TTL.
+const maxLate = 10_000
+
+func (l *lateReleases) add(r lateRelease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.wait) < maxLate {
+		at, _ := slices.BinarySearchFunc(l.wait, r, func(a, b lateRelease) int { return a.due.Compare(b.due) })
+		l.wait = slices.Insert(l.wait, at, r)
+	}
+}
+
+func (l *lateReleases) next(now time.Time) (lateRelease, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.wait) == 0 || now.Before(l.wait[0].due) {
+		return lateRelease{}, false
+	}
+	first := l.wait[0]
+	l.wait = l.wait[1:]
+	return first, true
+}
+
+// WatchBranches notes which branches of a conversation a new ticket diverges from, because a turn was regenerated or an earlier message
+// edited: their tickets are released after a while, in which the user may come back to them. The put has displaced branches that the ticket
+// contains.
 func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket *convcache.Ticket) {
 	if !p.cfg.Release {
 		return
 	}
 	due := time.Now().Add(p.cfg.BranchKeep)
-	p.branches.mu.Lock()
-	defer p.branches.mu.Unlock()
 	for _, b := range known {
-		if b.Chain.Relation(ticket.Chain) == convcache.Diverges && len(p.branches.wait) < maxRetiring {
-			p.branches.wait = append(p.branches.wait, retiring{key: b.Key, id: b.ID, model: model, due: due})
+		if b.Chain.Relation(ticket.Chain) == convcache.Diverges {
+			p.late.add(lateRelease{key: b.Key, id: b.ID, model: model, due: due, left: true})
 		}
 	}
 }
 
-// retireBranches takes the tickets of branches that have waited long enough, so that their blocks can be released. A branch that a turn has
-// used meanwhile is no longer in the store.
-func (p *Pins) retireBranches(ctx context.Context) {
-	for {
-		b, ok := p.branches.next(time.Now())
-		if !ok {
+// releaseLate gives up the tickets whose wait is over. Of its own tickets the store is asked only for those that no turn of this replica
+// has taken.
+func (p *Pins) releaseLate(ctx context.Context, now time.Time) {
+	for ctx.Err() == nil {
+		r, due := p.late.next(now)
+		if !due {
 			return
 		}
+		if !r.left && !p.Ledger.has(r.id) {
+			continue
+		}
 		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-		p.GiveUp(bounded, b.key, b.id, b.model)
+		p.GiveUp(bounded, r.key, r.id, r.model)
 		cancel()
 	}
-}
-
-func (b *branches) next(now time.Time) (retiring, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.wait) == 0 || now.Before(b.wait[0].due) {
-		return retiring{}, false
-	}
-	first := b.wait[0]
-	b.wait = b.wait[1:]
-	return first, true
 }

@@ -8,9 +8,9 @@ import (
 )
 
 func TestBranches_RetireInOrderAndInTime(t *testing.T) {
-	b, now := &branches{}, time.Now()
+	b, now := &lateReleases{}, time.Now()
 	for i := range 2 {
-		b.wait = append(b.wait, retiring{id: convcache.TicketID{byte(i)}, due: now.Add(time.Duration(i) * time.Minute)})
+		b.add(lateRelease{id: convcache.TicketID{byte(1 - i)}, due: now.Add(time.Duration(1-i) * time.Minute)})
 	}
 	if got, ok := b.next(now); !ok || got.id != (convcache.TicketID{0}) {
 		t.Errorf("first: got %v, %v", got.id, ok)
@@ -53,7 +53,7 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 		{Branch: convcache.Branch{ID: convcache.TicketID{2}, Chain: chain(shared)}},
 		{Branch: convcache.Branch{ID: convcache.TicketID{3}, Chain: chain(ids(64, 2000))}},
 	}, &ticket)
-	if len(p.branches.wait) != 1 || p.branches.wait[0].id != (convcache.TicketID{1}) {
-		t.Errorf("watched: got %d, want the one that diverges", len(p.branches.wait))
+	if len(p.late.wait) != 1 || p.late.wait[0].id != (convcache.TicketID{1}) {
+		t.Errorf("watched: got %d, want the one that diverges", len(p.late.wait))
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/storetime"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -113,28 +113,21 @@ func (r *rounds) stands(live fleet.Live) bool {
 // giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
 func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
+	why := record.ReasonReleasedOverBudget
+	if waited {
+		why = record.ReasonReleasedForOthers
+	}
 	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
 			return
 		}
-		bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
-		ticket, outcome := b.releases.take(bounded, p.key, p.id)
-		cancel()
-		switch outcome {
+		switch b.handBacks.takeOut(ctx, p, true, why) {
 		case convcache.Taken:
-			if !b.handBacks.displaced(&ticket) {
-				b.releases.Unuse(ticket, p.model)
-				b.ledger.givenUp(p, waited)
-			}
 			of.rounds.changed = time.Now()
 			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
 			of.rounds.tokens += p.tokens
-		default:
-			b.handBacks.queues.left(p.id)
-			b.ledger.lost(&p, outcome)
-		}
-		if outcome == convcache.Unavailable {
+		case convcache.Unavailable:
 			return // this ticket is lost; the next ones wait until the store answers
 		}
 	}

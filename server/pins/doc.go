@@ -5,7 +5,7 @@
 //   - pins.go: the owner; puts tickets, gives them up, and says what has to run beside the turns
 //   - ledger.go, pinned.go, recent.go: which tickets are in the store, and how much of each engine's KV cache they pin
 //   - budget.go, evacuate.go, branches.go: give tickets up: the oldest of an engine where tickets pin more than their share, those of an
-//     engine that leaves, and branches that a conversation has left
+//     engine that leaves, branches that a conversation has left, and tickets that no turn has used in time
 //   - transitions.go, states.go: the state of each answer's blocks, and which may follow which
 //   - release.go, piggyback.go, release_own.go: have decode free the blocks of tickets that no turn will use
 //   - handback*.go: have prefill read what decode holds; handback_choice.go chooses for how long a ticket waits for its turn, and its end

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/storetime"
+	"carryover/server/record"
 	"carryover/upstream/fleet"
 )
 
@@ -73,7 +73,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 		if !more {
 			break
 		}
-		if !v.give(ctx, p, late) {
+		if v.handBacks.takeOut(ctx, p, !late, record.ReasonInstanceDrained) == convcache.Unavailable {
 			break // the next ones wait until the store answers
 		}
 		tickets++
@@ -85,23 +85,4 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 	if tickets > 0 {
 		v.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", of.incarnation.Engine().Name, "tickets", tickets)
 	}
-}
-
-// give gives up one ticket, and reports whether the store has answered.
-func (v *evacuation) give(ctx context.Context, p pin, late bool) bool {
-	bounded, cancel := storetime.Limit(ctx, v.cfg.StoreTimeout)
-	defer cancel()
-	ticket, outcome := v.releases.take(bounded, p.key, p.id)
-	if late || outcome != convcache.Taken {
-		v.handBacks.queues.left(p.id)
-	}
-	if outcome != convcache.Taken {
-		v.ledger.lost(&p, outcome)
-		return outcome != convcache.Unavailable
-	}
-	if late || !v.handBacks.displaced(&ticket) {
-		v.releases.Unuse(ticket, p.model)
-		v.ledger.evacuated(p)
-	}
-	return true
 }

@@ -7,6 +7,8 @@ import (
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/proof"
+	"carryover/server/record"
+	"carryover/server/storetime"
 	"carryover/upstream/fleet"
 )
 
@@ -26,7 +28,7 @@ type HandBacks struct {
 	arena    *proof.Arena // keeps the ids, nil if nothing is handed back
 	put      putFunc
 	learner  *continuation.Learner
-	late     lateReleases
+	late     *lateReleases
 	choices  *choiceCounts
 }
 
@@ -99,6 +101,25 @@ func (h *HandBacks) Outside(answer Answer, ticket *convcache.Ticket) bool {
 func (h *HandBacks) displaced(ticket *convcache.Ticket) bool {
 	k := h.queues.displaced(ticket.ID)
 	return k != nil && h.take(k, ticket)
+}
+
+// takeOut takes a ticket that the ledger has given up out of the store, which gives each ticket to one taker, and hands it back or has it
+// released for a reason.
+func (h *HandBacks) takeOut(ctx context.Context, p pin, handBack bool, why record.Reason) convcache.Outcome {
+	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
+	defer cancel()
+	ticket, outcome := h.releases.take(bounded, p.key, p.id)
+	if !handBack || outcome != convcache.Taken {
+		h.queues.left(p.id)
+	}
+	switch {
+	case outcome != convcache.Taken:
+		h.ledger.lost(&p, outcome)
+	case !handBack || !h.displaced(&ticket):
+		h.releases.Unuse(ticket, p.model)
+		h.ledger.givenUp(p.key, why)
+	}
+	return outcome
 }
 
 // retain takes over the ids of an answer, and returns nil if it does not keep them.

@@ -24,12 +24,10 @@ type Ledger struct {
 	share   float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
 	over    chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
 
-	mu       sync.Mutex // guards the rest
-	pins     map[convcache.TicketID]*pin
-	pinned   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
-	gaveUp   recent                         // conversations whose ticket was given up because tickets pinned more than their share
-	gave     recent                         // conversations whose ticket was given up for requests that waited for free blocks
-	evacuees recent                         // conversations whose ticket was given up because its engine leaves
+	mu     sync.Mutex // guards the rest
+	pins   map[convcache.TicketID]*pin
+	pinned map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
+	gaveUp recent
 }
 
 func newLedger(holders *fleet.Holders, share float64, states *states) *Ledger {
@@ -54,8 +52,6 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.forget(key)
-	l.gave.forget(key)
-	l.evacuees.forget(key)
 	l.remove(l.pins[t.ID])
 	of := l.of(incarnation)
 	if len(l.pins) >= maxPins {
@@ -165,43 +161,18 @@ func (l *Ledger) next(of *pinned, most int) (pin, bool) {
 	return *p, true
 }
 
-// givenUp records that a conversation's ticket was given up. waited says that it was given up for requests that waited.
-func (l *Ledger) givenUp(p pin, waited bool) {
+// givenUp records why a conversation's ticket was given up.
+func (l *Ledger) givenUp(key convcache.Key, why record.Reason) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	to, other := &l.gaveUp, &l.gave
-	if waited {
-		to, other = other, to
-	}
-	to.add(p.key)
-	other.forget(p.key)
+	l.gaveUp.add(key, why)
 }
 
-// evacuated records that a conversation's ticket was given up because its engine leaves.
-func (l *Ledger) evacuated(p pin) {
+// why returns why a ticket of the conversation was given up, "" if none was, or if another ticket was stored since.
+func (l *Ledger) why(key convcache.Key) record.Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.evacuees.add(p.key)
-}
-
-// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and no other ticket was stored since.
-func (l *Ledger) evacuee(key convcache.Key) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.evacuees.has(key)
-}
-
-// freed returns why a ticket of the conversation was given up. It returns "" if none was, or if another ticket was stored since.
-func (l *Ledger) freed(key convcache.Key) record.Reason {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.gaveUp.has(key):
-		return record.ReasonReleasedOverBudget
-	case l.gave.has(key):
-		return record.ReasonReleasedForOthers
-	}
-	return ""
+	return l.gaveUp.why(key)
 }
 
 // tokens returns how many tokens of an incarnation's KV cache this replica's stored tickets pin.

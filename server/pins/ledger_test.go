@@ -145,7 +145,7 @@ func TestLedger_IsBounded(t *testing.T) {
 	}
 	c.want(maxPins * 10)
 	for i := range 3 * maxRecent {
-		c.givenUp(pin{key: convcache.Key{byte(i), byte(i >> 8), byte(i >> 16)}}, false)
+		c.givenUp(convcache.Key{byte(i), byte(i >> 8), byte(i >> 16)}, record.ReasonReleasedOverBudget)
 	}
 	if n := len(c.gaveUp.young) + len(c.gaveUp.old); n > 2*maxRecent {
 		t.Errorf("%d conversations are remembered, want %d at most", n, 2*maxRecent)
@@ -155,14 +155,14 @@ func TestLedger_IsBounded(t *testing.T) {
 func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 	c := newCached(t, 1)
 	key := convcache.Key{1}
-	for waited, want := range map[bool]record.Reason{false: record.ReasonReleasedOverBudget, true: record.ReasonReleasedForOthers} {
-		c.givenUp(pin{key: key}, waited)
-		if c.freed(key) != want || c.freed(convcache.Key{2}) != "" {
+	for _, want := range []record.Reason{record.ReasonReleasedOverBudget, record.ReasonReleasedForOthers, record.ReasonInstanceDrained} {
+		c.givenUp(key, want)
+		if c.why(key) != want || c.why(convcache.Key{2}) != "" {
 			t.Error("the conversation is not known for what it is")
 		}
 	}
 	c.put(key, c.ticket(1, 10, 1), "m")
-	if c.freed(key) != "" {
+	if c.why(key) != "" {
 		t.Error("it has a ticket again")
 	}
 }

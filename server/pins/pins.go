@@ -23,7 +23,7 @@ type Pins struct {
 	cfg        *Config
 	deps       *Deps
 	states     *states
-	branches   branches
+	late       lateReleases
 	budget     *budget
 	evacuation *evacuation
 	counts     *counts
@@ -36,7 +36,7 @@ func New(cfg Config, deps Deps) *Pins {
 	p.Releases = newReleases(p.cfg, p.deps, p.states, p.counts)
 	p.Continuations = continuation.New(cfg.TTL)
 	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
-	p.HandBacks.learner = p.Continuations
+	p.HandBacks.learner, p.HandBacks.late = p.Continuations, &p.late
 	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks}
 	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
 	return p
@@ -120,13 +120,10 @@ func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 // WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
 // given up, and no other was stored since.
 func (p *Pins) WhyGone(key convcache.Key) record.Reason {
-	switch {
-	case p.HandBacks.UnderWay(key):
+	if p.HandBacks.UnderWay(key) {
 		return record.ReasonHandingBack
-	case p.Ledger.evacuee(key):
-		return record.ReasonInstanceDrained
 	}
-	return p.Ledger.freed(key)
+	return p.Ledger.why(key)
 }
 
 // Task is work that has to be done again and again while the program serves.
@@ -153,7 +150,6 @@ func (p *Pins) Tasks() []Task {
 
 // release is one round of releases in the background.
 func (p *Pins) release(ctx context.Context) {
-	p.retireBranches(ctx)
 	p.releaseLate(ctx, time.Now())
 	p.Releases.workOff(ctx)
 }
