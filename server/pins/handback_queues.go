@@ -50,6 +50,9 @@ type retainedTicket struct {
 	unsent int // how many of its legs failed before anything was sent
 }
 
+func (k *retainedTicket) when() time.Time { return k.due }
+func (k *retainedTicket) moved(to int)    { k.place = to }
+
 // queuePlace is where a ticket is in its queue.
 type queuePlace struct {
 	at    *list.Element // while it is not in the store
@@ -85,11 +88,11 @@ type pairKey struct{ prefill, decode *fleet.Incarnation }
 // pairQueue is the tickets to be handed back from one incarnation of decode to one incarnation of prefill, one leg at a time.
 type pairQueue struct {
 	pairKey
-	out    list.List // tickets that are not in the store, so that no turn can use them
-	stored dueHeap   // tickets in the store, by the time at which they are due
-	busy   bool      // a leg is under way
-	rests  time.Time // no leg begins before this time
-	away   time.Time // since when prefill can't be sent legs, zero while it can
+	out    list.List                // tickets that are not in the store, so that no turn can use them
+	stored soonest[*retainedTicket] // tickets in the store, by the time at which they are due
+	busy   bool                     // a leg is under way
+	rests  time.Time                // no leg begins before this time
+	away   time.Time                // since when prefill can't be sent legs, zero while it can
 }
 
 // Limits of what waits for a hand-back.

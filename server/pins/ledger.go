@@ -62,7 +62,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	}
 	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, epoch: t.Epoch, name: name}
 	l.pins[p.id] = p
-	heap.Push(of, p)
+	heap.Push(&of.oldest, p)
 	of.tokens += p.tokens
 	if most > 0 && of.tokens > most {
 		select {
@@ -103,7 +103,7 @@ func (l *Ledger) remove(p *pin) {
 		return
 	}
 	delete(l.pins, p.id)
-	heap.Remove(p.of, p.at)
+	heap.Remove(&p.of.oldest, p.at)
 	p.of.tokens -= p.tokens
 }
 
