@@ -65,22 +65,17 @@ func (c *Client) dial(ctx context.Context, scheme, address string) (http1.Conn, 
 // Close drops idle connections. The client can still be used.
 func (c *Client) Close() { c.http.Close() }
 
-// outgoing is a request with all that belongs to it until its answer comes, in one allocation.
+// outgoing is a request with all that belongs to it until its answer comes.
 type outgoing struct {
 	http1.Request
-	fields    [maxFields]http1.Field
 	stream    *Stream     // is told which connection serves the request, nil for none
 	connected atomic.Bool // something may have been sent
 }
-
-// maxFields is the most header fields that a leg has.
-const maxFields = 8
 
 // request begins a request to base with the header fields that every request to an engine carries. The list is fixed:
 // nothing is copied from a client's request.
 func (c *Client) request(method, base, path, authorization string) *outgoing {
 	q := &outgoing{Request: http1.Request{Method: method, Path: path}}
-	q.Header = q.fields[:0]
 	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
 	q.add("Accept-Encoding", "identity")
 	q.add("User-Agent", "carryover")

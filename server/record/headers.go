@@ -11,29 +11,23 @@ import (
 
 // setHeaders sets the headers that tell a client or an operator what a turn reused.
 func setHeaders(header http.Header, r *Turn) {
-	// All values share one string and one array, which saves allocations. The names are spelled as net/http spells them, except X-KV-…,
-	// which net/http would change to X-Kv-….
-	b := r.Reuse.appendHeader(make([]byte, 0, 256), time.Now())
-	reuse := len(b)
-	b = appendTiming(b, r)
-	timing := len(b)
-	b = r.Path.appendHeader(b)
-	headers := string(b)
-	values := [...]string{r.Turn, headers[:reuse], headers[reuse:timing], headers[timing:]}
-	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
+	// The names are spelled as net/http spells them, except X-KV-…, which net/http would change to X-Kv-….
+	header["X-Request-Id"] = []string{r.Turn}
 	if r.API == body.Messages { // the header that Anthropic's SDKs read
-		header["Request-Id"] = values[0:1:1]
+		header["Request-Id"] = []string{r.Turn}
 	}
-	if values[3] != "" {
-		header["X-KV-Path"] = values[3:4:4]
+	header["X-KV-Reuse"] = []string{r.Reuse.Header(time.Now())}
+	header["Server-Timing"] = []string{timing(r)}
+	if path := r.Path.Header(); path != "" {
+		header["X-KV-Path"] = []string{path}
 	}
 }
 
-// appendTiming appends how long the turn took so far (W3C Server Timing).
-func appendTiming(b []byte, r *Turn) []byte {
-	begin := len(b)
+// timing is how long the turn took so far (W3C Server Timing).
+func timing(r *Turn) string {
+	b := make([]byte, 0, 96)
 	add := func(name string, d time.Duration) {
-		if len(b) > begin {
+		if len(b) > 0 {
 			b = append(b, ", "...)
 		}
 		b = strconv.AppendFloat(append(append(b, name...), ";dur="...), Milliseconds(d), 'f', 1, 64)
@@ -51,7 +45,7 @@ func appendTiming(b []byte, r *Turn) []byte {
 	if r.Whole > 0 {
 		add("answer", r.Whole)
 	}
-	return b
+	return string(b)
 }
 
 // Milliseconds returns a time as operators read it, rounded to tenths of a millisecond.

@@ -50,10 +50,6 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		if r.End.Err != nil {
 			failure = r.End.Err.Error()
 		}
-		b := r.Path.appendHeader(make([]byte, 0, 256))
-		path := len(b)
-		headers := string(r.Reuse.appendHeader(b, now)) // both headers in one string
-
 		l, attrs := line{short}, make([]slog.Attr, 0, 46) // attrs stays on the stack
 		attrs = l.text(attrs, "outcome", outcome)
 		attrs = l.text(attrs, "reason", reason)
@@ -78,8 +74,8 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		attrs = l.text(attrs, "keep", r.End.Keep.What)
 		attrs = l.milliseconds(attrs, "keep_ms", r.End.Keep.For)
 		attrs = l.text(attrs, "finish", r.Answer.Finish)
-		attrs = l.text(attrs, "reuse", headers[path:])
-		attrs = l.text(attrs, "kv_path", headers[:path])
+		attrs = l.text(attrs, "reuse", r.Reuse.Header(now))
+		attrs = l.text(attrs, "kv_path", r.Path.Header())
 		attrs = l.text(attrs, "proof", r.Reuse.Proof)
 		attrs = l.number(attrs, "legs", len(r.Legs), false)
 		attrs = l.number(attrs, "retries", r.Retries, false)

@@ -1,6 +1,6 @@
 package record
 
-import "strconv"
+import "fmt"
 
 // The ways that a turn may go.
 const (
@@ -29,15 +29,12 @@ type Path struct {
 }
 
 // Header returns the value of X-KV-Path, "" if no way was chosen.
-func (p *Path) Header() string { return string(p.appendHeader(make([]byte, 0, 96))) }
-
-func (p *Path) appendHeader(b []byte) []byte {
-	if p.Way == "" {
-		return b
+func (p *Path) Header() string {
+	switch p.Way {
+	case "":
+		return ""
+	case WayDecodeOnly:
+		return fmt.Sprintf("%s;reason=%s;tokens=%d", p.Way, p.Reason, p.Tokens)
 	}
-	b = append(b, p.Way...)
-	if p.Way == WayDecodeOnly {
-		b = append(append(b, ";reason="...), p.Reason...)
-	}
-	return strconv.AppendInt(append(b, ";tokens="...), int64(p.Tokens), 10)
+	return fmt.Sprintf("%s;tokens=%d", p.Way, p.Tokens)
 }

@@ -2,7 +2,7 @@ package record
 
 import (
 	"errors"
-	"strconv"
+	"fmt"
 	"time"
 
 	"carryover/upstream"
@@ -167,36 +167,26 @@ func (r *Turn) PrefillTook() (took time.Duration) {
 }
 
 // Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
-func (r *Reuse) Header(now time.Time) string { return string(r.appendHeader(make([]byte, 0, 96), now)) }
-
-func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
+func (r *Reuse) Header(now time.Time) string {
 	switch outcome, reason := r.Outcome(); outcome {
 	case Off:
-		return append(b, outcome...)
+		return outcome
 	case Prefix, Miss:
-		b = append(b, outcome...)
+		tokens, differs := "", ""
 		if outcome == Prefix {
-			b = strconv.AppendInt(append(b, ";tokens="...), int64(r.Prefix), 10)
+			tokens = fmt.Sprintf(";tokens=%d", r.Prefix)
 		}
-		b = append(append(b, ";reason="...), reason...)
 		if r.Differs != "" {
-			b = append(append(b, ";differs="...), r.Differs...)
+			differs = ";differs=" + r.Differs
 		}
-		return b
+		return outcome + tokens + ";reason=" + reason + differs
 	}
-	age := max(0, upstream.Elapsed(r.FreshAsOf, now))
-	b = append(b, "hit;tokens="...)
-	b = strconv.AppendInt(b, int64(r.Offered), 10)
+	read, confirmed := "", ""
 	if r.Cached >= 0 {
-		b = strconv.AppendInt(append(b, ";read="...), int64(r.Read), 10)
+		read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
 	}
-	b = append(b, ";age="...)
-	b = append(strconv.AppendFloat(b, age.Seconds(), 'f', 1, 64), ";proof="...)
-	b = append(b, r.Proof...)
-	if r.Cached >= 0 {
-		b = strconv.AppendInt(append(b, ";confirmed="...), int64(r.Cached), 10)
-	}
-	return b
+	age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
+	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s", r.Offered, read, age, r.Proof, confirmed)
 }
 
 // The outcomes of a turn's reuse.

@@ -72,5 +72,5 @@
 // hashes and numbers only. Legs are made of pieces of the body, so the body stays unchanged until then. The answer to the question for a
 // prompt's ids goes into memory that the fleet lends; it serves the next prompt once both legs are written, and is left to the garbage
 // collector where a leg may still be on its way. A relay's buffer goes to the next stream when its own has ended. All that is kept for
-// others is bounded. A turn's stack while its relay waits stays below 3.2 KiB, so that the runtime leaves it 8 KiB.
+// others is bounded.
 package turn

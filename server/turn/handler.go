@@ -55,10 +55,7 @@ func (h *Handler) Routing() *RoutingConfig { return h.routing.Load() }
 // Held returns how many bytes of requests are held, and for how many clients.
 func (h *Handler) Held() (bytes int64, clients int) { return h.intake.requests.Held() }
 
-// Serve runs the turn of a request to an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
-// as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
-// runtime halves a stack if less than a quarter of it is used (runtime.shrinkstack). So the work before and after the relay is done in
-// functions of its own. It panics with http.ErrAbortHandler where the connection must be aborted.
+// Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 	t := h.begin(api, r.Header)
 	h.ended(w, t, h.guarded(w, r, t))

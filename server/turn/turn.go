@@ -96,7 +96,7 @@ func (s *runner) try(ctx context.Context, t *turn) error {
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
-// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see Handler.Serve).
+// have arrived.
 func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Times().Queued, t.record.Step(record.StepLookup)
 	t.retry.last = attempted{}

@@ -13,7 +13,6 @@ import (
 // Engine is one configured instance and everything known of it. Its identity (name, role, address, rank) does not
 // change; its other settings may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
-	// Picks read these fields of each engine, within two cache lines.
 	seen     view
 	member   membership
 	attempts attempts
