@@ -26,8 +26,8 @@ func clientOptions(cfg Config) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: cfg.Addresses, MasterName: cfg.Master, IsClusterMode: cfg.Topology == Cluster, DB: cfg.DB,
 		Username: cfg.Username, Password: cfg.Password,
-		SentinelUsername: cfg.SentinelUsername, SentinelPassword: cfg.SentinelPassword,
-		TLSConfig: cfg.TLS,
+		SentinelPassword: cfg.SentinelPassword,
+		TLSConfig:        cfg.TLS,
 
 		MaxRetries: -1, MaxRedirects: -1, DialerRetries: 1,
 		ContextTimeoutEnabled: true,

@@ -52,8 +52,8 @@ type Config struct {
 	Master string
 	// Username and Password are those of the servers' ACL, both empty for none.
 	Username, Password string
-	// SentinelUsername and SentinelPassword are those of the Sentinels.
-	SentinelUsername, SentinelPassword string
+	// SentinelPassword is that of the Sentinels.
+	SentinelPassword string
 	// DB is the number of the database. A Cluster has only 0.
 	DB int
 	// TLS is used for every connection; nil is none.

@@ -84,7 +84,7 @@ func (e *kvEvents) run(ctx context.Context) error {
 // subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
 func (e *kvEvents) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
 	s := kvevents.Subscription{
-		Endpoint: at, Replay: replay, Topic: e.cfg.Topic, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
+		Endpoint: at, Replay: replay, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -77,7 +77,7 @@ func (f *following) hears(sim *vllmsim.Instance) bool {
 
 func TestKVEvents_FollowInstancesAsTheyComeAndGo(t *testing.T) {
 	t.Parallel()
-	f := startFollowing(t, config.KVEventsConfig{Topic: "kv"}, 3)
+	f := startFollowing(t, config.KVEventsConfig{}, 3)
 	a, b, c := f.prefill[0], f.prefill[1], f.prefill[2]
 	f.has(t, nil, a)
 	if !f.hears(a) {

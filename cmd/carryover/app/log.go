@@ -3,9 +3,7 @@ package app
 import (
 	"io"
 	"log/slog"
-	"os"
-
-	"github.com/mattn/go-isatty"
+	"time"
 
 	"carryover/cmd/carryover/config"
 )
@@ -14,31 +12,32 @@ import (
 func NewLogger(cfg config.LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := &slog.LevelVar{}
 	level.Set(logLevel(cfg))
-	options := &slog.HandlerOptions{Level: level}
-	switch logFormat(cfg.Format, w) {
-	case config.LogJSON:
-		return slog.New(&shapedHandler{Handler: slog.NewJSONHandler(w, options), shape: inMilliseconds}), level
-	case config.LogConsole:
-		return slog.New(newConsole(w, level, coloured(os.Getenv))), level
-	default:
-		return slog.New(&shapedHandler{Handler: slog.NewTextHandler(w, options), shape: withoutEmpty, short: true}), level
+	if cfg.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: inMilliseconds})), level
 	}
+	return slog.New(forPeople{slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutEmpty})}), level
 }
 
-// logFormat chooses the format where none is set.
-func logFormat(format string, w io.Writer) string {
-	if format != config.LogAuto {
-		return format
+// forPeople writes no members that say nothing.
+type forPeople struct{ *slog.TextHandler }
+
+// OmitsEmpty implements record.EmptyOmitter.
+func (forPeople) OmitsEmpty() bool { return true }
+
+// withoutEmpty leaves out texts that are empty.
+func withoutEmpty(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
+		return slog.Attr{}
 	}
-	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
-		return config.LogConsole
-	}
-	return config.LogText
+	return a
 }
 
-// coloured reports whether a terminal is to be shown colours (no-color.org).
-func coloured(getenv func(string) string) bool {
-	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+// inMilliseconds shows a duration as a number whose name says its unit: JSON has no durations, and slog would write nanoseconds.
+func inMilliseconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
+	}
+	return a
 }
 
 func logLevel(cfg config.LogConfig) (level slog.Level) {

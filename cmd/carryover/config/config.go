@@ -142,7 +142,6 @@ type StoreConfig struct {
 type RedisConfig struct {
 	URL                  redisurl.URL
 	PasswordFile         string
-	SentinelUsername     string
 	SentinelPasswordFile string
 	CAFile               string // empty: the system's
 	CertFile             string
@@ -195,7 +194,7 @@ type AuthConfig struct {
 
 // LogConfig is the shape of the log on standard error.
 type LogConfig struct {
-	Format  string // LogAuto or another
+	Format  string // LogText or LogJSON
 	Level   string // debug, info, warn or error, as slog.Level reads it
 	Clients string // a request.ClientsMode
 }
@@ -236,7 +235,7 @@ func Default() Config {
 			Store:          5 * time.Millisecond,
 			ShutdownGrace:  30 * time.Second,
 		},
-		Log: LogConfig{Format: LogAuto, Level: "info", Clients: string(request.ClientsClear)},
+		Log: LogConfig{Format: LogText, Level: "info", Clients: string(request.ClientsClear)},
 	}
 }
 

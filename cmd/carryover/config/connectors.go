@@ -46,7 +46,6 @@ type LMCacheConfig struct {
 type KVEventsConfig struct {
 	Port       int // port of each instance that names no address; 0 for none
 	ReplayPort int // port of the replay endpoint; 0 for none
-	Topic      string
 }
 
 func connectorSettings(c *Config) []Setting {
@@ -62,6 +61,5 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "lmcache.chunk_tokens", Flag: "lmcache-chunk-tokens", To: &l.ChunkTokens, min: 1, Help: "chunk_size of the engines' LMCache: where decode begins the answer itself, prefill computes whole chunks"},
 		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
 		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
-		{Key: "kv_events.topic", Flag: "kv-events-topic", To: &c.KVEvents.Topic, Help: "topic of their events"},
 	}
 }

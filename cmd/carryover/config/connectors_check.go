@@ -145,9 +145,6 @@ func validateKVEvents(v *validation, c *Config) {
 	if c.KVEvents.ReplayPort > 0 {
 		v.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
 	}
-	if c.KVEvents.Topic != "" {
-		v.fault("kv_events.topic", c.KVEvents.Topic, "kv_events.port beside it")
-	}
 }
 
 const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"

@@ -50,7 +50,7 @@ func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
 	}
 	conn := redisstore.Config{
 		Topology: servers.Topology, Addresses: servers.Addresses, Master: servers.Master, DB: servers.Db,
-		Username: servers.Username, Password: servers.Password, SentinelUsername: c.SentinelUsername,
+		Username: servers.Username, Password: servers.Password,
 		Prefix: c.Prefix,
 	}
 	if len(wants) > 0 {
@@ -98,17 +98,13 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
 	}
 	if conn.Topology != redisstore.Sentinel {
-		for _, s := range []struct{ name, value string }{{"username", c.SentinelUsername}, {"password_file", c.SentinelPasswordFile}} {
-			if s.value != "" {
-				refuse("redis.sentinel_"+s.name, s.value, "redis+sentinel:// or rediss+sentinel:// in redis.url")
-			}
+		if c.SentinelPasswordFile != "" {
+			refuse("redis.sentinel_password_file", c.SentinelPasswordFile, "redis+sentinel:// or rediss+sentinel:// in redis.url")
 		}
 		return
 	}
 	if c.SentinelPasswordFile != "" {
 		conn.SentinelPassword = readPassword("redis.sentinel_password_file", c.SentinelPasswordFile, refuse)
-	} else if c.SentinelUsername != "" {
-		refuse("redis.sentinel_username", c.SentinelUsername, "redis.sentinel_password_file beside it")
 	}
 }
 

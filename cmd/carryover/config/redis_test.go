@@ -170,7 +170,7 @@ func TestRedis_FilesReachTheStore(t *testing.T) {
 	got.TLS = nil
 	want := redisstore.Config{
 		Topology: redisstore.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
-		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv",
+		Password: "hunter2", SentinelPassword: "hunter2", Prefix: "blue:kv",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("connection\n got %+v\nwant %+v", got, want)

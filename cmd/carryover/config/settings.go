@@ -139,7 +139,6 @@ func redisSettings(c *Config) []Setting {
 	return []Setting{
 		{Key: "redis.url", Flag: "redis-url", To: &r.URL, Help: "Redis through which replicas share tickets: redis, rediss (TLS), unix, redis+sentinel, redis+cluster"},
 		{Key: "redis.password_file", Flag: "redis-password-file", To: &r.PasswordFile, Help: "file with the password of Redis, instead of one in the URL"},
-		{Key: "redis.sentinel_username", Flag: "redis-sentinel-username", To: &r.SentinelUsername, Help: "user name at the Sentinels"},
 		{Key: "redis.sentinel_password_file", Flag: "redis-sentinel-password-file", To: &r.SentinelPasswordFile, Help: "file with the password of the Sentinels"},
 		{Key: "redis.ca_file", Flag: "redis-ca-file", To: &r.CAFile, Help: "file with the certificates that Redis is checked against (default: the system's)"},
 		{Key: "redis.cert_file", Flag: "redis-cert-file", To: &r.CertFile, Help: "file with the client certificate for Redis"},
@@ -173,7 +172,7 @@ func clientSettings(c *Config) []Setting {
 	return []Setting{
 		{Key: "auth.forward_authorization", Flag: "forward-authorization", To: &c.Auth.ForwardAuthorization, Help: "send the client's credential on to the engines"},
 		{Key: "auth.upstream_key", env: "OPENAI_API_KEY", To: &c.Auth.UpstreamKey, Help: "bearer token for the engines"},
-		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogAuto, LogText, LogJSON, LogConsole}, Help: "log format; auto is console on a terminal, else text"},
+		{Key: "log.format", Flag: "log-format", To: &c.Log.Format, OneOf: []string{LogText, LogJSON}, Help: "log format"},
 		{Key: "log.clients", Flag: "log-clients", To: &c.Log.Clients, OneOf: []string{string(request.ClientsClear), string(request.ClientsHash), string(request.ClientsOff)}, Help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
 		{Key: "log.level", Flag: "log-level", To: &c.Log.Level, Live: true, OneOf: []string{"debug", "info", "warn", "error"}, Help: "least severe record that is logged"},
 	}

@@ -186,7 +186,7 @@ func runDemo(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 // present runs the proxy in front of the instances and the conversation through it.
 func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.Writer) error {
 	records := newRecords()
-	logger, level := app.NewLogger(config.LogConfig{Format: config.LogAuto, Level: "warn"}, stderr)
+	logger, level := app.NewLogger(config.LogConfig{Format: config.LogText, Level: "warn"}, stderr)
 	proxy, err := app.NewProxy(app.Configured{Config: d.Settings}, logger, records.observe)
 	if err != nil {
 		return err
