@@ -55,7 +55,7 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 			if row.left == 1 {
 				r.prefill[0].await(3) // the third leg releases what was given up
 				r.prefill[0].awaitEnd(3)
-				r.wantOK(r.turn("a", 2, true), "miss;reason=released_for_waiting") // of equal tickets the first is the oldest
+				r.wantOK(r.turn("a", 2, true), "miss;reason=released_over_budget") // of equal tickets the first is the oldest
 			}
 		})
 	}

@@ -51,7 +51,6 @@ type Tellers struct{ Quarantine, Stop, Drain func(sentence string) }
 type ReuseConfig struct {
 	ReuseMinTokens    int           // a ticket is not used for fewer tokens
 	ReuseMinShare     float64       // nor for a smaller share of its tokens, 0 to 1
-	ReuseHybrid       bool          // use tickets of several block groups too, whole
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	TTL               time.Duration // longest life of a ticket
 }
@@ -83,7 +82,7 @@ func (c *Config) proofFor(model string) ProofMode {
 // reuse returns the configuration of package reuse.
 func (c *Config) reuse() reuse.Config {
 	return reuse.Config{
-		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, Hybrid: c.ReuseHybrid, TTL: c.TTL, StoreTimeout: c.StoreTimeout,
+		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, TTL: c.TTL, StoreTimeout: c.StoreTimeout,
 		ByHistory: func(model string) bool { return c.proofFor(model) == ProofHistory }, Logger: c.Logger,
 	}
 }

@@ -278,21 +278,6 @@ func (e *exits) twice() (all []string) {
 	return all
 }
 
-// What can't be handed back at all stays a ticket.
-func TestHandBack_NotOfSeveralBlockGroups(t *testing.T) {
-	r, _ := exitRig(t, 1, func(c *server.Config) { c.ReuseHybrid = true })
-	r.look()
-	groups := func(a *idAnswer) {
-		of := a.params["remote_block_ids"].([][]int)
-		a.params["remote_block_ids"] = [][]int{of[0], of[0]}
-	}
-	r.decode[0].always(decodesIDs(groups))
-	prompt := count(1, 100)
-	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
-	r.server.HandBack(t.Context(), overdue)
-	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "hit;tokens=109")
-}
-
 // An answer without a conversation whose legs are never sent is released in the end: no turn would ever use it.
 func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 	r, legs := exitRig(t, 1)

@@ -130,10 +130,10 @@ func TestPath_IsDecidedAnewWhenTheHolderRefuses(t *testing.T) {
 
 func TestPath_RequestsThatNoHandOverServes(t *testing.T) {
 	r := newRig(t, setup{})
-	for member, why := range map[string]string{`"n":2`: "n", `"use_beam_search":true`: "beam_search", `"truncate_prompt_tokens":-1`: "truncate_prompt_tokens"} {
+	for member, why := range map[string]string{`"n":2`: "n", `"use_beam_search":true`: "n", `"truncate_prompt_tokens":-1`: "truncate_prompt_tokens"} {
 		r.wantPath(r.send(strings.Replace(ask("c", false, "12345678"), "{", "{"+member+",", 1)), "decode_only;reason="+why+";tokens=2")
 	}
-	r.wantPath(r.sendTo(textPath, `{"model":"m","prompt":["1234","5678"]}`), "decode_only;reason=batch_prompt;tokens=2")
+	r.wantPath(r.sendTo(textPath, `{"model":"m","prompt":["1234","5678"]}`), "decode_only;reason=n;tokens=2")
 	if p := r.send(`{"n":"x"}`); len(p.header["X-Kv-Path"]) != 0 {
 		t.Errorf("a refused request has a path: %q", p.path())
 	}

@@ -108,7 +108,7 @@ func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *tes
 	turn(alone + 1)
 	close(gate)
 	for range alone + 2 {
-		r.wantOK(<-done, "miss;reason=ineligible_unproven;why=quarantined")
+		r.wantOK(<-done, "miss;reason=quarantined")
 	}
 	var salts []string
 	for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()[alone:]} {

@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"testing"
 
-	"carryover/server"
 )
 
 // What an answer must show for a ticket to come of it.
 
 func TestTicket_BlockCountIsThatOfTheTokens(t *testing.T) {
-	for blocks, want := range map[int]string{2: "ineligible_block_count", 3: "yes", 4: "ineligible_block_count"} {
+	for blocks, want := range map[int]string{2: "ineligible_bad_params", 3: "yes", 4: "ineligible_bad_params"} {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
 			r := newRig(t, setup{})
 			r.tell(r.decode[0], metricsOf(rigIncarnation, rigBlock*3/blocks)) // 200 tokens are in three blocks
@@ -27,24 +26,13 @@ func TestTicket_BlockCountIsThatOfTheTokens(t *testing.T) {
 }
 
 func TestTicket_SeveralBlockGroups(t *testing.T) {
-	two := func(a *idAnswer) { a.params["remote_block_ids"] = [][]int{count(7, 3), count(70, 3)} }
-	for _, tc := range []struct {
-		hybrid       bool
-		stored, next string
-	}{
-		{false, "ineligible_block_groups", "miss;reason=first_turn"}, // a prompt of ids does not tell that it is a later one
-		{true, "yes", "hit;"},
-	} {
-		t.Run(fmt.Sprint(tc.hybrid), func(t *testing.T) {
-			r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); c.ReuseHybrid = tc.hybrid }})
-			r.inIDs(two)
-			prompt := count(100, 200)
-			r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
-			r.wantStored(1, tc.stored)
-			follow := append(append(prompt, outputIDs()...), count(500, 80)...)
-			r.wantOK(r.sendIDs("c", true, follow...), tc.next)
-		})
-	}
+	r := newRig(t, setup{cfg: byTokens})
+	r.inIDs(func(a *idAnswer) { a.params["remote_block_ids"] = [][]int{count(7, 3), count(70, 3)} })
+	prompt := count(100, 200)
+	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
+	r.wantStored(1, "ineligible_block_groups")
+	follow := append(append(prompt, outputIDs()...), count(500, 80)...)
+	r.wantOK(r.sendIDs("c", true, follow...), "miss;reason=first_turn") // a prompt of ids does not tell that it is a later one
 }
 
 // A ticket is cut to whole blocks only where prefill has blocks of the same size.

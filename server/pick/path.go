@@ -19,7 +19,7 @@ func (g *picking) alone() string {
 	}
 	switch {
 	case g.Request.API.Rendered() && !g.deps.Traits.Agents:
-		return record.WhyAPI
+		return record.WhyConnector
 	case g.deps.Named && g.Request.Prefiller == "":
 		return record.WhyNoPrefiller
 	case g.pair.uncached < g.Threshold:

@@ -113,16 +113,12 @@ func (r *rounds) stands(live fleet.Live) bool {
 // giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
 func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
-	why := record.ReasonReleasedOverBudget
-	if waited {
-		why = record.ReasonReleasedForOthers
-	}
 	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
 			return
 		}
-		switch b.handBacks.takeOut(ctx, p, true, why) {
+		switch b.handBacks.takeOut(ctx, p, true, record.ReasonReleasedOverBudget) {
 		case convcache.Taken:
 			of.rounds.changed = time.Now()
 			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited

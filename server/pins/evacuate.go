@@ -73,7 +73,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 		if !more {
 			break
 		}
-		if v.handBacks.takeOut(ctx, p, !late, record.ReasonInstanceDrained) == convcache.Unavailable {
+		if v.handBacks.takeOut(ctx, p, !late, record.ReasonInstanceGone) == convcache.Unavailable {
 			break // the next ones wait until the store answers
 		}
 		tickets++

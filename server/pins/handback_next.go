@@ -74,7 +74,7 @@ func (h *handBackQueues) takes(answer Answer, ticket *convcache.Ticket) bool {
 		// blocks until their lease ends.
 		return false
 	}
-	return ticket.Groups == 1 && h.keeps(answer.Prefill, ticket.Tokens) // several groups no connector hands back; turns may use it
+	return h.keeps(answer.Prefill, ticket.Tokens)
 }
 
 // keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for

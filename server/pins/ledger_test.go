@@ -155,7 +155,7 @@ func TestLedger_IsBounded(t *testing.T) {
 func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 	c := newCached(t, 1)
 	key := convcache.Key{1}
-	for _, want := range []record.Reason{record.ReasonReleasedOverBudget, record.ReasonReleasedForOthers, record.ReasonInstanceDrained} {
+	for _, want := range []record.Reason{record.ReasonReleasedOverBudget, record.ReasonInstanceGone} {
 		c.givenUp(key, want)
 		if c.why(key) != want || c.why(convcache.Key{2}) != "" {
 			t.Error("the conversation is not known for what it is")

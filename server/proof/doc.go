@@ -39,8 +39,8 @@
 //     show a lost id. An answer whose usage was requested but did not come leaves neither a ticket nor a hand-back. The
 //     number of blocks has to fit the number of tokens.
 //   - content: ids are only placeholders for images, audio, video and files, so turns with these leave no ticket.
-//   - groups: a ticket of several block groups is used only with proof.reuse_hybrid, and only whole. A ticket is cut only
-//     if prefill's blocks have the same size as decode's.
+//   - groups: blocks of several groups leave no ticket. A ticket is cut only if prefill's blocks have the same size as
+//     decode's.
 //   - second look: a ticket that was taken has to offer what the look-up promised, or it is given up.
 //
 // Without the plug-in in scripts/vllm decode is asked for its ids (return_token_ids), and the client still gets what a stock

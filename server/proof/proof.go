@@ -65,8 +65,7 @@ const (
 	LacksProbe       = "probe"       // an engine has not shown that it uses the ids that it is sent
 	LacksIDs         = "ids"         // an engine does not report ids
 	// For a prompt whose ids only a render endpoint returns (vLLM --enable-scale-out, or --render):
-	LacksRender   = "render"        // there is no such endpoint
-	LacksRendered = "render_failed" // the endpoint has not answered
+	LacksRender = "render" // there is no such endpoint, or it has not answered
 
 	LacksShape = "shape" // /tokenize has not shown that it returns what prefill renders for such requests, or returns something else
 )
@@ -77,7 +76,6 @@ func Unproven(lacks string) string { return "ineligible_unproven;why=" + lacks }
 // The reasons why Look finds that nothing can be used.
 const (
 	MissTokenizeFailed = "tokenize_failed"
-	MissNotComparable  = "ineligible_not_comparable"
 	MissNotAppendOnly  = "template_not_append_only"
 )
 

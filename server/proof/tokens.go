@@ -118,7 +118,7 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 		lacks = LacksShape
 	default:
 		t.proof.logger.Debug("prompt can't be rendered", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
-		lacks = LacksRendered
+		lacks = LacksRender
 	}
 	if t.unrendered = lacks; t.api == body.Responses {
 		return ""
@@ -153,11 +153,8 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 		return ""
 	}
-	if t.shape == "" {
-		return MissNotComparable
-	}
 	prefill := t.attempt.Prefill
-	if prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
+	if t.shape == "" || prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
 	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)

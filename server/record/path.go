@@ -17,7 +17,6 @@ const (
 	WhyQuarantined = "prefill_quarantined" // the prefill instances that can be reached are quarantined
 	WhyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
 
-	WhyAPI       = "api"       // the history proof, or the connector, does not know the API
 	WhyConnector = "connector" // the connector can't move the request, or leaves no KV that a next turn could use
 )
 

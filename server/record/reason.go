@@ -14,9 +14,7 @@ const (
 	ReasonConsumed           Reason = "consumed"
 	ReasonNothingStored      Reason = "nothing_stored"
 	ReasonReleasedOverBudget Reason = "released_over_budget"
-	ReasonReleasedForOthers  Reason = "released_for_waiting"
 	ReasonInstanceGone       Reason = "instance_gone"
-	ReasonInstanceDrained    Reason = "instance_drained"
 	ReasonQuarantined        Reason = "quarantined"
 	ReasonStoreUnavailable   Reason = "store_unavailable"
 	ReasonStoreFailedOver    Reason = "store_failed_over"
@@ -34,8 +32,7 @@ const (
 	ReasonHandedBackElsewhere Reason = "handed_back_elsewhere"
 	ReasonHandBackUnreported  Reason = "hand_back_unreported"
 
-	// The reasons that a proof gives are in package proof: tokenize_failed, template_not_append_only, ineligible_not_comparable, and
-	// ineligible_unproven with the cause.
+	// The reasons that a proof gives are in package proof: tokenize_failed, template_not_append_only, and ineligible_unproven with the cause.
 )
 
 // Rewritten reports whether a turn reuses nothing because its history differs from a ticket's, or agrees with it for too few tokens.

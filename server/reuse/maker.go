@@ -89,7 +89,7 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		return
 	}
 	if ticket.Epoch != k.deps.Epoch.Now() { // since the ticket was made
-		p.record.Stored(proof.Unproven(LacksQuarantined))
+		p.record.Stored(string(record.ReasonQuarantined))
 		k.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
 		return
 	}
@@ -152,8 +152,8 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 	k.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed)
 	switch {
 	case misplaced:
-		return convcache.Ticket{}, parsed, "ineligible_block_count"
-	case parsed.Groups != 1 && !k.cfg.Hybrid:
+		return convcache.Ticket{}, parsed, "ineligible_bad_params"
+	case parsed.Groups != 1:
 		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
@@ -167,7 +167,7 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
 	}
 	if ticket.Epoch != k.deps.Epoch.Now() {
-		return ticket, parsed, proof.Unproven(LacksQuarantined)
+		return ticket, parsed, string(record.ReasonQuarantined)
 	}
 	why = p.proof.Seal(proof.Ending{
 		Decode: of.Decode, Params: parsed, Finish: a.Finish, StopReason: a.StopReason,
@@ -188,7 +188,7 @@ func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) 
 	case !of.HandedOver():
 		return "no_handover"
 	case p.pair.Quarantined: // the hand-over comes from such a prefill instance
-		return proof.Unproven(LacksQuarantined)
+		return string(record.ReasonQuarantined)
 	case of.Pair == nil:
 		return proof.Unproven(proof.LacksIncarnation)
 	case p.IDs.Lacks() != "":

@@ -7,10 +7,6 @@ import (
 	"carryover/upstream/body"
 )
 
-// LacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or another one did
-// during the turn.
-const LacksQuarantined = "quarantined"
-
 // excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.
 func (p *Proving) excludes() record.Reason {
 	switch {
@@ -24,6 +20,8 @@ func (p *Proving) excludes() record.Reason {
 		return record.ReasonBypass
 	case p.Without != "":
 		return p.Without
+	case p.pair.Quarantined:
+		return record.ReasonQuarantined
 	case p.lacks != "":
 		return record.Reason(proof.Unproven(p.lacks))
 	case p.proof.Opens():

@@ -87,7 +87,7 @@ func (v *Prover) admit(req *request.Request, parsed *body.Request) (p Proving) {
 	}
 	switch {
 	case byHistory && req.API.Rendered():
-		p.Ineligible = record.WhyAPI
+		p.Ineligible = record.WhyConnector
 	case !req.Conversation.Known && !v.outside(req):
 	case !v.reuses:
 		p.Ineligible = record.WhyConnector
@@ -116,11 +116,6 @@ func (v *Prover) outside(req *request.Request) bool {
 // TakesPart reports whether the turn can use or leave a ticket.
 func (p *Proving) TakesPart() bool { return p.proof != nil }
 
-// LeavesTicket reports whether the attempt's answer can leave a ticket, as far as that is known before decode is asked.
-func (p *Proving) LeavesTicket() bool {
-	return p.proof != nil && p.request.Conversation.Known && p.lacks == "" && p.IDs.Lacks() == ""
-}
-
 // Begin begins the proof of an attempt on a pair, after it has discarded that of the attempt before. Work that the legs do not wait for runs
 // in the background.
 func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(what, id string, work func())) {
@@ -128,9 +123,7 @@ func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(
 	p.IDs.Discard()
 	p.IDs, p.lacks, p.pair = nil, "", pair
 	switch {
-	case p.proof == nil || pair.Prefill == nil && !pair.Quarantined:
-	case pair.Quarantined:
-		p.lacks = LacksQuarantined
+	case p.proof == nil, pair.Prefill == nil, pair.Quarantined:
 	default:
 		turn := p.record.ID()
 		p.lacks = p.proof.Begin(ctx, proof.Attempt{

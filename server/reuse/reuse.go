@@ -18,7 +18,6 @@ import (
 type Config struct {
 	MinTokens    int                     // a ticket is not used for fewer tokens
 	MinShare     float64                 // nor for a smaller share of its tokens, 0 to 1
-	Hybrid       bool                    // use tickets of several block groups too, whole
 	TTL          time.Duration           // longest life of a ticket
 	StoreTimeout time.Duration           // bounds each operation of the store
 	ByHistory    func(model string) bool // reports whether the turns of a model use the history proof

@@ -104,7 +104,7 @@ func (r *reading) keep(result answer.Result) {
 	}
 	r.concluded = true
 	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
-		result.Ineligible = "oversize"
+		result.Ineligible = answer.Unparsable
 	}
 	r.runner.deps.Tickets.Maker.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
 }

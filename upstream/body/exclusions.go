@@ -7,19 +7,14 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Why a request goes to decode alone, without kv_transfer_params.
-const (
-	WhyN           = "n"
-	WhyBatchPrompt = "batch_prompt"
-	WhyBeamSearch  = "beam_search"
-)
+// WhyN is why a request goes to decode alone, without kv_transfer_params: it asks for several answers.
+const WhyN = "n"
 
 // Why a request takes no part in reuse, whatever the proof. WhyTruncate also keeps a request from prefill.
 const (
 	WhyEcho           = "echo"
 	WhyPromptLogprobs = "prompt_logprobs"
 	WhyTruncate       = "truncate_prompt_tokens"
-	WhyRemoteMedia    = "remote_media"
 )
 
 // Disaggregable reports whether the request can run as a prefill and a decode leg; why says why not.
@@ -40,12 +35,12 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	if r.api == Text {
 		// Embeddings come beside the prompt, as a prompt of their own, and have no token ids (completion/protocol.py).
 		if kind := r.Prompt().kind(); kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
-			return WhyBatchPrompt, false
+			return WhyN, false
 		}
 	}
 	// The beam path of vLLM drops kv_transfer_params (to_beam_search_params).
 	if !off(r.body.Get("use_beam_search")) {
-		return WhyBeamSearch, false
+		return WhyN, false
 	}
 	// -1 and 0 truncate to the model's length less max_tokens (TokenizeParams in
 	// renderers/params.py), which differs between the legs: the prompts would too.
@@ -76,7 +71,7 @@ func (r *Request) Reusable() (why string, ok bool) {
 		return WhyTruncate, false
 	}
 	if remoteMedia(&r.messages) {
-		return WhyRemoteMedia, false
+		return WhyContent, false
 	}
 	return "", true
 }

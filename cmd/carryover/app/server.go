@@ -43,7 +43,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	return server.Config{
 		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
 		ReuseConfig: server.ReuseConfig{
-			ReuseMinTokens: ReuseMinTokens, ReuseMinShare: reuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid, ReuseTrialTimeout: ReuseTrialTimeout, TTL: cfg.Store.TTL,
+			ReuseMinTokens: ReuseMinTokens, ReuseMinShare: reuseMinShare, ReuseTrialTimeout: ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},
 		ReleaseConfig: pins.ReleaseConfig{
 			Release: cfg.Release.Mode == "on", ReleaseBacklog: releaseBacklog, BranchKeep: branchKeep, PinnedShare: cfg.Release.PinnedShare,

@@ -113,9 +113,8 @@ type ConversationConfig struct {
 
 // ProofConfig says what must be proved about a ticket before a request may use it.
 type ProofConfig struct {
-	Mode        string
-	Models      map[string]string // mode by served model name, before Mode
-	ReuseHybrid bool              // use tickets of several block groups too
+	Mode   string
+	Models map[string]string // mode by served model name, before Mode
 }
 
 // ReleaseConfig says what happens to tickets that no turn will use.

@@ -252,7 +252,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			rec := r.turns.await(t, reader.header.Get("X-Request-Id"))
 			before := r.wrong(t)
 			if decoding {
-				if rec.Stored != "ineligible_unproven;why=quarantined" || rec.Retries != 0 {
+				if rec.Stored != "quarantined" || rec.Retries != 0 {
 					t.Errorf("stored %q after %d retries", rec.Stored, rec.Retries)
 				}
 			} else if said := reader.content; said != a.content || rec.Retries != 1 {
