@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
 )
 
 // agentPath are the APIs of agents, with a request, the events of an answer to a leg, and what ends its stream with an error.

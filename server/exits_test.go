@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
 )
 
 // What becomes of blocks that decode has named when an answer does not reach its end.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
 )
 
 // bottomless is JSON that a reader without a bound follows until its stack is full,

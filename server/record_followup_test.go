@@ -3,7 +3,6 @@ package server_test
 import (
 	"strings"
 	"testing"
-
 )
 
 // A follow-up is told by its request, or by what the store has of its conversation.

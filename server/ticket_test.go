@@ -3,7 +3,6 @@ package server_test
 import (
 	"fmt"
 	"testing"
-
 )
 
 // What an answer must show for a ticket to come of it.
