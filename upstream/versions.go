@@ -14,13 +14,11 @@ type ReleaseFacts struct {
 	// Connector is NIXL_CONNECTOR_VERSION (nixl/metadata.py). It is part of the hash by which engines refuse each
 	// other's hand-overs.
 	Connector int
-	// NIXL is the oldest version of the nixl package with which an engine starts, "" if any will do.
-	NIXL string
 }
 
 // Releases returns the known releases, the oldest first.
 func Releases() []ReleaseFacts {
-	return []ReleaseFacts{{"0.28", 7, ""}, {"0.30", 11, ""}, {"0.31", 13, ""}, {"0.32", 14, ""}, {"0.33", 15, "1.5.0"}}
+	return []ReleaseFacts{{"0.28", 7}, {"0.30", 11}, {"0.31", 13}, {"0.32", 14}, {"0.33", 15}}
 }
 
 // AnswerFacts is what reuse gets from a decode instance's answers, for one release, API and form. It was measured on

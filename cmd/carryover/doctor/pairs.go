@@ -167,15 +167,6 @@ func pairConfig(cfg config.Config) config.Config {
 	return cfg
 }
 
-// trial is a program in front of exactly one pair, and turns through it.
-type trial struct {
-	couple
-
-	program *app.Proxy
-	records chan record.Turn
-	seen    *tried
-}
-
 // try runs turns of a model on a pair, and notes what it sees. The error is a fault in the set-up of this process.
 func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, model string, seen *tried) error {
 	p, deps, err := app.NewParts(app.Configured{Config: pairConfig(cfg)}, logger)
@@ -185,8 +176,8 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	listed := &discovery.Listed{}
 	listed.Replace([]upstream.Instance{c.prefill.Instance, c.decode.Instance})
 	p.Sources.All = listed
-	t := &trial{couple: c, program: p, records: make(chan record.Turn, MaxProbeTurns), seen: seen}
-	deps.Observers = append(deps.Observers, func(rec *record.Turn) { t.records <- *rec })
+	records := make(chan record.Turn, MaxProbeTurns)
+	deps.Observers = append(deps.Observers, func(rec *record.Turn) { records <- *rec })
 	settings := app.NewServerConfig(pairConfig(cfg), logger)
 	settings.ReleaseBacklog = 0 // what a turn leaves is released before the program ends
 	p.Server = server.New(settings, deps)
@@ -199,15 +190,19 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 		if prefill == nil || decode == nil {
 			return // the program has ended
 		}
-		t.hold(ctx, prefill, func(stream bool) *probeTalk { return newProbeTalk(cfg, base, model, stream) })
+		seen.hold(ctx, prefill, records, func(stream bool) *probeTalk { return newProbeTalk(cfg, base, model, stream) })
 		seen.otherIDs = prefill.Quarantined()
-		t.giveBack(ctx, decode)
+		decode.Health.SetDrain(true) // the program releases its tickets, which stay pinned for minutes otherwise, whatever has ended by now
+		lookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
+			seen.left = p.Server.Pinned(decode)
+			return seen.left == 0
+		})
 	})
 }
 
 // hold holds two conversations of two turns; one of them streams. After a failure it does not continue a conversation. A turn that has
 // begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
-func (t *trial) hold(ctx context.Context, prefill *fleet.Engine, begin func(stream bool) *probeTalk) {
+func (t *tried) hold(ctx context.Context, prefill *fleet.Engine, records <-chan record.Turn, begin func(stream bool) *probeTalk) {
 	for _, stream := range []bool{true, false} {
 		talk := begin(stream)
 		for _, second := range []bool{false, true} {
@@ -215,10 +210,10 @@ func (t *trial) hold(ctx context.Context, prefill *fleet.Engine, begin func(stre
 				return
 			}
 			if second {
-				t.seen.parity = max(t.seen.parity, learnt(ctx, prefill, talk))
+				t.parity = max(t.parity, learnt(ctx, prefill, talk))
 			}
-			turn := talk.turn(ctx, t.records, second)
-			t.seen.turns = append(t.seen.turns, turn)
+			turn := talk.turn(ctx, records, second)
+			t.turns = append(t.turns, turn)
 			if turn.failure != "" || turn.record.End.Status != http.StatusOK {
 				return
 			}
@@ -238,13 +233,4 @@ func learnt(ctx context.Context, prefill *fleet.Engine, talk *probeTalk) (found 
 		return found != facts.Unknown
 	})
 	return found
-}
-
-// giveBack drains decode, so that the program releases its tickets. It is bounded by itself, because what is pinned stays pinned for minutes.
-func (t *trial) giveBack(ctx context.Context, decode *fleet.Engine) {
-	decode.Health.SetDrain(true)
-	lookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
-		t.seen.left = t.program.Server.Pinned(decode)
-		return t.seen.left == 0
-	})
 }

@@ -98,8 +98,12 @@ func (d *doctor) store(ctx context.Context, p *app.Proxy) {
 	}
 	r.holds(whereRedis, codeRedisDown, "")
 	r.holds(whereRedis, codeRedisForbids, "")
-	r.check(whereRedis, codeRedisClock, clockOfRedis(seen.Apart))
 	what := ""
+	if seen.Apart.Abs() > clockSlack {
+		what = fmt.Sprintf("its clock and ours differ by %s", seen.Apart.Abs().Round(time.Millisecond))
+	}
+	r.check(whereRedis, codeRedisClock, what)
+	what = ""
 	if seen.MaxMemory > 0 && seen.Eviction != "volatile-ttl" {
 		what = "maxmemory-policy is " + seen.Eviction
 	}

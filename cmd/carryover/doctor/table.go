@@ -29,7 +29,6 @@ const (
 	codeIDsUnproven   = "ids_unproven"
 	codeRenderOff     = "render_off"
 	codeRenderFails   = "render_fails"
-	codeRenderDiffers = "render_differs"
 	codeNoCommonModel = "no_common_model"
 	codeModelPaths    = "model_paths_differ"
 	codeVersions      = "versions_differ"
@@ -121,9 +120,6 @@ var diagnoses = []diagnosis{
 	{codeRenderFails, severityError, "the render endpoint answers",
 		"turns of agents reuse nothing",
 		"look into the log of the server that renders for /v1/messages/render; carryover doctor --verbose"},
-	{codeRenderDiffers, severityError, "as many tokens are rendered as the engine counts",
-		"both legs compute the ids that were rendered, so that answers are to another prompt than the engine would make",
-		"start the server that renders with the model, --chat-template and tokenizer arguments of {name}"},
 
 	{codeNoCommonModel, severityError, "both serve one model",
 		"a turn needs one model on both, and here none has",
