@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"testing"
@@ -165,34 +164,6 @@ func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	r.Set(r.instances)
 	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.removed.away) != 0 {
 		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.removed.away))
-	}
-}
-
-func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
-	r := newRig(t)
-	kept := r.named(upstream.RolePrefill, "p", "q")
-	base := r.instances
-	goroutines := runtime.NumGoroutine()
-	was := 0
-	for round := range 10_000 {
-		r.instances = base
-		e := r.named(upstream.RolePrefill, fmt.Sprint("x", 10_000+round))[0]
-		_, done := r.attempt("p", "q")
-		p := tells(e, "1")
-		p.PairWith(tells(kept[0], "1")).ExchangedKV()
-		open(e)
-		e.Health.Took(1, 1)
-		r.Set(base)
-		done()
-		if round == 0 {
-			was = reached(r.Fleet)
-		}
-	}
-	if is := reached(r.Fleet); is != was {
-		t.Errorf("the fleet reaches %d values, at first it was %d", is, was)
-	}
-	if now := runtime.NumGoroutine(); now > goroutines {
-		t.Errorf("%d goroutines, at first there were %d", now, goroutines)
 	}
 }
 

@@ -17,51 +17,7 @@ import (
 	"carryover/server/continuation"
 	"carryover/server/record"
 	"carryover/upstream"
-	"carryover/upstream/vllmsim"
 )
-
-// The defaults as they are shipped, and what an operator of one-shot traffic chose who knew that nothing of it is continued.
-var (
-	shipped  = []string{"--release", "on", "--hand-back", "idle", "--hand-back-after", "auto", "--conversation-by-content", "on"}
-	releases = []string{"--release", "on", "--hand-back", "off", "--conversation-by-content", "off"}
-	keeps    = []string{"--release", "on", "--hand-back", "off", "--hand-back-after", "1s", "--conversation-by-content", "on"}
-)
-
-// One-shot traffic costs no more with the defaults than where everything is released at once, once its kinds are known: neither memory of
-// decode nor legs to prefill. Until then each kind's answers wait for five seconds and are handed back.
-func TestOneShot_CostsNothing(t *testing.T) {
-	t.Parallel()
-	const rounds, most = 25, 1.02
-	costs := map[string]oneShotCost{}
-	for name, flags := range map[string][]string{"shipped": shipped, "releases": releases, "keeps": keeps} {
-		s := startOneShots(t, flags)
-		s.learn(t, name == "shipped")
-		before := s.cost(t)
-		for range rounds {
-			s.round(t)
-		}
-		costs[name] = s.cost(t).since(before)
-		t.Logf("%s: %d turns, %d token-seconds on decode, %d prefill legs; to learn, %s", name, costs[name].turns,
-			costs[name].tokenSeconds, costs[name].legs, s.learnt)
-		if n := s.turns.count(endedHandBacks); n > 0 {
-			t.Errorf("%s: prompts that begin alike have made prefill's cache count as too small", name)
-		}
-		s.verifyReads(t, 0)
-	}
-	got, want := costs["shipped"], costs["releases"]
-	if float64(got.tokenSeconds) > most*float64(want.tokenSeconds) {
-		t.Errorf("%d token-seconds are pinned on decode, want %d and 2 %% at most", got.tokenSeconds, want.tokenSeconds)
-	}
-	if float64(got.legs) > most*float64(want.legs) {
-		t.Errorf("%d legs to prefill, want %d and 2 %% at most", got.legs, want.legs)
-	}
-	if want.tokenSeconds == 0 || want.legs < want.turns || costs["keeps"].tokenSeconds < 2*want.tokenSeconds {
-		t.Errorf("%+v where everything is released and %+v where tickets are kept: nothing was measured", want, costs["keeps"])
-	}
-}
-
-// endedHandBacks is the warning with which hand-backs to an incarnation end for ten minutes.
-const endedHandBacks = "WARN prefill does not keep what is handed back to it; tickets serve turns instead"
 
 // oneShots sends requests that nobody goes on with, one at a time.
 type oneShots struct {
@@ -69,21 +25,6 @@ type oneShots struct {
 	legs   *namingLegs
 	sent   int
 	learnt string // what that cost
-}
-
-// startOneShots starts a pair whose clocks move by a second after each turn and not otherwise, so that token-seconds don't depend on how
-// fast the machine is.
-func startOneShots(t *testing.T, flags []string) *oneShots {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	cfg.TimeScale = 1e-6
-	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // of the agents' APIs
-	s := &oneShots{legs: &namingLegs{}}
-	s.rig = startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: flags,
-		replace: func(deps *server.Deps) { s.legs.Legs, deps.Legs = deps.Legs, s.legs },
-	})
-	return s
 }
 
 // namingLegs counts the answered legs that name blocks of decode.
