@@ -60,12 +60,6 @@ func (o *commitWriter) announceStream(contentType string) {
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
-// announceWholeStream sets the headers of an event stream that is sent in one piece.
-func (o *commitWriter) announceWholeStream() {
-	o.announceStream(eventStream)
-	o.whole = true
-}
-
 // commit sends status and headers. From now on the turn can't be tried again.
 func (o *commitWriter) commit() {
 	o.committed = true

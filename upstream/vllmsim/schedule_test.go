@@ -30,11 +30,6 @@ func gauges(t *testing.T, i *Instance, rank int, names ...string) map[string]str
 	return found
 }
 
-// asks is a request whose prompt has a length of its own, so that the counters tell which request was let in.
-func asks(length int) object {
-	return object{"model": "sim", "prompt": make([]int, length), "ignore_eos": true}
-}
-
 // inEngine runs f with the engine of an instance that is never served, under a clock that only waiting moves.
 func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine.Engine)) {
 	synctest.Test(t, func(t *testing.T) {

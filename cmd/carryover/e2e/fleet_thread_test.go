@@ -148,23 +148,6 @@ func (u *under) pace(t *testing.T, between time.Duration) {
 	}
 }
 
-// refused holds a turn that must fail with a status and a code of error.
-func (h *thread) refused(t *testing.T, status int, code string) {
-	t.Helper()
-	id, _, body := h.next()
-	h.messages = h.messages[:len(h.messages)-1] // it was not answered
-	a, err := h.post(t.Context(), "/v1/chat/completions", h.with(id), body, unwatched)
-	if err != nil {
-		t.Fatalf("%s: %v", id, err)
-	}
-	if a.status != status || a.code != code {
-		t.Errorf("%s: status %d, code %q, want %d, %q: %.300s", id, a.status, a.code, status, code, a.raw)
-	}
-	if legs := h.turns.await(t, id).Legs; len(legs) > 0 {
-		t.Errorf("%s: %d legs were sent: %+v", id, len(legs), legs)
-	}
-}
-
 // on is turn for decode instances with names of their own.
 func (h *thread) on(t *testing.T, reuse, decode string) *record.Turn {
 	t.Helper()

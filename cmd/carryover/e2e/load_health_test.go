@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -77,14 +76,4 @@ func TestHealth_CircuitOfADecodeInstance(t *testing.T) {
 		t.Errorf("turns went to %v, want both instances again", seen)
 	}
 	o.verifyReads(t, o.sum(t, config.RolePrefill)["leased_pins"])
-}
-
-// round has the fleet judge how long engines take, as after each round of probing. No engine is probed: the context has ended.
-func (o *operated) round(t *testing.T) {
-	t.Helper()
-	ended, end := context.WithCancel(t.Context())
-	end()
-	if err := o.proxy.Fleet.Run(ended); err != nil {
-		t.Error(err)
-	}
 }

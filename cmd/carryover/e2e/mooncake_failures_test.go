@@ -267,3 +267,12 @@ func TestMooncake_ClientLeaves(t *testing.T) {
 		}
 	}
 }
+
+// failing is a file that says what becomes of turns whose prefill fails.
+func failing(policy string) string { return "routing: {prefill_failure: " + policy + "}\n" }
+
+// outcome is what a client is told of a turn whose prefill has failed.
+type outcome struct {
+	path string // how X-KV-Path begins
+	code string // of the error instead
+}
