@@ -37,16 +37,6 @@ func TestBudget_GivesUpWhatCanBeReleased(t *testing.T) {
 	r.wantOK(r.turn("c", 2, true), "miss;reason=released_over_budget")
 }
 
-// What waits for its release counts, and does not wait for a turn to carry it.
-func TestBudget_HurriesWhatWaits(t *testing.T) {
-	r := crowded(t, nil)
-	r.shot()
-	r.server.MakeRoom(t.Context())
-	if got, want := r.prefill[0].await(2)[1].ticket(), left(r.decode[0].seen()[0]); got != want {
-		t.Errorf("released %q, want %q", got, want)
-	}
-}
-
 // Giving up a ticket that no instance can release costs its reuse and frees nothing.
 func TestBudget_KeepsWhatCannotBeReleased(t *testing.T) {
 	r := crowded(t, nil)

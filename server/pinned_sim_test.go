@@ -170,18 +170,6 @@ func TestPinned_WhatWaitsForItsReleaseCounts(t *testing.T) {
 	}
 }
 
-// Without a share nothing is released for room.
-func TestPinned_NoShareIsNoBudget(t *testing.T) {
-	p := newPinning(t, func(c *server.Config) { c.PinnedShare = 0 })
-	for i := range 10 {
-		p.turn(fmt.Sprint("c", i))
-	}
-	if s := p.decode.Stats(); s.Pins != 10 || s.PinnedBlocks*16 <= budget {
-		t.Errorf("got %d pins of %d tokens, want all ten, which is more than the share", s.Pins, s.PinnedTokens)
-	}
-	p.wantOK(p.turn("c0"), "hit;")
-}
-
 // What is known of pins is what decode says: of tickets in the store, of one that another has displaced, and of those that wait for
 // their release.
 func TestPinned_IsWhatDecodeSays(t *testing.T) {

@@ -89,23 +89,3 @@ func TestModels_ListsAreMerged(t *testing.T) {
 		t.Errorf("got %d %s, want both models", p.status, p.body)
 	}
 }
-
-// Of engines that do not answer only a few are asked: each may take ten seconds.
-func TestModels_AFewInstancesAreAsked(t *testing.T) {
-	r := newRig(t, setup{prefills: 5, decodes: 5, probeless: true})
-	asked := 0
-	for _, e := range append(r.decode, r.prefill...) {
-		e.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			asked++
-			w.WriteHeader(http.StatusInternalServerError)
-		})
-	}
-	resp, err := r.client.Get(r.front.URL + "/v1/models")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusBadGateway || asked != 6 {
-		t.Errorf("status %d after %d questions, want 502 after 6", resp.StatusCode, asked)
-	}
-}

@@ -92,24 +92,6 @@ func TestSlot_ClientThatLeavesWhileItWaits(t *testing.T) {
 	o.wantOK(o.turn("", 1, true), "miss;")
 }
 
-func TestSlot_TenantsHaveEqualShares(t *testing.T) {
-	o := fill(newRig(t, setup{cfg: roomy}), "Authorization", "a")
-	var greedy []<-chan reply
-	for i := range 10 {
-		greedy = append(greedy, o.waits(i+1, "Authorization", "a"))
-	}
-	second := make(chan struct{})
-	o.decode[0].next(waits(second, decodes))
-	one := o.waits(11, "Authorization", "b")
-	o.free()
-	o.wantInLine(10)
-	close(second)
-	o.wantOK(<-one, "miss;")
-	for _, answered := range greedy {
-		o.wantOK(<-answered, "miss;")
-	}
-}
-
 func TestSlot_ShutdownEndsWaits(t *testing.T) {
 	r := run(t, setup{cfg: roomy})
 	o := fill(r.rig)

@@ -96,18 +96,6 @@ func TestQueue_WaitIsBounded(t *testing.T) {
 	o.wantOK(<-third, "miss;")
 }
 
-func TestQueue_TenantIsLimited(t *testing.T) {
-	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxStreams, c.MaxPerTenant = 10, 1 }}), "Authorization", "a")
-	p := o.turn("", 1, true, "Authorization", "a")
-	if e := o.wantError(p, 429, "tenant_limit"); e.Type != "rate_limit_error" {
-		t.Errorf("got type %q", e.Type)
-	}
-	wantRetryAfter(t, p, "1")
-	o.wantOK(o.turn("", 1, true, "Authorization", "b"), "miss;")
-	o.free()
-	o.until(func() bool { return o.turn("", 1, true, "Authorization", "a").status == 200 })
-}
-
 // The tenant that holds a place and has a hundred turns in line waits for the one turn of another.
 func TestQueue_TenantsHaveEqualShares(t *testing.T) {
 	o := occupy(newRig(t, setup{cfg: queued}), "Authorization", "a")

@@ -10,16 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync/atomic"
 	"testing"
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
-	"carryover/cmd/carryover/testrig"
 	"carryover/server/record"
-	"carryover/upstream/vllmsim"
 )
 
 // operated is a rig with the listener for operators, and with a configuration file that a test changes.
@@ -104,55 +101,6 @@ type shown struct {
 	KVTokens                    int     `json:"kv_tokens"`
 	PinnedTokens                int     `json:"pinned_tokens"`
 	TokenMicros                 float64 `json:"us_per_prompt_token"`
-}
-
-// shows returns what the admin listener shows of an instance that the program has.
-func (o *operated) shows(t *testing.T, instance *vllmsim.Instance) shown {
-	t.Helper()
-	_, body := o.operate(t, http.MethodGet, "/admin/instances")
-	var list struct{ Instances []shown }
-	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
-	for _, one := range list.Instances {
-		if one.URL == instance.URL() {
-			return one
-		}
-	}
-	t.Fatalf("%s is not shown: %s", instance.URL(), body)
-	return shown{}
-}
-
-// state returns the state that is shown of an instance, and checks that it comes with a reason unless it is "up".
-func (o *operated) state(t *testing.T, instance *vllmsim.Instance) string {
-	t.Helper()
-	one := o.shows(t, instance)
-	if (one.State == "up") != (one.Why == "") {
-		t.Errorf("state %q has the reason %q", one.State, one.Why)
-	}
-	return one.State
-}
-
-// wantState waits until a state is shown, and checks why.
-func (o *operated) wantState(t *testing.T, instance *vllmsim.Instance, want, why string) {
-	t.Helper()
-	if !testrig.Eventually(func() bool { return o.state(t, instance) == want }) {
-		t.Fatalf("got %+v, want the state %s", o.shows(t, instance), want)
-	}
-	if got := o.shows(t, instance); got.State == want && !regexp.MustCompile(why).MatchString(got.Why) {
-		t.Errorf("got %+v, want a reason like %q", got, why)
-	}
-}
-
-// ready returns what /readyz says.
-func (o *operated) ready(t *testing.T) (int, string) {
-	t.Helper()
-	status, body := askBare(t, o.client, http.MethodGet, o.base+"/readyz")
-	var told struct{ Status string }
-	if err := json.Unmarshal(body, &told); err != nil {
-		t.Fatalf("%v: %s", err, body)
-	}
-	return status, told.Status
 }
 
 // send sends a chat turn as a tenant and returns the answer with the record of the turn.

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -127,19 +126,6 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 	before, refused, _ := strings.Cut(events, "The configuration was refused, and nothing has changed: ")
 	if status != http.StatusOK || !strings.Contains(before, `"kind":"reload","text":"The configuration was read again and is in force."`) || !strings.Contains(refused, "store.max_tickets") {
 		t.Errorf("events, newest first: %d %s", status, events)
-	}
-}
-
-func TestReload_AtAHangup(t *testing.T) {
-	r := startReloadable(t)
-	r.write(t, 2, "")
-	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // the program in this process has asked for it
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); r.shown(t) != 4; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d instances after a hangup, want 4: %s", r.shown(t), r.log)
-		}
 	}
 }
 

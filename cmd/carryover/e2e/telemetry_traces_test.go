@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -81,39 +80,6 @@ func TestTraces_OfAPrefixAndAHit(t *testing.T) {
 		}
 		if got := turn.resource; got["service.name"] != "proxy-7" || got["service.version"] != command.Version || got["service.instance.id"] == "" || got["deployment.environment.name"] != "test" {
 			t.Errorf("got resource %v", got)
-		}
-	}
-}
-
-// A client without a context gets a trace of its own; one that forbids it gets none, and its engines are told.
-func TestTraces_SamplingIsTheClients(t *testing.T) {
-	r := startTraced(t, nil)
-	send := func(header http.Header) {
-		t.Helper()
-		body := encode(map[string]any{"model": "sim", "max_tokens": 4, "messages": []any{question("q")}})
-		if a, err := r.post(t.Context(), "/v1/chat/completions", header, body, unwatched); err != nil || a.status != http.StatusOK {
-			t.Fatalf("%v %+v", err, a)
-		}
-	}
-	send(http.Header{"Traceparent": {"00-" + traceOf(0) + "-" + clientSpanID + "-00"}})
-	send(http.Header{"Traceparent": {"00-" + strings.ToUpper(traceOf(0)) + "-" + clientSpanID + "-01"}, "Tracestate": {"a=1"}, "Baggage": {"CANARY=1"}})
-	contexts := legContexts(r.decode[0])
-	if !strings.HasPrefix(contexts[0], "00-"+traceOf(0)+"-") || !strings.HasSuffix(contexts[0], "-00") {
-		t.Errorf("the engine got %q, want the client's trace, not sampled", contexts[0])
-	}
-	own := strings.Split(contexts[1], "-")
-	if len(own) != 4 || own[1] == traceOf(0) || own[3] != "01" {
-		t.Fatalf("the engine got %q, want a trace of our own", contexts[1])
-	}
-	turn, _ := r.traces.of(t, own[1], 5)
-	if turn.parent() != "" {
-		t.Errorf("the turn is under %q, want the root", turn.parent())
-	}
-	r.traces.mu.Lock()
-	defer r.traces.mu.Unlock()
-	for _, s := range r.traces.spans {
-		if hex.EncodeToString(s.TraceId) == traceOf(0) {
-			t.Errorf("%s of a trace that its client has not sampled is exported", s.Name)
 		}
 	}
 }
