@@ -30,7 +30,6 @@ func lmcacheSetups() map[string]lmcacheSetup {
 			flags:  []string{"--lmcache-notifications", "1"},
 		},
 		"no own cache": {uncached: true},
-		"static ports": {static: true},
 		"older tag":    {change: func(c *vllmsim.Config) { c.LMCache.Tag = vllmsim.TagNixlProxyNotif }},
 		"statuses": {change: func(c *vllmsim.Config) {
 			c.LMCache.Tag, c.LMCache.TP, c.Timing.TransferPerBlock = vllmsim.TagStoragePDStatus, 2, 1e6
@@ -38,7 +37,6 @@ func lmcacheSetups() map[string]lmcacheSetup {
 		"small blocks":     {change: func(c *vllmsim.Config) { c.BlockSize = 1 }},
 		"not canonical":    {change: func(c *vllmsim.Config) { c.Sampling = vllmsim.SamplingNoncanonical }},
 		"2 by 3":           {senders: 2, receivers: 3, flags: []string{"--routing-prefill", "round_robin"}},
-		"chats at decode":  {flags: []string{"--lmcache-chat", "chat"}},
 		"history, no auto": {flags: []string{"--proof", "history"}},
 	}
 }
@@ -163,7 +161,7 @@ func TestLMCache_FirstTokensOfTexts(t *testing.T) {
 	}{
 		"half a character": {body: members{"prompt": long + "SAY \U0001d11e is a clef."}, way: overPrefill},
 		"end":              {body: members{"prompt": long + "HUSH"}, way: overPrefill},
-		"one token":        {body: members{"prompt": long + "SAY one and two", "max_tokens": 1}, way: overPrefill},
+		"one token":        {body: members{"prompt": long + "SAY one and two", "max_tokens": 1}, way: atDecode},
 		"no limit":         {body: members{"prompt": long}, way: overPrefill, unlimited: true},
 		"no limit, null":   {body: members{"prompt": long, "max_tokens": nil}, way: overPrefill},
 		"stop string":      {body: members{"prompt": long + "SAY one and two", "stop": "one"}, way: overPrefill},

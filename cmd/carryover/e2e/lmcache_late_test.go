@@ -20,24 +20,21 @@ func TestLMCache_NothingStaysThatIsAnnounced(t *testing.T) {
 	const short = 700 * time.Millisecond // shorter than the delay
 	for name, c := range map[string]struct {
 		change func(*vllmsim.Config)
-		flags  []string
 		budget time.Duration
 		leaves bool // the client, as soon as KV is on its way
 		fault  *vllmsim.Fault
 	}{
-		"behind the budget":                             {change: late, budget: short},
-		"behind the budget, decode goes on":             {change: late, flags: []string{"--lmcache-unready", "decode"}, budget: short},
-		"behind the budget, at decode":                  {change: late, flags: []string{"--lmcache-chat", "chat"}, budget: short},
-		"its client has left":                           {change: late, leaves: true},
-		"its client has left, budget over":              {change: late, budget: short, leaves: true},
-		"decode fails the leg":                          {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Route: "/v1/completions", Count: 1}},
-		"decode's answer begins with an error":          {fault: &vllmsim.Fault{Kind: vllmsim.FaultErrorBody200, Route: "/v1/completions", Count: 1}},
-		"decode's answer begins with an error, at chat": {flags: []string{"--lmcache-chat", "chat"}, fault: &vllmsim.Fault{Kind: vllmsim.FaultErrorBody200, Route: "/v1/chat/completions", Count: 1}},
+		"behind the budget":                    {change: late, budget: short},
+		"its client has left":                  {change: late, leaves: true},
+		"its client has left, budget over":     {change: late, budget: short, leaves: true},
+		"decode refuses the client's logprobs": {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Route: "/v1/completions", Count: 1}},
+		"decode fails the leg":                 {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Route: "/v1/completions", Count: 1}},
+		"decode's answer begins with an error": {fault: &vllmsim.Fault{Kind: vllmsim.FaultErrorBody200, Route: "/v1/completions", Count: 1}},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name+"/stream "+strconv.FormatBool(stream), func(t *testing.T) {
 				t.Parallel()
-				r := startLMCache(t, lmcacheSetup{change: c.change, flags: c.flags, budget: c.budget})
+				r := startLMCache(t, lmcacheSetup{change: c.change, budget: c.budget})
 				if c.fault != nil {
 					if err := r.decode[0].SetFault(*c.fault); err != nil {
 						t.Fatal(err)

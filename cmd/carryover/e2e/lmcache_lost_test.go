@@ -14,7 +14,7 @@ func TestLMCache_PrefillSendsAndItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	const slow, slower = 5 * time.Millisecond, 100 * time.Millisecond // within the hand-over budget, and not within one that is unannounced
 	failed := fallen{way: atDecode + "prefill_failed;"}
-	late, over := fallen{status: 504, code: "decode_timeout"}, fallen{way: overPrefill}
+	late, over := failed, fallen{way: overPrefill}
 	for name, c := range map[string]struct {
 		fault              string
 		senders, receivers int

@@ -19,8 +19,7 @@ import (
 func TestLMCache_Notifications(t *testing.T) {
 	t.Parallel()
 	tp2 := func(c *vllmsim.Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 1e6 }
-	late := fallen{status: 504, code: "decode_timeout"}
-	toDecode := []string{"--lmcache-unready", "decode"}
+	late := fallen{way: atDecode + "prefill_failed;"} // decode computes the prompt
 	for name, c := range map[string]struct {
 		change func(*vllmsim.Config)
 		fault  string
@@ -34,22 +33,14 @@ func TestLMCache_Notifications(t *testing.T) {
 		"among others":       {fault: vllmsim.FaultNoticeGarbage, want: fallen{way: overPrefill}},
 		"among others, TP 2": {fault: vllmsim.FaultNoticeGarbage, change: tp2, want: fallen{way: overPrefill}},
 		"lost":               {fault: vllmsim.FaultNoticeLost, never: true, want: late},
-		"lost, decode":       {fault: vllmsim.FaultNoticeLost, flags: toDecode, never: true, want: fallen{way: overPrefill}},
 		"cancelled":          {fault: vllmsim.FaultTransferFails, never: true, want: late},
-		"cancelled, decode":  {fault: vllmsim.FaultTransferFails, flags: toDecode, never: true, want: fallen{way: overPrefill}},
 		"never sent":         {fault: vllmsim.FaultTransferStuck, never: true, want: late},
 		"FAILED": {
 			fault: vllmsim.FaultTransferFails, change: func(c *vllmsim.Config) { c.LMCache.Tag = vllmsim.TagStoragePDStatus },
-			want: fallen{status: 502, code: "decode_failed"},
+			want: late,
 		},
-		"FAILED, decode": {
-			fault: vllmsim.FaultTransferFails, change: func(c *vllmsim.Config) { c.LMCache.Tag = vllmsim.TagStoragePDStatus }, flags: toDecode,
-			want: fallen{way: overPrefill},
-		},
-		"MLA, two awaited":         {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, never: true, want: late},
-		"MLA, two awaited, decode": {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, flags: toDecode, never: true, want: fallen{way: overPrefill}},
-		"in parts":                 {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, never: true, want: late},
-		"in parts, decode":         {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: toDecode, never: true, want: fallen{way: overPrefill}},
+		"MLA, two awaited": {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, never: true, want: late},
+		"in parts":         {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, never: true, want: late},
 		"in parts, known": {
 			change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: []string{"--lmcache-max-prompt-tokens", "64"},
 			want: fallen{way: atDecode + "prompt_too_long;"},
@@ -62,7 +53,7 @@ func TestLMCache_Notifications(t *testing.T) {
 				if c.never {
 					budget = unannounced
 				}
-				whole := c.want.way == overPrefill && c.flags == nil // the KV arrives
+				whole := c.want.way == overPrefill // the KV arrives
 				r := startLMCache(t, lmcacheSetup{cut: !whole, change: c.change, flags: c.flags, budget: budget})
 				if c.fault != "" {
 					if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: c.fault}); err != nil {
@@ -87,7 +78,9 @@ func TestLMCache_Notifications(t *testing.T) {
 // A turn whose KV is not announced says why.
 func TestLMCache_UnannouncedTurnSaysWhy(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{cut: true, change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, budget: unannounced})
+	r := startLMCache(t, lmcacheSetup{
+		cut: true, change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, budget: unannounced, flags: []string{"--prefill-failure", "error"},
+	})
 	const id = "unannounced"
 	d := &dialogueOf{}
 	body := encode(bodyOf(d.next(longQuestion(1))))

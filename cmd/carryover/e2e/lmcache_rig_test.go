@@ -33,7 +33,6 @@ type lmcacheSetup struct {
 	change             func(*vllmsim.Config)
 	flags              []string
 	uncached           bool // decode has no prefix cache of its own
-	static             bool // the ports of the one receiver are settings, not a registry
 	probed             bool
 	env                []string
 	wire               func(config.Config, *app.Proxy)
@@ -130,12 +129,7 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 			"receiver_host": "127.0.0.1", "receiver_init_port": at.LMCacheInit, "receiver_alloc_port": at.LMCacheAlloc,
 		}
 	}
-	if s.static {
-		at := decode[0].Addresses()
-		flags = append(flags, "--lmcache-init-ports", joinPorts(at.LMCacheInit), "--lmcache-alloc-ports", joinPorts(at.LMCacheAlloc))
-	} else {
-		flags = append(flags, "--decoder-registry", string(encode(registry)))
-	}
+	flags = append(flags, "--decoder-registry", string(encode(registry)))
 	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, wire: s.wire, replace: s.replace, server: func(c *server.Config) {
 		c.HandoverBudget = cmp.Or(s.budget, c.HandoverBudget)
 		if s.cut {
@@ -144,14 +138,6 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 	}})
 	r.prefill, r.decode = prefill, decode
 	return &lmcacheRig{rig: r, port: port}
-}
-
-func joinPorts(ports []int) string {
-	words := make([]string, len(ports))
-	for i, port := range ports {
-		words[i] = strconv.Itoa(port)
-	}
-	return strings.Join(words, ",")
 }
 
 // members are those of a request body.

@@ -1,14 +1,18 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
+	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -71,5 +75,56 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A client that leaves between the legs leaves nothing behind either.
+func TestRescue_TheClientLeavesBetweenTheLegs(t *testing.T) {
+	t.Parallel()
+	for _, stream := range []bool{false, true} {
+		r := startRescue(t, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		act := func(turn context.Context) {
+			leave()
+			<-turn.Done()
+		}
+		r.between.once.Store(&act)
+		body := members{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1) + ".")}, "max_tokens": 50, "stream": stream}
+		_, _ = r.post(ctx, "/v1/chat/completions", http.Header{}, encode(body), nil) // the client leaves
+		if n := r.leased(t); n != 0 {
+			t.Errorf("stream %t: prefill keeps the blocks of %d hand-overs", stream, n)
+		}
+	}
+}
+
+// unsent sends no rescue.
+type unsent struct{ server.Legs }
+
+// Decode implements server.Legs.
+func (u unsent) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	if strings.HasSuffix(leg.RequestID, "-rescue") {
+		return nil, &upstream.LegError{Role: upstream.RoleDecode, Instance: leg.Instance.Name, Kind: upstream.Dial, Err: errors.New("not sent")}
+	}
+	return u.Legs.Decode(ctx, leg, limits)
+}
+
+func TestMutant_WithoutARescueTheOracleSeesIt(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(*server.Deps){
+		"as it is": nil,
+		"mutant":   func(deps *server.Deps) { deps.Legs = unsent{deps.Legs} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startRescue(t, replace)
+			if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest, Count: 1}); err != nil {
+				t.Fatal(err)
+			}
+			r.say(t, members{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1) + ".")}, "max_tokens": 50})
+			if n := r.leased(t); (n > 0) != (replace != nil) {
+				t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+			}
+		})
 	}
 }
