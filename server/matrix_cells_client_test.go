@@ -131,8 +131,8 @@ func leavingFaults() []fault {
 			ended(c)
 			c.until(func() bool { return len(c.deps.Fleet.Holders.Waiting()) > 0 })
 		}), want: func(v variant) want {
-			w := left("first", "one")(v)
-			w.unused = true // decode's own blocks, of the answer that is not shown
+			w := left("first", "")(v)
+			w.rescued = true
 			return w
 		}},
 		{row: "B-28", phase: "prefill has answered", name: "client leaves, and there is no hand-over", needs: watched, begin: func(c *cell) {

@@ -13,18 +13,27 @@ import (
 // restarted is a turn that fresh legs of both kinds have saved, the first hand-over being spent.
 func restarted(v variant) want {
 	w := retried(v)
-	w.decode = "handed handed"
+	w.decode, w.rescued = "handed handed", true
 	return w
+}
+
+// rescued is what a fault leaves whose hand-over is rescued, too.
+func rescued(of func(variant) want) func(variant) want {
+	return func(v variant) want {
+		w := of(v)
+		w.rescued = true
+		return w
+	}
 }
 
 // decodeFailed is an error that the client gets after decode had the hand-over; ticket and hand-over are spent.
 func decodeFailed(status int, code string) want {
-	return want{status: status, code: code, prefill: "first", decode: "handed"}
+	return want{status: status, code: code, prefill: "first", decode: "handed", rescued: true}
 }
 
 // decodeFailedTwice is one after a restart.
 func decodeFailedTwice(status int, code string) want {
-	return want{status: status, code: code, prefill: "first plain", decode: "handed handed"}
+	return want{status: status, code: code, prefill: "first plain", decode: "handed handed", rescued: true}
 }
 
 // decodeDialFaults are those of connections to decode instances.
@@ -124,7 +133,7 @@ func decodeTimeouts() (faults []fault) {
 		faults = append(faults, fault{row: id, phase: phase, name: name, needs: both(withDoors, limited(shortFirst())), begin: begin, want: func(variant) want {
 			w := decodeFailed(http.StatusGatewayTimeout, "decode_timeout")
 			if unseen {
-				w.decode = ""
+				w.decode, w.rescued = "", false
 			}
 			return w
 		}})
@@ -137,6 +146,7 @@ func decodeTimeouts() (faults []fault) {
 	}))
 	row("B-18", "accepts and reads nothing", true, atLeg(ofDecode, (*door).silence))
 	row("B-51", "its machine is gone", true, func(c *cell) { c.decode[0].door.freeze() })
+	faults[len(faults)-1].want = rescued(faults[len(faults)-1].want) // by another connection
 	return faults
 }
 
@@ -179,7 +189,7 @@ func wholeAnswerFaults() (faults []fault) {
 	said := func(leg) string { return `{"error":{"message":"later","code":500}}` }
 	row("B-13", "200 with an error", wireOf(func(l leg) string { return okJSON + whole(said(l)) }), nil, func(v variant) want {
 		w := served(v)
-		w.body, w.stored, w.kept = said, "incomplete", false
+		w.body, w.stored, w.kept, w.rescued = said, "incomplete", false, true
 		return w
 	})
 	return faults

@@ -193,13 +193,12 @@ func TestStaged_AHeadLosesNoTicket(t *testing.T) {
 
 // What a plan has reserved is given back on every exit, also by what goes on without the client.
 func TestStaged_PlansAreClosed(t *testing.T) {
-	never := make(chan struct{})
 	for name, row := range map[string]struct {
 		ready func(context.Context) error
 		fails behaviour
 	}{
 		"served":          {func(context.Context) error { return nil }, nil},
-		"no KV":           {gated(never), nil},
+		"no KV":           {func(context.Context) error { return upstream.ErrNotReady }, nil},
 		"prefill fails":   {nil, status(400, "x")},
 		"prefill is gone": {nil, hangUp},
 	} {

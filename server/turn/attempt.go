@@ -188,10 +188,14 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if h.Handover == nil || plan.Ready == nil {
+	if h.Handover == nil {
 		return nil
 	}
 	step := a.Record.Step(record.StepHandover)
+	if plan.Ready == nil {
+		step.Ended(true)
+		return nil
+	}
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
 	err := plan.Ready(bounded)

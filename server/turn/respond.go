@@ -159,10 +159,11 @@ func (r *reading) start() {
 func (r *reading) ended(err error) error {
 	d := r.decoding
 	r.out.record.Answered(r.Record(r.relay.Stats()))
-	if r.Seen() {
+	left := leftEarly(r.ctx, err)
+	if left && r.Seen() { // the event that waits for the next one
 		r.taken()
 	}
-	r.keep(r.Result(leftEarly(r.ctx, err))) // does nothing if the end was seen, because the ticket was stored then
+	r.keep(r.Result(left)) // does nothing if the end was seen, because the ticket was stored then
 	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""
 	if stopped {
 		fault, why = r.Fault()

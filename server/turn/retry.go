@@ -52,9 +52,10 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	if ctx.Err() != nil || !errors.As(err, &leg) {
 		return giveUp
 	}
-	// If both legs were sent together, decode can't go on without prefill's answer.
-	unreadable := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
-	if !leg.Retryable() && !t.last.caused(leg) && !unreadable {
+	// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV has
+	// not arrived.
+	useless := leg.Role == upstream.RolePrefill && (leg.Kind == upstream.Garbage || errors.Is(leg.Err, upstream.ErrNotReady))
+	if !leg.Retryable() && !t.last.caused(leg) && !useless {
 		return giveUp
 	}
 	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
