@@ -5,7 +5,7 @@
 //	 1. wait for a slot, parse the body once, find the conversation          handler.go, intake.go, packages admission and request
 //	 2. look up what the conversation holds, pick engines and the path       turn.go, packages reuse and pick
 //	 3. prove how much of a ticket may be used, and take it                  packages reuse and proof
-//	 4. run the prefill leg as the connector has planned it                  attempt.go, leg.go, prefill.go, together.go
+//	 4. run the prefill leg as the connector has planned it                  attempt.go, leg.go, prefill.go
 //	 5. run the decode leg up to its headers                                 decode.go
 //	 6. commit: send status and headers to the client                        commitwriter.go
 //	 7. relay events and observe them                                       respond.go, package answer
@@ -21,7 +21,7 @@
 // Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, package reuse).
 // After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it is
 // given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
-// decode.go, drainHandover; package storetime).
+// rescue.go; package storetime).
 //
 // Three places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
 // blame.go decides which engine a failure counts against; package apierror decides how an error looks to a client. Around the turns,

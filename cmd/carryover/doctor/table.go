@@ -141,7 +141,7 @@ var diagnoses = []diagnosis{
 		"vllm serve … --kv-transfer-config {config} on {prefill}"},
 	{codeNotAnnounced, severityError, "prefill announces its KV",
 		"decode would read KV that has not come, so that the turn fails or decode computes it by itself",
-		"pd_proxy_host and pd_proxy_port of prefill's LMCache are where --lmcache-listen is; its receivers are those of --lmcache-init-ports; " +
+		"pd_proxy_host and pd_proxy_port of prefill's LMCache are where --lmcache-listen is; its receivers are those of --decoder-registry; " +
 			"restart prefill if decode was restarted; --lmcache-max-prompt-tokens is prefill's --max-num-batched-tokens"},
 	{codeHandoverFails, severityError, "decode loads what prefill hands over",
 		"decode could not read prefill's KV, so that the turn fails or is computed again",

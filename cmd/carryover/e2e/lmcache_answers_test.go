@@ -125,10 +125,8 @@ func TestLMCache_FirstTokens(t *testing.T) {
 		"ids":                          {ask: "SAY one and two.", extra: members{"return_token_ids": true}, way: beyond},
 		"no limit":                     {ask: "SAY one and two.", extra: members{"max_tokens": nil}, way: beyond},
 		"the newer limit":              {ask: "SAY one and two.", extra: members{"max_tokens": 1, "max_completion_tokens": 3}, way: beyond},
-		"thought, answered by chats":   {ask: "THINK and SAY one.", way: beyond, flags: []string{"--lmcache-chat", "chat"}},
 		"a tool, called":               {ask: `CALL look {"at":"the river"}`, extra: members{"tools": tool}, way: beyond},
 		"a tool, not called":           {ask: "SAY one and two.", extra: members{"tools": tool}, way: beyond},
-		"a tool, chats at decode":      {ask: `CALL look {"at":"the river"}`, extra: members{"tools": tool}, way: beyond, flags: []string{"--lmcache-chat", "chat"}},
 		"several choices":              {ask: "SAY one.", extra: members{"n": 2, "temperature": 1}, way: atDecode},
 	} {
 		t.Run(name, func(t *testing.T) {

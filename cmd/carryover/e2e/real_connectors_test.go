@@ -32,7 +32,6 @@ type connectorCase struct {
 
 // What LMCache's chunk_size is, in P/D mode by default, where the storage pair says it. Storage has whole chunks only.
 const (
-	pdChunk      = 256
 	storageChunk = 64
 )
 
@@ -44,19 +43,15 @@ func connectorCases() []connectorCase {
 	// Prefill's first token ends decode's prompt. Where it ends inside of a character, decode reads all there is and then
 	// answers from the first token on, behind the whole blocks that it has now.
 	first := func(asked, int) int { return 1 + blockSize }
-	// Where decode answers chats itself, it finds whole chunks of their prompts.
-	chunks := func(a asked, n int) int {
-		if a.path == "/v1/chat/completions" {
-			return max(behind(n, pdChunk), first(a, n))
-		}
-		return first(a, n)
-	}
-	lmcache := func(more ...string) func(map[string]string) []string {
+	lmcache := func() func(map[string]string) []string {
 		return func(settings map[string]string) []string {
-			return append([]string{
+			return []string{
 				"--connector", "lmcache", "--lmcache-listen", "127.0.0.1:" + settings["LMCACHE_NOTIFY_PORT"],
-				"--lmcache-init-ports", settings["LMCACHE_INIT_PORT"], "--lmcache-alloc-ports", settings["LMCACHE_ALLOC_PORT"],
-			}, more...)
+				"--decoder-registry", string(encode(members{settings["DECODE_URL"]: members{
+					"receiver_host": "127.0.0.1", "receiver_init_port": json.Number(settings["LMCACHE_INIT_PORT"]),
+					"receiver_alloc_port": json.Number(settings["LMCACHE_ALLOC_PORT"]),
+				}})),
+			}
 		}
 	}
 	return []connectorCase{
@@ -64,7 +59,7 @@ func connectorCases() []connectorCase {
 			return []string{"--connector", "mooncake", "--mooncake-bootstrap-port", settings["BOOTSTRAP_PORT"]}
 		}},
 		{pair: "lmcache", computes: first, apart: true, flags: lmcache()},
-		{pair: "lmcache-sync", computes: chunks, apart: true, flags: lmcache("--lmcache-chat", "chat")},
+		{pair: "lmcache-sync", computes: first, apart: true, flags: lmcache()},
 		{
 			pair: "lmcache-storage", lags: true, computes: func(_ asked, n int) int { return behind(n, storageChunk) },
 			flags: func(map[string]string) []string { return []string{"--connector", "lmcache-storage"} },

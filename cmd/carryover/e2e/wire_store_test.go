@@ -174,7 +174,7 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 		flags string
 	}{
 		{acl: []string{"-evalsha", "-eval"}},
-		{acl: []string{"-publish"}, flags: " --connector lmcache --lmcache-listen 127.0.0.1:7500 --lmcache-init-ports 7300 --lmcache-alloc-ports 7400"},
+		{acl: []string{"-publish"}, flags: " --connector lmcache --lmcache-listen 127.0.0.1:7500 --decode http://d:8200 --decoder-registry " + `{"http://d:8200":{"receiver_host":"d","receiver_init_port":7300,"receiver_alloc_port":7400}}`},
 		{acl: []string{">another", "<hunter2"}},
 	} {
 		cfg, err := configtest.Load(t, "--host 127.0.0.1 --port 0 --admin-listen off"+allow(t, redis, row.acl...)+row.flags, sharedSecret)
