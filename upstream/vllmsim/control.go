@@ -15,8 +15,8 @@ import (
 // Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
 type Switches struct {
 	Bidirectional     *bool   `json:"bidirectional,omitempty"`
-	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
 	Params            *string `json:"params,omitempty"`
+	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
 	OutputTokenIDs    *bool   `json:"output_token_ids,omitempty"`
 	MessageParams     *bool   `json:"message_params,omitempty"`
 	MergeSystem       *bool   `json:"merge_system,omitempty"`
@@ -82,8 +82,6 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 			Role string `json:"role"`
 			engine.Stats
 		}{i.config().Role, i.Stats()})
-	case "GET /_sim/faults":
-		return wire.WriteJSON(w, http.StatusOK, i.faults.All())
 	case "POST /_sim/faults":
 		var f fault.Fault
 		if err := readControl(req, &f); err != nil {
@@ -98,20 +96,6 @@ func (h *handler) serveControl(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		return wire.WriteJSON(w, http.StatusOK, i.faults.All())
-	case "POST /_sim/restart":
-		// The answer goes first: a restart closes this connection too.
-		err := wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
-		if err == nil {
-			err = http.NewResponseController(w).Flush()
-		}
-		i.Restart()
-		return err
-	case "POST /_sim/clear_blocks":
-		i.ClearBlocks()
-		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
-	case "POST /_sim/sleep_and_wake":
-		i.SleepAndWake()
-		return wire.WriteJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "POST /_sim/advance":
 		var by struct {
 			Seconds float64 `json:"seconds"`

@@ -155,16 +155,9 @@ func TestControl_OverHTTP(t *testing.T) {
 			t.Errorf("switch to %v: %d, want 400", body, got.status)
 		}
 	}
-	before := i.engines()[0].ID
-	if got := post(t, i, "/_sim/restart", object{}); got.status != http.StatusOK {
-		t.Errorf("restart: %d", got.status)
-	}
-	eventually(t, "the engine is another", func() bool { return i.engines()[0].ID != before })
+	i.Restart()
 	eventually(t, "statistics count the restart", func() bool { return get(t, i, "/_sim/stats").body["restarts"] == 1.0 })
 	if got := get(t, i, "/_sim/nothing"); got.status != http.StatusNotFound {
 		t.Errorf("unknown control route: %d, want 404", got.status)
-	}
-	if got := get(t, i, "/_sim/faults"); got.status != http.StatusOK {
-		t.Errorf("list faults: %d", got.status)
 	}
 }

@@ -1,9 +1,7 @@
 package vllmsim
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -12,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/vllmsim/connector"
 	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/wire"
+	"carryover/upstream/vllmsim/zmtp"
 )
 
 // puller is the PULL socket of a proxy, as much of it as the simulator's PUSH sockets need.
@@ -60,28 +58,11 @@ func (p *puller) serve(conn net.Conn) {
 		p.ended++
 		_ = conn.Close()
 	}()
-	in := bufio.NewReader(conn)
-	greeting := make([]byte, 64)
-	if _, err := io.ReadFull(in, greeting); err != nil {
-		return
-	}
-	copy(greeting[12:], "NULL")
-	if _, err := conn.Write(greeting); err != nil {
-		return
-	}
-	if _, err := conn.Write(connector.FrameOf(connector.FrameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))); err != nil {
-		return
-	}
-	if _, _, err := connector.ReadFrame(in); err != nil { // READY
-		return
-	}
-	for {
-		flags, body, err := connector.ReadFrame(in)
-		if err != nil {
-			return
-		}
-		if flags&connector.FrameCommand == 0 {
-			p.frames <- string(body)
+	peer, err := zmtp.Open(conn, "PULL", "PUSH")
+	for err == nil {
+		var frames [][]byte
+		if frames, err = peer.Receive(); err == nil {
+			p.frames <- string(frames[0])
 		}
 	}
 }

@@ -1,9 +1,6 @@
 package vllmsim
 
-import (
-	"net/http"
-	"testing"
-)
+import "testing"
 
 // wokenPair runs a pair and a turn whose params it returns, and has d sleep and wake.
 func wokenPair(t *testing.T, version string) (p, d *Instance, messages []any, ticket object) {
@@ -11,13 +8,7 @@ func wokenPair(t *testing.T, version string) (p, d *Instance, messages []any, ti
 	p, d = startPair(t, func(c *Config) { c.Version = version })
 	messages = []any{user(longText)}
 	_, reply := turn(t, p, d, messages, nil, nil)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.URL()+"/_sim/sleep_and_wake", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := do(t, req); got.status != http.StatusOK {
-		t.Fatalf("answered %d", got.status)
-	}
+	d.SleepAndWake()
 	return p, d, append(messages, assistant(reply.text()), user("And then? "+longText)), reply.params()
 }
 

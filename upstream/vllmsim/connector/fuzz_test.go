@@ -1,41 +1,12 @@
 package connector
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"testing"
 
 	"carryover/upstream/vllmsim/engine"
 )
-
-// FuzzNotifier_PeerSaysAnything has a peer answer a handshake, and go on, with any bytes: it ends with them.
-func FuzzNotifier_PeerSaysAnything(f *testing.F) {
-	greeting := append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"), make([]byte, 48)...)
-	ready := FrameOf(FrameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))
-	f.Add([]byte{})
-	f.Add(greeting)
-	f.Add(append(bytes.Clone(greeting), ready...))
-	f.Add(append(append(bytes.Clone(greeting), ready...), FrameOf(FrameCommand, []byte("\x04PING\x00\x00context"))...))
-	f.Add(append(bytes.Clone(greeting), FrameCommand|frameLong, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
-	f.Fuzz(func(t *testing.T, said []byte) {
-		in := bytes.NewReader(said)
-		err := shakeHands(struct {
-			io.Reader
-			io.Writer
-		}{in, io.Discard})
-		if err == nil && len(said) < len(greeting)+len(ready) {
-			t.Errorf("a handshake of %d bytes was accepted", len(said))
-		}
-		for err == nil {
-			var body []byte
-			if _, body, err = ReadFrame(in); len(body) > longestFrame {
-				t.Errorf("a frame of %d bytes was read", len(body))
-			}
-		}
-	})
-}
 
 // FuzzDisaggSpec_IsWholeOrNone reads any params: what is taken for a spec has all its members.
 func FuzzDisaggSpec_IsWholeOrNone(f *testing.F) {
