@@ -123,7 +123,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")
-		if (name ~ /tinylib\/msgp/ && package !~ /^carryover\/upstream\/(msgpack|zmq\/kvready)$/) bad("MessagePack is read by upstream/msgpack, and written by upstream/zmq/kvready")
+		if (name ~ /tinylib\/msgp/ && package !~ /^carryover\/upstream\/(msgpack|zmq\/kvready|vllmsim\/(kvevents|connector))$/) bad("MessagePack is read by upstream/msgpack, and written by upstream/zmq/kvready and the simulator")
 		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(zmq\/zmtp|vllmsim)$/) bad("zmq4 lives in upstream/zmq/zmtp and upstream/vllmsim")
 		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")
 	}

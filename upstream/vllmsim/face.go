@@ -54,8 +54,6 @@ const (
 	ConnectorLMCache        = config.ConnectorLMCache
 	ConnectorLMCacheStorage = config.ConnectorLMCacheStorage
 	ConnectorMooncake       = config.ConnectorMooncake
-	EncodingMap             = config.EncodingMap
-	EncodingArray           = config.EncodingArray
 	VLLM032                 = config.VLLM032
 	VLLM033                 = config.VLLM033
 	LMCacheAsync            = config.LMCacheAsync

@@ -113,58 +113,54 @@ func said(seed, n int) object {
 }
 
 func TestKVEvents_TellWhatIsCached(t *testing.T) {
-	for _, encoding := range []string{EncodingMap, EncodingArray} {
-		t.Run(encoding, func(t *testing.T) {
-			cfg := DefaultConfig()
-			cfg.Blocks, cfg.Adapters = 64, []string{"lora"}
-			cfg.KVEvents = KVEventsConfig{Port: -1, ReplayPort: -1, Encoding: encoding, Topic: "kv", BufferSteps: 1000}
-			i, err := Start(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := i.Close(); err != nil {
-					t.Errorf("close: %v", err)
-				}
-			})
-			ask := func(seed int, more object) {
-				t.Helper()
-				if got := post(t, i, wire.PathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
-					t.Fatalf("%s", got.raw)
-				}
-			}
-			ask(1, nil)
-			m := watch(t, i, true) // what was published before is replayed
-			m.settles(t, i, "the first prompt")
-			for seed := range 20 { // more than the cache holds
-				ask(seed, nil)
-				ask(seed, object{"cache_salt": fmt.Sprint("salt-", seed)})
-				ask(seed, object{"model": "lora"})
-			}
-			m.settles(t, i, "evictions")
-			i.DropEvents(3)
-			for seed := range 8 {
-				ask(100+seed, nil)
-			}
-			m.settles(t, i, "a gap")
-			i.Restart()
-			m.settles(t, i, "a restart")
-			ask(1, object{"cache_salt": "s"})
-			m.settles(t, i, "a prompt after the restart")
-			for _, b := range m.held {
-				if b.Root != (b.Extra != nil) || b.Root && b.Extra[0] != "s" {
-					t.Errorf("a block of a salted prompt is told with %q", b.Extra)
-				}
-			}
-			if got := post(t, i, "/reset_prefix_cache", nil); got.body["success"] != true {
-				t.Errorf("reset: %s", got.raw)
-			}
-			before := m.started
-			ask(3, nil)
-			m.settles(t, i, "a reset")
-			if m.started != before+1 {
-				t.Errorf("told %d times that all is cleared, want once", m.started-before)
-			}
-		})
+	cfg := DefaultConfig()
+	cfg.Blocks, cfg.Adapters = 64, []string{"lora"}
+	cfg.KVEvents = KVEventsConfig{Port: -1, ReplayPort: -1, Topic: "kv"}
+	i, err := Start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	ask := func(seed int, more object) {
+		t.Helper()
+		if got := post(t, i, wire.PathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
+			t.Fatalf("%s", got.raw)
+		}
+	}
+	ask(1, nil)
+	m := watch(t, i, true) // what was published before is replayed
+	m.settles(t, i, "the first prompt")
+	for seed := range 20 { // more than the cache holds
+		ask(seed, nil)
+		ask(seed, object{"cache_salt": fmt.Sprint("salt-", seed)})
+		ask(seed, object{"model": "lora"})
+	}
+	m.settles(t, i, "evictions")
+	i.DropEvents(3)
+	for seed := range 8 {
+		ask(100+seed, nil)
+	}
+	m.settles(t, i, "a gap")
+	i.Restart()
+	m.settles(t, i, "a restart")
+	ask(1, object{"cache_salt": "s"})
+	m.settles(t, i, "a prompt after the restart")
+	for _, b := range m.held {
+		if b.Root != (b.Extra != nil) || b.Root && b.Extra[0] != "s" {
+			t.Errorf("a block of a salted prompt is told with %q", b.Extra)
+		}
+	}
+	if got := post(t, i, "/reset_prefix_cache", nil); got.body["success"] != true {
+		t.Errorf("reset: %s", got.raw)
+	}
+	before := m.started
+	ask(3, nil)
+	m.settles(t, i, "a reset")
+	if m.started != before+1 {
+		t.Errorf("told %d times that all is cleared, want once", m.started-before)
 	}
 }

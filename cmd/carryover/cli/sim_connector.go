@@ -19,20 +19,14 @@ func simConnectors() []string {
 func addSimConnectorFlags(flags *pflag.FlagSet, cfg *vllmsim.Config) {
 	flags.StringVar(&cfg.Connector, "connector", cfg.Connector, "KV connector: "+strings.Join(simConnectors(), ", "))
 	l := &cfg.LMCache
-	flags.StringVar(&l.Mode, "lmcache-mode", l.Mode, "pd_backend_mode of LMCache: async, or sync")
 	flags.IntVar(&l.TP, "lmcache-tp", l.TP, "tensor-parallel ranks that send and receive")
-	flags.BoolVar(&l.MLA, "lmcache-mla", l.MLA, "only the first rank sends, as with models with MLA")
 	flags.IntVar(&l.ChunkSize, "lmcache-chunk-size", l.ChunkSize, "chunk_size")
-	flags.IntVar(&l.MaxBatchedTokens, "lmcache-max-batched-tokens", l.MaxBatchedTokens, "max_num_batched_tokens: longer prompts are never announced; 0 for no bound")
-	flags.StringVar(&l.ProxyHost, "lmcache-proxy-host", l.ProxyHost, "pd_proxy_host, to which a prefill instance announces KV")
 	flags.IntVar(&l.ProxyPort, "lmcache-proxy-port", l.ProxyPort, "pd_proxy_port, 0 announces nothing")
 	flags.IntSliceVar(&l.InitPorts, "lmcache-init-ports", nil, "pd_peer_init_port of a decode instance, a port for each rank; free ones unless given")
 	flags.IntSliceVar(&l.AllocPorts, "lmcache-alloc-ports", nil, "pd_peer_alloc_port, likewise")
-	flags.DurationVar(&l.NotifyDelay, "lmcache-notify-delay", l.NotifyDelay, "modelled time between the arrival of KV and its announcement")
 	flags.StringVar(&cfg.Storage.Folder, "storage-folder", "", "folder that instances with lmcache-storage share")
 	flags.IntVar(&cfg.Storage.ChunkSize, "storage-chunk-size", cfg.Storage.ChunkSize, "chunk_size of that storage")
 	flags.IntVar(&cfg.Mooncake.BootstrapPort, "mooncake-bootstrap-port", 8998, "VLLM_MOONCAKE_BOOTSTRAP_PORT of a prefill instance, 0 lets the system choose")
-	flags.DurationVar(&cfg.Mooncake.AbortTimeout, "mooncake-abort-timeout", cfg.Mooncake.AbortTimeout, "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT")
 }
 
 // tellPorts says where the connector of an instance listens, which those who set up a proxy need to know.

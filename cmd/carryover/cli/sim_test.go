@@ -89,10 +89,9 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 			},
 		},
 		{
-			"--role prefill --connector lmcache --lmcache-mode sync --lmcache-mla --lmcache-max-batched-tokens 9 --lmcache-proxy-host localhost --lmcache-notify-delay 1s", 1, "simulated prefill",
+			"--role prefill --connector lmcache --lmcache-proxy-port 9", 1, "simulated prefill",
 			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.LMCache.Mode, c.LMCache.MLA = "prefill", "lmcache", "sync", true
-				c.LMCache.MaxBatchedTokens, c.LMCache.ProxyHost, c.LMCache.NotifyDelay = 9, "localhost", time.Second
+				c.Role, c.Connector, c.LMCache.ProxyPort = "prefill", "lmcache", 9
 			},
 		},
 		{
@@ -102,9 +101,9 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 			},
 		},
 		{
-			"--role prefill --connector mooncake --mooncake-bootstrap-port 0 --mooncake-abort-timeout 12s", 2, "its bootstrap server listens at port ",
+			"--role prefill --connector mooncake --mooncake-bootstrap-port 0", 2, "its bootstrap server listens at port ",
 			func(c *vllmsim.Config) {
-				c.Role, c.Connector, c.Mooncake = "prefill", "mooncake", vllmsim.MooncakeConfig{AbortTimeout: 12 * time.Second}
+				c.Role, c.Connector, c.Mooncake.BootstrapPort = "prefill", "mooncake", 0
 			},
 		},
 	} {

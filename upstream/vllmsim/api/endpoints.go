@@ -49,11 +49,7 @@ func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Act
 	case "GET /v1/models":
 		err = wire.WriteJSON(w, http.StatusOK, s.models())
 	default:
-		id, ok := storedResponse(req)
-		if !ok {
-			return false, nil
-		}
-		err = request.UnknownResponse(id)
+		return false, nil
 	}
 	return true, err
 }
@@ -65,8 +61,7 @@ func (s *Endpoints) Knows(path string) bool {
 		wire.PathMessages, wire.PathMessagesCount, wire.PathMessagesRender, wire.PathResponses:
 		return true
 	default:
-		_, _, stored := storedPath(path)
-		return stored
+		return false
 	}
 }
 

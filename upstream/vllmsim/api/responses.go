@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 
 	"carryover/upstream/vllmsim/fault"
 	"carryover/upstream/vllmsim/request"
@@ -55,23 +54,6 @@ func (s *Endpoints) readTurn(req *http.Request) (*request.Responses, *request.Co
 	}
 	r, err := asked.ChatRequest()
 	return asked, r, err
-}
-
-// storedPath takes apart the path of a stored response, or the path that cancels one.
-func storedPath(path string) (id string, cancels, ok bool) {
-	id, ok = strings.CutPrefix(path, wire.PathResponses+"/")
-	id, cancels = strings.CutSuffix(id, "/cancel")
-	return id, cancels, ok && id != "" && !strings.Contains(id, "/")
-}
-
-// storedResponse reports whether a request reads or cancels a stored response, and returns its id. No response is ever stored.
-func storedResponse(req *http.Request) (id string, ok bool) {
-	id, cancels, ok := storedPath(req.URL.Path)
-	method := http.MethodGet
-	if cancels {
-		method = http.MethodPost
-	}
-	return id, ok && req.Method == method
 }
 
 // next samples one token.

@@ -179,7 +179,6 @@ func (c *Config) SetDefaults() {
 	orDefault(&c.DPRanks, 1)
 	c.LMCache.setDefaults()
 	c.Storage.setDefaults()
-	c.KVEvents.setDefaults()
 }
 
 func orDefault[T comparable](v *T, value T) {
@@ -198,8 +197,6 @@ func (c *Config) Validate() error {
 		oneOf("params", c.Params, ParamsFinish, ParamsUsage, ParamsSeparate, ParamsNever),
 		oneOf("sampling", c.Sampling, SamplingCanonical, SamplingNoncanonical),
 		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
-		oneOf("kv_events.encoding", c.KVEvents.Encoding, EncodingMap, EncodingArray),
-		positive("kv_events.buffer_steps", float64(c.KVEvents.BufferSteps)),
 		positive("block_size", float64(c.BlockSize)),
 		positive("blocks", float64(c.Blocks)),
 		positive("max_num_seqs", float64(c.MaxNumSeqs)),

@@ -15,17 +15,8 @@ type KVEvents struct {
 	// no events.
 	Port int `json:"port"`
 	// ReplayPort is the port at which old events are replayed, with the same values as Port.
-	ReplayPort int `json:"replay_port"`
-	// Encoding is the form of an event, EncodingMap by default.
-	Encoding string `json:"encoding"`
-	Topic    string `json:"topic"`
-	// BufferSteps is how many batches can be replayed, 10,000 by default.
-	BufferSteps int `json:"buffer_steps"`
-}
-
-func (c *KVEvents) setDefaults() {
-	orDefault(&c.Encoding, EncodingMap)
-	orDefault(&c.BufferSteps, 10_000)
+	ReplayPort int    `json:"replay_port"`
+	Topic      string `json:"topic"`
 }
 
 // Mooncake is the configuration of ConnectorMooncake.
@@ -61,10 +52,4 @@ const (
 	ConnectorLMCache        = "lmcache"
 	ConnectorLMCacheStorage = "lmcache-storage"
 	ConnectorMooncake       = "mooncake"
-)
-
-// Values of KVEventsConfig.Encoding.
-const (
-	EncodingMap   = "map"   // vLLM 0.24 and newer (#42892)
-	EncodingArray = "array" // before
 )

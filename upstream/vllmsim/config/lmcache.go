@@ -42,10 +42,9 @@ type LMCache struct {
 	// BufferChunks is how many chunks fit into a receiver (pd_buffer_size), 0 for no bound. While it is full, prefill neither sends nor
 	// announces KV.
 	BufferChunks int `json:"buffer_chunks"`
-	// ProxyHost and ProxyPort are pd_proxy_host, 127.0.0.1 by default, and pd_proxy_port of a sender. Each rank keeps a PUSH socket connected
+	// ProxyPort is pd_proxy_port of a sender, whose pd_proxy_host is 127.0.0.1. Each rank keeps a PUSH socket connected
 	// to them. While the port is 0, nothing is sent; Switch may set it later.
-	ProxyHost string `json:"proxy_host"`
-	ProxyPort int    `json:"proxy_port"`
+	ProxyPort int `json:"proxy_port"`
 	// NotifyDelay is the engine time between the landing of a rank's KV and its notification.
 	NotifyDelay time.Duration `json:"notify_delay"`
 	// Tag is the type of notifications, "ProxyNotif" by default.
@@ -56,7 +55,6 @@ func (c *LMCache) setDefaults() {
 	orDefault(&c.Mode, LMCacheAsync)
 	orDefault(&c.TP, 1)
 	orDefault(&c.ChunkSize, 256)
-	orDefault(&c.ProxyHost, "127.0.0.1")
 	orDefault(&c.Tag, TagProxyNotif)
 }
 

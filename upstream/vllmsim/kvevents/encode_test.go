@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"carryover/upstream/vllmsim/config"
 )
 
 // recordedEvent is one event of testdata/exchanges/kv-events, decoded.
@@ -55,7 +53,7 @@ func TestKVEvents_EncodedAsRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := encodeBatch(events, 0, config.EncodingMap)
+			got := encodeBatch(events, 0)
 			const head = 1 + 1 + 8 // of the batch, and its time
 			if !bytes.Equal(got[head:], want[head:]) || !bytes.Equal(got[:2], want[:2]) {
 				t.Errorf("%s: got\n%x\nwant\n%x", filepath.Base(file), got, want)

@@ -8,6 +8,9 @@ import (
 	"carryover/upstream/vllmsim/config"
 )
 
+// bufferSteps is how many batches can be replayed (buffer_steps).
+const bufferSteps = 10_000
+
 // publishedBatch is a batch that was published.
 type publishedBatch struct {
 	seq     uint64
@@ -56,9 +59,9 @@ func (p *Publisher) Step() {
 	if len(p.pending) == 0 {
 		return
 	}
-	b := publishedBatch{p.next, encodeBatch(p.pending, p.rank, p.cfg.Encoding)}
+	b := publishedBatch{p.next, encodeBatch(p.pending, p.rank)}
 	p.pending, p.next = nil, p.next+1
-	if p.buffer = append(p.buffer, b); len(p.buffer) > p.cfg.BufferSteps {
+	if p.buffer = append(p.buffer, b); len(p.buffer) > bufferSteps {
 		p.buffer = p.buffer[1:]
 	}
 	if p.drops > 0 {

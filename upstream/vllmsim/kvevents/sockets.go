@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/zmtp"
 )
 
@@ -119,19 +118,11 @@ func (p *Publisher) Replay(conn net.Conn) error {
 			continue // vLLM logs it
 		}
 		for _, b := range p.from(binary.BigEndian.Uint64(question[1])) {
-			answer := [][]byte{{}, []byte(p.cfg.Topic), binary.BigEndian.AppendUint64(nil, b.seq), b.payload}
-			if p.cfg.Encoding == config.EncodingArray { // before #45177
-				answer = append(answer[:1], answer[2:]...)
-			}
-			if err := peer.Send(answer...); err != nil {
+			if err := peer.Send(nil, []byte(p.cfg.Topic), binary.BigEndian.AppendUint64(nil, b.seq), b.payload); err != nil {
 				return err
 			}
 		}
-		end := [][]byte{{}, {}, []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), {}}
-		if p.cfg.Encoding == config.EncodingArray {
-			end = end[1:]
-		}
-		if err := peer.Send(end...); err != nil {
+		if err := peer.Send(nil, nil, []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), nil); err != nil {
 			return err
 		}
 	}

@@ -173,7 +173,9 @@ func (r *Responses) setDefaults() {
 // testdata/exchanges/vllm-0.32-agents 13, the second that of vLLM's source.
 func (r *Responses) CheckStore() error {
 	if r.PreviousResponseID != nil {
-		return UnknownResponse(*r.PreviousResponseID)
+		return &wire.Error{
+			Status: http.StatusNotFound, Kind: "invalid_request_error", Param: "response_id", Message: "Response with id '" + *r.PreviousResponseID + "' not found.",
+		}
 	}
 	if r.Background {
 		return &wire.Error{Status: http.StatusBadRequest, Kind: "invalid_request_error", Param: "background", Message: "This vLLM engine does not support " +
@@ -181,11 +183,6 @@ func (r *Responses) CheckStore() error {
 			"`VLLM_ENABLE_RESPONSES_API_STORE=1` when launching the vLLM server."}
 	}
 	return nil
-}
-
-// UnknownResponse returns the error for a response that is not stored, as none is.
-func UnknownResponse(id string) error {
-	return &wire.Error{Status: http.StatusNotFound, Kind: "invalid_request_error", Param: "response_id", Message: "Response with id '" + id + "' not found."}
 }
 
 // ChatRequest returns the request for the chat template and the engine.

@@ -64,23 +64,6 @@ func named(key string) member {
 	return ignored
 }
 
-// placed returns member i, after the name, of an event that is an array.
-func placed(name string, i int) member {
-	var members []member
-	switch name {
-	case nameStored:
-		members = []member{
-			hashesMember, parentMember, tokensMember, sizeMember, ignored, mediumMember, adapterMember, extraMember, groupMember,
-		}
-	case nameRemoved:
-		members = []member{hashesMember, mediumMember, groupMember}
-	}
-	if i < len(members) {
-		return members[i]
-	}
-	return ignored
-}
-
 // event is one event. Its lists are reused for the next one.
 type event struct {
 	name     string
@@ -112,7 +95,7 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 		events = true
 		return d.r.Array(func(int) error {
 			d.event.reset()
-			if err := d.read(); err != nil {
+			if err := d.r.Map(func(key string) error { return d.member(named(key)) }); err != nil {
 				return err
 			}
 			d.event.tell(sink)
@@ -126,19 +109,6 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 		return errBatch
 	}
 	return nil
-}
-
-// read reads an event in either encoding.
-func (d *decoder) read() error {
-	if d.r.Kind() == msgpack.Map {
-		return d.r.Map(func(key string) error { return d.member(named(key)) })
-	}
-	return d.r.Array(func(i int) error {
-		if i == 0 {
-			return d.member(nameMember)
-		}
-		return d.member(placed(d.event.name, i-1))
-	})
 }
 
 // member parses one member. nil counts as absent.

@@ -85,6 +85,9 @@ func value(b []byte, v any) []byte {
 
 type list = []any
 
+// cleared is the event that the cache is empty.
+var cleared = pairs{"type", nameCleared}
+
 // batchOf is a batch of events.
 func batchOf(events ...any) []byte { return value(nil, list{1.5, events, 0}) }
 
@@ -95,18 +98,17 @@ func TestBatch_Encodings(t *testing.T) {
 		event any
 		want  string
 	}{
-		{"0.23, shortest", list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2}, "stored root<-[1 2] tokens 4 of 2"},
 		{
-			"0.23, whole", list{"BlockStored", list{1}, uint64(1<<64 - 1), list{5, 6}, 2, 1, "GPU", "lora", list{list{"lora", "salt"}}, 0, "full_attention", nil},
-			`stored 18446744073709551615<-[1] tokens 2 of 2 by lora with ["salt"]`,
+			"by an adapter, with extra keys", pairs{
+				"type", "BlockStored", "block_hashes", list{1}, "parent_block_hash", uint64(1<<64 - 1), "token_ids", list{5, 6}, "block_size", 2, "lora_id", 1,
+				"medium", "GPU", "lora_name", "lora", "extra_keys", list{list{"lora", "salt"}}, "group_idx", 0, "kv_cache_spec_kind", "full_attention",
+			}, `stored 18446744073709551615<-[1] tokens 2 of 2 by lora with ["salt"]`,
 		},
-		{"0.23, another group", list{"BlockStored", list{1}, nil, list{5, 6}, 2, nil, nil, nil, nil, 1}, ""},
-		{"0.23, bytes", list{"BlockStored", list{bytesHash}, bytesHash, list{5}, 1, nil, "GPU"}, "stored 258<-[258] tokens 1 of 1"},
-		{"0.23, removed", list{"BlockRemoved", list{1, bytesHash}, "GPU"}, "removed [1 258]"},
-		{"0.23, removed elsewhere", list{"BlockRemoved", list{1}, "CPU"}, ""},
-		{"0.23, removed of another group", list{"BlockRemoved", list{1}, nil, 3}, ""},
-		{"0.23, cleared", list{"AllBlocksCleared"}, "started"},
-		{"of the future", list{"BlockMoved", list{1}, pairs{"x", 1}}, ""},
+		{"another group", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5, 6}, "block_size", 2, "group_idx", 1}, ""},
+		{"bytes", pairs{"type", "BlockStored", "block_hashes", list{bytesHash}, "parent_block_hash", bytesHash, "token_ids", list{5}, "block_size", 1}, "stored 258<-[258] tokens 1 of 1"},
+		{"removed bytes", pairs{"type", "BlockRemoved", "block_hashes", list{1, bytesHash}, "medium", "GPU"}, "removed [1 258]"},
+		{"removed elsewhere", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "medium", "CPU"}, ""},
+		{"removed of another group", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "group_idx", 3}, ""},
 		{
 			"a map", pairs{
 				"type", "BlockStored", "block_hashes", list{bytesHash}, "parent_block_hash", nil, "token_ids", list{5, 6}, "block_size", 2,
@@ -126,7 +128,7 @@ func TestBatch_Encodings(t *testing.T) {
 	} {
 		var d decoder
 		var n notes
-		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n); err != nil {
+		if err := d.batch(batchOf(row.event, cleared), &n); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		want := []string{row.want, "started"}
@@ -157,9 +159,9 @@ func TestBatch_EventsAreApart(t *testing.T) {
 func TestBatch_Malformed(t *testing.T) {
 	for name, raw := range map[string][]byte{
 		"nothing": {}, "a map": value(nil, pairs{"a", 1}), "no events": value(nil, list{1.5}), "events that are none": value(nil, list{1.5, "x"}),
-		"an event that is none": batchOf("x"), "an event without a name": batchOf(list{}, 5), "hashes that are none": batchOf(pairs{"type", nameStored, "block_hashes", 5}),
-		"negative hashes": batchOf(list{nameRemoved, list{-1}}), "large ids": batchOf(pairs{"type", nameStored, "token_ids", list{uint64(1 << 33)}}),
-		"a name that is none": batchOf(list{5}), "more behind it": append(batchOf(), 0), "cut": batchOf(list{nameRemoved, list{1, 2}})[:20],
+		"an event that is none": batchOf("x"), "an event that is an array": batchOf(list{nameCleared}), "hashes that are none": batchOf(pairs{"type", nameStored, "block_hashes", 5}),
+		"negative hashes": batchOf(pairs{"type", nameRemoved, "block_hashes", list{-1}}), "large ids": batchOf(pairs{"type", nameStored, "token_ids", list{uint64(1 << 33)}}),
+		"a name that is none": batchOf(pairs{"type", 5}), "more behind it": append(batchOf(), 0), "cut": batchOf(pairs{"type", nameRemoved, "block_hashes", list{1, 2}})[:20],
 	} {
 		var d decoder
 		if err := d.batch(raw, &notes{}); !errors.Is(err, errBatch) {
@@ -172,7 +174,7 @@ func TestBatch_Malformed(t *testing.T) {
 func TestBatch_EventsBeforeTheFaultAreTold(t *testing.T) {
 	var d decoder
 	var n notes
-	if err := d.batch(batchOf(list{nameCleared}, "x"), &n); err == nil {
+	if err := d.batch(batchOf(cleared, "x"), &n); err == nil {
 		t.Error("no error")
 	}
 	n.want(t, "a fault", "started")
@@ -185,8 +187,8 @@ func FuzzBatch(f *testing.F) {
 			f.Add(frames[2])
 		}
 	}
-	f.Add(batchOf(list{"BlockStored", list{1}, []byte{1, 2}, list{5, 6}, 2, 1, "GPU", "lora", list{list{"lora", "salt", list{"image", 3}}}, 0}))
-	f.Add(batchOf(list{"BlockRemoved", list{[]byte("0123456789"), 2}, nil, 0}, list{"AllBlocksCleared"}))
+	f.Add(batchOf(pairs{"type", nameStored, "block_hashes", list{1}, "parent_block_hash", []byte{1, 2}, "token_ids", list{5, 6}, "block_size", 2, "extra_keys", list{list{"lora", "salt", list{"image", 3}}}}))
+	f.Add(batchOf(pairs{"type", nameRemoved, "block_hashes", list{[]byte("0123456789"), 2}, "medium", nil, "group_idx", 0}, cleared))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var d decoder
 		var n bounded

@@ -11,9 +11,8 @@
 //   - after a batch that can't be parsed the sink is told Lost; unknown members and events are skipped;
 //   - it remembers only one sequence number and the hash of one batch, and frames have 16 MiB at most.
 //
-// It reads both encodings: events as arrays with the name first (vLLM 0.23 and older), and as maps with the member type (0.24 and
-// newer); hashes as integers, and as bytes, of which the last eight are the integer (v1/core/kv_cache_utils.py,
-// maybe_convert_block_hash).
+// It reads events as maps with the member type (vLLM 0.24 and newer); hashes as integers, and as bytes, of which the last eight are
+// the integer (v1/core/kv_cache_utils.py, maybe_convert_block_hash).
 //
 // # What events are for
 //

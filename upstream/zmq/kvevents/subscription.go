@@ -59,7 +59,7 @@ func (s *Subscription) follower(ctx context.Context) *follower {
 	return f
 }
 
-// ask asks the engine for the batches from a number on. Each answer has one batch; since vLLM #45177 the topic comes before it.
+// ask asks the engine for the batches from a number on. Each answer has one batch.
 func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte) error) error {
 	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
@@ -80,13 +80,12 @@ func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint6
 	return nil
 }
 
-// split returns the number and the payload of a message: its last two frames.
+// split returns the number and the payload of a message, which come after the topic.
 func split(frames [][]byte) (seq uint64, payload []byte, ok bool) {
-	n := len(frames)
-	if n < 2 || n > 3 || len(frames[n-2]) != 8 {
+	if len(frames) != 3 || len(frames[1]) != 8 {
 		return 0, nil, false
 	}
-	return binary.BigEndian.Uint64(frames[n-2]), frames[n-1], true
+	return binary.BigEndian.Uint64(frames[1]), frames[2], true
 }
 
 func limits() zmtp.Limits { return zmtp.Limits{MaxFrame: maxFrame, MaxParts: 4} }
