@@ -28,11 +28,14 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 		before string // what it says then, before the process is stopped
 		during string // while it stands still
 		after  []string
+
+		younger bool // a mutant reads
 	}{
-		"before the headers of a whole answer": {during: wholeHead + "{}"},
-		"in a whole answer":                    {before: wholeHead, during: "{}"},
-		"before the finish of a stream":        {first: one, during: event("finish") + "0\r\n\r\n"},
-		"in the finish of a stream":            {first: one, before: "9\r\nfin", during: "ish-it\r\n0\r\n\r\n"},
+		"mutant, between the halves of an event": {first: one, before: event("two"), during: event("fin"), after: []string{event("ish") + "0\r\n\r\n"}, younger: true},
+		"before the headers of a whole answer":   {during: wholeHead + "{}"},
+		"in a whole answer":                      {before: wholeHead, during: "{}"},
+		"before the finish of a stream":          {first: one, during: event("finish") + "0\r\n\r\n"},
+		"in the finish of a stream":              {first: one, before: "9\r\nfin", during: "ish-it\r\n0\r\n\r\n"},
 		// A machine that is suspended takes nothing in meanwhile; it comes again later.
 		"before what comes again after it":           {first: one, after: []string{event("finish") + "0\r\n\r\n"}},
 		"before what comes again in pieces after it": {first: one, after: []string{event("two"), event("three"), event("four"), event("finish") + "0\r\n\r\n"}},
@@ -40,7 +43,7 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			instance, accepted := wireEngine(t)
-			r := startReader(t, instance.BaseURL)
+			r := startReader(t, instance.BaseURL, says.younger)
 			engine := <-accepted
 			l := &leg{t: t, engine: engine}
 			l.say(says.first)
@@ -61,8 +64,9 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 			if _, err := fmt.Sscan(r.line(), (*int64)(&age)); err != nil {
 				t.Fatal(err)
 			}
-			if most := time.Since(stopped) + 2*moment; age < stood || age > most {
-				t.Errorf("the answer is taken for %v old, want %v to %v", age, stood, most)
+			most := time.Since(stopped) + 2*moment
+			if wrong := age < stood || age > most; wrong != says.younger {
+				t.Errorf("the answer is taken for %v old, want %v to %v, and a mutant's for another", age, stood, most)
 			}
 		})
 	}
@@ -70,6 +74,9 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 
 // readerVariable makes the test binary the process that is stopped, and names the engine that it reads from.
 const readerVariable = "CARRYOVER_TEST_ENGINE"
+
+// youngerVariable makes that process a mutant.
+const youngerVariable = "CARRYOVER_TEST_YOUNGER"
 
 // readAnswer prints the first event of a stream, and at the end how old it takes the
 // answer for.
@@ -88,6 +95,9 @@ func readAnswer(url string) error {
 	freshAsOf := stream.FreshAsOf()
 	p := make([]byte, 1<<10)
 	for streams := stream.MediaType() == "text/event-stream"; ; {
+		if os.Getenv(youngerVariable) != "" {
+			makeYounger(stream)
+		}
 		n, err := stream.Read(p)
 		if streams && n > 0 {
 			freshAsOf = stream.FreshAsOf() // one read is one event here
@@ -113,10 +123,13 @@ type reader struct {
 	out     *bufio.Scanner
 }
 
-func startReader(t *testing.T, engine string) *reader {
+func startReader(t *testing.T, engine string, younger bool) *reader {
 	t.Helper()
 	command := exec.Command(os.Args[0]) //nolint:noctx // it ends with the answer
 	command.Env = append(os.Environ(), readerVariable+"="+engine)
+	if younger {
+		command.Env = append(command.Env, youngerVariable+"=1")
+	}
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {

@@ -260,8 +260,12 @@ func TestStream_IsNotMuchOlderThanItIs(t *testing.T) {
 // A client that takes its time keeps the relay from reading. The answer waits meanwhile, at our end or, where that is full, at the engine's.
 func TestStream_ASlowClientMakesNoTicketYounger(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct{ behind, room int }{
-		"in small reads": {5, 4}, "in large reads": {5, 4 << 10}, "more than fits at our end": {16 << 20, 64 << 10},
+	for name, tc := range map[string]struct {
+		behind, room int
+		younger      bool // a mutant reads
+	}{
+		"in small reads": {behind: 5, room: 4}, "in large reads": {behind: 5, room: 4 << 10},
+		"more than fits at our end": {behind: 16 << 20, room: 64 << 10}, "mutant": {behind: 5, room: 4, younger: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -275,15 +279,28 @@ func TestStream_ASlowClientMakesNoTicketYounger(t *testing.T) {
 				l.say(event(strings.Repeat("x", tc.behind)) + event("finish") + "0\r\n\r\n")
 			}()
 			pass(heldBack + moment)
-			p, left := make([]byte, tc.room), tc.behind+len("finish")
+			p, left, wrong := make([]byte, tc.room), tc.behind+len("finish"), false
 			for left > 0 {
+				if tc.younger {
+					makeYounger(l.stream)
+				}
 				n, err := l.stream.Read(p)
 				if left -= n; err != nil && (left > 0 || !errors.Is(err, io.EOF)) {
 					t.Fatalf("%d bytes left: %v", left, err)
 				}
-				l.wantBefore(finished)
+				wrong = wrong || l.stream.FreshAsOf().After(finished)
+			}
+			if wrong != tc.younger {
+				t.Errorf("taken for younger than it is: %t, want %t", wrong, tc.younger)
 			}
 			<-over
 		})
+	}
+}
+
+// makeYounger makes a stream a mutant that counts the age of what it reads next from now. The suite must see it.
+func makeYounger(s *Stream) {
+	if s.conn != nil {
+		s.conn.age.before = time.Now()
 	}
 }
