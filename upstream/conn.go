@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"syscall"
@@ -17,7 +16,6 @@ type conn struct {
 	all     *connections
 	address string
 	number  uint64
-	place   *list.Element // among the open connections of its address; all.mu guards it
 }
 
 // dial connects to host:port. The connection is among the open ones until it is closed.

@@ -1,10 +1,10 @@
 package upstream
 
 import (
-	"container/list"
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 )
 
@@ -35,12 +35,12 @@ func (c *Client) FetchWitnessed(
 
 // connections are the open connections of a client, by the address that was dialled.
 type connections struct {
-	mu     sync.Mutex // guards the rest
-	opened uint64     // the number of the connection that was opened last
-	at     map[string]*list.List
+	mu     sync.Mutex         // guards the rest
+	opened uint64             // the number of the connection that was opened last
+	at     map[string][]*conn // the oldest first
 }
 
-func newConnections() *connections { return &connections{at: map[string]*list.List{}} }
+func newConnections() *connections { return &connections{at: map[string][]*conn{}} }
 
 // now returns the witness of an answer that is not written yet.
 func (c *connections) now(address string) Witness {
@@ -55,23 +55,18 @@ func (c *connections) add(opened *conn) {
 	defer c.mu.Unlock()
 	c.opened++
 	opened.number = c.opened
-	if c.at[opened.address] == nil {
-		c.at[opened.address] = list.New()
-	}
-	opened.place = c.at[opened.address].PushBack(opened)
+	c.at[opened.address] = append(c.at[opened.address], opened)
 }
 
-// remove takes a connection out. Its place is nil afterwards.
+// remove takes a connection out. A second time it does nothing.
 func (c *connections) remove(open *conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if open.place == nil {
-		return
+	all := c.at[open.address]
+	if i := slices.Index(all, open); i >= 0 {
+		all = slices.Delete(all, i, i+1)
 	}
-	of := c.at[open.address]
-	of.Remove(open.place)
-	open.place = nil
-	if of.Len() == 0 {
+	if c.at[open.address] = all; len(all) == 0 {
 		delete(c.at, open.address)
 	}
 }
@@ -81,12 +76,7 @@ func (c *connections) remove(open *conn) {
 func (c *connections) stands(address string, number uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := c.at[address]
-	if of == nil {
-		return false
-	}
-	for place := of.Front(); place != nil; place = place.Next() {
-		open := place.Value.(*conn)
+	for _, open := range c.at[address] {
 		if open.number > number {
 			return false
 		}
