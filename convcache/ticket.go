@@ -58,8 +58,7 @@ type Branch struct {
 	// Prefilled says which of the tokens prefill's own prefix caches hold, as far as that is known. Stores share it
 	// with the caller; it is never changed.
 	Prefilled []Prefilled
-	// FreshAsOf is the last moment at which the reader had certainly received everything that decode had sent. The age
-	// of a hit counts from here.
+	// FreshAsOf is a moment at which nothing of the answer's end had arrived. The age of a hit counts from here.
 	FreshAsOf time.Time
 	// Deadline is the moment from which on the ticket must not be used. Put sets it, and never later than it was.
 	Deadline time.Time
