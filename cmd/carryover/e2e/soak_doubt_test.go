@@ -122,7 +122,7 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 		history: proof == string(server.ProofHistory),
 		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
 		legs:    &witness{},
-		stored:  &inventory{tickets: map[convcache.TicketID]holding{}},
+		stored:  &inventory{tickets: map[convcache.TicketID]start{}},
 		ended:   map[string]int{},
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
@@ -206,6 +206,14 @@ func (d *doubting) befall(ctx context.Context, spells []*spell) error {
 				d.storm.restarted(instance)
 				instance.Restart()
 				continue
+			}
+			// An engine falls asleep when nothing is pinned any more, and an operator drains it first.
+			name := strings.TrimPrefix(instance.URL(), "http://")
+			d.storm.deps.Fleet.Drain(upstream.RoleDecode, name, true)
+			awake := !within(workedOff, func() bool { return instance.Stats().Pins == 0 })
+			d.storm.deps.Fleet.Drain(upstream.RoleDecode, name, false)
+			if awake {
+				return errors.New("an instance that is drained is not freed of its pins")
 			}
 			instance.SleepAndWake()
 			for n := 0; instance.Stats().Pins == 0 && n < sleptLimit; n++ {
@@ -344,17 +352,11 @@ func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Prefi
 // start is a decode instance in one of its starts.
 type start struct{ decode, id string }
 
-// holding is the decode instance that holds a ticket's blocks, and since when at least.
-type holding struct {
-	by        start
-	freshAsOf time.Time
-}
-
 // inventory knows which tickets the store has.
 type inventory struct {
 	server.Store
 	mu      sync.Mutex // guards tickets
-	tickets map[convcache.TicketID]holding
+	tickets map[convcache.TicketID]start
 }
 
 // Take implements server.Store.
@@ -374,7 +376,7 @@ func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache
 	defer s.mu.Unlock()
 	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
 	if outcome == convcache.Stored && !ticket.HandedBack() { // a note names no blocks
-		s.tickets[ticket.ID] = holding{start{ticket.Decode.Instance, ticket.Decode.Incarnation}, ticket.FreshAsOf}
+		s.tickets[ticket.ID] = start{ticket.Decode.Instance, ticket.Decode.Incarnation}
 	}
 	for _, old := range displaced {
 		delete(s.tickets, old.ID)
@@ -387,7 +389,7 @@ func (s *inventory) of(alive map[start]*fleet.Incarnation) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.tickets {
-		if alive[at.by] != nil {
+		if alive[at] != nil {
 			n++
 		}
 	}
