@@ -52,16 +52,17 @@ func (e *Epoch) Salt(epoch int64, engines ...*fleet.Incarnation) string {
 		return ""
 	}
 	for _, engine := range engines {
-		if engine != nil && !startedSince(engine, epoch) {
+		if engine != nil && !startedSince(engine.ID(), epoch) {
 			return e.secret.EpochSalt(epoch)
 		}
 	}
 	return ""
 }
 
-// startedSince reports whether an incarnation was certainly started after an epoch had begun.
-func startedSince(engine *fleet.Incarnation, epoch int64) bool {
-	started, err := strconv.ParseFloat(engine.ID(), 64)
+// startedSince reports whether an incarnation with that id, the moment of its start in seconds since 1970, was certainly started after an
+// epoch had begun.
+func startedSince(incarnation string, epoch int64) bool {
+	started, err := strconv.ParseFloat(incarnation, 64)
 	return err == nil && started*1e3 > float64(epoch+startMargin.Milliseconds())
 }
 

@@ -1,0 +1,145 @@
+package quarantine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// newEpoch returns the epoch of a replica without Redis, or with what replicas share.
+func newEpoch(t *testing.T, shared Shared) *Epoch {
+	t.Helper()
+	secret, err := convcache.NewSecret([]byte("the secret of all replicas"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewEpoch(secret, shared, slog.New(slog.DiscardHandler), nil)
+}
+
+// prefill returns an incarnation of prefill that is not known.
+func prefill(t *testing.T) *fleet.Incarnation {
+	t.Helper()
+	engines := fleet.New(fleet.Config{})
+	engines.Set([]upstream.Instance{{Name: "p", Role: upstream.RolePrefill, BaseURL: "http://10.1.2.3:8100"}})
+	return engines.Engines(upstream.RolePrefill)[0].Last()
+}
+
+func TestEpoch_RisesOnceForAllLegsOfTheEpochBefore(t *testing.T) {
+	e, before := newEpoch(t, nil), time.Now().UnixMilli()
+	var legs sync.WaitGroup
+	for range 8 { // legs that were under way together
+		p := prefill(t)
+		legs.Go(func() { e.Caught(p, 0, "turn") })
+	}
+	legs.Wait()
+	first := e.Now()
+	if first < before || first > time.Now().UnixMilli() || e.Count() != 8 {
+		t.Fatalf("epoch %d after %d answers", first, e.Count())
+	}
+	e.Caught(prefill(t), 0, "turn") // a leg of the epoch before
+	if e.Now() != first {
+		t.Errorf("epoch %d, want %d still", e.Now(), first)
+	}
+	e.Caught(prefill(t), first, "turn")
+	if e.Now() <= first {
+		t.Errorf("epoch %d, want a later one than %d", e.Now(), first)
+	}
+	if p := prefill(t); e.Salt(e.Now(), p, nil) == e.Salt(first, p, nil) || e.Salt(0, p) != "" {
+		t.Error("two epochs have one salt, or the time before the first has one")
+	}
+}
+
+// replicas is what they share, of which none has a bound.
+type replicas struct {
+	mu    sync.Mutex // guards what follows
+	down  bool
+	epoch int64
+}
+
+func (r *replicas) QuarantineIncarnation(context.Context, string) error { return nil }
+
+func (r *replicas) QuarantinedIncarnations(_ context.Context, all []string) ([]bool, error) {
+	return make([]bool, len(all)), nil
+}
+
+func (r *replicas) Epoch() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epoch
+}
+
+func (r *replicas) ShareEpoch(_ context.Context, own int64, risen bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.down {
+		return errors.New("down")
+	}
+	if risen {
+		r.epoch++
+	}
+	r.epoch = max(r.epoch, own)
+	return nil
+}
+
+// Two replicas that find an engine each at the same time may have used tickets of both epochs.
+func TestEpoch_RisesOfTwoReplicasAreTwo(t *testing.T) {
+	shared := &replicas{down: true}
+	a, b := newEpoch(t, shared), newEpoch(t, shared)
+	a.Caught(prefill(t), 0, "turn")
+	b.Caught(prefill(t), 0, "turn")
+	if a.share(t.Context()) || b.share(t.Context()) {
+		t.Fatal("shared what can't be shared")
+	}
+	shared.down = false
+	if !a.share(t.Context()) {
+		t.Fatal("not shared")
+	}
+	first := shared.Epoch()
+	if !b.share(t.Context()) || shared.Epoch() <= first {
+		t.Errorf("epoch %d, and %d behind the rise of the other replica", first, shared.Epoch())
+	}
+	last := shared.Epoch()
+	if !a.share(t.Context()) || !b.share(t.Context()) || shared.Epoch() != last || a.Now() != last || b.Now() != last {
+		t.Errorf("epochs %d and %d, shared %d, want %d", a.Now(), b.Now(), shared.Epoch(), last)
+	}
+}
+
+func TestEpoch_StartedSince(t *testing.T) {
+	const epoch = int64(1_790_000_000_500)
+	for start, want := range map[string]bool{
+		"": false, "nan": false, "-1.8e+09": false, "1.79e+09": false, "1.790000060e+09": false, "1.7900000605e+09": false,
+		"1.7900000606e+09": true, "1790000061": true, "1.8e+09": true,
+	} {
+		if got := startedSince(start, epoch); got != want {
+			t.Errorf("%q: got %t, want %t", start, got, want)
+		}
+	}
+	if startedSince("1.8e+09", math.MaxInt64-startMargin.Milliseconds()) {
+		t.Error("started since the end of time")
+	}
+}
+
+func TestSharedName_DoesNotDependOnTheSpellingOfTheHost(t *testing.T) {
+	want := behindHost("http://10.1.2.3:8100")
+	for url, same := range map[string]bool{
+		"http://prefill-1.svc:8100": true, "https://10.1.2.3:8100": true, "http://10.1.2.3:8100/": true, "http://[::1]:8100": true,
+		"http://10.1.2.3:8101": false, "http://10.1.2.3:8100/other": false, "http://10.1.2.3": false,
+	} {
+		if got := behindHost(url) == want; got != same {
+			t.Errorf("%s is the same: %t, want %t", url, got, same)
+		}
+	}
+	if behindHost("http://a") != behindHost("http://b:80") || strings.Contains(fmt.Sprint(want), "10.1") {
+		t.Error("a default port, or a host's name")
+	}
+}
