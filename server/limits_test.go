@@ -292,7 +292,7 @@ func TestTurn_IneligibleRequests(t *testing.T) {
 		r.wantOK(r.send(with(members+`,"conversation_id":"c"`)), "miss;reason="+want)
 	}
 	r := newRig(t, setup{})
-	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_messages")
+	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_unknown_member")
 	r.wantOK(r.sendTo(textPath, `{"model":"m","conversation_id":"c","prompt":[1,2]}`), "miss;reason=ineligible_prompt_ids")
 }
 

@@ -50,10 +50,7 @@ var ineligibleReasons = []Term{
 	{body.WhyPromptLogprobs, "The request asks for log probabilities of its prompt, so all of the prompt has to be computed.", ""},
 	{body.WhyTruncate, "The engine cuts the prompt of this request, so its tokens are not known.", ""},
 	{body.WhyContent, "The request has images, audio, video or files, which token ids do not describe, or refers to media by address.", ""},
-	{body.WhyMessages, "The messages of the request can't be read.", ""},
-	{body.WhyUnknownMember, "The request has a member that Carryover does not know, and that may change the prompt.", ""},
-	{body.WhyMemberValue, "A member of the request has a value that Carryover can't judge.", ""},
-	{body.WhyReasoningEffort, "The reasoning effort of the request changes how its history is rendered.", ""},
+	{body.WhyUnknownMember, "The request has a member that Carryover does not know and that may change the prompt, or messages or a member that it can't judge.", ""},
 	{body.WhyTooComplex, "The request is nested too deeply, or has too many members.", ""},
 	{WhyConnector, "The KV connector leaves nothing that a next turn could use, or turns of this API take no part.", "See docs/connectors.md for connectors that do."},
 }

@@ -12,17 +12,12 @@ import (
 // completion endpoint renders, so that nothing proves a ticket. WhyTruncate and
 // WhyEcho are reasons here too.
 const (
-	// WhyUnknownMember: it is not known whether a member shapes the prompt.
+	// WhyUnknownMember: it is not known whether a member shapes the prompt; or messages, a prompt or a member have a value that engines
+	// refuse, or that /tokenize may read differently, as the reasoning effort "none".
 	WhyUnknownMember = "unknown_member"
-	// WhyMemberValue: a member that shapes the prompt has a value that may be read differently by /tokenize.
-	WhyMemberValue = "member_value"
-	// WhyReasoningEffort: the effort "none" renders differently.
-	WhyReasoningEffort = "reasoning_effort"
 	// WhyContent: engines ignore forwarded ids for messages that hold more than
 	// text (has_non_text_content in renderers/chat_utils.py).
 	WhyContent = "non_text_content"
-	// WhyMessages: messages, or a prompt, of a shape that engines refuse.
-	WhyMessages = "messages"
 	// WhyTooComplex: more features than maxFeatures allows.
 	WhyTooComplex = "too_complex"
 )
@@ -78,7 +73,7 @@ func (p Prompt) features() (f features, why string) {
 	}
 	if p.api == Text {
 		if p.kind() != promptText {
-			return f, WhyMessages
+			return f, WhyUnknownMember
 		}
 	} else if why = f.addMessages(p.history); why != "" {
 		return f, why
@@ -147,19 +142,19 @@ func memberFeature(name string, value []byte) (feature, why string) {
 		return oneOf(feature, value, "true", "false")
 	case "reasoning_effort":
 		if string(value) == `"none"` {
-			return "", WhyReasoningEffort
+			return "", WhyUnknownMember
 		}
 		return oneOf(feature, value, `"minimal"`, `"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`)
 	case "response_format":
 		o, err := rawjson.ParseObject(value)
 		if err != nil {
-			return "", WhyMemberValue
+			return "", WhyUnknownMember
 		}
 		return oneOf(feature, o.Get("type"), `"text"`, `"json_object"`, `"json_schema"`, `"structural_tag"`)
 	case "chat_template_kwargs":
 		o, err := rawjson.ParseObject(value)
 		if err != nil {
-			return "", WhyMemberValue
+			return "", WhyUnknownMember
 		}
 		var keys []string
 		for name := range o.Members() {
@@ -177,7 +172,7 @@ func oneOf(feature string, value []byte, list ...string) (string, string) {
 	if slices.Contains(list, string(value)) {
 		return feature + "=" + string(value), ""
 	}
-	return "", WhyMemberValue
+	return "", WhyUnknownMember
 }
 
 // leavesPrompt lists the members that do not shape the rendered prompt: what

@@ -34,7 +34,7 @@ const (
 // addMessages adds the features of the messages to a feature set.
 func (f *features) addMessages(messages *rawjson.List) (why string) {
 	if !messages.IsArray() {
-		return WhyMessages
+		return WhyUnknownMember
 	}
 	var roles []roleFeatures
 	for element := range messages.Elements() {
@@ -79,7 +79,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 		switch string(member.Name()) {
 		case "role":
 			if m.role, said = roleOf(value); !said {
-				return m, WhyMessages
+				return m, WhyUnknownMember
 			}
 		case "content":
 			switch {
@@ -104,7 +104,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 		}
 	}
 	if !said {
-		why = WhyMessages
+		why = WhyUnknownMember
 	}
 	return m, why
 }
@@ -143,7 +143,7 @@ func readParts(s *rawjson.Scanner) (why string) {
 		return errRefused
 	})
 	if why == "" && err != nil {
-		return WhyMessages
+		return WhyUnknownMember
 	}
 	return why
 }
@@ -153,7 +153,7 @@ func readParts(s *rawjson.Scanner) (why string) {
 func readPartMember(s *rawjson.Scanner, name string) (why string) {
 	start := s.Pos
 	if s.Skip() != nil {
-		return WhyMessages
+		return WhyUnknownMember
 	}
 	switch name {
 	case "type":

@@ -21,7 +21,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 	}
 	kwargs, ok := templateKwargs(r.body.Get("chat_template_kwargs"), r.body.Get("documents"), r.body.Get("reasoning_effort"))
 	if !ok {
-		return nil, WhyMemberValue, false
+		return nil, WhyUnknownMember, false
 	}
 	body = append(slices.Grow(buffer[:0], r.Size()+128), '{')
 	put := func(name, value []byte) {
@@ -37,7 +37,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 		}
 		if f.renamed && string(name) == "messages" {
 			if value, ok = renameReasoning(value); !ok {
-				return nil, WhyMessages, false
+				return nil, WhyUnknownMember, false
 			}
 		}
 		put(name, value)

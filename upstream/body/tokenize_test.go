@@ -62,7 +62,7 @@ func TestRequest_TokenizeBody(t *testing.T) {
 		t.Errorf("without its effort: got %s, %q", body, why)
 	}
 	r := mustParse(t, Chat, `{"messages":[{"role":"assistant","reasoning_content":"a","reasoning_content":"b"}]}`)
-	if body, why, ok := r.TokenizeBody(nil); ok || why != WhyMessages {
+	if body, why, ok := r.TokenizeBody(nil); ok || why != WhyUnknownMember {
 		t.Errorf("reasoning twice: got %s, %q, want none", body, why)
 	}
 }

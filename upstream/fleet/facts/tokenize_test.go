@@ -170,7 +170,7 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 func TestTokenize_AsksNothingOfWhatIsNotComparable(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	_, err := tells(e, "1").Prompts.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
-	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), body.WhyReasoningEffort) || len(sim.Requests()) != 0 {
+	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), body.WhyUnknownMember) || len(sim.Requests()) != 0 {
 		t.Errorf("got %v after %v", err, paths(sim))
 	}
 }
