@@ -45,31 +45,6 @@ func TestExit_WholeAnswerIsNestedTooDeeply_BlocksAreReleased(t *testing.T) {
 	r.wantCarried(2, left(r.decode[0].seen()[1]))
 }
 
-func TestExit_StreamBreaksAfterTheParams_BlocksAreReleased(t *testing.T) {
-	for name, tc := range map[string]struct {
-		end func(w http.ResponseWriter)
-		err bool
-	}{
-		"broken":       {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, true},
-		"without DONE": {func(http.ResponseWriter) {}, false},
-		"an error":     {func(w http.ResponseWriter) { say(w, `{"error":{"message":"x","type":"y","code":500}}`, "[DONE]") }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			gate := make(chan struct{})
-			close(gate)
-			r := newRig(t, setup{cfg: releasing})
-			r.shot() // the instances have exchanged KV, and left something
-			r.decode[0].next(toFinish(gate, tc.end))
-			if p := r.turn("c", 1, true); (p.err != nil) != tc.err {
-				t.Errorf("the answer ends with %v", p.err)
-			}
-			r.wantStored(2, "incomplete")
-			r.shot()
-			r.wantCarried(2, left(r.decode[0].seen()[1]))
-		})
-	}
-}
-
 // The OpenAI SDKs close the connection when they have read [DONE].
 func TestExit_ClientClosesAfterDone_IsACompleteTurn(t *testing.T) {
 	l := newLeaver(t)

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"carryover/server"
 )
 
 // leaver is a client that can leave; the server notices at noticed.
@@ -101,15 +98,4 @@ func (r *rig) until(true func() bool) {
 			r.t.Fatalf("waited %s in vain; log ends with:\n%s", patience, r.log.end())
 		}
 	}
-}
-
-func TestGone_BetweenTheLegsAndDecodeRefuses_LogSaysSo(t *testing.T) {
-	l := newLeaver(t)
-	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
-		l.leave()
-		<-ctx.Done()
-	}}
-	r := newRig(t, setup{deadDecodes: -1, deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
-	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
-	r.until(func() bool { return r.log.count("wait for their lease") == 1 })
 }

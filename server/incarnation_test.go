@@ -48,27 +48,6 @@ func TestIncarnation_UnknownLeavesNoTicket(t *testing.T) {
 	}
 }
 
-// A decode instance that restarts and does not tell its start time any more can't be told from itself.
-func TestIncarnation_UnknownUsesNoTicket(t *testing.T) {
-	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
-		r.wantOK(turn(1), "miss;")
-		r.wantStored(1, "yes")
-		r.tell(r.decode[0], metricsOf("", rigBlock))
-		r.wantOK(turn(2), "miss;reason=ineligible_unproven;why=incarnation")
-	}, setup{})
-}
-
-// A ticket names an incarnation; another incarnation is another instance.
-func TestIncarnation_KnownIsUsedUntilItEnds(t *testing.T) {
-	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
-		r.wantOK(turn(1), "miss;")
-		r.wantOK(turn(2), "hit;")
-		r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))
-		r.wantOK(turn(3), "miss;reason=instance_gone")
-		r.wantOK(turn(4), "hit;")
-	}, setup{})
-}
-
 // Between the pick of an instance and the take of a ticket its engine may be asked for seconds.
 func TestIncarnation_EndsWhileTheTicketIsLookedFor(t *testing.T) {
 	seam := &storeSeam{}

@@ -21,31 +21,6 @@ func decodesShut(t *testing.T, decodes int, change func(*server.Config)) *rig {
 	return r
 }
 
-func TestReach_NoDecodeTakesConnections_PrefillWorksForNobody(t *testing.T) {
-	for _, decodes := range []int{1, 2, 4} {
-		r := decodesShut(t, decodes, nil)
-		// A leg finds out, and three instances at most are tried for one hand-over.
-		r.wantError(r.turn("first", 1, true), 503, "decode_unavailable")
-		r.wantError(r.turn("second", 1, true), 503, "decode_unavailable")
-		worked := len(r.prefill[0].seen())
-		for range 30 {
-			p := r.turn("c", 1, true)
-			r.wantError(p, 503, "decode_unavailable")
-			wantRetryAfter(t, p, "1")
-		}
-		if n := len(r.prefill[0].seen()) - worked; n != 0 {
-			t.Errorf("%d decode instances: prefill worked %d times for a decode that refuses connections", decodes, n)
-		}
-		if worked > 3 {
-			t.Errorf("%d decode instances: prefill worked %d times before all were known to refuse connections", decodes, worked-1)
-		}
-		for _, e := range r.decode {
-			e.door.open()
-		}
-		r.wantOK(r.turn("c", 1, true), "miss;") // at once: nobody waits for a probe
-	}
-}
-
 func TestReach_OneDecodeIsBack_TurnsGoThere(t *testing.T) {
 	r := decodesShut(t, 3, nil)
 	r.wantError(r.turn("first", 1, true), 503, "decode_unavailable")

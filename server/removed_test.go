@@ -35,40 +35,6 @@ func (r *rig) conversations() []string {
 	return ids
 }
 
-// All tickets of a decode instance are lost with its incarnation; not one is sent to prefill.
-func TestRemoved_ARestartedDecodeInstanceLosesAllItsTickets(t *testing.T) {
-	r := newRig(t, setup{})
-	ids := r.conversations()
-	r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))
-	for _, id := range ids {
-		r.wantOK(r.turn(id, 2, true), "miss;reason=instance_gone")
-	}
-	r.wantTickets(0)
-	for _, id := range ids {
-		r.wantOK(r.turn(id, 3, true), "hit;")
-	}
-}
-
-func TestRemoved_ADecodeInstancesTicketsAreNotUsed(t *testing.T) {
-	for name, gone := range map[string]func(r *rig){
-		"removed": func(r *rig) { r.without(r.decode[0]) },
-		"down":    func(r *rig) { r.engine(r.decode[0]).Refused() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{decodes: 2, fleet: frozen})
-			ids := r.conversations()
-			gone(r)
-			for _, id := range ids {
-				r.wantOK(r.turn(id, 2, true), "miss;reason=instance_gone")
-			}
-			r.wantTickets(0)
-			if n := len(r.decode[1].seen()); n != 3 {
-				t.Errorf("the other decode instance got %d legs, want 3", n)
-			}
-		})
-	}
-}
-
 // A decode instance that is drained by the operator, whose circuit is open, or that is slow, still has its blocks.
 func TestRemoved_NotOneThatIsOnlyAvoided(t *testing.T) {
 	for name, avoid := range map[string]func(f *fleet.Fleet, e *fleet.Engine){

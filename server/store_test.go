@@ -114,14 +114,6 @@ func TestFind_BranchesHitAndEditsMiss(t *testing.T) {
 	r.wantOK(say("b", "Hello world", "again"), "miss;reason=history_rewritten") // that ticket is used
 }
 
-func TestFind_DecodeInstanceGone_Miss(t *testing.T) {
-	r := newRig(t, setup{decodes: 2})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.decode[0].server.Close()
-	r.wantOK(r.turn("x", 1, true), "miss;") // finds out
-	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
-}
-
 func TestFind_BelowTheThreshold_Miss(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseMinTokens = 201 }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
