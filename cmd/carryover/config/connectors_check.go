@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,62 +21,74 @@ func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.N
 // never measured: its other children may take that leg for a request of their own.
 func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
 
-// readBy returns the connectors that read a setting, nil for all.
-func readBy(key string) []string {
+// needs returns what a setting has no effect without, "" for one that always has: the key of another setting, or a connector.
+func needs(key string) string {
 	section, _, _ := strings.Cut(key, ".")
 	switch {
 	case key == "connector.orchestrated_form":
-		return []string{ConnectorOrchestrated}
-	case section == "mooncake":
-		return []string{ConnectorMooncake}
+		return "connector.name " + ConnectorOrchestrated
+	case section == "mooncake", strings.HasSuffix(key, "].bootstrap_port"):
+		return "connector.name " + ConnectorMooncake
 	case section == "lmcache":
-		return []string{ConnectorLMCache}
-	case strings.HasSuffix(key, "].bootstrap_port"):
-		return []string{ConnectorMooncake}
+		return "connector.name " + ConnectorLMCache
+	case section == "redis" && key != redisURLKey:
+		return redisURLKey
+	case strings.HasPrefix(key, "discovery.k8s_") && key != selectorKey, strings.HasSuffix(key, "_model_labels"):
+		return selectorKey
 	}
-	return nil
+	return ""
 }
 
-func validateConnector(v *validation, c *Config, rows []Setting) {
-	if !slices.Contains(Connectors(), c.Connector.Name) {
-		return // validateRow has reported it
-	}
-	refuseOfOthers(v, c, rows)
-	if c.Connector.Name == ConnectorLMCache {
-		validateLMCache(v, c)
-	}
-	validateKVEvents(v, c)
-}
+// The settings without which those of their kind have no effect.
+const (
+	redisURLKey = "redis.url"
+	selectorKey = "discovery.k8s_label_selector"
+)
 
-// refuseOfOthers reports settings of connectors that are not chosen, because they would have no effect, and instance settings that no
-// chosen connector reads.
-func refuseOfOthers(v *validation, c *Config, rows []Setting) {
+// refuseUseless reports settings that have no effect, so that an operator who sets one does not believe in it.
+func refuseUseless(v *validation, c *Config, rows []Setting) {
+	has := []string{""}
+	for _, name := range Connectors() {
+		if name == c.Connector.Name || !slices.Contains(Connectors(), c.Connector.Name) { // validateRow has refused one that is unknown
+			has = append(has, "connector.name "+name)
+		}
+	}
+	if c.Redis.URL != "" {
+		has = append(has, redisURLKey)
+	}
+	if c.Discovery.K8sLabelSelector != "" {
+		has = append(has, selectorKey)
+	}
+	refuse := func(s Setting, usual string) {
+		if value, need := FormatValue(s.To), needs(s.Key); value != usual && !slices.Contains(has, need) {
+			if len(value) > 80 {
+				value = value[:80] + "…"
+			}
+			v.fault(s.Key, value, need+" beside it")
+		}
+	}
 	defaults := Default()
-	usual := Settings(&defaults)
-	for i, s := range rows {
-		refuseOfOther(v, s, reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface()), c.Connector.Name)
+	for i, s := range Settings(&defaults) {
+		refuse(rows[i], FormatValue(s.To))
 	}
-	for _, role := range []string{RolePrefill, RoleDecode} {
-		list := *c.Instances(role)
-		for i := range list {
-			for _, s := range InstanceSettings(role, i, &list[i]) {
-				if readBy(s.Key) != nil {
-					validateRow(v, s)
-				}
-				refuseOfOther(v, s, reflect.ValueOf(s.To).Elem().IsZero(), c.Connector.Name)
+	for i := range c.Prefill {
+		for _, s := range InstanceSettings(RolePrefill, i, &c.Prefill[i]) {
+			if needs(s.Key) != "" {
+				validateRow(v, s)
+				refuse(s, "0")
 			}
 		}
 	}
 }
 
-func refuseOfOther(v *validation, s Setting, unset bool, connector string) {
-	if by := readBy(s.Key); !unset && by != nil && !slices.Contains(by, connector) {
-		value := FormatValue(s.To)
-		if len(value) > 80 {
-			value = value[:80] + "…"
-		}
-		v.fault(s.Key, value, "connector.name "+strings.Join(by, " or ")+" beside it")
+func validateConnector(v *validation, c *Config) {
+	if !slices.Contains(Connectors(), c.Connector.Name) {
+		return // validateRow has reported it
 	}
+	if c.Connector.Name == ConnectorLMCache {
+		validateLMCache(v, c)
+	}
+	validateKVEvents(v, c)
 }
 
 func validateLMCache(v *validation, c *Config) {

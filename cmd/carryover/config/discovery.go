@@ -1,8 +1,6 @@
 package config
 
 import (
-	"strings"
-
 	"carryover/upstream"
 	"carryover/upstream/discovery"
 )
@@ -42,9 +40,7 @@ func validateDiscovery(v *validation, c *Config) {
 	if d.Registration && c.Admin.Listen == AdminOff {
 		v.fault("discovery.registration", "true", "admin.listen beside it")
 	}
-	if d.K8sLabelSelector == "" {
-		refuseWithoutSelector(v, c)
-	} else {
+	if d.K8sLabelSelector != "" {
 		validateKubernetes(v, d)
 	}
 }
@@ -53,18 +49,6 @@ func validatePatterns(v *validation, key string, patterns []string) {
 	for _, pattern := range patterns {
 		if _, err := discovery.ParsePattern(pattern); err != nil {
 			v.fault(key, pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
-		}
-	}
-}
-
-// refuseWithoutSelector reports Kubernetes settings that have no effect without a label selector.
-func refuseWithoutSelector(v *validation, c *Config) {
-	defaults := Default()
-	usual := discoverySettings(&defaults)
-	for i, s := range discoverySettings(c) {
-		kubernetes := strings.HasPrefix(s.Key, "discovery.k8s_") || strings.HasSuffix(s.Key, "_model_labels")
-		if kubernetes && FormatValue(s.To) != FormatValue(usual[i].To) {
-			v.fault(s.Key, FormatValue(s.To), "discovery.k8s_label_selector beside it")
 		}
 	}
 }

@@ -21,23 +21,11 @@ type redisFaults func(key, value, want string)
 // validateRedis checks the section and the settings that must be equal on all replicas.
 func validateRedis(v *validation, c *Config) {
 	if c.Redis.URL == "" {
-		refuseWithoutRedis(v, c)
 		return
 	}
 	_ = c.Redis.Connection(v.fault)
 	if c.Conversation.SecretFile == "" && !v.given("conversation.secret") {
 		v.fault("conversation.secret", "", "a secret, because redis.url is set and replicas must share it: conversation.secret_file or CARRYOVER_SECRET")
-	}
-}
-
-// refuseWithoutRedis reports Redis settings without a URL: an operator who demands Redis would otherwise run without it.
-func refuseWithoutRedis(v *validation, c *Config) {
-	defaults := Default()
-	usual := redisSettings(&defaults)
-	for i, s := range redisSettings(c) {
-		if value := FormatValue(s.To); value != FormatValue(usual[i].To) {
-			v.fault(s.Key, value, "redis.url beside it")
-		}
 	}
 }
 

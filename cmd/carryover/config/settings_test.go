@@ -107,7 +107,7 @@ func fullRows(t *testing.T) []Setting {
 	rows := load("full")
 	for _, connector := range []string{ConnectorOrchestrated, ConnectorLMCache, ConnectorMooncake} {
 		for i, s := range load(connector) {
-			if slices.Contains(readBy(s.Key), connector) {
+			if needs(s.Key) == "connector.name "+connector {
 				rows[i] = s
 			}
 		}
