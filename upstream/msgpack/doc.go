@@ -1,4 +1,4 @@
-// Package msgpack reads MessagePack as engines send it: notifications of LMCache, registrations of MoRI-IO,
+// Package msgpack reads MessagePack as engines send it: notifications of LMCache and
 // KV events of vLLM.
 //
 // It promises that

@@ -191,6 +191,12 @@ type AuthConfig struct {
 	UpstreamKey          Secret // bearer token for the engines; empty sends none
 }
 
+// The formats of the log.
+const (
+	LogText = "text"
+	LogJSON = "json"
+)
+
 // LogConfig is the shape of the log on standard error.
 type LogConfig struct {
 	Format  string // LogText or LogJSON

@@ -74,7 +74,6 @@ func refuseUseless(v *validation, c *Config, rows []Setting) {
 	for i := range c.Prefill {
 		for _, s := range InstanceSettings(RolePrefill, i, &c.Prefill[i]) {
 			if needs(s.Key) != "" {
-				validateRow(v, s)
 				refuse(s, "0")
 			}
 		}

@@ -89,7 +89,7 @@ func validateRole(v *validation, c *Config, role string) {
 		u, ok := parseInstanceURL(inst.URL)
 		if !ok {
 			v.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
-			validateInstance(v, key, &inst)
+			validateInstance(v, role, i, &inst)
 			continue
 		}
 		if first, taken := addresses[address(u)]; taken {
@@ -101,20 +101,20 @@ func validateRole(v *validation, c *Config, role string) {
 			}
 		}
 		names[inst.Name] = i
-		if !isName(inst.Name) {
+		if !upstream.IsName(inst.Name) {
 			v.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
 		}
-		validateInstance(v, key, &inst)
+		validateInstance(v, role, i, &inst)
 	}
 }
 
 // validateInstance checks the settings of an instance besides its address and its name.
-func validateInstance(v *validation, key string, inst *InstanceConfig) {
-	if inst.Weight < 1 || inst.Weight > maxWeight {
-		v.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
-	}
-	if inst.Ranks < 0 || inst.Ranks > maxRanks {
-		v.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
+func validateInstance(v *validation, role string, i int, inst *InstanceConfig) {
+	key := instanceKey(role, i)
+	for _, s := range InstanceSettings(role, i, inst) {
+		if _, number := s.To.(*int); number {
+			validateRow(v, s)
+		}
 	}
 	if v.given(key + "kv_host") {
 		validateKVHost(v, key+"kv_host", inst.KVHost)
@@ -144,11 +144,3 @@ func address(u *url.URL) string {
 	}
 	return u.Hostname() + " " + port
 }
-
-// Letters and Digits are those of ASCII.
-const (
-	Letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	Digits  = "0123456789"
-)
-
-func isName(text string) bool { return upstream.IsName(text) }

@@ -3,17 +3,17 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 
 	"carryover/convcache/redisstore"
 )
 
-// maxRedisPrefix bounds the prefix, which is sent with every command.
-const maxRedisPrefix = 64
+// redisPrefix bounds the prefix, which is sent with every command.
+var redisPrefix = regexp.MustCompile(`^[a-zA-Z0-9.:_-]{1,64}$`) //nolint:gochecknoglobals // immutable
 
 // redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
 type redisFaults func(key, value, want string)
@@ -46,8 +46,8 @@ func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
 	}
 	c.readPasswords(&conn, refuse)
 	conn.TLS = c.readTLS(servers.TLS, refuse)
-	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, Letters+Digits+".:_-") != "" {
-		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
+	if !redisPrefix.MatchString(c.Prefix) {
+		refuse("redis.prefix", c.Prefix, "1 to 64 letters, digits and .:_-")
 	}
 	if !c.Insecure && Exposed(conn) {
 		refuse("redis.url", c.URL.String(), "TLS (rediss…) and a password (redis.password_file), or redis.insecure, unless it is a single server on loopback or a unix socket")

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config/hostport"
 	"carryover/server/pins"
@@ -118,17 +120,12 @@ func validateConversation(v *validation, c *ConversationConfig) {
 			v.fault("conversation.sources", source, "each source once")
 		}
 	}
-	if c.TenantHeader != "" && !isFieldName(c.TenantHeader) {
+	if c.TenantHeader != "" && !httpguts.ValidHeaderFieldName(c.TenantHeader) {
 		v.fault("conversation.tenant_header", c.TenantHeader, "a header name of letters, digits and !#$%&'*+-.^_`|~")
 	}
 	if v.given("conversation.secret") && len(c.Secret) < minSecretBytes {
 		v.fault("conversation.secret", fmt.Sprintf("%d bytes", len(c.Secret)), fmt.Sprintf("at least %d bytes", minSecretBytes))
 	}
-}
-
-// isFieldName follows RFC 9110 section 5.6.2 (token).
-func isFieldName(text string) bool {
-	return text != "" && strings.Trim(text, Letters+Digits+"!#$%&'*+-.^_`|~") == ""
 }
 
 // validateTTL keeps tickets from outliving the blocks that they name: a later read would find blocks of another request. The

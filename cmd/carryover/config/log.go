@@ -1,7 +1,0 @@
-package config
-
-// The formats of the log.
-const (
-	LogText = "text"
-	LogJSON = "json"
-)
