@@ -77,7 +77,7 @@ func (m *mirror) equals(e *engine.Engine) bool {
 func watch(t *testing.T, i *Instance, replays bool) *mirror {
 	t.Helper()
 	m := &mirror{}
-	s := kvevents.Subscription{Endpoint: i.Addresses().KVEvents[0], Topic: i.config().KVEvents.Topic, Sink: m}
+	s := kvevents.Subscription{Endpoint: i.Addresses().KVEvents[0], Sink: m}
 	if replays {
 		s.Replay = i.Addresses().KVReplays[0]
 	}

@@ -131,7 +131,7 @@ func TestSubscription_Libzmq(t *testing.T) {
 	first := start()
 	first.Say("store 1") // nobody has subscribed
 	first.Say("store 2")
-	s := Subscription{Endpoint: endpoint, Replay: replay, Topic: "kv-events"}
+	s := Subscription{Endpoint: endpoint, Replay: replay}
 	n, stop := follows(t, s)
 	n.await(t, 1, 2)
 	first.Say("store 3")

@@ -27,7 +27,6 @@ const endOfReplay = math.MaxUint64
 type Subscription struct {
 	Endpoint string       // tcp://host:port where the engine publishes events
 	Replay   string       // tcp://host:port where the engine sends old batches again, "" for none
-	Topic    string       // topic of the messages
 	Sink     Sink         // receives the events
 	Logger   *slog.Logger // nil discards
 }
@@ -38,7 +37,7 @@ func (s *Subscription) Run(ctx context.Context) error {
 	f := s.follower(ctx)
 	defer s.Sink.Lost()
 	subscriber := zmtp.Subscriber{
-		Endpoint: s.Endpoint, Topic: s.Topic, Limits: limits(), Logger: s.Logger,
+		Endpoint: s.Endpoint, Limits: limits(), Logger: s.Logger,
 		Up: f.up,
 		Handle: func(frames [][]byte) {
 			if seq, payload, ok := split(frames); ok {
