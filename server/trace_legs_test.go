@@ -103,32 +103,6 @@ func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTraceLegs_ARetryHasSpansOfItsOwn(t *testing.T) {
-	r, all := recorded(t, setup{deps: sampled})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.prefill[0].next(status(500, "boom"))
-	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
-	r.until(func() bool { return len(all()) == 2 })
-	prefill := r.prefill[0].seen()
-	rec := wantSpans(t, all, "01", prefill[1], prefill[2], r.decode[0].seen()[1])
-	if a, b := rec.Legs[0], rec.Legs[1]; a.Attempt != 0 || a.Err == nil || b.Attempt != 1 || b.Err != nil {
-		t.Errorf("got %+v and %+v", a, b)
-	}
-	var names []string
-	for _, s := range rec.Steps {
-		if s.Began.Before(rec.Began) || s.Took < 0 || s.Took > rec.Took || s.Failed {
-			t.Errorf("got step %+v", s)
-		}
-		names = append(names, s.Name+string(rune('0'+s.Attempt)))
-	}
-	if want := []string{"lookup0", "lookup1", "handover1", "put1"}; !slices.Equal(names, want) {
-		t.Errorf("got steps %q, want %q", names, want)
-	}
-	if d := rec.Legs[2]; d.First < d.Took || d.Whole < d.First || d.Err != nil {
-		t.Errorf("decode leg: %+v", d)
-	}
-}
-
 func TestTraceLegs_ThatRunTogether(t *testing.T) {
 	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{}; sampled(d) }})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }

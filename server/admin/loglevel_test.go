@@ -3,7 +3,6 @@ package admin_test
 import (
 	"bytes"
 	"log/slog"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -48,31 +47,6 @@ func TestLogLevel(t *testing.T) {
 			}
 			if got := log.String(); !strings.Contains(got, row.line) || (row.line == "") != (got == "") {
 				t.Errorf("logged %q, want %q", got, row.line)
-			}
-		})
-	}
-}
-
-// It is guarded as what else changes something.
-func TestLogLevel_IsForOperatorsAlone(t *testing.T) {
-	for name, row := range map[string]struct {
-		token  string
-		change func(*http.Request)
-		want   int
-	}{
-		"no token":         {token, nil, 401},
-		"a wrong token":    {token, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, 401},
-		"the token":        {token, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }, 200},
-		"another web page": {"", func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, 403},
-		"another host":     {"", func(r *http.Request) { r.Host = "evil.example" }, 403},
-		"a form":           {"", func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415},
-	} {
-		t.Run(name, func(t *testing.T) {
-			deps, _ := newDeps(t)
-			deps.Token, deps.LogLevel = row.token, &slog.LevelVar{}
-			status, body := ask(t, admin.New(deps), "PUT", "/admin/log-level", `{"level":"debug"}`, row.change)
-			if changed := deps.LogLevel.Level() == slog.LevelDebug; status != row.want || changed != (row.want == 200) {
-				t.Errorf("got %d %s, changed: %v; want %d", status, body, changed, row.want)
 			}
 		})
 	}

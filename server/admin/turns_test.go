@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -77,42 +76,6 @@ func TestTurns_NeedAJournal(t *testing.T) {
 	for _, path := range []string{"/admin/turns", "/admin/conversations/x"} {
 		if status, _ := ask(t, admin.New(deps), "GET", path, "", nil); status != http.StatusNotFound {
 			t.Errorf("%s: %d, want 404", path, status)
-		}
-	}
-}
-
-func TestSearch_FindsConversationsByTheClientsID(t *testing.T) {
-	deps, _ := newDeps(t)
-	deps.Journal = journal.New(journal.Config{})
-	deps.Journal.Observe(&record.Turn{Asked: record.Asked{Conversation: "abc", Model: "m", ID: deps.HashID("chat-7")}})
-	const path = "/admin/conversations/search"
-	for _, tc := range []struct {
-		body   string
-		status int
-		want   string
-	}{
-		{`{"id":"chat-7"}`, 200, `{"conversations":[{"conversation":"abc","model":"m","turns":1,`},
-		{`{"id":"chat-8"}`, 200, `{"conversations":[]}`},
-		{`{"id":""}`, 400, "invalid_id"},
-		{`{}`, 400, "invalid_id"},
-		{`chat-7`, 400, "invalid_id"},
-		{`{"id":"` + strings.Repeat("x", 513) + `"}`, 400, "invalid_id"},
-		{`{"id":"` + strings.Repeat("x", 70_000) + `"}`, 400, "invalid_id"},
-	} {
-		if status, body := ask(t, admin.New(deps), "POST", path, tc.body, nil); status != tc.status || !strings.Contains(body, tc.want) || strings.Contains(body, "chat-7") {
-			t.Errorf("%.40s: %d %s, want %d %s", tc.body, status, body, tc.status, tc.want)
-		}
-	}
-	if status, _ := ask(t, admin.New(deps), "GET", path, "", nil); status == 200 {
-		t.Error("an id in a URL is answered")
-	}
-	if status, _ := ask(t, admin.New(deps), "POST", path, `{"id":"chat-7"}`, header("Content-Type", "text/plain")); status != 415 {
-		t.Errorf("what a form of another page can send: %d, want 415", status)
-	}
-	deps.Token = token
-	for _, row := range [][2]string{{"POST", path}, {"GET", "/admin/events"}, {"POST", "/admin/instances/decode/d-1/drain"}} {
-		if status, body := ask(t, admin.New(deps), row[0], row[1], `{"id":"chat-7"}`, nil); status != 401 || strings.Contains(body, "abc") {
-			t.Errorf("%s %s without the token: %d %s, want 401", row[0], row[1], status, body)
 		}
 	}
 }

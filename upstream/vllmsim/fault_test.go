@@ -95,32 +95,6 @@ func TestFault_RefuseStopsListening(t *testing.T) {
 	}
 }
 
-func TestFault_CountRouteAndProbability(t *testing.T) {
-	i := startInstance(t, nil)
-	if err := i.SetFault(Fault{Kind: "nonsense"}); err == nil {
-		t.Error("an unknown kind is accepted")
-	}
-	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Route: "/tokenize", Count: 2})
-	for n, want := range []int{503, 503, 200} {
-		if got := post(t, i, "/tokenize", object{"prompt": "hi"}); got.status != want {
-			t.Errorf("request %d: %d, want %d", n, got.status, want)
-		}
-	}
-	if status, _, _, _ := attempt(t, i, false); status != http.StatusOK {
-		t.Errorf("another route: %d, want 200", status)
-	}
-	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Route: "/version", Probability: 0.5})
-	failed := 0
-	for range 40 {
-		if get(t, i, "/version").status == 503 {
-			failed++
-		}
-	}
-	if failed == 0 || failed == 40 {
-		t.Errorf("%d of 40 requests failed with probability one half", failed)
-	}
-}
-
 func TestControl_AdvancesTheClock(t *testing.T) {
 	i := startInstance(t, nil)
 	before := i.clock.Now()

@@ -3,7 +3,6 @@ package vllmsim
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	"carryover/upstream/vllmsim/wire"
@@ -130,40 +129,6 @@ func TestMessages_WrongTicketIsCorrupt(t *testing.T) {
 	if lone := contentText(t, post(t, startInstance(t, nil), wire.PathMessages, body)); got == lone {
 		t.Errorf("wrong KV answers %q as right KV does", got)
 	}
-}
-
-func TestMessages_StockStreamsHaveNoParams(t *testing.T) {
-	d := startInstance(t, nil)
-	asked := object{"kv_transfer_params": prefillTemplate()}
-	if _, end := streamedMessage(t, post(t, d, wire.PathMessages, messageBody(with(asked, object{"stream": true}), user("hi")))); end["kv_transfer_params"] != nil {
-		t.Errorf("message_delta %v", end)
-	}
-	whole := post(t, d, wire.PathMessages, messageBody(asked, user("hi")))
-	if whole.params() == nil || whole.params()["output_token_ids"] != nil {
-		t.Errorf("whole answer %s, want params without ids", whole.raw)
-	}
-	if plain := post(t, d, wire.PathMessages, messageBody(nil, user("hi"))); strings.Contains(string(plain.raw), "null") {
-		t.Errorf("whole answer without params %s, want nothing null", plain.raw)
-	}
-}
-
-func TestMessages_ChatPrefillServesThem(t *testing.T) {
-	p, d := startPair(t, nil)
-	salted := object{"cache_salt": "tenant", "model": "sim", "messages": []any{user(longText)}}
-	prefill := post(t, p, wire.PathChat, with(salted, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
-	contentText(t, post(t, d, wire.PathMessages, with(salted, object{"max_tokens": 16, "kv_transfer_params": prefill.params()})))
-	if s := d.Stats(); s.ComputedTokens > 1 || s.Loads != 1 || s.OtherSalts != 0 {
-		t.Errorf("decode counted %+v, want the prompt loaded under the same salt", s)
-	}
-	before := d.Stats().LocalHitTokens
-	contentText(t, post(t, d, wire.PathMessages, with(salted, object{"max_tokens": 16, "cache_salt": "other"})))
-	if hits := d.Stats().LocalHitTokens - before; hits != 0 {
-		t.Errorf("another salt hits %d tokens of the cache", hits)
-	}
-	if s := p.Stats(); s.OtherSalts != 0 {
-		t.Errorf("%d reads under another salt", s.OtherSalts)
-	}
-	assertClean(t, p, d)
 }
 
 func TestMessages_ForcedIDsWinOverTheMessages(t *testing.T) {

@@ -3,12 +3,10 @@ package e2e
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,21 +101,6 @@ func TestExport_ACollectorThatFailsIsMentionedOnce(t *testing.T) {
 	}
 }
 
-func TestExport_ACollectorThatIsNotThere(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	for _, protocol := range []string{"http/protobuf", "grpc"} {
-		turn, end, _ := serveTurns(t, 4, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+address, "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)
-		if turn > heldUp || end > app.FlushLimit+heldUp {
-			t.Errorf("%s: a turn took %s, the end %s", protocol, turn, end)
-		}
-	}
-}
-
 // grpcCollector collects by OTLP over gRPC.
 type grpcCollector struct {
 	collector.UnimplementedTraceServiceServer
@@ -184,21 +167,6 @@ func TestExport_ByEachProtocolWithHeadersAndCompression(t *testing.T) {
 	})
 }
 
-// Without a collector no span is made, and a client's context goes on as it came.
-func TestExport_WithoutACollectorNothingIsTraced(t *testing.T) {
-	for _, env := range [][]string{
-		{"OTEL_EXPORTER_OTLP_ENDPOINT="}, {"OTEL_TRACES_EXPORTER=none"}, {"OTEL_SDK_DISABLED=true", "OTEL_TRACES_SAMPLER=nonsense"},
-	} {
-		r := startTraced(t, env)
-		r.turn(t, &history{}, traceOf(0), true, nil)
-		for _, instance := range r.all("") {
-			if got, want := fmt.Sprint(legContexts(instance)), "[00-"+traceOf(0)+"-"+clientSpanID+"-01 vendor=x]"; got != want {
-				t.Errorf("%v: an engine got %s, want %s", env, got, want)
-			}
-		}
-	}
-}
-
 // A collector's redirect would carry the credential of its headers elsewhere.
 func TestExport_FollowsNoRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -215,18 +183,5 @@ func TestExport_FollowsNoRedirect(t *testing.T) {
 	serveTurns(t, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+srv.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=secret")
 	if len(asked) == 0 {
 		t.Error("the collector was not asked")
-	}
-}
-
-// Metrics go to the collector that is named for all signals, at the end of the program too.
-func TestExport_MetricsAreSentToo(t *testing.T) {
-	c := startCollector(t, nil)
-	serveTurns(t, 2, "OTEL_METRICS_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+c.url, "OTEL_METRIC_EXPORT_INTERVAL=3600000")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, want := range []string{"carryover.turns", "gen_ai.server.time_to_first_token"} {
-		if !slices.Contains(c.names, want) {
-			t.Errorf("no %s among %q", want, c.names)
-		}
 	}
 }
