@@ -12,9 +12,6 @@
 //   - Two conversations share a key only if tenant, model, cache salt, sub-agent and id are all
 //     equal, and a key reveals none of them. Without an id, the texts of users stand in place of
 //     sub-agent and id (conversation.go).
-//   - History.Extends is true only for a request that begins with exactly the text that a ticket
-//     covers, in the same scope, and continues after a border that a tokeniser keeps (history.go,
-//     text.go). canonical.go defines which JSON counts as the same, message.go which messages do.
 //   - IDs.Offer offers only tokens of a ticket that the new prompt has too, at the same positions from
 //     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
 //   - Put returns the tickets that a later ticket makes superfluous, so that decode can be told to free
@@ -25,14 +22,9 @@
 //   - An operation waits for a shared store at most as long as its context grants, and does not wait at all once
 //     the breaker is open (shared.go, breaker.go, health.go). A ticket that is certainly not in the shared store is
 //     kept in this process.
-//   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
-//     holds (eligible.go, package pyjson).
 //
-// It refuses input that it cannot read: invalid UTF-8, duplicate member names, nesting deeper
-// than 64 and anything that is not JSON are errors, and the caller then has no history proof. Equal
-// text is necessary for equal tokens but not sufficient: the history proof is the weaker one, for
-// engines that cannot show tokens. There is no chain if the numbers of tokens do not agree, and a
-// ticket without a chain is never offered by tokens.
+// There is no chain if the numbers of tokens do not agree, and a ticket without a chain is never offered. An outline
+// proves nothing: it says where a history was rewritten (outline.go).
 //
 // The caller is server, once before a turn's prefill leg (Peek, Take) and once before the client
 // sees the end of the stream (Put). Store operations return an Outcome and never an error: every

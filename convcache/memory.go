@@ -61,7 +61,7 @@ type stored struct {
 	heapAt int // its place in Memory.expiry
 }
 
-// ticketOverhead is what a ticket takes besides its params, its chain's blocks and its names, if it is the only one of
+// ticketOverhead is what a ticket takes besides its params, its chain's blocks, its outline and its names, if it is the only one of
 // its conversation: ticket, list, LRU element, map entry, heap slot. Measured (BenchmarkMemory_Footprint): 560 bytes
 // among 100,000; the rest is for size classes.
 const ticketOverhead = 640
@@ -74,7 +74,7 @@ const readingOverhead = 448
 func (s *stored) weight() int64 {
 	t := &s.ticket
 	names := len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
-	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+64*len(t.Prefilled)+names) + ticketOverhead
+	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+4*len(t.Outline)+64*len(t.Prefilled)+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead
 	}
@@ -170,11 +170,10 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 
 // Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as
 // the newest branch of the conversation, and returns Stored. It copies Params and shares
-// Chain.Blocks, which is never changed. A ticket that is there under the same id is replaced.
+// Chain.Blocks and Outline, which are never changed. A ticket that is there under the same id is replaced.
 //
-// The tickets that it removed belong to the caller, as if taken: the branch with the same history,
-// branches whose chain is contained in the ticket's, the oldest of five, and conversations beyond
-// the bounds. Tickets past their deadline are dropped instead: decode is about to free their blocks.
+// The tickets that it removed belong to the caller, as if taken: branches whose chain is contained in the
+// ticket's, the oldest of five, and conversations beyond the bounds. Tickets past their deadline are dropped instead: decode is about to free their blocks.
 //
 // A note displaces tickets only if the bounds are exceeded. It is Superseded if it is OutdatedBy a branch, or if the
 // conversation has four tickets already.

@@ -13,14 +13,14 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 	return Ticket{Branch: t.Branch}
 }
 
-// OutdatedBy reports whether a branch of the conversation makes the note useless: the branch covers the same text or all
-// tokens of the note, and it is a ticket or covers more. Then a later turn has stored the branch, and its ticket is worth
-// more than the note of the turn before. Of two notes for the same text, the later one is useful.
+// OutdatedBy reports whether a branch of the conversation makes the note useless: the branch covers all tokens of the
+// note, and it is a ticket or covers more. Then a later turn has stored the branch, and its ticket is worth more than the
+// note of the turn before. Of two notes for the same tokens, the later one is useful.
 func (b *Branch) OutdatedBy(there *Branch) bool {
 	if there.HandedBack() && b.Displaces(there) {
 		return false
 	}
-	return b.sameHistory(there) || there.supersedes(b)
+	return there.supersedes(b)
 }
 
 // HandedBack reports whether the branch is that of a note: prefill has its KV, and decode holds nothing for it.

@@ -18,7 +18,7 @@ func TestNote_NamesNothingOfDecode(t *testing.T) {
 	c := &clock{}
 	tk := holdingTicket(7, convcache.Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 40})
 	tk.Decode, tk.EngineID, tk.Params, tk.Reading = convcache.Holder{Instance: "decode", Incarnation: "1.7e+09"}, "engine", []byte("{}"), t
-	tk.History.Covers, tk.History.OK, tk.SharedPrefixTokens = 4, true, 5
+	tk.Outline, tk.SharedPrefixTokens = []uint32{4}, 5
 	note := tk.Note(convcache.Holder{Instance: "http://prefill", Incarnation: "1.8e+09"}, c.now())
 	if !note.HandedBack() || tk.HandedBack() {
 		t.Errorf("handed back: got %v of the note and %v of the ticket, want true and false", note.HandedBack(), tk.HandedBack())
@@ -29,7 +29,7 @@ func TestNote_NamesNothingOfDecode(t *testing.T) {
 	if got, want := note.Deadline, c.now().Add(convcache.NoteTTL); !got.Equal(want) {
 		t.Errorf("deadline: got %v, want %v", got, want)
 	}
-	if note.ID != tk.ID || note.History != tk.History || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
+	if note.ID != tk.ID || !slices.Equal(note.Outline, tk.Outline) || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
 		!slices.Equal(note.Chain.Blocks, tk.Chain.Blocks) {
 		t.Errorf("note: got %+v, want what the ticket %+v says of the conversation", note, tk)
 	}
@@ -42,11 +42,9 @@ func TestNote_IsOutdatedBy(t *testing.T) {
 	mine := holdingTicket(1, mustChain(t, k, held[:70], 10, 16))
 	note := noteFor(mine, c)
 	longer, shorter, equal := holdingTicket(2, mustChain(t, k, held, 10, 16)), holdingTicket(3, mustChain(t, k, held[:40], 10, 16)), holdingTicket(4, mine.Chain)
-	said := holdingTicket(1, convcache.Chain{})
+	none := holdingTicket(5, convcache.Chain{})
 	whole := longer
 	whole.Groups = 2
-	unsaid, other := note, said
-	unsaid.History.Digest, other.History.Digest = convcache.Digest{}, convcache.Digest{}
 	for _, tc := range []struct {
 		name          string
 		note, there   convcache.Ticket
@@ -55,9 +53,9 @@ func TestNote_IsOutdatedBy(t *testing.T) {
 		{"more tokens", note, longer, true, true},
 		{"fewer tokens", note, shorter, false, false},
 		{"the same tokens", note, equal, true, false},
-		{"the same text", note, said, true, false},
 		{"more tokens, whole only", note, whole, false, false},
-		{"no text at all", unsaid, other, false, false},
+		{"no tokens", note, none, false, false},
+		{"no tokens at all", noteFor(none, c), none, false, false},
 	} {
 		noted := noteFor(tc.there, c)
 		if got := tc.note.OutdatedBy(&tc.there.Branch); got != tc.byTicket {

@@ -116,8 +116,8 @@ func (s *Shared) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 
 // Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as the
 // newest branch of the conversation, and returns Stored. The ticket is one that the caller has made or taken,
-// and puts once; one of the same id in the same home is replaced. What it removed is the caller's, as if taken: the
-// branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
+// and puts once; one of the same id in the same home is replaced. What it removed is the caller's, as if taken:
+// branches whose chain is contained in the ticket's, and the oldest of five.
 //
 // A ticket that the remote store has certainly not taken stays in this process, and other replicas do not see it.
 // Nothing is stored when Put returns Expired (no time left), Refused (too large for this process too), Superseded (a

@@ -53,17 +53,8 @@ func (b *Branch) supersedes(older *Branch) bool {
 	return older.Chain.Relation(b.Chain) == Contained
 }
 
-// sameHistory reports whether two tickets cover the same text. It is false for tickets without a history, whose digest
-// is zero.
-func (b *Branch) sameHistory(other *Branch) bool {
-	return b.History.Digest == other.History.Digest && b.History.Digest != Digest{}
-}
-
 // Displaces reports whether b makes an older branch superfluous. A note never makes a ticket superfluous: decode
 // certainly has the ticket's KV, and prefill may have evicted the note's.
 func (b *Branch) Displaces(older *Branch) bool {
-	if b.HandedBack() && !older.HandedBack() {
-		return false
-	}
-	return b.sameHistory(older) || b.supersedes(older)
+	return (older.HandedBack() || !b.HandedBack()) && b.supersedes(older)
 }

@@ -59,7 +59,7 @@ func TestRelation_OfRealChains(t *testing.T) {
 	}
 }
 
-// holdingTicket returns a ticket of one block group, with a history of its own and the given chain.
+// holdingTicket returns a ticket of one block group with the given chain.
 func holdingTicket(n int, c convcache.Chain) convcache.Ticket {
 	tk := ticket(n, 0)
 	tk.Chain, tk.Tokens, tk.Groups = c, c.Tokens, 1
@@ -91,11 +91,12 @@ func TestMemory_SupersedesWhatALaterChainContains(t *testing.T) {
 	}
 }
 
-func TestMemory_CountsBlocksAndNames(t *testing.T) {
+func TestMemory_CountsBlocksOutlineAndNames(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	tk := holdingTicket(1, mustChain(t, k, make([]uint32, 16*100), 0, 16))
 	tk.Decode, tk.EngineID = convcache.Holder{Instance: "12345", Incarnation: "1234567"}, "12345678901"
-	const size = overhead + 8*100 + 5 + 7 + 11
+	tk.Outline = make([]uint32, 9)
+	const size = overhead + 8*100 + 4*9 + 5 + 7 + 11
 	m, _ := newMemory(0, size)
 	mustPut(t, m, key(1), tk, time.Hour)
 	small, _ := newMemory(0, size-1)

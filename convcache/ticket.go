@@ -36,8 +36,6 @@ type Ticket struct {
 type Branch struct {
 	// ID is made with NewTicketID, and stays when the ticket is put back.
 	ID TicketID
-	// History is what the blocks cover.
-	History Covered
 	// Decode holds the blocks. After a restart they are gone.
 	Decode Holder
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
@@ -45,6 +43,9 @@ type Branch struct {
 	// Chain identifies those tokens. The zero Chain means that nothing proves them: look-ups by tokens offer nothing
 	// of such a ticket. Stores share its Blocks with the caller; they are never changed.
 	Chain Chain
+	// Outline has a tag of each part of the request whose answer left the ticket, nil if that is not known; see
+	// [ChainKey.Outline]. Stores share it with the caller; it is never changed.
+	Outline []uint32
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
@@ -68,16 +69,6 @@ type Branch struct {
 type KeyedBranch struct {
 	Key Key
 	Branch
-}
-
-// Covered is the history that a ticket's blocks cover.
-type Covered struct {
-	// Digest is of scope, prompt and reply. The zero Digest means that the request's history could not be read; it equals no other.
-	Digest Digest
-	// Covers is the number of messages, the reply included, or for a text completion the bytes of prompt and completion.
-	Covers int
-	// OK says that the history rules held when the ticket was made. Look-ups by history ignore other tickets.
-	OK bool
 }
 
 // Holder is an engine that holds KV: an instance, and the process_start_time_seconds of its incarnation as the engine printed it.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -23,9 +24,10 @@ func handover(l leg) string {
 
 // ticket is what decode answers at the end of a leg.
 func ticket(l leg) string {
-	return `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[7,8,9]],"remote_engine_id":"` + engineID +
-		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost +
-		`","remote_port":5601,"tp_size":1,"remote_num_tokens":200,"remote_blocks_expiry_time":12345.5}`
+	tokens := len(l.prompt()) + saidIDs
+	return `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[` + list(count(7, (tokens+rigBlock-1)/rigBlock)) + `],"remote_engine_id":"` + engineID +
+		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost + `","remote_port":5601,"tp_size":1,"remote_num_tokens":` + strconv.Itoa(tokens) +
+		`,"remote_blocks_expiry_time":12345.5,"output_token_ids":` + list(outputIDs()) + `}`
 }
 
 // prefills is a well-behaved prefill instance.
@@ -42,7 +44,7 @@ func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
 	case l.streams():
 		say(w, chatEvents(l)...)
 	case text:
-		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9,"completion_tokens":2},"kv_transfer_params":`+ticket(l)+`}`)
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"usage":`+chatUsage(l)+`,"kv_transfer_params":`+ticket(l)+`}`)
 	default:
 		answerJSON(w, wholeAnswer(l)+`,"kv_transfer_params":`+ticket(l)+`}`)
 	}
@@ -50,7 +52,7 @@ func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
 
 // wholeAnswer is what a client gets of decodes without stream, but for the closing brace.
 func wholeAnswer(l leg) string {
-	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9,"completion_tokens":2}`
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":` + chatUsage(l)
 }
 
 // chatEvents is a stream whose finish chunk has the ticket.
@@ -96,7 +98,11 @@ func frames(events ...string) string {
 func say(w http.ResponseWriter, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	for _, e := range events {
-		_, _ = io.WriteString(w, frames(e)) // a client that is gone is found out by the test
+		framed := frames(e)
+		if of, ok := w.(*legWriter); ok {
+			framed = of.event(e)
+		}
+		_, _ = io.WriteString(w, framed) // a client that is gone is found out by the test
 		_ = http.NewResponseController(w).Flush()
 	}
 }
@@ -105,6 +111,9 @@ func say(w http.ResponseWriter, events ...string) {
 func sayHeaders(w http.ResponseWriter) { say(w); _ = http.NewResponseController(w).Flush() }
 
 func answerJSON(w http.ResponseWriter, body string) {
+	if of, ok := w.(*legWriter); ok {
+		body = of.whole(body)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, body)
 }

@@ -11,23 +11,8 @@ import (
 	"carryover/server/turn"
 )
 
-// ProofMode names the proof that a model's turns use; see package proof.
-type ProofMode string
-
-// The modes of proof.
-const (
-	// ProofAuto reuses only KV whose token ids are proven equal.
-	ProofAuto ProofMode = "auto"
-	// ProofHistory reuses a ticket when the request's messages begin with exactly the messages that the ticket covers. It is the weaker
-	// proof: equal text may tokenise differently.
-	ProofHistory ProofMode = "history"
-)
-
 // Config configures a Server. Durations and sizes must be positive; cmd/carryover/config validates them.
 type Config struct {
-	Proof       ProofMode
-	ModelProofs map[string]ProofMode // per model; Proof for the others
-
 	turn.RoutingConfig
 	ReuseConfig
 	pins.ReleaseConfig
@@ -71,18 +56,9 @@ type TimeConfig struct {
 	ClientHeaderTimeout time.Duration
 }
 
-// proofFor returns the mode of proof for a model.
-func (c *Config) proofFor(model string) ProofMode {
-	if p, ok := c.ModelProofs[model]; ok {
-		return p
-	}
-	return c.Proof
-}
-
 // reuse returns the configuration of package reuse.
 func (c *Config) reuse() reuse.Config {
 	return reuse.Config{
-		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, TTL: c.TTL, StoreTimeout: c.StoreTimeout,
-		ByHistory: func(model string) bool { return c.proofFor(model) == ProofHistory }, Logger: c.Logger,
+		MinTokens: c.ReuseMinTokens, MinShare: c.ReuseMinShare, TTL: c.TTL, StoreTimeout: c.StoreTimeout, Logger: c.Logger,
 	}
 }

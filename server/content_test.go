@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -19,7 +18,7 @@ func TestContent_ThatIsNotTextLeavesNoTokenTicket(t *testing.T) {
 	} {
 		ways(t, func(t *testing.T, stream bool) {
 			t.Run(name, func(t *testing.T) {
-				r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.Proof = server.ProofAuto }})
+				r := newRig(t, setup{cfg: releasing})
 				r.shot()
 				body := strings.Replace(ask("c", stream, "What is this?"), `"content":"What is this?"`,
 					`"content":[{"type":"text","text":"What is this?"},`+part+`]`, 1)
@@ -34,7 +33,7 @@ func TestContent_ThatIsNotTextLeavesNoTokenTicket(t *testing.T) {
 
 // The same with an engine whose KV depends on what the image shows.
 func TestContent_TextThatSpellsAPlaceholderReusesNothing(t *testing.T) {
-	r, sims := stock(t, func(c *server.Config) { c.Proof = server.ProofAuto },
+	r, sims := stock(t, nil,
 		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
 	r.wantOK(r.send(ask("other", false, "a", "b", "c")), "miss;")
 	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}`

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -73,8 +72,6 @@ type Deps struct {
 	Legs      Legs
 	Connector Connector
 	Secret    convcache.Secret
-	// Tokens and History prove the turns of the two modes.
-	Tokens, History proof.Proof
 
 	Observers []record.Observer // of each turn's record, besides the log
 	Sample    record.Sample     // decides which turns have spans; nil if turns are not traced

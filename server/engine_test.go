@@ -80,8 +80,9 @@ type engine struct {
 	server   *httptest.Server
 	door     *door // through which it is reached, nil without
 	models   behaviour
-	counts   behaviour                  // of count_tokens, which nothing asks for without it
-	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
+	counts   behaviour                   // of count_tokens, which nothing asks for without it
+	idless   bool                        // it renders prompts by itself, whatever ids it is sent
+	tokenize func(request string) string // what /tokenize answers
 	metrics  behaviour
 	health   behaviour    // nil for 200
 	checked  atomic.Int64 // how often its health was asked for
@@ -102,6 +103,7 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 		e.fallback = decodes
 	}
 	e.metrics = metricsOf(rigIncarnation, rigBlock)
+	e.tokenize = func(request string) string { return `{"tokens":` + list(promptOf(request)) + `}` }
 	e.server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point of many tests
 	e.server.Start()
@@ -150,6 +152,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		e.t.Errorf("%s saw a request for %s", e.name, r.URL.Path)
 	}
+	if e.refusesProbe(w, string(body)) {
+		return
+	}
 	l := leg{method: r.Method, uri: r.RequestURI, header: r.Header.Clone(), body: string(body), length: r.ContentLength, framing: r.TransferEncoding}
 	e.mu.Lock()
 	e.legs = append(e.legs, l)
@@ -167,18 +172,15 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.signal()
 		e.mu.Unlock()
 	}()
-	act(w, r, l)
+	act(&legWriter{ResponseWriter: w, leg: l}, r, l)
 }
 
 func (e *engine) answerTokenize(w http.ResponseWriter, r *http.Request, body string) {
-	var asked struct {
-		Prompt string `json:"prompt"`
-	}
-	if err := json.Unmarshal([]byte(body), &asked); err != nil || e.tokenize == nil {
+	if e.tokenize == nil {
 		http.NotFound(w, r) // an engine that can't be asked
 		return
 	}
-	answerJSON(w, e.tokenize(asked.Prompt))
+	answerJSON(w, e.tokenize(body))
 }
 
 // signal needs e.mu.

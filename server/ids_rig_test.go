@@ -9,9 +9,8 @@ import (
 	"carryover/server"
 )
 
-// byTokens is the token proof, without a threshold. Text completions whose prompt is a list of ids need neither a probe
-// nor a tokenizer, so that scripted engines can take part.
-func byTokens(c *server.Config) { c.Proof, c.ReuseMinTokens = server.ProofAuto, 1 }
+// byTokens uses tickets of any size.
+func byTokens(c *server.Config) { c.ReuseMinTokens = 1 }
 
 // askIDs is a text completion of ids.
 func askIDs(conversation string, stream bool, ids ...int) string {

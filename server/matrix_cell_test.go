@@ -11,6 +11,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -103,8 +104,9 @@ func (f *fault) run(t *testing.T, v variant) {
 	for _, e := range slices.Concat(c.prefill, c.decode) {
 		c.engine(e).Refresh(t.Context())
 	}
-	for _, e := range c.prefill { // turns with a ticket ask it, and the fault is to meet a leg
-		c.engine(e).Last().Template.AppendOnly(t.Context(), "m", nil, "")
+	learnShapes(t.Context(), c.deps)
+	for _, e := range slices.Concat(c.prefill, c.decode) { // turns with a ticket ask it, and the fault is to meet a leg
+		c.engine(e).Last().Capability.Probe(t.Context(), body.Chat, "")
 	}
 	if v.ticket {
 		c.turns = 2

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -24,7 +23,7 @@ func TestNoParams_TheWarningKnowsTheVersion(t *testing.T) {
 		{vllmsim.VLLM032, vllmsim.ParamsNever, false, false, "bidirectional_kv_xfer true", "install"},
 	} {
 		t.Run(fmt.Sprint(c.version, c.bidirectional, c.stream), func(t *testing.T) {
-			r, _ := stock(t, func(c *server.Config) { c.Proof = server.ProofHistory }, func(e *vllmsim.Config) {
+			r, _ := stock(t, nil, func(e *vllmsim.Config) {
 				e.Version, e.Params, e.Bidirectional = c.version, c.params, c.bidirectional
 			})
 			for n := range 3 {

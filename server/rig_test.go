@@ -15,7 +15,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
-	"carryover/server/proof"
 	"carryover/server/request"
 	"carryover/server/turn"
 	"carryover/upstream"
@@ -70,10 +69,9 @@ func newFleet(client *upstream.Client, change func(*fleet.Config), instances ...
 }
 
 // newDeps is what a server works with in front of a fleet.
-func newDeps(client *upstream.Client, f *fleet.Fleet, secret convcache.Secret, logger *slog.Logger) server.Deps {
+func newDeps(client *upstream.Client, f *fleet.Fleet, secret convcache.Secret) server.Deps {
 	return server.Deps{
 		Store: convcache.NewMemory(convcache.MemoryConfig{}), Fleet: f, Legs: client, Connector: nixl.Connector{}, Secret: secret,
-		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
 	}
 }
 
@@ -100,7 +98,7 @@ func newRig(t *testing.T, s setup) *rig {
 			s.fleet(c)
 		}
 	}
-	deps := newDeps(client, newFleet(client, limited, append(prefills, decodes...)...), secret, cfg.Logger)
+	deps := newDeps(client, newFleet(client, limited, append(prefills, decodes...)...), secret)
 	deps.Store = r.store
 	if s.deps != nil {
 		s.deps(&deps)
@@ -108,6 +106,7 @@ func newRig(t *testing.T, s setup) *rig {
 	r.deps = deps
 	if !s.probeless {
 		r.keepReading(deps)
+		learnShapes(t.Context(), deps)
 	}
 	if s.cfg != nil {
 		s.cfg(&cfg)
@@ -202,7 +201,6 @@ func newClient(t *testing.T) *http.Client {
 
 func defaults(book *logBook) server.Config {
 	return server.Config{
-		Proof:         server.ProofHistory,
 		RoutingConfig: turn.RoutingConfig{PrefillFailure: turn.PrefillRetryOther},
 		ReuseConfig:   server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
 		Config: request.Config{

@@ -21,6 +21,7 @@ import (
 	"carryover/server/connlimit"
 	"carryover/server/pick"
 	"carryover/server/pins"
+	"carryover/server/proof"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -63,7 +64,7 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
-		Tokens: deps.Tokens, History: deps.History, Background: s.background.Run,
+		Tokens: proof.NewTokens(deps.Secret.ChainKey(), cfg.Logger), Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
 	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
 	picker := pick.New(pick.Deps{

@@ -106,8 +106,6 @@ func (e *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/metrics":
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\nvllm:cache_config_info{block_size=\"16\"} 1\n")
-	case r.URL.Path == "/tokenize" && len(body) < cannedPrompt:
-		w.WriteHeader(http.StatusNotFound) // the history proof asks about its template, and can do without
 	case r.URL.Path == "/tokenize":
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(e.tokenize)
@@ -185,35 +183,31 @@ func cannedParams(id string, prefill bool, output []byte) string {
 		prefill, !prefill, blocks, id, held, extra)
 }
 
-// BenchmarkTurn is one later turn with a prompt of 8,000 tokens that hits, in token mode and
-// in history mode. cpu-µs/op is the whole process's: engines, client and proxy; the
-// difference of two modes is what the mode costs, the engines' part of it included.
+// BenchmarkTurn is one later turn with a prompt of 8,000 tokens that hits. cpu-µs/op is
+// the whole process's: engines, client and proxy.
 func BenchmarkTurn(b *testing.B) {
 	for _, tc := range []struct {
 		name   string
-		proof  server.ProofMode
 		plugIn bool
 	}{
-		{"history", server.ProofHistory, false},
-		{"tokens, plug-in", server.ProofAuto, true},
-		{"tokens, ids per chunk", server.ProofAuto, false},
+		{"plug-in", true},
+		{"ids per chunk", false},
 	} {
-		b.Run(tc.name, func(b *testing.B) { benchTurn(b, tc.proof, tc.plugIn) })
+		b.Run(tc.name, func(b *testing.B) { benchTurn(b, tc.plugIn) })
 	}
 	// Short turns and long first messages, eight clients at a time. cpu-µs/op is client and proxy; the engines are processes of their own.
 	for _, size := range []struct {
 		name  string
 		bytes int
 	}{{"W1", 4 << 10}, {"W3", 256 << 10}} {
-		b.Run(size.name+"/no conversation", func(b *testing.B) { benchWorkload(b, server.ProofAuto, size.bytes, false, false) })
-		b.Run(size.name+"/tokens", func(b *testing.B) { benchWorkload(b, server.ProofAuto, size.bytes, true, false) })
-		b.Run(size.name+"/history", func(b *testing.B) { benchWorkload(b, server.ProofHistory, size.bytes, true, true) })
+		b.Run(size.name+"/no conversation", func(b *testing.B) { benchWorkload(b, size.bytes, false) })
+		b.Run(size.name+"/conversation", func(b *testing.B) { benchWorkload(b, size.bytes, true) })
 	}
 }
 
-func benchTurn(b *testing.B, proof server.ProofMode, plugIn bool) {
+func benchTurn(b *testing.B, plugIn bool) {
 	b.Helper()
-	front, stop := startCanned(b, proof, plugIn)
+	front, stop := startCanned(b, plugIn)
 	defer stop()
 	// The text of 8,000 tokens, in a history that ends with what decode says.
 	said := strings.Repeat("word ", cannedOutput-1) + "."
@@ -265,14 +259,14 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func startCanned(b *testing.B, proof server.ProofMode, plugIn bool) (front string, stop func()) {
+func startCanned(b *testing.B, plugIn bool) (front string, stop func()) {
 	b.Helper()
-	return startMeasured(b, proof, func(role upstream.Role) string { return runCanned(b, role, plugIn) },
+	return startMeasured(b, func(role upstream.Role) string { return runCanned(b, role, plugIn) },
 		func(c *server.Config, _ *server.Deps) { c.Logger = slog.New(slog.DiscardHandler) })
 }
 
 // startMeasured starts a proxy in front of one engine of each role, which run starts and returns the URL of.
-func startMeasured(b *testing.B, proof server.ProofMode, run func(upstream.Role) string, change func(*server.Config, *server.Deps)) (front string, stop func()) {
+func startMeasured(b *testing.B, run func(upstream.Role) string, change func(*server.Config, *server.Deps)) (front string, stop func()) {
 	b.Helper()
 	var instances []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -289,8 +283,8 @@ func startMeasured(b *testing.B, proof server.ProofMode, run func(upstream.Role)
 		b.Fatal(err)
 	}
 	cfg := defaults(&logBook{})
-	cfg.Proof, cfg.ReuseMinShare = proof, 0.5
-	deps := newDeps(client, newFleet(client, nil, instances...), secret, slog.New(slog.DiscardHandler))
+	cfg.ReuseMinShare = 0.5
+	deps := newDeps(client, newFleet(client, nil, instances...), secret)
 	change(&cfg, &deps)
 	proxy := httptest.NewUnstartedServer(server.New(cfg, deps).Handler())
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)

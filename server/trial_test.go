@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -137,43 +136,14 @@ func TestTurn_EngineWithoutParamsIsWarnedOfOnce(t *testing.T) {
 	r.wantOK(r.turn("new", 2, true), "miss;reason=nothing_stored")
 }
 
-func TestTurn_TemplateIsNotAppendOnly(t *testing.T) {
-	for want, after := range map[string]string{"hit;": "[1,2,3,4,5]", "miss;reason=template_not_append_only": "[1,9,3,4,5]"} {
-		asked := 0
-		r := newRig(t, setup{})
-		r.prefill[0].tokenize = func(prompt string) string {
-			asked++
-			switch {
-			case prompt != "":
-				return `{"tokens":[3,4]}`
-			case asked == 1:
-				return `{"tokens":[1,2]}`
-			}
-			return fmt.Sprintf(`{"tokens":%s}`, after)
-		}
-		r.wantOK(r.turn("c", 1, true), "miss;")
-		r.wantOK(r.turn("c", 2, true), want)
-		r.wantOK(r.turn("c", 3, true), want)
-		if asked != 3 {
-			t.Errorf("got %d questions, want 3: once per model", asked)
-		}
-	}
-}
-
-func TestTurn_ProofAutoReusesNothing(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) {
-		c.Proof, c.ModelProofs = server.ProofAuto, map[string]server.ProofMode{"trusted": server.ProofHistory}
-	}})
+func TestTurn_EnginesWithoutIDsReuseNothing(t *testing.T) {
+	r := newRig(t, setup{})
+	r.prefill[0].idless, r.decode[0].idless = true, true
 	r.wantOK(r.turn("c", 1, true), "miss;reason=ineligible_unproven;why=probe")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=ineligible_unproven;why=probe")
 	if r.store.Len() != 0 {
 		t.Error("a ticket was kept that nothing can prove")
 	}
-	trusted := func(messages string) reply {
-		return r.send(`{"model":"trusted","conversation_id":"c","messages":[` + messages + `]}`)
-	}
-	r.wantOK(trusted(`{"role":"user","content":"q"}`), "miss;reason=first_turn")
-	r.wantOK(trusted(`{"role":"user","content":"q"},{"role":"assistant","content":"Hello world"},{"role":"user","content":"r"}`), "hit;")
 }
 
 // A conversation that has two tickets is told why the better one is not used, not that the other is not worth its reading.

@@ -50,7 +50,7 @@ func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(cfg, newDeps(nil, newFleet(nil, nil), secret, cfg.Logger))
+	s := server.New(cfg, newDeps(nil, newFleet(nil, nil), secret))
 	near, far := net.Pipe()
 	listener := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	listener.conn <- far

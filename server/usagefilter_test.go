@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -70,7 +69,7 @@ func TestUsageFilter_ClientSeesWhatAStockEngineSends(t *testing.T) {
 					version = vllmsim.VLLM033
 				}
 				t.Run(fmt.Sprint(name, " ", version, " ", plugIn, " ", empty), func(t *testing.T) {
-					r, sims := stock(t, func(c *server.Config) { c.Proof = server.ProofAuto }, func(c *vllmsim.Config) {
+					r, sims := stock(t, nil, func(c *vllmsim.Config) {
 						c.Version, c.Params, c.OutputTokenIDs, c.EmptyDeltas = version, vllmsim.ParamsFinish, plugIn, empty
 					})
 					want := strings.ReplaceAll(direct(t, sims[1], row.path, row.request), `,"kv_transfer_params":null`, "")

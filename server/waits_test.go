@@ -34,7 +34,7 @@ func soon(t *testing.T, what string, run func()) {
 func TestPiggyback_AsksNoEngine(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
-	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.Proof = server.ProofAuto }, decodes: 2})
+	r := newRig(t, setup{cfg: releasing, decodes: 2})
 	r.shot() // leaves something on the first decode instance
 	for _, e := range append(r.prefill, r.decode...) {
 		r.tell(e, hangs(gate))
@@ -63,7 +63,7 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 
 // What /tokenize makes of a prompt is compared when it is there; decode does not wait for it.
 func TestParity_IsLearntInTheBackground(t *testing.T) {
-	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, time.Second },
+	r, sims := stock(t, func(c *server.Config) { c.StoreTimeout = time.Second },
 		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
 	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {
 		t.Fatal(err)

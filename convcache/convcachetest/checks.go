@@ -193,28 +193,6 @@ func checkFifthBranch(ctx context.Context, h Harness) error {
 	return c.err
 }
 
-func checkSameHistory(ctx context.Context, h Harness) error {
-	c := newClient(h)
-	older, other, newer := ticket(1), ticket(2), ticket(1)
-	newer.Chain = ticket(3).Chain // by tokens they have nothing in common
-	c.put(ctx, older, ttl)
-	c.put(ctx, other, ttl)
-	c.put(ctx, newer, ttl, older)
-	c.take(ctx, older, convcache.Consumed)
-	c.peek(ctx, convcache.Found, newer, other)
-	return c.err
-}
-
-func checkNoHistory(ctx context.Context, h Harness) error {
-	c := newClient(h)
-	a, b := ticket(1), ticket(2)
-	a.History.Digest, b.History.Digest = convcache.Digest{}, convcache.Digest{}
-	c.put(ctx, a, ttl)
-	c.put(ctx, b, ttl)
-	c.peek(ctx, convcache.Found, b, a)
-	return c.err
-}
-
 func checkPutTwice(ctx context.Context, h Harness) error {
 	c := newClient(h)
 	t := ticket(1)

@@ -131,7 +131,7 @@ func checkKeysExpired(ctx context.Context, h Harness) error {
 func checkKeysTaken(ctx context.Context, h Harness) error {
 	all := clients(h, 2)
 	a, b := all[0], all[1]
-	mine, other := ticket(1), ticket(1) // the same history and tokens
+	mine, other := ticket(1), ticket(1) // the same tokens
 	a.put(ctx, mine, ttl)
 	b.put(ctx, other, ttl)
 	peekAll(ctx, all, convcache.Found, under{a, mine}, under{b, other})

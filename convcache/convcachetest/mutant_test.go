@@ -23,8 +23,6 @@ type mutant struct {
 	lateDeadline     bool // the deadline itself still counts as usable
 	growsForever     bool // nothing is displaced
 	dropsSilently    bool // what is displaced is not handed back
-	keepsSameHistory bool // the same history does not displace
-	allSameHistory   bool // tickets without history displace each other
 	handsBackItself  bool // a ticket put twice is displaced by itself
 	oldestFirst      bool // Peek lists in the wrong order
 	takeEmpties      bool // Take forgets the whole conversation
@@ -47,8 +45,7 @@ type mutant struct {
 	losesCommon      bool // what is common with others is not kept
 	capsLife         bool // nothing lives longer than tickets do
 	storesLateNotes  bool // whatever is there
-	refusesByText    bool // late notes by their history alone
-	refusesByTokens  bool // late notes by their chain alone
+	losesOutline     bool // the outline is not kept
 	firstNoteStays   bool // of two of the same
 	notesDisplace    bool // tickets too, by what they contain
 	notesPushOut     bool // tickets too, as the fifth branch
@@ -206,6 +203,9 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 	if m.losesPrefill && t.HandedBack() {
 		t.Prefill.Instance, t.Prefill.Incarnation = "prefill", ""
 	}
+	if m.losesOutline {
+		t.Outline = nil
+	}
 	if m.losesCommon {
 		t.SharedPrefixTokens = 0
 	}
@@ -229,11 +229,7 @@ func (m *mutant) refuses(key convcache.Key, note convcache.Ticket) bool {
 		if !m.usable(old) || old.ID == note.ID {
 			continue
 		}
-		text, tokens := old.History.Digest == note.History.Digest && !m.refusesByTokens, m.supersedes(old, note) && !m.refusesByText
-		if old.HandedBack() && !m.firstNoteStays {
-			text, tokens = false, tokens && !m.supersedes(note, old)
-		}
-		if text || tokens {
+		if m.supersedes(old, note) && (!old.HandedBack() || m.firstNoteStays || !m.supersedes(note, old)) {
 			return true
 		}
 		if !old.HandedBack() {
@@ -248,11 +244,10 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 	kept := []convcache.Ticket{t}
 	var displaced []convcache.Ticket
 	for _, old := range m.tickets[key] {
-		same := old.History.Digest == t.History.Digest && (m.allSameHistory || old.History.Digest != convcache.Digest{})
 		spared := t.HandedBack() && !old.HandedBack() && !m.notesDisplace
 		switch {
 		case !m.usable(old), old.ID == t.ID && !m.handsBackItself:
-		case !spared && (same && !m.keepsSameHistory || m.supersedes(t, old)):
+		case !spared && m.supersedes(t, old):
 			displaced = append(displaced, old)
 		default:
 			kept = append(kept, old)
@@ -332,8 +327,6 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"a ticket is taken until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
 		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{growsForever: true} }},
 		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"the same history displaces the older ticket", func() *mutant { return &mutant{keepsSameHistory: true} }},
-		{"tickets without history do not displace each other", func() *mutant { return &mutant{allSameHistory: true} }},
 		{"the same ticket put twice is there once", func() *mutant { return &mutant{handsBackItself: true} }},
 		{"branches are shown newest first", func() *mutant { return &mutant{oldestFirst: true} }},
 		{"taking one ticket leaves the others", func() *mutant { return &mutant{takeEmpties: true} }},
@@ -356,6 +349,7 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesEngine: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesGroups: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesCommon: true} }},
+		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesOutline: true} }},
 		{"a note is found and taken whole", func() *mutant { return &mutant{losesPrefill: true} }},
 		{"a note lives for its own time", func() *mutant { return &mutant{capsLife: true} }},
 		{"a note takes the place of its ticket alone", func() *mutant { return &mutant{handsBackItself: true} }},
@@ -363,8 +357,6 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"what comes later supersedes a note", func() *mutant { return &mutant{firstNoteStays: true} }},
 		{"what comes later supersedes a note", func() *mutant { return &mutant{dropsSilently: true} }},
 		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{storesLateNotes: true} }},
-		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{refusesByText: true} }},
-		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{refusesByTokens: true} }},
 		{"a late note is stored beside what has not", func() *mutant { return &mutant{byFirstBlock: true} }},
 		{"a late note is stored beside what has not", func() *mutant { return &mutant{anyGroups: true} }},
 		{"a note displaces no ticket", func() *mutant { return &mutant{notesDisplace: true} }},

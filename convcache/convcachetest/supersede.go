@@ -7,7 +7,7 @@ import (
 	"carryover/convcache"
 )
 
-// holding returns a ticket of one block group, with a history of its own and the given chain.
+// holding returns a ticket of one block group with the given chain.
 func holding(n int, c convcache.Chain) convcache.Ticket {
 	t := ticket(n)
 	t.Chain, t.Tokens, t.Groups = c, c.Tokens, 1

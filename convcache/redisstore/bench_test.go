@@ -121,7 +121,7 @@ func BenchmarkRedis_Sizes(b *testing.B) {
 
 // apart returns the n-th of four tickets as large as one that share nothing.
 func apart(tk convcache.Ticket, n int) convcache.Ticket {
-	tk.ID, tk.History.Digest = convcache.NewTicketID(), convcache.Digest{byte(n + 1)}
+	tk.ID = convcache.NewTicketID()
 	tk.Chain.Blocks = slices.Clone(tk.Chain.Blocks)
 	for i := range tk.Chain.Blocks {
 		tk.Chain.Blocks[i] += uint64(n + 1)

@@ -65,7 +65,7 @@ func (s *Store) test(ctx context.Context) error {
 // to them, and one that were tested with more patience would be given up by the next turns again.
 func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
 	name, id := s.names.of(key), t.ID[:]
-	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, convcache.Digest{})))
+	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch)))
 	params := string(s.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
 	index := s.envelope.kinOf(key, t).appendIndex(t.ID[:])
 	var seen, taken []any

@@ -23,19 +23,13 @@ var errCodec = errors.New("read ticket: malformed")
 
 // encodeBranch returns the payload of fieldBranch: what a look-up may tell, and when the reader was last
 // caught up with decode, by which every look-up judges whether clocks agree.
-func encodeBranch(b *convcache.Branch, history convcache.Digest) []byte {
-	to := make([]byte, 0, branchOverhead+8*len(b.Chain.Blocks))
+func encodeBranch(b *convcache.Branch) []byte {
+	to := make([]byte, 0, branchOverhead+8*len(b.Chain.Blocks)+4*len(b.Outline))
 	to = append(to, codecVersion)
 	to = appendTime(to, b.Deadline)
 	to = appendTime(to, b.FreshAsOf)
 	to = binary.BigEndian.AppendUint64(to, uint64(b.Epoch))
-	to = append(to, history[:]...)
-	ok := byte(0)
-	if b.History.OK {
-		ok = 1
-	}
-	to = append(to, ok)
-	numbers := [...]int{b.History.Covers, b.Tokens, b.Groups, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks)}
+	numbers := [...]int{b.Tokens, b.Groups, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks), len(b.Outline)}
 	for _, n := range numbers {
 		to = binary.AppendUvarint(to, uint64(n))
 	}
@@ -46,27 +40,34 @@ func encodeBranch(b *convcache.Branch, history convcache.Digest) []byte {
 	for _, hash := range b.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
 	}
+	for _, tag := range b.Outline {
+		to = binary.BigEndian.AppendUint32(to, tag)
+	}
 	return appendPrefilled(to, b.Prefilled)
 }
 
-// readBranch reads the payload of fieldBranch. The digest of its history is as it was written.
+// readBranch reads the payload of fieldBranch.
 func readBranch(payload []byte) (convcache.Branch, error) {
 	r := reader{in: payload}
 	if r.byte() != codecVersion {
 		return convcache.Branch{}, errCodec
 	}
 	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time(), Epoch: int64(r.uint64())}
-	copy(b.History.Digest[:], r.bytes(len(b.History.Digest)))
-	b.History.OK = r.byte() == 1
-	b.History.Covers, b.Tokens, b.Groups, b.SharedPrefixTokens = r.number(), r.number(), r.number(), r.number()
+	b.Tokens, b.Groups, b.SharedPrefixTokens = r.number(), r.number(), r.number()
 	b.Chain.BlockSize, b.Chain.Tokens = r.number(), r.number()
-	blocks := r.number()
+	blocks, parts := r.number(), r.number()
 	b.Decode, b.Prefill = convcache.Holder{Instance: r.text(), Incarnation: r.text()}, convcache.Holder{Instance: r.text(), Incarnation: r.text()}
 	b.Chain.Whole = r.uint64()
 	if chain := r.bytes(8 * blocks); !r.failed && blocks > 0 {
 		b.Chain.Blocks = make([]uint64, blocks)
 		for i := range b.Chain.Blocks {
 			b.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
+		}
+	}
+	if outline := r.bytes(4 * parts); !r.failed && parts > 0 {
+		b.Outline = make([]uint32, parts)
+		for i := range b.Outline {
+			b.Outline[i] = binary.BigEndian.Uint32(outline[4*i:])
 		}
 	}
 	if b.Prefilled = r.prefilled(); r.failed || len(r.in) != 0 {

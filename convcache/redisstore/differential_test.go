@@ -165,7 +165,7 @@ func (w *twins) sameOutcome(memory, redis, gone convcache.Outcome) {
 }
 
 // next makes the next ticket to put: one that was taken out before, one that is there already, or one that is
-// new, and as often as not has blocks or a history in common with others.
+// new, and as often as not has blocks in common with others.
 func (w *twins) next() convcache.Ticket {
 	if !w.ages && len(w.held) > 0 && w.rng.IntN(4) == 0 {
 		at := w.rng.IntN(len(w.held))
@@ -186,10 +186,7 @@ func (w *twins) next() convcache.Ticket {
 	if w.mixes && w.rng.IntN(3) == 0 {
 		tk = ticket(0, 2*largestOfMixed)
 	}
-	tk.History.Digest = convcache.Digest{}
-	if w.rng.IntN(3) > 0 {
-		tk.History.Digest[0] = byte(1 + w.rng.IntN(6))
-	}
+	tk.Outline = []uint32{w.rng.Uint32()}
 	tk.Groups = w.rng.IntN(8)
 	if tk.Groups > 2 {
 		tk.Groups = 1
@@ -228,7 +225,7 @@ func describe[T any](all []T, text func(T) string) []string {
 func keyedText(b convcache.KeyedBranch) string { return b.Key.Short() + " " + branchText(b.Branch) }
 
 func branchText(b convcache.Branch) string {
-	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v %v", b.ID, b.History.Digest[:2], b.History.Covers, b.History.OK, b.Tokens, b.Chain, b.Groups,
+	return fmt.Sprintf("%v %v %v %+v %v %v %v %v %v", b.ID, b.Outline, b.Tokens, b.Chain, b.Groups,
 		b.Decode, b.Prefill, b.SharedPrefixTokens, b.Deadline.Format(time.RFC3339Nano))
 }
 

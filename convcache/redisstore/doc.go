@@ -51,9 +51,8 @@
 // # Secrecy
 //
 // Values are authenticated with HMAC-SHA256 under the shared secret, bound to conversation, ticket and field. They hold
-// the keyed chain, decode's name and its params, and neither text nor ids. History digests are masked, because a bare
-// digest of text lets its reader confirm a guess. The ACL has to keep writers out: nothing here stops one from putting
-// back a value that was taken.
+// the keyed chain and outline, decode's name and its params, and neither text nor ids. The ACL has to keep writers out:
+// nothing here stops one from putting back a value that was taken.
 //
 // # When Redis is slow or away
 //

@@ -92,21 +92,6 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 
 // The uses of an envelope's key beside values. They stand where a value has its field.
 const (
-	useMask        field = 'm'
 	useTags        field = 't'
-	useText        field = 'h'
 	useIncarnation field = 's'
 )
-
-// mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the
-// ticket alone. The digest itself is of text and unkeyed: a reader of it could confirm a guess of a
-// conversation.
-func (e envelope) mask(key convcache.Key, id convcache.TicketID, d convcache.Digest) convcache.Digest {
-	if d == (convcache.Digest{}) {
-		return d // no history, which hides nothing
-	}
-	for i, b := range e.derive(place(key, id, useMask)) {
-		d[i] ^= b
-	}
-	return d
-}

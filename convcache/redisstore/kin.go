@@ -10,26 +10,20 @@ import (
 // does, without seeing what the ticket covers: its numbers, and tags instead of hashes. Tags
 // are made under a key of the conversation, so that equal prompts of different conversations look different.
 type kin struct {
-	history [tagSize]byte // zero if there is no history
-	single  bool          // one block group
-	note    bool
-	size    uint32 // tokens per block
-	blocks  uint32
-	tokens  uint32
-	last    uint64 // tag of all full blocks; 0 without any
-	whole   uint64
-	tagKey  convcache.ChainKey
+	single bool // one block group
+	note   bool
+	size   uint32 // tokens per block
+	blocks uint32
+	tokens uint32
+	last   uint64 // tag of all full blocks; 0 without any
+	whole  uint64
+	tagKey convcache.ChainKey
 }
-
-const tagSize = 16
 
 // kinOf returns a ticket's kin.
 func (e envelope) kinOf(key convcache.Key, t *convcache.Ticket) kin {
 	k := kin{
 		single: t.Groups == 1, note: t.HandedBack(), size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
-	}
-	if t.History.Digest != (convcache.Digest{}) {
-		copy(k.history[:], e.derive(place(key, convcache.TicketID{}, useText), t.History.Digest[:]))
 	}
 	k.tagKey = convcache.NewTagKey(e.derive(place(key, convcache.TicketID{}, useTags)))
 	if k.blocks > 0 {
@@ -52,7 +46,6 @@ func (k kin) tags(c convcache.Chain) []byte {
 
 // appendIndex appends the kin in the layout that put.lua unpacks.
 func (k kin) appendIndex(to []byte) []byte {
-	to = append(to, k.history[:]...)
 	flags := byte(0)
 	if k.single {
 		flags |= 1

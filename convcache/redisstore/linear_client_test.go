@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,16 +12,13 @@ import (
 )
 
 // someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
-// histories, few chains that contain each other.
+// chains, which contain each other.
 func someTicket(rng *rand.Rand) convcache.Ticket {
 	t := convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Groups: 1}}
 	t.Params = []byte(t.ID.String())
 	if rng == nil {
-		t.History.Digest = convcache.Digest(append(t.ID[:], t.ID[:]...))
+		t.Chain = convcache.Chain{Tokens: 1, Whole: binary.BigEndian.Uint64(t.ID[:])}
 		return t
-	}
-	if n := rng.IntN(8); n > 0 {
-		t.History.Digest = convcache.Digest{byte(n)}
 	}
 	t.Groups = 1 + rng.IntN(8)/7
 	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)

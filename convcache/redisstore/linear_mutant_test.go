@@ -137,7 +137,6 @@ func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
 		"keeps what is contained":          script(`return old.last == string`, `return false and old.last == string`),
 		"loses what it displaces":          script(`table.insert(answer, old.index)`, `table.insert(answer, '')`),
 		"stores notes whatever is there":   script(`if #asked > 1 then`, `if false then`),
-		"asks after the longer ones only":  script(`(longer or sameText(old, new))`, `longer`),
 		"lets notes displace tickets":      script(`if new.note and not old.note then`, `if false then`),
 		"lets notes push tickets out":      script(`if staying[at].note or not new.note then`, `if true then`),
 		"knows no notes":                   script(`k.single, k.note = flags % 2, flags >= 2`, `k.single, k.note = flags % 2, false`),

@@ -166,7 +166,7 @@ func splitBrain(_ *testing.T, f *fleet) {
 	f.point(1, 1, 2)
 	f.takeEverywhere(before[:2]...) // on the new master first, where they are fenced
 	akin := someTicket(nil)
-	akin.History.Digest = before[2].History.Digest
+	akin.Chain = before[2].Chain
 	f.put(1, k1, akin, fleetLife) // displaces there what belongs to the old master, and may not hand it back
 	f.takeEverywhere(before[2:]...)
 }

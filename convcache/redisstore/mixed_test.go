@@ -60,8 +60,7 @@ func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
 	compare(t, redisstore.Config{Now: c.now, MaxValue: largestOfMixed}, c, two, true)
 }
 
-// sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks, which
-// take 152 bytes and more.
+// sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
 func sizes() fleetPlan { return fleetPlan{maxValue: 150} }
 
 // largeTicket returns a ticket that stays with its store where plans are of all sizes.

@@ -12,7 +12,7 @@ import (
 	"carryover/convcache/redistest"
 )
 
-// chained returns a ticket with a history of its own that covers tokens in blocks of the given hashes.
+// chained returns a ticket that covers tokens in blocks of the given hashes.
 func chained(n, tokens int, blocks ...uint64) convcache.Ticket {
 	tk := fullTicket(n)
 	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: blocks, Whole: uint64(n), Tokens: tokens}

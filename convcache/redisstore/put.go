@@ -12,7 +12,7 @@ const mostQuestions = 8
 
 // Put keeps the ticket until its deadline as the newest branch of the conversation, and returns Stored, or Expired
 // where less than a millisecond is left. One of the same id is replaced. What it removed is the caller's, as if taken:
-// the branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five. A note
+// branches whose chain is contained in the ticket's, and the oldest of five. A note
 // displaces notes only: it is Superseded, and not stored, if a branch outdates it or four tickets leave it no room.
 //
 // Nothing of a ticket larger than MaxValue is sent. After an error the ticket may have been stored, unless that is a
@@ -22,7 +22,7 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	if life <= 0 {
 		return nil, convcache.Expired, nil
 	}
-	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch, s.envelope.mask(key, t.ID, t.History.Digest)))
+	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch))
 	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
 	if size := len(branch) + len(params); size > s.cfg.MaxValue {
 		s.lines.tellLarge(size, s.cfg.MaxValue)

@@ -11,8 +11,7 @@ local present = now()
 
 local function kin(index)
   local k, flags = {}, 0
-  k.id, k.history, flags, k.size, k.blocks, k.tokens, k.last, k.whole =
-    struct.unpack('>c16c16BI4I4I4c8c8', index, 64)
+  k.id, flags, k.size, k.blocks, k.tokens, k.last, k.whole = struct.unpack('>c16BI4I4I4c8c8', index, 64)
   k.single, k.note = flags % 2, flags >= 2
   return k
 end
@@ -20,10 +19,6 @@ end
 -- tonumber also reads nan, inf and 0x, which another program may have written and ours never does.
 local function digits(index, from, to)
   return tonumber(string.match(string.sub(index, from, to), '^%d+$') or 0)
-end
-
-local function sameText(old, new)
-  return old.history == new.history and new.history ~= string.rep('\0', 16)
 end
 
 local function equal(old, new)
@@ -34,7 +29,6 @@ local untagged = false
 
 local function superfluous(old, new)
   if new.note and not old.note then return false end
-  if sameText(old, new) then return true end
   if equal(old, new) then return new.single == 1 or old.single == 0 end
   if new.single == 0 or old.size ~= new.size or old.tokens >= new.tokens or old.blocks == 0 or old.blocks > new.blocks then
     return false
@@ -66,7 +60,7 @@ local function others(usable, new)
   local asked = {'others'}
   for _, old in ipairs(usable) do
     local longer = new.tokens > 0 and old.size == new.size and old.tokens >= new.tokens
-    if new.note and (longer or sameText(old, new)) and not string.find(ARGV[6], old.id, 1, true) then
+    if new.note and longer and not string.find(ARGV[6], old.id, 1, true) then
       local _, b = fields(old.slot)
       table.insert(asked, old.index)
       table.insert(asked, redis.call('HMGET', KEYS[1], b)[1] or '')

@@ -115,10 +115,10 @@ func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 // key returns the key of conversation n.
 func key(n int) convcache.Key { return convcache.Key{byte(n), byte(n >> 8), byte(n >> 16)} }
 
-// ticket returns a ticket with params of the given size and a history of its own.
+// ticket returns a ticket with params of the given size and tokens of its own.
 func ticket(n, size int) convcache.Ticket {
 	return convcache.Ticket{
-		Branch: convcache.Branch{ID: convcache.NewTicketID(), History: convcache.Covered{Digest: convcache.Digest{byte(n), byte(n >> 8), 1}}},
+		Branch: convcache.Branch{ID: convcache.NewTicketID(), Chain: convcache.Chain{Tokens: 1 + n, Whole: uint64(n)}},
 		Params: bytes.Repeat([]byte("x"), size),
 	}
 }

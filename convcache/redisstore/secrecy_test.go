@@ -105,24 +105,16 @@ func TestRedis_TellsNothing(t *testing.T) {
 	identity := convcache.Identity{
 		Tenant: "canary-tenant", Model: "canary-model", CacheSalt: "canary-salt", SubAgent: "canary-agent", ID: "canary-conversation",
 	}
-	const (
-		prompt      = "canary-prompt, which nobody but the engines may read"
-		incarnation = "http://quarantined-canary:8100 1.7923456789e+09"
-	)
+	const incarnation = "http://quarantined-canary:8100 1.7923456789e+09"
 	ids := make([]uint32, 100)
 	for i := range ids {
 		ids[i] = 3_987_654_321 + uint32(i)*7919
 	}
 	secret := sharedSecret(t)
-	history, err := secret.HistoryKey().TextHistory(nil, prompt)
-	if err != nil {
-		t.Fatalf("digest: %v", err)
-	}
-	digest, covers := history.After(convcache.Reply{Text: "canary-reply"})
 	k := secret.Conversation(identity)
 	tk := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: convcache.NewTicketID(), History: convcache.Covered{Digest: digest, Covers: covers, OK: true}, Tokens: len(ids), Groups: 1,
+			ID: convcache.NewTicketID(), Tokens: len(ids), Groups: 1,
 			Decode:    convcache.Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
 			FreshAsOf: (&clock{}).now(),
 		},
@@ -132,14 +124,15 @@ func TestRedis_TellsNothing(t *testing.T) {
 	tk.Chain = mustChain(t, secret.ChainKey(), ids, 16)
 	other := tk
 	other.ID, other.Params, other.Chain = convcache.NewTicketID(), nil, mustChain(t, secret.ChainKey(), ids[50:], 16)
-	other.History.Digest[0]++
+	parts := []uint64{0x1122334455667788, 0x99aabbccddeeff00}
+	tk.Outline, other.Outline = secret.OutlineKey().Outline(tk.ID, parts), secret.OutlineKey().Outline(other.ID, parts)
 	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
 	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
 
 	// What no value may tell.
 	never := map[string][][]byte{
-		"identity or text":        {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
-		"history digest":          append(append(encodings(digest[:]), digest[:8]), other.History.Digest[:8]),
+		"identity":                {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID)},
+		"hashes of an outline":    {bigEndian(parts[0])[4:], bigEndian(parts[1])[4:], bigEndian(parts[0])[:4], bigEndian(parts[1])[:4]},
 		"secret":                  {[]byte("the secret of all replicas")},
 		"whole key":               append(encodings(k[:]), k[16:]),
 		"quarantined incarnation": append(encodings([]byte(incarnation)), []byte("quarantined-canary"), []byte("canary:8100"), []byte("1.7923456789")),
@@ -185,11 +178,13 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 }
 
+func bigEndian(hash uint64) []byte { return binary.BigEndian.AppendUint64(nil, hash) }
+
 // hashes are those of a chain, in both byte orders.
 func hashes(c convcache.Chain) [][]byte {
 	var all [][]byte
 	for _, hash := range append(slices.Clone(c.Blocks), c.Whole) {
-		all = append(all, binary.BigEndian.AppendUint64(nil, hash), binary.LittleEndian.AppendUint64(nil, hash))
+		all = append(all, bigEndian(hash), binary.LittleEndian.AppendUint64(nil, hash))
 	}
 	return all
 }
@@ -202,7 +197,7 @@ func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	wantPut(t, r, key(2), tk, convcache.Stored)
 	one, two := readHash(t, r, key(1))["0i"], readHash(t, r, key(2))["0i"]
-	for name, at := range map[string][2]int{"history": {79, 95}, "last block": {108, 116}, "whole": {116, 124}} {
+	for name, at := range map[string][2]int{"last block": {92, 100}, "whole": {100, 108}} {
 		if one[at[0]:at[1]] == two[at[0]:at[1]] {
 			t.Errorf("the %s tags of two conversations are equal: %x", name, one[at[0]:at[1]])
 		}

@@ -12,7 +12,7 @@ import (
 const (
 	indexOrder = 53
 	indexID    = 63
-	indexSize  = 124
+	indexSize  = 108
 )
 
 // maxSkew is how far ahead of this process' clock another replica's may be.
@@ -88,7 +88,7 @@ func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []b
 	if err != nil {
 		return convcache.Branch{}, err
 	}
-	b.ID, b.History.Digest = id, e.mask(key, id, b.History.Digest)
+	b.ID = id
 	return b, nil
 }
 

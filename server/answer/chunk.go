@@ -11,30 +11,24 @@ import (
 
 // plainChunk is a chunk that has nothing but a piece of text. Nearly all chunks of a stream are plain.
 type plainChunk struct {
-	id   []byte       // the answer's id, without the quotes
-	text []byte       // the text without the quotes, with its escapes
-	ids  rawjson.Span // token_ids, the zero Span if they are null or absent
+	id  []byte       // the answer's id, without the quotes
+	ids rawjson.Span // token_ids, the zero Span if they are null or absent
 }
 
 // plain handles an event that is a piece of text and nothing else. For any other event ok is false, and nothing has changed. weigh has the same
-// effect at several times the cost, except that plain also checks the id of answers whose text is not gathered.
+// effect at several times the cost, except that plain also checks the id.
 func (a *Reader) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
-	if a.leg.Reply == nil && !a.leg.Asks.IDs || ev.Member != nil || a.finish != "" {
+	if !a.leg.Asks.IDs || ev.Member != nil || a.finish != "" {
 		return 0, false
 	}
 	chunk, ok := readPlain(ev.Data, a.leg.API)
 	if !ok {
 		return 0, false
 	}
-	why, ok := a.leg.Reply.AddText(chunk.text)
-	if !ok {
-		return 0, false
-	}
-	a.takes(why)
 	if a.id == nil || !bytes.Equal(chunk.id, a.id) {
 		a.belongs(string(chunk.id))
 	}
-	if a.leg.Asks.IDs && chunk.ids.To > 0 {
+	if chunk.ids.To > 0 {
 		a.takes(a.leg.IDs.AddOutput(ev.Data[chunk.ids.From:chunk.ids.To]))
 		if a.leg.Asks.Hidden {
 			ev.Replace(chunk.ids.From, chunk.ids.To, []byte("null"))
@@ -83,7 +77,7 @@ func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 func (r *chunkReader) top(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "id":
-		return r.text(sawID, &r.chunk.id, true)
+		return r.id()
 	case "choices":
 		return r.choices()
 	case "usage", "error", "prompt_token_ids":
@@ -123,7 +117,7 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 		if r.api != body.Text {
 			return errUnusual
 		}
-		return r.text(sawText, &r.chunk.text, false)
+		return r.text(sawText)
 	case "finish_reason", "stop_reason", "prompt_token_ids":
 		return r.null()
 	case "token_ids":
@@ -138,7 +132,7 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 func (r *chunkReader) delta(m rawjson.Member) error {
 	switch string(m.Key) {
 	case "content":
-		return r.text(sawText, &r.chunk.text, false)
+		return r.text(sawText)
 	case "reasoning", "reasoning_content", "function_call", "tool_calls":
 		return r.null()
 	}
@@ -173,17 +167,21 @@ func (r *chunkReader) zero() error {
 	return r.once(sawIndex)
 }
 
-// text reads a string; plain says that it must have no escapes.
-func (r *chunkReader) text(which plainMember, to *[]byte, plain bool) error {
+// text reads a string.
+func (r *chunkReader) text(which plainMember) error {
 	if err := r.once(which); err != nil || r.scan.Peek() != '"' {
 		return errUnusual
 	}
+	return r.scan.SkipString()
+}
+
+// id reads the answer's id, which must have no escapes.
+func (r *chunkReader) id() error {
 	from := r.scan.Pos + 1
-	if err := r.scan.SkipString(); err != nil {
+	if err := r.text(sawID); err != nil {
 		return err
 	}
-	*to = r.scan.Data[from : r.scan.Pos-1]
-	if plain && bytes.IndexByte(*to, '\\') >= 0 {
+	if r.chunk.id = r.scan.Data[from : r.scan.Pos-1]; bytes.IndexByte(r.chunk.id, '\\') >= 0 {
 		return errUnusual
 	}
 	return nil

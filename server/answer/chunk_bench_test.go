@@ -2,20 +2,28 @@ package answer
 
 import (
 	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/sse"
+	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
 
 // turned is an answer in the middle, whose prefill has told how much was cached.
 func turned(tb testing.TB, answerIDs *facts.AnswerIDs, c versionedChunk, mode chunkMode) *Reader {
 	tb.Helper()
-	a := midway(tb, answerIDs, c.api, mode.asks, mode.gathers, true)
+	a := midway(tb, answerIDs, c.api, mode.asks, true)
+	mode.prove(tb, a)
 	a.leg.Cached = CachedTokens{true, 64}
 	return a
 }
@@ -47,15 +55,41 @@ func (r *repeated) Read(p []byte) (int, error) {
 
 // chunkMode is what decode's answer is watched for.
 type chunkMode struct {
-	name    string
-	asks    Asks
-	gathers bool // the reply
+	name   string
+	asks   Asks
+	proven bool // by the ids of the attempt
+}
+
+// prove gives the answer of a mode with ids those of an attempt that can be proven.
+func (m chunkMode) prove(tb testing.TB, a *Reader) {
+	tb.Helper()
+	if !m.proven {
+		return
+	}
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
+	}))
+	defer engine.Close()
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
+	defer client.Close()
+	engines := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute})
+	engines.Set([]upstream.Instance{{Name: "e", Role: upstream.RoleDecode, BaseURL: engine.URL}})
+	both := engines.Engines(upstream.RoleDecode)[0].Current(tb.Context())
+	req, err := body.ParseRequest(body.Text, []byte(`{"prompt":[1]}`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	turn, why := proof.NewTokens(convcache.ChainKey{}, slog.New(slog.DiscardHandler)).Admit(req)
+	if why != "" || turn.Begin(tb.Context(), proof.Attempt{Prefill: both, Decode: both}) != "" {
+		tb.Fatal("nothing can be proven")
+	}
+	a.leg.IDs = turn.IDs()
 }
 
 func chunkModes() []chunkMode {
 	return []chunkMode{
 		{name: "no proof"},
-		{name: "history", gathers: true},
+		{name: "proof", proven: true},
 		{name: "ids in the params", asks: Asks{Usage: true}},
 		{name: "ids per chunk", asks: Asks{IDs: true, Hidden: true, Usage: true}},
 	}
@@ -100,7 +134,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 						})
 					}
 					few, many := allocs(10), allocs(2010)
-					// A reply that is gathered, and a chain of blocks, double now and then.
+					// A chain of blocks doubles now and then.
 					if per := (many - few) / 2000; per > 0.005 {
 						t.Errorf("allocations per event: got %.4f, want 0 (%.0f for 10 events, %.0f for 2010)", per, few, many)
 					}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server/proof"
 	"carryover/sse"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
@@ -16,24 +15,9 @@ import (
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, gathers, passed bool) *Reader {
+func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, passed bool) *Reader {
 	tb.Helper()
 	leg := &Leg{API: api, RequestID: plainLeg, AnswerIDs: answerIDs, Asks: asks}
-	if gathers {
-		raw := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
-		if api == body.Text {
-			raw = `{"model":"m","prompt":"x"}`
-		}
-		req, err := body.ParseRequest(api, []byte(raw))
-		if err != nil {
-			tb.Fatal(err)
-		}
-		history, why := proof.History{}.Admit(req)
-		if why != "" {
-			tb.Fatal(why)
-		}
-		leg.Reply = history.Reply()
-	}
 	a := &Reader{}
 	a.Reset(leg, &told{})
 	a.first, a.passed = true, passed
@@ -49,12 +33,12 @@ func stateOf(a *Reader) map[string]any {
 }
 
 // What is said of a chunk is the same whether it is read as a plain one or in the general way.
-func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.API, asks Asks, gathers, passed bool) (plain bool) {
+func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.API, asks Asks, passed bool) (plain bool) {
 	t.Helper()
 	if bytes.ContainsAny(data, "\r\n") {
 		return false
 	}
-	quick, general := midway(t, answerIDs, api, asks, gathers, passed), midway(t, answerIDs, api, asks, gathers, passed)
+	quick, general := midway(t, answerIDs, api, asks, passed), midway(t, answerIDs, api, asks, passed)
 	through := func(observe func(sse.Event) sse.Verdict) (verdict sse.Verdict, out string) {
 		var b strings.Builder
 		_ = sse.New(&b, nil, sse.Config{Strip: ParamsMember, Observe: func(ev sse.Event) sse.Verdict {
@@ -69,18 +53,16 @@ func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.A
 		return v
 	})
 	if !plain {
-		if untouched := midway(t, answerIDs, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.leg.Reply, untouched.leg.Reply) {
+		if untouched := midway(t, answerIDs, api, asks, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) {
 			t.Errorf("%s\nis not plain, and left %+v", data, stateOf(quick))
 		}
 		return false
 	}
 	wanted, shown := through(func(ev sse.Event) sse.Verdict {
 		v := general.weigh(ev, false)
-		if !gathers {
-			chunk, _ := readPlain(ev.Data, api)
-			if general.belongs(string(chunk.id)); general.foreign && !general.passed {
-				return sse.Stop
-			}
+		chunk, _ := readPlain(ev.Data, api)
+		if general.belongs(string(chunk.id)); general.foreign && !general.passed {
+			return sse.Stop
 		}
 		return v
 	})
@@ -89,9 +71,6 @@ func samePlain(t *testing.T, answerIDs *facts.AnswerIDs, data []byte, api body.A
 	}
 	if got, want := stateOf(quick), stateOf(general); !reflect.DeepEqual(got, want) {
 		t.Errorf("%s\nlearnt %+v\n want  %+v", data, got, want)
-	}
-	if !reflect.DeepEqual(quick.leg.Reply, general.leg.Reply) {
-		t.Errorf("%s\ngathered %+v, want %+v", data, quick.leg.Reply, general.leg.Reply)
 	}
 	return true
 }
@@ -127,7 +106,7 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 		{"log probabilities", change(`"logprobs":null`, `"logprobs":{"content":[{"token":"a","logprob":-0.5}]}`), body.Chat, true},
 		{"empty text", change(` tok\u00e9n\n`, ``), body.Chat, true},
 		{"pairs of surrogates", change(`\u00e9`, `\ud83d\ude00`), body.Chat, true},
-		{"half of a pair", change(`\u00e9`, `\ud83d`), body.Chat, false},
+		{"half of a pair", change(`\u00e9`, `\ud83d`), body.Chat, true},
 		{"invalid UTF-8", change(`\u00e9`, "\xff"), body.Chat, true},
 		{"members without a value", change(`"content"`, `"reasoning":null,"tool_calls":null,"content"`), body.Chat, true},
 		{"reasoning", change(`"content"`, `"reasoning":"r","content"`), body.Chat, false},
@@ -174,15 +153,9 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, asks := range []Asks{{}, {IDs: true}, {IDs: true, Hidden: true, Usage: true}} {
-				for _, gathers := range []bool{true, false} {
-					for _, passed := range []bool{true, false} {
-						want := tc.plain && (gathers || asks.IDs)
-						if tc.name == "half of a pair" && !gathers {
-							want = asks.IDs // the text is nobody's business
-						}
-						if plain := samePlain(t, answerIDs, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
-							t.Errorf("plain: %t, want %t (asked for %+v, gathered: %t)", plain, want, asks, gathers)
-						}
+				for _, passed := range []bool{true, false} {
+					if plain, want := samePlain(t, answerIDs, []byte(tc.data), tc.api, asks, passed), tc.plain && asks.IDs; plain != want {
+						t.Errorf("plain: %t, want %t (asked for %+v)", plain, want, asks)
 					}
 				}
 			}
@@ -202,6 +175,6 @@ func FuzzChunk(f *testing.F) {
 		if text {
 			api = body.Text
 		}
-		samePlain(t, answerIDs, []byte(data), api, Asks{IDs: how&1 != 0, Hidden: how&2 != 0, Usage: how&4 != 0}, how&8 != 0, how&16 != 0)
+		samePlain(t, answerIDs, []byte(data), api, Asks{IDs: how&1 != 0, Hidden: how&2 != 0, Usage: how&4 != 0}, how&8 != 0)
 	})
 }

@@ -5,13 +5,12 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/convcache"
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
 
-// judge decides on one event, and parses no more than it must: every event if the reply or the ids are needed, else only the first and
-// those that may matter.
+// judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
+// matter.
 func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	if a.dialect != nil {
 		return a.dialect.judge(a, ev)
@@ -40,7 +39,6 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 	if first {
 		a.turn.Begun()
 	}
-	a.traits.look(ev.Data)
 	if !first {
 		if verdict, ok := a.plain(ev); ok {
 			return verdict
@@ -54,7 +52,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.leg.Asks.IDs {
 		a.takeIDs(ev)
 	}
-	if a.leg.Reply == nil && !first && !a.tells(ev.Data) {
+	if !first && !a.tells(ev.Data) {
 		a.tellCached(ev, "usage")
 		return sse.Forward
 	}
@@ -85,7 +83,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// tells reports whether an event can matter to the token proof for more than its ids: it ends the choice, follows the end, has a usage, or
+// tells reports whether an event can matter for more than its ids: it ends the choice, follows the end, has a usage, or
 // exists only because ids were asked for.
 func (a *Reader) tells(data []byte) bool {
 	return a.leg.IDs.Wanted() && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
@@ -138,13 +136,6 @@ func (a *Reader) read(found *answerMembers) gjson.Result {
 		a.ends()
 	}
 	a.totalled = a.totalled || both && a.finish != "" // a usage before the finish counts only the tokens so far
-	if a.done {
-		if why := a.leg.Reply.Whole(choice, a.finish); a.ineligible == "" || why != convcache.WhyToolArguments {
-			a.takes(why)
-		}
-	} else {
-		a.takes(a.leg.Reply.Add(choice, a.finish))
-	}
 	return choice
 }
 
@@ -164,7 +155,7 @@ func (a *Reader) Whole(body []byte) []byte {
 		a.ineligible = Unparsable
 		return rest
 	}
-	a.traits.whole(a.read(&members))
+	a.read(&members)
 	if a.leg.Asks.IDs {
 		plain, prompt, output := sse.NullTokenIDs(rest)
 		a.takes(a.leg.IDs.Add(prompt, output))

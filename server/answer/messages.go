@@ -14,9 +14,6 @@ import (
 // message_stop.
 type messagesDialect struct{}
 
-// thinking is the type of blocks of reasoning.
-const thinking = "thinking"
-
 // judge parses the first events and the last. Of those between it looks only at the beginning.
 func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
@@ -29,8 +26,6 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 		a.ineligible = Unparsable
 	}
 	switch typeOf(ev) {
-	case "content_block_start": // the first block: reasoning comes before all else
-		a.traits.reasoning = a.traits.reasoning || gjson.GetBytes(ev.Data, "content_block.type").String() == thinking
 	case "message_start":
 		a.tellCached(ev, "message", "usage")
 		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
@@ -100,7 +95,6 @@ func (d messagesDialect) whole(a *Reader, body []byte) []byte {
 	if id := message.Get("id").String(); id != "" {
 		a.belongs(id)
 	}
-	a.traits.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
 	d.ended(a, message, "")
 	return a.leg.Cached.whole(a.leg.API, rest)
 }

@@ -26,8 +26,7 @@ type Leg struct {
 	Asks      Asks
 	Cached    CachedTokens      // what the usage tells of prefill's caches
 	Rewrite   upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
-	IDs       *proof.IDs        // takes the answer's token ids, nil where the proof compares none
-	Reply     *proof.Reply      // takes the text of the answer, nil where the proof does not need it
+	IDs       *proof.IDs        // takes the answer's token ids, nil if they are not compared
 }
 
 // Asks is what decode was asked for in addition to the client's request.
@@ -65,7 +64,6 @@ type Reader struct {
 	ending
 	progress
 	usageFilter usageFilter
-	traits      replyTraits
 
 	ineligible string    // why the answer leaves no ticket, "" for nothing
 	id         []byte    // the id of the last event that was found to belong to the leg
@@ -106,7 +104,6 @@ func (p *progress) Unwritable() bool { return p.unwritable }
 func (a *Reader) Reset(leg *Leg, turn Turn) {
 	a.leg, a.turn, a.usage, a.began = leg, turn, Usage{-1, -1, -1}, leg.Arrived
 	a.dialect = dialectOf(leg.API)
-	leg.Reply.Begin()
 }
 
 // Begin notes the time at which the first byte of a split event arrives. The last byte may come much later, when decode has long finished.

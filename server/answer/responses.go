@@ -74,7 +74,6 @@ func (responsesDialect) completed(a *Reader, response gjson.Result) {
 	default:
 		a.finish = status
 	}
-	a.traits.reasoning = response.Get(`output.#(type=="reasoning")`).Exists()
 	if a.params == nil && a.finish == "stop" && a.leg.Asks.Stops { // an answer that ends at a stop string looks like this (measured, 0.32)
 		a.stopReason = true
 	}

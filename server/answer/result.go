@@ -5,7 +5,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/server/outline"
 	"carryover/server/record"
 	"carryover/sse"
 )
@@ -24,14 +23,13 @@ type Result struct {
 	Completeness Completeness
 	Foreign      bool // the answer belongs to another request
 	Identified   bool // an id shows that the answer belongs to the leg
-	Outline      outline.Reply
 }
 
 // Result returns what the answer has shown. left says that the client has left, or that the server ends the turn.
 func (a *Reader) Result(left bool) Result {
 	return Result{
 		Finish: a.finish, StopReason: a.stopReason, Usage: a.usage, Params: a.params, FreshAsOf: a.freshAsOf, Ineligible: a.ineligible,
-		Completeness: a.completeness(left), Foreign: a.foreign, Identified: a.id != nil, Outline: a.traits.reply(a.finish),
+		Completeness: a.completeness(left), Foreign: a.foreign, Identified: a.id != nil,
 	}
 }
 

@@ -1,25 +1,21 @@
 // Package proof shows how much of a ticket a request may use.
 //
 // A conversation id proves nothing, and vLLM compares nothing, so the request itself has to show which tokens of a ticket it
-// may use. There are two proofs. The turn's model decides which one a turn has:
+// may use: that the ids of its prompt begin with the ids whose KV decode holds (tokens.go, ids.go, promptids.go, parity.go).
 //
-//	tokens   the ids of the new prompt begin with the ids whose KV decode holds   tokens.go, ids.go, promptids.go, parity.go
-//	history  the messages begin with what the ticket covers                       history.go, reply.go
-//
-// Both answer the three questions of [Turn]: whether a request may take part, how much of a branch it may use, and what a
-// later request has to show to use this turn's answer. The token proof also makes both legs compute the same ids, and checks
-// that they did; [IDs] is the part of the proof that the legs see. The ids, and the JSON list that the legs carry, lie in
+// A [Turn] says whether a request may take part, how much of a branch it may use, and what a later request has to show to use
+// this turn's answer. It also makes both legs compute the same ids, and checks that they did; [IDs] is the part of the proof
+// that the legs see. The ids, and the JSON list that the legs carry, lie in
 // memory that the fleet lends; it goes back when decode has answered ([Turn].Drop). Ids that are still needed after the
 // answer, because its KV may be handed back, are packed into an arena outside of Go's heap ([IDs].Retain; retained.go,
 // pack.go, arena.go).
 //
 // Every doubt is a miss. An engine proves nothing until its incarnation, its treatment of ids and its rendering are known,
-// and a question to an engine that fails proves nothing either. No implementation here accepts anything that it has not
-// compared.
+// and a question to an engine that fails proves nothing either. Nothing is accepted that was not compared.
 //
-// # Tokens
+// # What is compared
 //
-// The proof by tokens is the default, for vLLM 0.28 and newer. A ticket has a chain of keyed 64-bit hashes: one for each full
+// Engines have to be vLLM 0.28 or newer. A ticket has a chain of keyed 64-bit hashes: one for each full
 // block of ids, each computed over the hash before it, and one over exactly the first remote_num_tokens ids. The ids are
 // those that prefill computed and those that decode sampled. The ids of the next request come from the chosen prefill engine
 // (/tokenize, or a render endpoint). The ticket is offered as far as the ids agree: whole, or cut to the longest run of equal
@@ -48,20 +44,4 @@
 // being learnt; requests with content other than text, or with members that it doesn't know; prompts that the engine fails to
 // tokenize; and part of a ticket, if the engines don't report their block size. Equal keyed hashes are taken as proof of
 // equal ids.
-//
-// # History
-//
-// The proof by history is opt-in, for engines without token support. A ticket is used if the request's messages begin with
-// exactly what the ticket covers, and then as a whole. It covers a chain of digests over the scope (everything besides the
-// messages that shapes the rendered prompt), the messages that were sent, and the reply. Messages are equal if they are equal
-// as JSON values. In tools and other members that templates print with json.dumps the order of keys matters, because it
-// changes the prompt. A string of 512 bytes or more enters by its length and a keyed 128-bit tag (GMAC), which takes a
-// seventh of the time of SHA-256.
-//
-// It refuses cases in which equal text is known to become other tokens: reasoning was seen; arguments of a tool call are not
-// as json.dumps prints them; a reply has U+FFFD, or white space at its ends; generation ended at a stop string, at a stop
-// token, or inside of what may be a character; a text completion goes on without a white-space border; the chat template is
-// not append-only, which is checked once for each incarnation, model and set of template arguments. It can't see that an
-// engine sampled tokens which differ from the tokenisation of their text. On a real model with random weights that happened
-// on every turn; on trained models it is rare.
 package proof

@@ -17,7 +17,7 @@ var ErrIDs = errors.New("prefill did not compute the ids that it was sent; resta
 // IDs are the token ids of one attempt's prompt and of its answer. A nil IDs stands for an attempt whose legs carry no ids and whose
 // engines reported none.
 type IDs struct {
-	turn   *tokensTurn
+	turn   *Turn
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
 	lacks  string // what is missing for a proof, "" for nothing
 
@@ -32,7 +32,7 @@ type IDs struct {
 }
 
 // newIDs returns the IDs of an attempt whose ids are not known yet.
-func newIDs(t *tokensTurn) *IDs {
+func newIDs(t *Turn) *IDs {
 	k := &IDs{turn: t, wanted: true}
 	k.set(facts.Prompt{})
 	return k

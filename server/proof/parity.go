@@ -21,7 +21,7 @@ type parity struct {
 }
 
 // askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
-func (t *tokensTurn) askParity(ctx context.Context) *parity {
+func (t *Turn) askParity(ctx context.Context) *parity {
 	incarnation, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
 	if shape == "" || incarnation.Parity.Of(model, shape) != facts.Unknown {
 		return nil

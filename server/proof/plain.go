@@ -1,9 +1,6 @@
 package proof
 
-import (
-	"carryover/convcache"
-	"carryover/sse/rawjson"
-)
+import "carryover/sse/rawjson"
 
 // fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
 const fewIDs = 32
@@ -25,27 +22,3 @@ func (k *IDs) AddOutput(output []byte) (why string) {
 	}
 	return k.Add(nil, output)
 }
-
-// AddText is Add for a chunk before the end that has only text. raw is the JSON string between its quotes. ok is false for text that has no
-// UTF-8 form; nothing of it is added.
-func (r *Reply) AddText(raw []byte) (why string, ok bool) {
-	if r == nil {
-		return "", true
-	}
-	content := r.content
-	if need := len(content) + len(raw); need > cap(content) {
-		// append would grow a slice of this size by only a quarter, and copy it more often.
-		content = append(make([]byte, 0, max(minReply, 2*need)), content...)
-	}
-	content, ok = rawjson.AppendUnescaped(content, raw)
-	if !ok {
-		return "", false
-	}
-	if r.content = content; len(content) > maxReply {
-		why, r.content = convcache.WhyTooLarge, nil
-	}
-	return why, true
-}
-
-// minReply is the initial capacity for a reply.
-const minReply = 256

@@ -6,28 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/convcache"
-	"carryover/upstream/body"
 )
-
-func TestReply_TextOfPlainChunksIsGatheredAsOfOthers(t *testing.T) {
-	for _, api := range []body.API{body.Chat, body.Text} {
-		quick, general := &Reply{api: api}, &Reply{api: api}
-		for i, raw := range []string{"", "Hello", ` \u00e9\n`, `\ud83d\ude00`, "\xff", strings.Repeat("x", minReply), strings.Repeat("y", maxReply), "z"} {
-			choice := gjson.Parse(`{"text":"` + raw + `","delta":{"content":"` + raw + `"}}`)
-			ineligible, ok := quick.AddText([]byte(raw))
-			if want := general.Add(choice, ""); ineligible != want || !ok || !reflect.DeepEqual(quick, general) {
-				t.Fatalf("piece %d: odd %q, %t, %d bytes; want %q, true, %d bytes", i, ineligible, ok, len(quick.content), want, len(general.content))
-			}
-		}
-		before := string(quick.content)
-		if _, ok := quick.AddText([]byte(`\ud83d`)); ok || string(quick.content) != before {
-			t.Errorf("half of a pair of surrogates: ok %t, %d bytes; want false, %d", ok, len(quick.content), len(before))
-		}
-	}
-}
 
 func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	secret, err := convcache.RandomSecret()

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Tokens is the proof by token ids. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
+// Tokens begins the proofs of turns. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
 // then compute these very ids.
 type Tokens struct {
 	chains convcache.ChainKey
@@ -24,13 +24,10 @@ func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
 	return &Tokens{chains: chains, logger: logger}
 }
 
-// Name returns "tokens".
-func (*Tokens) Name() string { return "tokens" }
-
-// Admit names the shape of the request; parity is learnt for each shape. Ids do not show which images, audio and files they stand for, so a
-// request with such content takes no part.
-func (p *Tokens) Admit(req *body.Request) (Turn, string) {
-	t := &tokensTurn{proof: p, req: req, api: req.API()}
+// Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may. Parity is learnt for each shape of
+// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part.
+func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
+	t := &Turn{proof: p, req: req, api: req.API()}
 	comparable := false
 	if !t.api.Rendered() {
 		if t.shape, comparable = req.FeatureSet(); !comparable {
@@ -43,8 +40,8 @@ func (p *Tokens) Admit(req *body.Request) (Turn, string) {
 	return t, ""
 }
 
-// tokensTurn is a turn under the token proof.
-type tokensTurn struct {
+// Turn is the proof of one turn. It belongs to the turn's goroutine.
+type Turn struct {
 	proof   *Tokens
 	req     *body.Request // nil once the answer has begun
 	api     body.API
@@ -55,13 +52,10 @@ type tokensTurn struct {
 	unrendered string // why a prompt that has to be rendered could not be, "" if it could
 }
 
-// Opens returns false: ids do not show it.
-func (*tokensTurn) Opens() bool { return false }
-
-// Begin finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids are the prompt,
+// Begin begins an attempt. lacks says what is missing for any proof on these engines, "" for nothing; see the constants Lacks…. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids are the prompt,
 // which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and both legs
 // carry them.
-func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
+func (t *Turn) Begin(ctx context.Context, a Attempt) (lacks string) {
 	t.attempt = a
 	t.ids.Discard() // left from an attempt that failed
 	t.ids, t.unrendered = newIDs(t), ""
@@ -81,7 +75,7 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 }
 
 // worth returns what one engine of a pair lacks, "" for nothing.
-func (t *tokensTurn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks string) {
+func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks string) {
 	switch {
 	case !incarnation.Known():
 		lacks = LacksIncarnation
@@ -98,13 +92,13 @@ func (t *tokensTurn) worth(ctx context.Context, incarnation *fleet.Incarnation) 
 
 // forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
 // so its params have none.
-func (t *tokensTurn) forwardsTo(incarnation *fleet.Incarnation) bool {
+func (t *Turn) forwardsTo(incarnation *fleet.Incarnation) bool {
 	return t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill)
 }
 
 // render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
 // turn reuses nothing, but its own answer can be handed back.
-func (t *tokensTurn) render(ctx context.Context) (lacks string) {
+func (t *Turn) render(ctx context.Context) (lacks string) {
 	prefill := t.attempt.Prefill
 	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
 	switch {
@@ -140,9 +134,10 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
 }
 
-// Look gets the ids of the new prompt from the chosen prefill instance. Its /tokenize is believed only for shapes of requests for which it
+// Look prepares for Offer: it gets the ids of the new prompt from the chosen prefill instance. miss is the reason why this request can use no
+// branch at all, "" for none. Its /tokenize is believed only for shapes of requests for which it
 // returned what the same incarnation of prefill rendered.
-func (t *tokensTurn) Look(ctx context.Context) (miss string) {
+func (t *Turn) Look(ctx context.Context) (miss string) {
 	if t.api.Rendered() { // Begin has fetched the ids
 		if t.unrendered != "" {
 			return Unproven(t.unrendered)
@@ -166,8 +161,8 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 	return ""
 }
 
-// Offer offers the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks have the same size.
-func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
+// Offer returns how much of a branch this request may use: the tokens that the ids prove. It is called after Look. Part of a ticket is offered only if prefill's blocks have the same size.
+func (t *Turn) Offer(b convcache.Branch) convcache.Offer {
 	o := t.ids.prompt.hashed.Offer(b)
 	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
 		return convcache.Offer{}
@@ -175,8 +170,9 @@ func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
 	return o
 }
 
-// Seal adds the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it.
-func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
+// Seal adds to the ticket of a finished answer the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it. If
+// that is impossible, it returns why: "ineligible_…".
+func (t *Turn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	const count = "token_count"
 	k := t.ids
 	plugIn := e.Params.OutputIDs != nil
@@ -207,14 +203,12 @@ func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	return ""
 }
 
-// IDs returns the ids of the attempt.
-func (t *tokensTurn) IDs() *IDs { return t.ids }
+// IDs returns the ids of the attempt, nil before Begin.
+func (t *Turn) IDs() *IDs { return t.ids }
 
-// Reply returns nil: the text of the answer is not compared.
-func (t *tokensTurn) Reply() *Reply { return nil }
-
-// Drop releases the request, and the ids of its prompt.
-func (t *tokensTurn) Drop() {
+// Drop releases the request, and the ids of its prompt: a stream of minutes must not keep them in memory. After Drop only the answer is
+// processed.
+func (t *Turn) Drop() {
 	t.req = nil
 	if k := t.ids; k != nil {
 		k.drop()
@@ -223,15 +217,10 @@ func (t *tokensTurn) Drop() {
 
 // differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
 // for example one with 1.0 in it.
-func (t *tokensTurn) differs(ids []uint32) bool {
+func (t *Turn) differs(ids []uint32) bool {
 	if raw := t.req.Prompt().Text(); rawjson.EqualIDs(raw, ids) {
 		return false
 	}
 	_, readable := t.req.Prompt().IDs()
 	return readable
 }
-
-var (
-	_ Proof = (*Tokens)(nil)
-	_ Turn  = (*tokensTurn)(nil)
-)

@@ -32,7 +32,7 @@ const (
 	ReasonHandedBackElsewhere Reason = "handed_back_elsewhere"
 	ReasonHandBackUnreported  Reason = "hand_back_unreported"
 
-	// The reasons that a proof gives are in package proof: tokenize_failed, template_not_append_only, and ineligible_unproven with the cause.
+	// The reasons that a proof gives are in package proof: tokenize_failed, and ineligible_unproven with the cause.
 )
 
 // Rewritten reports whether a turn reuses nothing because its history differs from a ticket's, or agrees with it for too few tokens.

@@ -29,7 +29,6 @@ var missReasons = []Term{
 	{string(ReasonRetried), "The first attempt of the turn failed, and the second ran without the ticket.", "Look at `trying again` in the log."},
 	{string(ReasonBypass), "Nothing was looked up: the request was refused, or decode served it alone.", "Look at `code` and `X-KV-Path`."},
 	{"tokenize_failed", "Prefill's /tokenize did not tell the ids of the prompt, so nothing could be compared.", "Check `/tokenize` of the prefill instances."},
-	{"template_not_append_only", "The chat template renders earlier messages differently from how they were generated.", "Use a template that only appends."},
 	{unproven("incarnation"), "An engine does not tell when it was started (process_start_time_seconds), or was not asked in time.", "Run one API server per engine, and let Carryover read its /metrics."},
 	{unproven("probe"), "An engine has not shown that it computes the token ids that it is sent.", "Use vLLM 0.28 or newer, and give Carryover an API key that the engine takes."},
 	{unproven("ids"), "An engine does not tell the token ids that it used.", "Run `carryover doctor`: it names the engine and what to change."},
@@ -52,5 +51,5 @@ var ineligibleReasons = []Term{
 	{body.WhyContent, "The request has images, audio, video or files, which token ids do not describe, or refers to media by address.", ""},
 	{body.WhyUnknownMember, "The request has a member that Carryover does not know and that may change the prompt, or messages or a member that it can't judge.", ""},
 	{body.WhyTooComplex, "The request is nested too deeply, or has too many members.", ""},
-	{WhyConnector, "The KV connector leaves nothing that a next turn could use, or turns of this API take no part.", "See docs/connectors.md for connectors that do."},
+	{WhyConnector, "The KV connector leaves nothing that a next turn could use.", "See docs/connectors.md for connectors that do."},
 }

@@ -26,10 +26,4 @@ var storedResults = []Term{
 	{"ineligible_unparsable", "An event of the answer can't be read, or is too large.", ""},
 	{"ineligible_finish", "The answer ended neither by itself nor at its limit nor with tool calls.", ""},
 	{"ineligible_stop_string", "A stop string ended the answer, so the KV holds tokens that the text lacks.", ""},
-	{"ineligible_reasoning", "The model thought before its answer, and chat templates drop that (`--proof history`).", "Use `--proof auto`."},
-	{"ineligible_too_large", "The answer is larger than 8 MiB (`--proof history`).", ""},
-	{"ineligible_empty", "The answer has neither text nor tool calls (`--proof history`).", ""},
-	{"ineligible_tool_arguments", "The chat template would print the tool calls differently from how decode generated them (`--proof history`).", "Use `--proof auto`."},
-	{"ineligible_unicode", "The answer has a character that generation left incomplete (`--proof history`).", ""},
-	{"ineligible_whitespace", "The answer begins or ends with white space, which chat templates trim (`--proof history`).", "Use `--proof auto`."},
 }

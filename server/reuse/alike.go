@@ -28,25 +28,25 @@ func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Rea
 		return ""
 	}
 	alike := func(b convcache.KeyedBranch) bool { return b.Key == c.branch.Key && b.ID != c.branch.ID }
-	if f.anothers(p, &c.branch) && slices.ContainsFunc(looked.Branches, alike) {
+	if p.anothers(&c.branch.Branch) && slices.ContainsFunc(looked.Branches, alike) {
 		return record.ReasonNothingStored
 	}
 	return ""
 }
 
-// anothers reports whether a ticket or a note is known to be of a chat whose history differs before the answer.
-func (f *Finder) anothers(p *Proving, b *convcache.KeyedBranch) bool {
-	d := f.outlines.Compare(b.Key, b.ID, p.outline)
-	return p.request.API != body.Text && d.Position != "" && !d.Assumed
+// anothers reports whether a ticket or a note is known to be of a chat whose history differs before the answer. In a text it can't be seen
+// whether the last piece differs or goes on.
+func (p *Proving) anothers(b *convcache.Branch) bool {
+	return p.request.API != body.Text && p.outline.leaves(b)
 }
 
 // doubtful lists the tickets that may be of another conversation, as far as outlines tell: none if the client names its conversation.
-func (f *Finder) doubtful(p *Proving, branches []convcache.KeyedBranch) (doubtful []convcache.TicketID) {
+func (p *Proving) doubtful(branches []convcache.KeyedBranch) (doubtful []convcache.TicketID) {
 	if !p.request.Conversation.ByContent() {
 		return nil
 	}
 	for i := range branches {
-		if b := &branches[i]; !f.outlines.MayContinue(b.Key, b.ID, p.outline) {
+		if b := &branches[i]; !p.outline.mayContinue(&b.Branch) {
 			doubtful = append(doubtful, b.ID)
 		}
 	}
@@ -57,7 +57,7 @@ func (f *Finder) doubtful(p *Proving, branches []convcache.KeyedBranch) (doubtfu
 // that conversations share. If all notes are those of others who began alike, it must be more than prefill had of their prompts, too.
 func (h *Claim) expected(own int) int {
 	others := func(b convcache.KeyedBranch) bool {
-		return h.finder.anothers(h.of, &b) || h.of.request.API == body.Text
+		return h.of.anothers(&b.Branch) || h.of.request.API == body.Text
 	}
 	if h.of.request.Conversation.ByContent() && !slices.ContainsFunc(h.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
 		return own
@@ -73,5 +73,5 @@ func (h *Claim) lacksOwn(own int) bool {
 	}
 	notes := h.looked.Notes
 	return len(notes) == 1 && h.of.request.API != body.Text && h.of.record.Reuse().Cached < own &&
-		h.finder.outlines.MayContinue(notes[0].Key, notes[0].ID, h.of.outline)
+		h.of.outline.mayContinue(&notes[0].Branch)
 }

@@ -4,30 +4,15 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/server/proof"
-	"carryover/server/request"
 )
-
-// offers is a proof that offers so much of each branch.
-type offers struct {
-	proof.Turn
-	of map[convcache.TicketID]convcache.Offer
-}
-
-func (o offers) Offer(b convcache.Branch) convcache.Offer { return o.of[b.ID] }
 
 // A ticket that would be cut may be that of another user who began with the same words.
 func TestChoices_WithoutAnIDWholeTicketsComeFirst(t *testing.T) {
-	own, others := convcache.TicketID{1}, convcache.TicketID{2}
-	looked := Lookup{Branches: []convcache.KeyedBranch{{Branch: convcache.Branch{ID: others}}, {Branch: convcache.Branch{ID: own}}}}
-	for source, first := range map[string]convcache.TicketID{request.SourceContent: own, "conversation_id": others} {
-		p := Proving{
-			request: &request.Request{Conversation: request.Conversation{Known: true, Source: source}},
-			proof:   offers{of: map[convcache.TicketID]convcache.Offer{own: {Tokens: 100, Whole: true}, others: {Tokens: 160}}},
-		}
-		choices, _ := p.choices(&looked)
-		if len(choices) != 2 || choices[0].branch.ID != first {
-			t.Errorf("%s: the first choice is %v, want %v", source, choices[0].branch.ID, first)
+	own, others := convcache.Offer{Tokens: 100, Whole: true}, convcache.Offer{Tokens: 160}
+	for byContent, first := range map[bool]convcache.Offer{true: own, false: others} {
+		choices := []choice{{offer: others}, {offer: own}}
+		if order(choices, byContent); choices[0].offer != first {
+			t.Errorf("by content %t: the first choice is %v, want %v", byContent, choices[0].offer, first)
 		}
 	}
 }

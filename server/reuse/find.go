@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"carryover/convcache"
-	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/server/storetime"
@@ -16,9 +15,8 @@ import (
 
 // Finder finds the tickets of a conversation, and claims the one that an attempt may use. It is safe for concurrent use.
 type Finder struct {
-	cfg      *Config
-	deps     *Deps
-	outlines *outline.Memory
+	cfg  *Config
+	deps *Deps
 }
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
@@ -28,7 +26,7 @@ func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
 	h, reason := f.prove(ctx, p, looked)
 	h.of, h.looked, h.finder = p, looked, f
 	r := p.record.Reuse()
-	r.Proof = p.way
+	r.Proof = proofTokens
 	r.Hit, r.Reason, r.Offered, r.Prefix, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.Offer.Tokens, 0, -1, 0, 0
 	if !reason.Rewritten() {
 		r.Differs = ""
@@ -110,23 +108,31 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 	}
 	if reason.Rewritten() {
 		r := p.record.Reuse()
-		r.Differs = f.differs(p, looked).Position
+		r.Differs = p.differs(looked)
 		p.record.Reuses(r)
 	}
 	return &Claim{}, reason
 }
 
-// choices lists the branches that the request may use, the one with most usable tokens first. Where the request does not name its
-// conversation, branches of which it may use all come before others: a branch that would be cut may be of another conversation that began
-// alike, and its own next turn would find it gone. reason says why nothing is reused if the list is empty.
+// choices lists the branches that the request may use, in order. reason says why nothing is reused if the list is empty.
 func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reason) {
 	for _, b := range looked.Branches {
 		if o := p.proof.Offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o})
 		}
 	}
+	order(choices, p.request.Conversation.ByContent())
+	if looked.dropped != "" && len(looked.Branches) == 0 {
+		return choices, looked.dropped
+	}
+	return choices, record.ReasonRewritten
+}
+
+// order puts the branch with most usable tokens first. Where the request does not name its conversation, branches of which it may use all
+// come before others: a branch that would be cut may be of another conversation that began alike, and its own next turn would find it gone.
+func order(choices []choice, byContent bool) {
 	slices.SortStableFunc(choices, func(a, b choice) int {
-		if p.request.Conversation.ByContent() && a.offer.Whole != b.offer.Whole {
+		if byContent && a.offer.Whole != b.offer.Whole {
 			if a.offer.Whole {
 				return -1
 			}
@@ -134,25 +140,20 @@ func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reaso
 		}
 		return b.offer.Tokens - a.offer.Tokens
 	})
-	if looked.dropped != "" && len(looked.Branches) == 0 {
-		return choices, looked.dropped
-	}
-	return choices, record.ReasonRewritten
 }
 
-// differs returns the first position at which the turn's history differs from the histories of its conversation's branches; of several
-// branches, it takes the one that agrees for longest. It returns the zero Difference if the turn may use all of each branch, or if the
-// outline is not known: another replica made the ticket, or the outline was displaced.
-func (f *Finder) differs(p *Proving, looked *Lookup) (latest outline.Difference) {
-	for _, b := range looked.Branches {
-		if p.proof.Offer(b.Branch).Whole {
-			continue
-		}
-		if d := f.outlines.Compare(b.Key, b.ID, p.outline); d.Position != "" && d.Later(latest) {
-			latest = d
+// differs names the first part of the request that differs from what the conversation's branches cover; of several branches, it takes the
+// one that agrees for longest. If all that led to an answer is equal, that is the part behind it: the answer was changed, or is rendered in
+// another way. It returns "" if the turn may use all of each branch, or if no outline is known.
+func (p *Proving) differs(looked *Lookup) (part string) {
+	most := -1
+	for i := range looked.Branches {
+		b := &looked.Branches[i].Branch
+		if parts, known := p.outline.agrees(b); known && parts > most && !p.proof.Offer(*b).Whole {
+			most, part = parts, p.request.API.PartName(parts)
 		}
 	}
-	return latest
+	return part
 }
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why

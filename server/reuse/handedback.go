@@ -3,12 +3,14 @@ package reuse
 import (
 	"carryover/convcache"
 	"carryover/server/record"
-	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
-// proofEngine names the proof of a turn that reuses handed-back KV without a ticket: prefill's own prefix cache compares the tokens.
-const proofEngine = "engine"
+// How tokens were proven equal: by their ids, or in prefill's own prefix cache, where a turn reuses handed-back KV without a ticket.
+const (
+	proofTokens = "tokens"
+	proofEngine = "engine"
+)
 
 // sharedPrefixTokens returns how many tokens prefill's caches had of the conversation's first turn, as far as that is known. They are the
 // prefix that conversations share, such as a system prompt.
@@ -55,10 +57,9 @@ func (h *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
 		return
 	}
 	for i := range notes {
-		// In a text it can't be seen whether the last piece differs or goes on.
-		d := h.finder.outlines.Compare(notes[i].Key, notes[i].ID, h.of.outline)
-		if d.Position != "" && !d.Assumed && h.of.request.API != body.Text {
-			r.Reason, r.Differs = record.ReasonRewritten, d.Position
+		if h.of.anothers(&notes[i].Branch) {
+			parts, _ := h.of.outline.agrees(&notes[i].Branch)
+			r.Reason, r.Differs = record.ReasonRewritten, h.of.request.API.PartName(parts)
 			return
 		}
 	}

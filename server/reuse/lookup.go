@@ -25,7 +25,7 @@ type Lookup struct {
 // A turn that can use no ticket does not ask, and keeps what its last look has seen.
 func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	keys := p.request.Keys()
-	if p.proof == nil || len(keys) == 0 || p.Without != "" || p.proof.Opens() {
+	if p.proof == nil || len(keys) == 0 || p.Without != "" {
 		f.learn(p, false)
 		last.Outcome = convcache.Empty
 		return last
@@ -43,7 +43,7 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 		p.record.Reuses(r)
 	}
 	f.dropOlder(bounded, p.request, &looked)
-	looked.doubtful = f.doubtful(p, looked.Branches)
+	looked.doubtful = p.doubtful(looked.Branches)
 	return looked
 }
 

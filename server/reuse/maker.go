@@ -10,7 +10,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/answer"
-	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -25,7 +24,6 @@ import (
 type Maker struct {
 	cfg        *Config
 	deps       *Deps
-	outlines   *outline.Memory
 	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
 }
 
@@ -95,7 +93,6 @@ func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	}
 	p.record.Stored("yes")
 	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket, choice)
-	k.outlines.Keep(p.request.Conversation.Key, ticket.ID, p.outline, a.Outline)
 	k.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
 	if !p.request.Conversation.ByContent() { // else they may be of other conversations that began alike
 		k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
@@ -157,9 +154,10 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
+	id := convcache.NewTicketID()
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: convcache.NewTicketID(), Decode: holderOf(of.Decode),
+			ID: id, Outline: p.outline.of(id), Decode: holderOf(of.Decode),
 			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: p.sharedPrefixTokens(looked),
 			Epoch: of.Epoch, Prefilled: of.Prefilled,
 			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
@@ -170,8 +168,7 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 		return ticket, parsed, string(record.ReasonQuarantined)
 	}
 	why = p.proof.Seal(proof.Ending{
-		Decode: of.Decode, Params: parsed, Finish: a.Finish, StopReason: a.StopReason,
-		PromptTokens: a.Usage.Prompt, CompletionTokens: a.Usage.Completion,
+		Decode: of.Decode, Params: parsed, PromptTokens: a.Usage.Prompt, CompletionTokens: a.Usage.Completion,
 	}, &ticket)
 	return ticket, parsed, why
 }
@@ -200,9 +197,9 @@ func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) 
 	case !a.Identified: // nothing shows that the answer belongs to this request
 		return "ineligible_response_id"
 	case a.Finish != "stop" && a.Finish != "length" && a.Finish != "tool_calls":
-		return "ineligible_" + convcache.WhyFinish
+		return "ineligible_finish"
 	case a.Params == nil && a.StopReason:
-		return "ineligible_" + convcache.WhyStopString
+		return "ineligible_stop_string"
 	case a.Params == nil:
 		k.sentNothing(p, of.Decode)
 		return string(record.ReasonNoParams)

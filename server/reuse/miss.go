@@ -24,8 +24,6 @@ func (p *Proving) excludes() record.Reason {
 		return record.ReasonQuarantined
 	case p.lacks != "":
 		return record.Reason(proof.Unproven(p.lacks))
-	case p.proof.Opens():
-		return record.ReasonFirstTurn
 	}
 	return ""
 }

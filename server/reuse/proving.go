@@ -5,7 +5,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
-	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -19,15 +18,14 @@ import (
 type Proving struct {
 	Ineligible string        // why the request itself rules reuse out, "" if it does not
 	Without    record.Reason // why the attempt must not use a ticket, "" if it may
-	IDs        *proof.IDs    // the attempt's token ids, nil if the proof compares none
+	IDs        *proof.IDs    // the attempt's token ids, nil if none are compared
 
 	request *request.Request
 	record  *record.Builder
-	proof   proof.Turn       // nil if nothing may be reused or kept
-	way     string           // the proof's name
-	outline *outline.Outline // the history without its content, nil if no ticket is used or left
-	pair    Incarnations     // of the attempt
-	lacks   string           // what the attempt lacks for a proof, "" if it lacks nothing
+	proof   *proof.Turn  // nil if nothing may be reused or kept
+	outline outline      // of the request; none if no ticket is used or left
+	pair    Incarnations // of the attempt
+	lacks   string       // what the attempt lacks for a proof, "" if it lacks nothing
 	atEnd
 }
 
@@ -49,14 +47,13 @@ type Incarnations struct {
 
 // Prover begins the proofs of turns.
 type Prover struct {
-	cfg             *Config
-	tokens, history proof.Proof
-	reuses          bool         // the connector leaves KV that a next turn can use
-	arena           *proof.Arena // keeps token ids for hand-backs, nil if nothing is handed back
-	outlines        outline.Key
+	tokens   *proof.Tokens
+	outlines convcache.ChainKey // key of the outlines of tickets
+	reuses   bool               // the connector leaves KV that a next turn can use
+	arena    *proof.Arena       // keeps token ids for hand-backs, nil if nothing is handed back
 }
 
-// Begin begins the proof of a turn. It records how the turn is proven, and to which conversation it belongs.
+// Begin begins the proof of a turn. It records to which conversation the turn belongs.
 func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.Builder) Proving {
 	p := v.admit(req, parsed)
 	p.request, p.record, p.kind = req, turn, kindOf(req, parsed)
@@ -64,7 +61,7 @@ func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.
 		p.prompt, p.goesOn = prompt.Beginning(), prompt.GoesOn()
 	}
 	reuse := turn.Reuse()
-	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, p.way, req.Length.Answered
+	reuse.Off, reuse.Proof, reuse.Continues = req.Conversation.Off, proofTokens, req.Length.Answered
 	turn.Reuses(reuse)
 	turn.Asks(req.Model, req.Conversation.Name, req.Conversation.Source, req.Conversation.ID)
 	return p
@@ -72,11 +69,6 @@ func (v *Prover) Begin(req *request.Request, parsed *body.Request, turn *record.
 
 // admit begins the proof of a request, or says why the request takes no part in reuse.
 func (v *Prover) admit(req *request.Request, parsed *body.Request) (p Proving) {
-	way, byHistory := v.tokens, v.cfg.ByHistory(req.Model)
-	if byHistory {
-		way = v.history
-	}
-	p.way = way.Name()
 	if why, ok := parsed.Disaggregable(); !ok {
 		p.Ineligible = why
 		return p
@@ -86,19 +78,17 @@ func (v *Prover) admit(req *request.Request, parsed *body.Request) (p Proving) {
 		return p
 	}
 	switch {
-	case byHistory && req.API.Rendered():
-		p.Ineligible = record.WhyConnector
 	case !req.Conversation.Known && !v.outside(req):
 	case !v.reuses:
 		p.Ineligible = record.WhyConnector
 	default:
-		p.proof, p.Ineligible = way.Admit(parsed)
+		p.proof, p.Ineligible = v.tokens.Admit(parsed)
 	}
 	if p.proof == nil {
 		return p
 	}
 	if req.Conversation.Known {
-		p.outline = v.outlines.Of(parsed)
+		p.outline = outline{v.outlines, parsed.Prompt().Outline()}
 	}
 	if !req.Conversation.Final {
 		p.arena = v.arena
@@ -107,11 +97,8 @@ func (v *Prover) admit(req *request.Request, parsed *body.Request) (p Proving) {
 	return p
 }
 
-// outside reports whether the answer of a turn without a conversation is handed back. The history proof can't serve such a turn, because
-// only token ids prove what decode holds for it.
-func (v *Prover) outside(req *request.Request) bool {
-	return v.arena != nil && !req.Conversation.Off && !v.cfg.ByHistory(req.Model)
-}
+// outside reports whether the answer of a turn without a conversation is handed back.
+func (v *Prover) outside(req *request.Request) bool { return v.arena != nil && !req.Conversation.Off }
 
 // TakesPart reports whether the turn can use or leave a ticket.
 func (p *Proving) TakesPart() bool { return p.proof != nil }
@@ -134,16 +121,13 @@ func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(
 	}
 }
 
-// Listen begins to collect what a ticket needs of the answer: of its content, which is nil if the proof does not need it, and its ids.
-func (p *Proving) Listen(to *Origin) (reply *proof.Reply, ids *proof.IDs) {
-	if p.proof != nil {
-		reply = p.proof.Reply()
-	}
+// Listen begins to collect the ids of the answer for a ticket.
+func (p *Proving) Listen(to *Origin) *proof.IDs {
 	if to.Pair != nil {
 		p.IDs.Retain(p.arena)
 	}
 	p.IDs.Grow(to.BlockSize)
-	return reply, p.IDs
+	return p.IDs
 }
 
 // Drop releases the request's body and its ids, except what the end of the answer needs.
@@ -155,7 +139,7 @@ func (p *Proving) Drop() {
 }
 
 // Bytes returns the memory that the end of the answer needs of the prompt: hashes of its tokens, and its outline.
-func (p *Proving) Bytes() int64 { return p.IDs.Bytes() + p.outline.Bytes() }
+func (p *Proving) Bytes() int64 { return p.IDs.Bytes() + 8*int64(len(p.outline.parts)) }
 
 // Discard frees the ids that the attempt has kept for a hand-back that will not happen.
 func (p *Proving) Discard() { p.IDs.Discard() }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/outline"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
@@ -16,25 +15,24 @@ import (
 
 // Config says which tickets are worth using, and how they are made.
 type Config struct {
-	MinTokens    int                     // a ticket is not used for fewer tokens
-	MinShare     float64                 // nor for a smaller share of its tokens, 0 to 1
-	TTL          time.Duration           // longest life of a ticket
-	StoreTimeout time.Duration           // bounds each operation of the store
-	ByHistory    func(model string) bool // reports whether the turns of a model use the history proof
+	MinTokens    int           // a ticket is not used for fewer tokens
+	MinShare     float64       // nor for a smaller share of its tokens, 0 to 1
+	TTL          time.Duration // longest life of a ticket
+	StoreTimeout time.Duration // bounds each operation of the store
 	Logger       *slog.Logger
 }
 
 // Deps is what tickets are found and made with. All fields are required.
 type Deps struct {
-	Pins      *pins.Pins
-	Store     Store
-	Fleet     *fleet.Fleet
-	Legs      Fetcher
-	Connector Connector
-	Epoch     *quarantine.Epoch
-	// Tokens and History prove the turns of the two modes.
-	Tokens, History proof.Proof
-	Background      func(what, id string, work func()) // runs work that no client waits for
+	Pins       *pins.Pins
+	Store      Store
+	Fleet      *fleet.Fleet
+	Legs       Fetcher
+	Connector  Connector
+	Epoch      *quarantine.Epoch
+	Tokens     *proof.Tokens
+	Outlines   convcache.ChainKey                 // key of tickets' outlines
+	Background func(what, id string, work func()) // runs work that no client waits for
 }
 
 // Store keeps tickets between turns.
@@ -67,13 +65,11 @@ type Tickets struct {
 
 // New returns what the turns of a server find and make tickets with.
 func New(cfg Config, deps Deps) Tickets {
-	outlines := outline.NewMemory(0)
 	return Tickets{
 		Prover: &Prover{
-			cfg: &cfg, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-			arena: deps.Pins.HandBacks.Arena(), outlines: outline.NewKey(),
+			tokens: deps.Tokens, outlines: deps.Outlines, reuses: deps.Connector.Traits().Reuses, arena: deps.Pins.HandBacks.Arena(),
 		},
-		Finder: &Finder{cfg: &cfg, deps: &deps, outlines: outlines},
-		Maker:  &Maker{cfg: &cfg, deps: &deps, outlines: outlines},
+		Finder: &Finder{cfg: &cfg, deps: &deps},
+		Maker:  &Maker{cfg: &cfg, deps: &deps},
 	}
 }

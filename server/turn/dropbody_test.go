@@ -24,7 +24,7 @@ type reuses struct{ pins.Connector }
 func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
 
 // turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
-func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) {
+func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, weak.Pointer[byte]) {
 	t.Helper()
 	raw := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
 	req, err := body.ParseRequest(body.Chat, raw)
@@ -33,8 +33,8 @@ func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) 
 	}
 	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, body: req}
 	prover := reuse.New(
-		reuse.Config{ByHistory: func(string) bool { return false }},
-		reuse.Deps{Tokens: way, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}})},
+		reuse.Config{},
+		reuse.Deps{Tokens: tokens, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}})},
 	).Prover
 	if turn.proving = prover.Begin(&turn.Request, req, &turn.record); !turn.proving.TakesPart() {
 		t.Fatal(turn.proving.Ineligible)
@@ -49,20 +49,15 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefill, decode := newPair(t)
-	for name, row := range map[string]struct {
-		way  proof.Proof
-		pair reuse.Incarnations
-	}{
-		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Prefill: prefill, Decode: decode}},
-		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Decode: decode}},
-		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), reuse.Incarnations{Prefill: prefill, Decode: decode, Quarantined: true}},
-		"history":                      {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Prefill: prefill, Decode: decode}},
-		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Decode: decode}},
-		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, reuse.Incarnations{Prefill: prefill, Decode: decode, Quarantined: true}},
+	tokens := proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler))
+	for name, pair := range map[string]reuse.Incarnations{
+		"prefill and decode":  {Prefill: prefill, Decode: decode},
+		"decode alone":        {Decode: decode},
+		"prefill quarantined": {Prefill: prefill, Decode: decode, Quarantined: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn, holdsBody := turnOfLargeBody(t, row.way)
-			turn.proving.Begin(t.Context(), row.pair, nil)
+			turn, holdsBody := turnOfLargeBody(t, tokens)
+			turn.proving.Begin(t.Context(), pair, nil)
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

@@ -37,31 +37,29 @@ func BenchmarkIntake(b *testing.B) {
 		line := `A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\n`
 		raw := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
 			strings.Repeat(line, size/len(line)) + `"},{"role":"assistant","content":"Yes."},{"role":"user","content":"and?"}]}`)
-		for _, mode := range []string{"auto", "history"} {
-			i := &intake{
-				requests: request.NewReader(cfg, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
-				prover: reuse.New(reuse.Config{ByHistory: func(string) bool { return mode == "history" }}, reuse.Deps{
-					Tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), History: proof.History{Key: secret.HistoryKey()},
-					Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}}),
-				}).Prover,
-				names: request.ClientNames{Secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
-			}
-			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
-				r := &http.Request{
-					Header: http.Header{"Content-Type": {"application/json"}, "X-Conversation-Id": {"c"}}, RemoteAddr: "127.0.0.1:1", ContentLength: int64(len(raw)),
-				}
-				b.SetBytes(int64(len(raw)))
-				b.ReportAllocs()
-				for b.Loop() {
-					t := &turn{Request: request.Request{API: body.Chat}}
-					r.Body = io.NopCloser(bytes.NewReader(raw))
-					if err := i.take(noWriter{}, r, t); err != nil {
-						b.Fatal(err)
-					}
-					t.share.GiveBack()
-					t.lease.GiveBack()
-				}
-			})
+		i := &intake{
+			requests: request.NewReader(cfg, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
+			prover: reuse.New(reuse.Config{}, reuse.Deps{
+				Tokens:    proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
+				Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}}),
+			}).Prover,
+			names: request.ClientNames{Secret: secret}, slots: admission.New(1, admission.QueueConfig{}),
 		}
+		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
+			r := &http.Request{
+				Header: http.Header{"Content-Type": {"application/json"}, "X-Conversation-Id": {"c"}}, RemoteAddr: "127.0.0.1:1", ContentLength: int64(len(raw)),
+			}
+			b.SetBytes(int64(len(raw)))
+			b.ReportAllocs()
+			for b.Loop() {
+				t := &turn{Request: request.Request{API: body.Chat}}
+				r.Body = io.NopCloser(bytes.NewReader(raw))
+				if err := i.take(noWriter{}, r, t); err != nil {
+					b.Fatal(err)
+				}
+				t.share.GiveBack()
+				t.lease.GiveBack()
+			}
+		})
 	}
 }

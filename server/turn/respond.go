@@ -54,7 +54,7 @@ func (r *reading) relayed() (err error) {
 
 // reading begins to read an answer.
 func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
-	d.leg.Reply, d.leg.IDs = t.proving.Listen(&d.origin)
+	d.leg.IDs = t.proving.Listen(&d.origin)
 	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t}
 	r.Reset(&d.leg, r)
 	return r

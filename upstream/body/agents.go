@@ -38,17 +38,6 @@ func (r *Request) stateless() error {
 	return nil
 }
 
-// shapes lists further members that shape the prompts of these APIs.
-func (a API) shapes(name string) bool {
-	switch name {
-	case "system", "thinking", "output_config":
-		return a == Messages
-	case "instructions", "reasoning", "text":
-		return a == Responses
-	}
-	return false
-}
-
 // attribution begins the system block in which Claude Code describes itself. The block has a new hash in each request,
 // and vLLM drops it.
 const attribution = "x-anthropic-billing-header"

@@ -2,7 +2,6 @@ package body
 
 import (
 	"bytes"
-	"strings"
 
 	"carryover/sse/rawjson"
 )
@@ -67,19 +66,6 @@ func (p Prompt) IDs() (ids []uint32, ok bool) {
 	return ids, ok && len(ids) > 0
 }
 
-// Scope returns the members, other than messages and prompt, that shape
-// the rendered prompt, in the body's order. The model and cache_salt are not
-// among them: they are part of a conversation's identity.
-func (p Prompt) Scope() []Member {
-	var scope []Member
-	for name, value := range p.body.Members() {
-		if shapesPrompt(string(name)) || p.api.shapes(string(name)) {
-			scope = append(scope, Member{Name: string(name), Value: value})
-		}
-	}
-	return scope
-}
-
 // Plain reports whether the token ids of the prompt determine all of it. Images, audio, video and files are
 // placeholders among the ids: all images of one size have the same ones, and a text can spell them. Messages that
 // can't be read are not plain text either.
@@ -92,29 +78,4 @@ func (p Prompt) Plain() bool {
 	}
 	var f features
 	return rawjson.IsNull(p.body.Get("mm_payload")) && f.addMessages(p.history) == ""
-}
-
-// shapesPrompt lists the members that vLLM passes to the renderer: build_chat_params and build_tok_params in
-// chat_completion/protocol.py and completion/protocol.py.
-//
-// The list also has members that vLLM does not pass today, because they rarely change in the middle of a conversation
-// and a miss is cheap: structured_outputs and guided_*, other spellings of response_format, which is passed; functions
-// and function_call, the old names of tools and tool_choice; suffix, which a model with a fill-in template would
-// render. include_reasoning is not in the list: it acts on the answer alone, see HidesReasoning.
-func shapesPrompt(name string) bool {
-	switch name {
-	case "tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents",
-		"reasoning_effort", "add_generation_prompt", "continue_final_message", "add_special_tokens",
-		"mm_processor_kwargs", "media_io_kwargs", "truncation_side", "truncate_prompt_tokens",
-		"structured_outputs", "functions", "function_call", "suffix":
-		return true
-	}
-	return strings.HasPrefix(name, "guided_")
-}
-
-// HidesReasoning reports whether the client asked vLLM to leave reasoning out of the answer (include_reasoning).
-// Decode's blocks then contain tokens that are never shown, so an equal history proves nothing.
-func (r *Request) HidesReasoning() bool {
-	raw := r.body.Get("include_reasoning")
-	return raw != nil && string(raw) != "true"
 }

@@ -190,32 +190,3 @@ func TestRequest_Reusable(t *testing.T) {
 		}
 	}
 }
-
-func TestRequest_HidesReasoning(t *testing.T) {
-	for body, want := range map[string]bool{
-		`{}`: false, `{"include_reasoning":true}`: false, `{"include_reasoning":false}`: true, `{"include_reasoning":"no"}`: true,
-	} {
-		if got := mustParse(t, Chat, body).HidesReasoning(); got != want {
-			t.Errorf("%s: got %t, want %t", body, got, want)
-		}
-	}
-}
-
-func TestRequest_PromptScope(t *testing.T) {
-	r := mustParse(t, Chat, `{"model":"m","messages":[],"t\u006fols":[{"b":1,"a":2}],"temperature":0,"guided_json":{},"response_format":null,"cache_salt":"s","include_reasoning":true,"max_tokens":1}`)
-	if got, want := fmt.Sprintf("%s", r.Prompt().Scope()), `[{tools [{"b":1,"a":2}]} {guided_json {}} {response_format null}]`; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	all := []string{"tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort",
-		"add_generation_prompt", "continue_final_message", "add_special_tokens", "mm_processor_kwargs", "media_io_kwargs",
-		"truncation_side", "truncate_prompt_tokens", "structured_outputs", "guided_regex", "functions", "function_call", "suffix"}
-	body := `{"` + strings.Join(all, `":0,"`) + `":0}`
-	if got := len(mustParse(t, Chat, body).Prompt().Scope()); got != len(all) {
-		t.Errorf("got %d members in scope, want %d", got, len(all))
-	}
-	// A second look must not see what was removed.
-	r.Remove("tools")
-	if got := len(r.Prompt().Scope()); got != 2 {
-		t.Errorf("after Remove: got %d members in scope, want 2", got)
-	}
-}

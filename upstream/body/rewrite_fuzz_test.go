@@ -51,7 +51,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		r.Disaggregable()
 		r.Reusable()
-		r.Prompt().Scope()
+		r.Prompt().Outline()
 		params := rawjsontest.Member{Name: "kv_transfer_params", Raw: []byte(`{"p":1}`)}
 		one := []rawjsontest.Member{{Name: "stream", Raw: []byte("false")}, {Name: "max_tokens", Raw: []byte("1")}}
 		const short = "stream_options min_tokens min_completion_tokens"

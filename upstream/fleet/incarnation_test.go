@@ -50,7 +50,7 @@ func TestIncarnation_UnknownIsEqualToNothing(t *testing.T) {
 	if got := blank.Parity.Learn("m", "f", true); got != facts.Unknown || blank.PlugIn.Found() != facts.Unknown || blank.Parity.Of("m", "f") != facts.Unknown {
 		t.Error("something was learnt of it")
 	}
-	if blank.Capability.Probe(t.Context(), body.Chat, "") != facts.Unknown || blank.Template.AppendOnly(t.Context(), "m", nil, "") != facts.Unknown {
+	if blank.Capability.Probe(t.Context(), body.Chat, "") != facts.Unknown {
 		t.Error("something was found out of it")
 	}
 }

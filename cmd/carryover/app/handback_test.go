@@ -7,7 +7,6 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
-	"carryover/server"
 	"carryover/server/pins"
 )
 
@@ -36,7 +35,6 @@ func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
 		"--hand-back off":                      off,
 		"--hand-back off --hand-back-after 1s": {HandBack: pins.HandBackOff},
 		"--hand-back-after auto":               {HandBack: pins.HandBackIdle, HandBackAfter: 5 * time.Second, HandBackMemory: 16 << 20, HandBackAuto: true},
-		"--proof history":                      off,
 		"--connector multi":                    off,
 		"--connector mooncake":                 off,
 		"--connector lmcache-storage":          off,
@@ -50,14 +48,5 @@ func TestServerConfig_HandsBackWhereItCanBe(t *testing.T) {
 		if got := NewServerConfig(cfg, slog.New(slog.DiscardHandler)).HandBackConfig; got != want {
 			t.Errorf("%s: got %+v, want %+v", args, got, want)
 		}
-	}
-}
-
-// A model with its own proof has ids to hand back although the others have none.
-func TestServerConfig_OneModelWithIDsIsHandedBack(t *testing.T) {
-	cfg := config.Default()
-	cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), map[string]string{"m": string(server.ProofAuto)}
-	if !cfg.HandsBack() {
-		t.Error("nothing is handed back")
 	}
 }

@@ -30,10 +30,6 @@ const (
 
 // NewServerConfig is what the server is told of the configuration.
 func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
-	models := map[string]server.ProofMode{}
-	for model, mode := range cfg.Proof.Models {
-		models[model] = server.ProofMode(mode)
-	}
 	files := openFiles()
 	connections := max(16, (files-reservedFiles)/2)
 	streams := cfg.Limits.MaxStreams
@@ -41,7 +37,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		streams = max(16, (files-reservedFiles)/filesPerTurn)
 	}
 	return server.Config{
-		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
+		RoutingConfig: newRouting(cfg),
 		ReuseConfig: server.ReuseConfig{
 			ReuseMinTokens: ReuseMinTokens, ReuseMinShare: reuseMinShare, ReuseTrialTimeout: ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},

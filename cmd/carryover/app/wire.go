@@ -32,7 +32,6 @@ import (
 	"carryover/server"
 	"carryover/server/events"
 	"carryover/server/journal"
-	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -142,10 +141,7 @@ func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) 
 		})
 	}
 	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
-		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", config.StoreName(cfg.Redis), "version", command.Version)
-	if cfg.Proof.Mode == string(server.ProofHistory) {
-		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
-	}
+		"connector", cfg.Connector.Name, "store", config.StoreName(cfg.Redis), "version", command.Version)
 	return p.Run(ctx, listener)
 }
 
@@ -174,7 +170,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
 		ReadLimit: ask, AskLimit: ask, MaxInFlight: cfg.Limits.MaxPerInstance,
-		ProbeIDs: config.ProvesTokens(cfg.Proof) && connector.Traits().Reuses, Logger: logger,
+		ProbeIDs: connector.Traits().Reuses, Logger: logger,
 		Render: config.RenderServer(cfg.Conversation), Tell: p.Events.Teller(events.Engine),
 		TeachShapes: cfg.Conversation.TeachShapes == "on",
 	})
@@ -183,7 +179,6 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	p.Alongside = append(p.Alongside, p.kvEvents.run)
 	deps := server.Deps{
 		Store: p.Tickets.Store, RedisState: p.Tickets.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
-		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
 	}
 	if err := p.measure(all.Telemetry, &deps, logger); err != nil {
 		return nil, server.Deps{}, err

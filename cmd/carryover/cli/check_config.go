@@ -41,6 +41,6 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 }
 
 func summary(cfg config.Config) string {
-	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, proof %s, store %s, ttl %s\n",
-		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, cfg.Proof.Mode, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
+	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, store %s, ttl %s\n",
+		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
 }

@@ -7,7 +7,6 @@ import (
 	"text/tabwriter"
 
 	"carryover/cmd/carryover/config"
-	"carryover/server"
 	"carryover/server/turn"
 )
 
@@ -131,7 +130,7 @@ func explainReuse(cfg config.Config) []string {
 	if !cfg.Connector.ReusesKV() {
 		return []string{"none from decode to prefill with this connector; what a turn finds is in the instances' own prefix caches"}
 	}
-	lines := []string{"proof " + cfg.Proof.Mode + "; of a ticket at least 64 tokens and half of it"}
+	lines := []string{"of a ticket at least 64 tokens and half of it"}
 	if cfg.Release.Mode == "on" {
 		line := "unused tickets are released, more than 8 of a decode instance at once"
 		if cfg.Release.PinnedShare > 0 {
@@ -193,9 +192,6 @@ func liveKeys() (keys []string) {
 
 // warnings are what is allowed and seldom meant.
 func warnings(cfg config.Config) (lines []string) {
-	if cfg.Proof.Mode == string(server.ProofHistory) {
-		lines = append(lines, "history proof is the weaker one: equal text is not always equal tokens")
-	}
 	lines = append(lines, connectorWarnings(cfg)...)
 	if cfg.Conversation.Secret == "" && cfg.Connector.ReusesKV() {
 		lines = append(lines, "no secret: tickets end with this process")

@@ -26,18 +26,17 @@ func TestExplain_SaysWhatAConnectorDoesAndCannotDo(t *testing.T) {
 		args        string
 		says, lacks []string
 	}{
-		{"", []string{"\nconnector   nixl: decode reads prefill's KV, and prefill reads", "\nreuse       proof auto;", "\ntickets     in this process only", "no secret"}, nil},
-		{"--connector multi", []string{"multi: as nixl", "\nreuse       proof auto;"}, []string{"leaves no tickets"}},
+		{"", []string{"\nconnector   nixl: decode reads prefill's KV, and prefill reads", "\nreuse       of a ticket at least 64 tokens", "\ntickets     in this process only", "no secret"}, nil},
+		{"--connector multi", []string{"multi: as nixl", "\nreuse       of a ticket at least 64 tokens"}, []string{"leaves no tickets"}},
 		{"--connector orchestrated", []string{"\ndecode      auto: the conversation's home, unless", "decode gets prefill's kv_transfer_params", "\nreuse       none from decode to prefill"}, []string{"\ntickets", "no secret", "leaves no tickets"}},
 		{"--connector orchestrated --orchestrated-form response", []string{"all of prefill's answer as disagg_prefill_resp"}, nil},
 		{
-			"--connector orchestrated --proof history --release off --ttl 100s",
-			[]string{"connector orchestrated leaves no tickets: nothing comes of proof.mode, release.mode, store.ttl"}, nil,
+			"--connector orchestrated --release off --ttl 100s",
+			[]string{"connector orchestrated leaves no tickets: nothing comes of release.mode, store.ttl"}, nil,
 		},
 		{"--connector nixl --release off", []string{"a ticket is handed back or released as it costs least by what is learnt of its kind, and until then when no turn has used it for 5s:"}, []string{"leaves no tickets"}},
 		{"--hand-back now", []string{"a ticket is handed back at the end of each turn:"}, []string{"nothing is handed back"}},
 		{"--hand-back off", []string{"nothing is handed back to prefill"}, []string{"a ticket is handed back"}},
-		{"--proof history", []string{"nothing is handed back to prefill"}, []string{"a ticket is handed back"}},
 		{"--connector multi --hand-back now", []string{"nothing is handed back to prefill"}, []string{"a ticket is handed back", "leaves no tickets"}},
 		{"--connector mooncake --hand-back now", []string{"leaves no tickets: nothing comes of hand_back.mode"}, []string{"handed back"}},
 		{"--connector mooncake", []string{"asked for at port 8998 (VLLM_MOONCAKE_BOOTSTRAP_PORT)", "wait for 480s"}, nil},

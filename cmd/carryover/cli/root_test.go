@@ -144,7 +144,7 @@ func TestRun_ExitCodesAndStreams(t *testing.T) {
 		code           int
 		stdout, stderr string // how they begin
 	}{
-		{"check-config", commandpkg.ExitOK, "ok: 1 prefill, 1 decode, connector nixl, proof auto, store memory, ttl 450s\n", ""},
+		{"check-config", commandpkg.ExitOK, "ok: 1 prefill, 1 decode, connector nixl, store memory, ttl 450s\n", ""},
 		{"check-config --print", commandpkg.ExitOK, "listen:\n  # address to listen on (--host, CARRYOVER_HOST)\n  host: 0.0.0.0\n", ""},
 		{"check-config --prefiller-host a b --prefiller-port 1 2", commandpkg.ExitOK, "ok: 2 prefill, 1 decode", ""},
 		{"check-config --port x --ttl y", commandpkg.ExitUsage, "", "carryover: listen.port: \"x\" (--port): want a whole number from 0 to 65535\ncarryover: store.ttl: \"y\" (--ttl): want a Go duration"},

@@ -31,7 +31,6 @@ type Config struct {
 	Routing      RoutingConfig
 	Discovery    DiscoveryConfig
 	Conversation ConversationConfig
-	Proof        ProofConfig
 	Release      ReleaseConfig
 	HandBack     HandBackConfig
 	Store        StoreConfig
@@ -109,12 +108,6 @@ type ConversationConfig struct {
 	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
 	TeachShapes  string // on or off
 	Render       string // address of a server that renders prompts for the fleet; empty: the prefill instances do
-}
-
-// ProofConfig says what must be proved about a ticket before a request may use it.
-type ProofConfig struct {
-	Mode   string
-	Models map[string]string // mode by served model name, before Mode
 }
 
 // ReleaseConfig says what happens to tickets that no turn will use.
@@ -220,7 +213,6 @@ func Default() Config {
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
 		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on", TeachShapes: "on"},
-		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}},
 		Release:      ReleaseConfig{Mode: "on", PinnedShare: 0.5},
 		HandBack:     HandBackConfig{Mode: string(pins.HandBackIdle), After: WaitAuto},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxBytes: 256 * mebibyte},

@@ -90,8 +90,6 @@ func (f configFile) value(s Setting, n *yaml.Node) {
 		if items, ok := f.items(s, n); ok {
 			*v = f.texts(s.Key, items)
 		}
-	case *map[string]string:
-		f.models(s, v, n)
 	default:
 		f.scalar(s, n)
 	}
@@ -114,20 +112,6 @@ func (f configFile) texts(key string, items []*yaml.Node) []string {
 		f.scalar(Setting{Key: fmt.Sprintf("%s[%d]", key, i), To: &list[i]}, item)
 	}
 	return list
-}
-
-func (f configFile) models(s Setting, to *map[string]string, n *yaml.Node) {
-	pairs, ok := f.pairs(n, s.Key+".")
-	if !ok {
-		f.refuse(s.Key, n.Line, "a mapping of names to "+Choice(s.OneOf))
-		return
-	}
-	*to = make(map[string]string, len(pairs))
-	for _, p := range pairs {
-		var mode string
-		f.scalar(Setting{Key: s.Key + "." + p.name, To: &mode}, p.value)
-		(*to)[p.name] = mode
-	}
 }
 
 func (f configFile) scalar(s Setting, n *yaml.Node) {

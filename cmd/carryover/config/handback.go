@@ -2,11 +2,8 @@ package config
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
-	"carryover/server"
 	"carryover/server/continuation"
 	"carryover/server/pins"
 )
@@ -47,9 +44,9 @@ func validateHandBack(v *validation, c *Config) {
 	}
 }
 
-// HandsBack reports whether tickets are handed back. Tickets of a model whose own proof is history never are.
+// HandsBack reports whether tickets are handed back.
 func (c *Config) HandsBack() bool {
-	return c.Connector.HandsBack() && c.HandBack.Mode != string(pins.HandBackOff) && ProvesTokens(c.Proof)
+	return c.Connector.HandsBack() && c.HandBack.Mode != string(pins.HandBackOff)
 }
 
 // HandBackWhen returns a phrase that says when tickets are handed back.
@@ -62,11 +59,4 @@ func (c *Config) HandBackWhen() string {
 		return "or released as it costs least by what is learnt of its kind, and until then " + idle
 	}
 	return idle
-}
-
-// ProvesTokens reports whether the token proof is used for any model. Engines that
-// only ever see the history proof are not probed for what they need not have.
-func ProvesTokens(p ProofConfig) bool {
-	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
-	return slices.Contains(modes, string(server.ProofAuto))
 }

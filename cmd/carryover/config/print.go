@@ -3,8 +3,6 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -82,11 +80,6 @@ func valueNode(s Setting) *yaml.Node {
 	case *[]string:
 		for _, item := range *v {
 			n.Content = append(n.Content, text(item))
-		}
-	case *map[string]string:
-		n.Kind = yaml.MappingNode
-		for _, model := range slices.Sorted(maps.Keys(*v)) {
-			n.Content = append(n.Content, text(model), text((*v)[model]))
 		}
 	case *string, *Secret, *redisurl.URL:
 		return text(FormatValue(v))

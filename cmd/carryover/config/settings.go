@@ -110,7 +110,6 @@ func discoverySettings(c *Config) []Setting {
 }
 
 func reuseSettings(c *Config) []Setting {
-	modes := []string{"auto", "history"}
 	backs := []string{string(pins.HandBackIdle), string(pins.HandBackNow), string(pins.HandBackOff)}
 	return []Setting{
 		{Key: "conversation.sources", Flag: "conversation-sources", To: &c.Conversation.Sources, OneOf: ConversationSources(), Help: "where a request names its conversation, first match wins"},
@@ -121,8 +120,6 @@ func reuseSettings(c *Config) []Setting {
 		{Key: "conversation.secret", env: "CARRYOVER_SECRET", To: &c.Conversation.Secret, Help: "the secret itself, at least 16 bytes"},
 		{Key: "conversation.teach_shapes", Flag: "teach-shapes", To: &c.Conversation.TeachShapes, OneOf: []string{"on", "off"}, Help: "compare /tokenize with what prefill renders at each start of a prefill instance, by 24 short requests of a token for each model, so that a first conversation reuses its KV"},
 		{Key: "conversation.render", Flag: "render", To: &c.Conversation.Render, Help: "address of a server that renders the prompts of /v1/messages and /v1/responses, such as vllm launch render (default: the prefill instances, with --enable-scale-out)"},
-		{Key: "proof.mode", Flag: "proof", To: &c.Proof.Mode, OneOf: modes, Help: "what proves that a ticket may be used: auto, its tokens; history, equal messages, which is weaker"},
-		{Key: "proof.models", To: &c.Proof.Models, OneOf: modes, Help: "proof.mode by served model name"},
 		{Key: "release.mode", Flag: "release", To: &c.Release.Mode, OneOf: []string{"on", "off"}, Help: "free the blocks of tickets that nobody will use"},
 		{Key: "release.pinned_share", Flag: "pinned-share", To: &c.Release.PinnedShare, Help: "share of a decode instance's KV cache that tickets may pin before the oldest are released, 0 for no bound"},
 		{Key: "hand_back.mode", Flag: "hand-back", To: &c.HandBack.Mode, OneOf: backs, Help: "when prefill reads what decode holds of a turn into its prefix cache, which frees decode (idle: once no turn has used it for a while; now: after each turn)"},

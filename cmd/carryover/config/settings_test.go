@@ -12,12 +12,11 @@ import (
 )
 
 // withoutFlag are the only settings that a command line cannot express, with their variables: a process list shows
-// flags, and a map has no place in one.
+// flags.
 var withoutFlag = map[string]string{
 	"conversation.secret": "CARRYOVER_SECRET",
 	"auth.upstream_key":   "OPENAI_API_KEY",
 	"admin.token":         "CARRYOVER_ADMIN_TOKEN",
-	"proof.models":        "",
 }
 
 // leafFields lists the addresses of all fields of a section, and of those of the sections within.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,10 +75,6 @@ func validateRow(v *validation, s Setting) {
 	case *[]string:
 		for _, item := range *to {
 			validateChoice(v, s.Key, item, s.OneOf)
-		}
-	case *map[string]string:
-		for _, name := range slices.Sorted(maps.Keys(*to)) {
-			validateChoice(v, s.Key+"."+name, (*to)[name], s.OneOf)
 		}
 	}
 }

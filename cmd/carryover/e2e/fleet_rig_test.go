@@ -25,8 +25,8 @@ type changing struct {
 // foundWithin is longer than any source takes to find a change on a busy machine: names are looked up every ten seconds.
 const foundWithin = 20 * time.Second
 
-// startChanging runs the program in front of instances that it finds by itself. The proof is by history unless the flags say
-// otherwise: the token proof learns of each new instance first, and a turn for that is no hit.
+// startChanging runs the program in front of instances that it finds by itself. It is taught how each of
+// them reads prompts: a turn that learns it is no hit.
 func startChanging(t *testing.T, c rigConfig) *changing {
 	t.Helper()
 	g := &changing{}
@@ -45,7 +45,7 @@ func startChanging(t *testing.T, c rigConfig) *changing {
 			return p.ServeAdmin(ctx, listener, "", nil, slog.New(slog.DiscardHandler))
 		})
 	}
-	c.flags = append([]string{"--proof", "history"}, c.flags...)
+	c.taught = true
 	g.rig = startRig(t, c)
 	return g
 }

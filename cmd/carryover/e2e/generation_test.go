@@ -18,7 +18,7 @@ func startWaking(t *testing.T, replace func(*server.Deps), flags ...string) *rig
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace, flags: append([]string{"--proof", "history"}, flags...),
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace, flags: flags, taught: true,
 	})
 }
 
@@ -79,7 +79,7 @@ func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	decode := cfg
 	decode.EngineID = "decode-0"
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{decode}, flags: []string{"--proof", "history", "--hand-back", "off"}})
+	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{decode}, flags: []string{"--hand-back", "off"}, taught: true})
 	a := r.thread("a")
 	a.turn(t, "first_turn")
 	a.turn(t, hit)
@@ -115,7 +115,7 @@ func TestGeneration_PrefillSleeps(t *testing.T) {
 // A ticket that waits for its hand-back when decode sleeps is not handed back: prefill's cache is others' too.
 func TestGeneration_NothingFromBeforeIsHandedBack(t *testing.T) {
 	t.Parallel()
-	r := startWaking(t, nil, "--proof", "auto", "--hand-back", "idle", "--hand-back-after", "2s", "--release", "on")
+	r := startWaking(t, nil, "--hand-back", "idle", "--hand-back-after", "2s", "--release", "on")
 	a := r.thread("a")
 	a.turn(t, "first_turn")
 	if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["hand_backs"] == 1 }) {

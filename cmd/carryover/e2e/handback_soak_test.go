@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/config"
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -59,7 +58,7 @@ func TestSoakOfDoubts_HandingBack(t *testing.T) {
 				t.Parallel()
 				// By turns in rotation most notes would speak of another instance.
 				flags := append([]string{"--routing-prefill", "affinity"}, handBackModes()[mode]...)
-				d := newDoubting(t, vllmsim.VLLM033, string(server.ProofAuto), of.kinds, own, of.conversations, flags...)
+				d := newDoubting(t, vllmsim.VLLM033, of.kinds, own, of.conversations, flags...)
 				d.handing = true
 				d.run(t, of.conversations)
 				c := d.server.Counts().HandBacks

@@ -35,6 +35,7 @@ type rig struct {
 	look            func() // has the program read of every instance which start is alive
 	args            string // the command line
 	metrics         http.Handler
+	know            func() // has the program know how each instance of prefill reads prompts
 	stop            func()
 }
 
@@ -50,6 +51,7 @@ type rigConfig struct {
 	server          func(*server.Config)            // nil changes nothing
 	probed          bool                            // the prober runs
 	empty           bool                            // no instance is waited for: they come later, or never
+	taught          bool                            // the program knows how instances read prompts, from their start on
 }
 
 // steady leaves pins where they are, so that a test can count them, unless it asks for releases. Only requests with an id leave tickets,
@@ -125,8 +127,14 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	r.hangUp = p.Client.Close
 	go dropIdle(ctx, p.Client)
 	r.look = func() { readStarts(t, p) }
+	r.know = func() {
+		if c.taught {
+			teach(t, p)
+		}
+	}
 	if !c.empty {
 		r.look()
+		r.know()
 	}
 	go keepReading(ctx, p)
 	r.stop = sync.OnceFunc(func() {

@@ -34,10 +34,9 @@ func lmcacheSetups() map[string]lmcacheSetup {
 		"statuses": {change: func(c *vllmsim.Config) {
 			c.LMCache.Tag, c.LMCache.TP, c.Timing.TransferPerBlock = vllmsim.TagStoragePDStatus, 2, 1e6
 		}},
-		"small blocks":     {change: func(c *vllmsim.Config) { c.BlockSize = 1 }},
-		"not canonical":    {change: func(c *vllmsim.Config) { c.Sampling = vllmsim.SamplingNoncanonical }},
-		"2 by 3":           {senders: 2, receivers: 3, flags: []string{"--routing-prefill", "round_robin"}},
-		"history, no auto": {flags: []string{"--proof", "history"}},
+		"small blocks":  {change: func(c *vllmsim.Config) { c.BlockSize = 1 }},
+		"not canonical": {change: func(c *vllmsim.Config) { c.Sampling = vllmsim.SamplingNoncanonical }},
+		"2 by 3":        {senders: 2, receivers: 3, flags: []string{"--routing-prefill", "round_robin"}},
 	}
 }
 

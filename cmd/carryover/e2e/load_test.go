@@ -31,8 +31,8 @@ func startCrowd(t *testing.T, sampling string, turns int) *crowd {
 	pair := []vllmsim.Config{cfg, cfg}
 	c := &crowd{turns: turns, maxTokens: 20, rig: startRig(t, rigConfig{
 		prefill: pair, decode: pair,
-		flags: []string{
-			"--proof", "history", "--routing-prefill", "round_robin", "--routing-decode", "round_robin",
+		taught: true, flags: []string{
+			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
 		},
 	})}
 	return c

@@ -18,7 +18,7 @@ import (
 // continue the process.
 const programVariable = "CARRYOVER_TEST_PROGRAM"
 
-// unprovenVariable makes the test binary the program with a proof that proves nothing.
+// unprovenVariable makes the test binary the program with tickets that are never cut to what is proven.
 const unprovenVariable = "CARRYOVER_TEST_UNPROVEN"
 
 func TestMain(m *testing.M) {

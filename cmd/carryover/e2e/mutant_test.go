@@ -15,7 +15,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
 	"carryover/server"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/vllmsim"
@@ -40,8 +39,8 @@ func startMutant(t *testing.T, mutate func(*server.Deps)) *rig {
 	cfg := vllmsim.DefaultConfig()
 	return startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg},
-		flags:   []string{"--proof", "history", "--routing-prefill", "round_robin"},
-		replace: mutate,
+		flags:   []string{"--routing-prefill", "round_robin"},
+		replace: mutate, taught: true,
 	})
 }
 
@@ -65,19 +64,28 @@ func question(text string) json.RawMessage {
 	return encode(map[string]string{"role": "user", "content": text})
 }
 
-// blindStore tells each look-up that what it holds covers exactly the history that the
-// request has: the digest check is gone.
+// blindStore tells each look-up of a conversation that what it holds are the tokens of another one: the chains are mixed up.
 type blindStore struct {
 	server.Store
-	history convcache.Digest
-	covers  int
+	other atomic.Pointer[convcache.Chain] // of the other conversation; nil is not blind yet
+}
+
+// Put implements server.Store.
+func (s *blindStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	s.other.CompareAndSwap(nil, &ticket.Chain)
+	return s.Store.Put(ctx, key, ticket, ttl)
+}
+
+func (s *blindStore) mixUp(b *convcache.Branch) {
+	other := s.other.Load()
+	b.Chain.Whole, b.Chain.Blocks = 0, other.Blocks[:min(len(other.Blocks), b.Tokens/b.Chain.BlockSize)]
 }
 
 // Peek implements server.Store.
 func (s *blindStore) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	branches, outcome := s.Store.Peek(ctx, keys)
 	for i := range branches {
-		branches[i].History.Digest, branches[i].History.Covers = s.history, s.covers
+		s.mixUp(&branches[i].Branch)
 	}
 	return branches, outcome
 }
@@ -85,32 +93,24 @@ func (s *blindStore) Peek(ctx context.Context, keys []convcache.Key) ([]convcach
 // Take implements server.Store.
 func (s *blindStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
-	ticket.History.Digest, ticket.History.Covers = s.history, s.covers
+	if outcome == convcache.Taken {
+		s.mixUp(&ticket.Branch)
+	}
 	return ticket, outcome
 }
 
-func TestMutant_WithoutDigestCheckTheOracleSeesIt(t *testing.T) {
+func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 	first, edited := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
 	second := question("SAY " + longText(3) + ".")
 	for name, blind := range map[string]bool{"as it is": false, "mutant": true} {
 		t.Run(name, func(t *testing.T) {
 			r := startMutant(t, func(deps *server.Deps) {
-				if !blind {
-					return
+				if blind {
+					deps.Store = &blindStore{Store: deps.Store}
 				}
-				messages, err := rawjson.ParseList(encode([]json.RawMessage{edited}))
-				if err != nil {
-					t.Fatal(err)
-				}
-				history, err := deps.Secret.HistoryKey().ChatHistory(nil, &messages)
-				if err != nil {
-					t.Fatal(err)
-				}
-				store := &blindStore{Store: deps.Store}
-				store.history, store.covers = history.After(convcache.Reply{Content: longText(1) + "."})
-				deps.Store = store
 			})
-			reply := r.ask(t, first).assistant()
+			reply := r.askAs(t, "other", edited).assistant()
+			r.ask(t, first)
 			a := r.ask(t, edited, reply, second)
 			if !blind {
 				r.verify(t, pins{})

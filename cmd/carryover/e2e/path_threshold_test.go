@@ -66,63 +66,61 @@ func (o *operated) prefillLegs() (n int) {
 // instance that holds it and finds it there, and the ticket stays for a turn that is worth it.
 func TestThreshold_OfAWholeConversation(t *testing.T) {
 	t.Parallel()
-	for _, proof := range []string{"auto", "history"} {
-		for _, stream := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/stream %v", proof, stream), func(t *testing.T) {
-				t.Parallel()
-				o := startOperated(t, rigConfig{
-					prefill: alike(1, asConfigured), decode: alike(3, asConfigured), flags: []string{"--proof", proof},
-				}, disaggFrom(300))
-				long := strings.Repeat(longText(1)+" ", 6)
-				for i := range 2 { // proofs are learnt
-					teacher := &foretold{operated: o, id: "teacher", stream: stream}
-					for range 3 {
-						teacher.say(t, fmt.Sprint(i, long))
-					}
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream %v", stream), func(t *testing.T) {
+			t.Parallel()
+			o := startOperated(t, rigConfig{
+				prefill: alike(1, asConfigured), decode: alike(3, asConfigured),
+			}, disaggFrom(300))
+			long := strings.Repeat(longText(1)+" ", 6)
+			for i := range 2 { // proofs are learnt
+				teacher := &foretold{operated: o, id: "teacher", stream: stream}
+				for range 3 {
+					teacher.say(t, fmt.Sprint(i, long))
 				}
-				pinned, asked := o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
+			}
+			pinned, asked := o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
 
-				short := &foretold{operated: o, id: "short", stream: stream}
-				a, rec := short.say(t, "Hello.")
+			short := &foretold{operated: o, id: "short", stream: stream}
+			a, rec := short.say(t, "Hello.")
+			o.wantAlone(t, a, &rec, asked)
+			if got := o.sum(t, config.RoleDecode)["pins"]; got != pinned {
+				t.Errorf("%d pins after a short turn, want %d", got, pinned)
+			}
+
+			talk := &foretold{operated: o, id: "long", stream: stream}
+			a, rec = talk.say(t, long)
+			wantBoth(t, a)
+			holder := rec.Leg(upstream.RoleDecode).Instance
+			pinned, asked = o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
+			for i := range 3 {
+				before := o.sum(t, config.RoleDecode)
+				a, rec = talk.say(t, fmt.Sprintf("Short question %d.", i))
 				o.wantAlone(t, a, &rec, asked)
-				if got := o.sum(t, config.RoleDecode)["pins"]; got != pinned {
-					t.Errorf("%d pins after a short turn, want %d", got, pinned)
+				after := o.sum(t, config.RoleDecode)
+				if got := rec.Leg(upstream.RoleDecode).Instance; got != holder {
+					t.Errorf("follow-up %d went to %s, want %s, which holds the conversation", i, got, holder)
 				}
+				prompt, hits := after["prompt_tokens"]-before["prompt_tokens"], after["local_hit_tokens"]-before["local_hit_tokens"]
+				if prompt < 500 || prompt-hits > 60 {
+					t.Errorf("follow-up %d: %d of %d tokens were found in the prefix cache, want all but the question", i, hits, prompt)
+				}
+				if after["pins"] != pinned {
+					t.Errorf("follow-up %d: %d pins, want %d", i, after["pins"], pinned)
+				}
+			}
 
-				talk := &foretold{operated: o, id: "long", stream: stream}
-				a, rec = talk.say(t, long)
-				wantBoth(t, a)
-				holder := rec.Leg(upstream.RoleDecode).Instance
-				pinned, asked = o.sum(t, config.RoleDecode)["pins"], o.prefillLegs()
-				for i := range 3 {
-					before := o.sum(t, config.RoleDecode)
-					a, rec = talk.say(t, fmt.Sprintf("Short question %d.", i))
-					o.wantAlone(t, a, &rec, asked)
-					after := o.sum(t, config.RoleDecode)
-					if got := rec.Leg(upstream.RoleDecode).Instance; got != holder {
-						t.Errorf("follow-up %d went to %s, want %s, which holds the conversation", i, got, holder)
-					}
-					prompt, hits := after["prompt_tokens"]-before["prompt_tokens"], after["local_hit_tokens"]-before["local_hit_tokens"]
-					if prompt < 500 || prompt-hits > 60 {
-						t.Errorf("follow-up %d: %d of %d tokens were found in the prefix cache, want all but the question", i, hits, prompt)
-					}
-					if after["pins"] != pinned {
-						t.Errorf("follow-up %d: %d pins, want %d", i, after["pins"], pinned)
-					}
-				}
-
-				o.reload(t, disaggFrom(0))
-				a, rec = talk.say(t, "Short question again.")
-				wantBoth(t, a)
-				if !strings.HasPrefix(a.reuse(), "hit;") || rec.Leg(upstream.RoleDecode).Instance != holder {
-					t.Errorf("with the threshold off: X-KV-Reuse %q on %s, want a hit on %s", a.reuse(), rec.Leg(upstream.RoleDecode).Instance, holder)
-				}
-				o.reload(t, disaggFrom(100_000))
-				asked = o.prefillLegs()
-				a, rec = talk.say(t, long)
-				o.wantAlone(t, a, &rec, asked)
-				o.verify(t, pins{})
-			})
-		}
+			o.reload(t, disaggFrom(0))
+			a, rec = talk.say(t, "Short question again.")
+			wantBoth(t, a)
+			if !strings.HasPrefix(a.reuse(), "hit;") || rec.Leg(upstream.RoleDecode).Instance != holder {
+				t.Errorf("with the threshold off: X-KV-Reuse %q on %s, want a hit on %s", a.reuse(), rec.Leg(upstream.RoleDecode).Instance, holder)
+			}
+			o.reload(t, disaggFrom(100_000))
+			asked = o.prefillLegs()
+			a, rec = talk.say(t, long)
+			o.wantAlone(t, a, &rec, asked)
+			o.verify(t, pins{})
+		})
 	}
 }

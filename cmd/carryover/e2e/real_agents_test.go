@@ -167,7 +167,7 @@ const paramsName = "kv_transfer_params"
 
 // agentTalks holds conversations through the program.
 func (s *suite) agentTalks(t *testing.T) string {
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto", "--hand-back-after", "30s")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--hand-back-after", "30s")
 	turns, later, hits, offered, computedByDecode := 0, 0, 0, 0, 0
 	misses := map[string]int{}
 	for _, path := range []string{pathMessages, pathResponses} {

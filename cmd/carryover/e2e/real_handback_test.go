@@ -46,7 +46,7 @@ func (s *suite) handBackFrees(t *testing.T) string {
 		{"now", false, []string{"--hand-back", "now"}},
 		{"idle for 1 s", true, []string{"--hand-back", "idle", "--hand-back-after", "1s"}},
 	} {
-		p := launch(t, s.binary, s.prefill.url, s.decode.url, append(mode.flags, "--proof", "auto")...)
+		p := launch(t, s.binary, s.prefill.url, s.decode.url, append(mode.flags)...)
 		c := dialogue{name: "handed back " + mode.name, prompt: idsPrompt, faithful: true, maxTokens: readByLeg, salted: true}.begin(s.prefill)
 		var worst time.Duration
 		most, read := 0, s.prefill.counted(t).prompt[external]
@@ -131,7 +131,7 @@ func (p *proxyProcess) wantHandBacksDone(t *testing.T) {
 // handedBackHits has conversations pause until all of them are handed back.
 func (s *suite) handedBackHits(t *testing.T) string {
 	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
-	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "idle", "--hand-back-after", "200ms")
+	p := launch(t, s.binary, prefill.url, s.decode.url, "--hand-back", "idle", "--hand-back-after", "200ms")
 	var tellings []*telling
 	for _, k := range dialogues() {
 		switch k.name {
@@ -216,7 +216,7 @@ func (s *suite) sameHandBackShape(t *testing.T) string {
 		return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
 	}
 	prefill, decode := instance(config.RolePrefill), instance(config.RoleDecode)
-	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto", "--hand-back", "now")
+	p := launch(t, s.binary, prefill.url, decode.url, "--hand-back", "now")
 	tokenizer := &engine{role: config.RolePrefill, url: prefill.engine, client: s.client}
 	for _, kind := range []string{chatPrompt, textPrompt, idsPrompt} {
 		c := dialogue{name: "a simulated hand-back of " + kind, prompt: kind, maxTokens: readByLeg}.begin(tokenizer)

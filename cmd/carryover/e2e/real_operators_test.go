@@ -75,7 +75,7 @@ type watched struct {
 
 func (s *suite) watch(t *testing.T, prefillURL, decodeURL string, args ...string) *watched {
 	t.Helper()
-	w := &watched{proxyProcess: launch(t, s.binary, prefillURL, decodeURL, append([]string{"--proof", "auto", "--admin-listen", "127.0.0.1:0"}, args...)...)}
+	w := &watched{proxyProcess: launch(t, s.binary, prefillURL, decodeURL, append([]string{"--admin-listen", "127.0.0.1:0"}, args...)...)}
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()
 	for _, line := range w.log.lines {

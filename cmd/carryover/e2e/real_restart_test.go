@@ -41,7 +41,7 @@ func oneShot(n int) asked {
 func (s *suite) oneShots(t *testing.T) string {
 	t.Helper()
 	const requests = 20
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	before := s.decode.counted(t).pinned
 	var each, most int // blocks: of the largest request, and held at once
 	for n := range requests {
@@ -124,7 +124,7 @@ type restart struct {
 func (s *suite) decodeRestarts(t *testing.T) {
 	t.Helper()
 	t.Run("decode restarted", func(t *testing.T) {
-		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")}
+		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url)}
 		r.told = dialogue{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
 		s.tellTurn(t, r.program, r.told, 1)
 		s.tellTurn(t, r.program, r.told, 2)
@@ -243,7 +243,7 @@ func checkCost(t *testing.T, took time.Duration, usual []time.Duration) string {
 func (s *suite) releaseExpired(t *testing.T) string {
 	t.Helper()
 	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
-	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, s.binary, prefill.url, s.decode.url)
 	var usual []time.Duration
 	for n := range 4 {
 		usual = append(usual, ask(t, p.client, p.base, oneShot(160+n)).took)
@@ -287,7 +287,7 @@ func checkClear(t *testing.T, got told) {
 // prefillKilled is line 5 for prefill, which is not started again here.
 func (s *suite) prefillKilled(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	long := make([]int, 3000)
 	for i := range long {
 		long[i] = 10 + i*7919%1900

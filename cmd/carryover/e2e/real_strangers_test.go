@@ -62,7 +62,7 @@ func (o strangeTurn) held() []int { return slices.Concat(o.prompt, o.output[:len
 // strangers has the conversations of a round ask together, and begins the next round when all of them are handed back.
 func (s *suite) strangers(t *testing.T) string {
 	prefill := recordEngine(t, config.RolePrefill, s.prefill.url)
-	p := launch(t, s.binary, prefill.url, s.decode.url, "--proof", "auto", "--hand-back", "now")
+	p := launch(t, s.binary, prefill.url, s.decode.url, "--hand-back", "now")
 	held := s.decode.counted(t).pinned
 	var list []*stranger
 	for _, k := range strangers() {

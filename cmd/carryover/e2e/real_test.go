@@ -110,7 +110,7 @@ func (s *suite) mainRun(t *testing.T) {
 	t.Helper()
 	t.Run("conversations", func(t *testing.T) {
 		prefill, decode := recordEngine(t, config.RolePrefill, s.prefill.url), recordEngine(t, config.RoleDecode, s.decode.url)
-		p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
+		p := launch(t, s.binary, prefill.url, decode.url)
 		for _, k := range dialogues() {
 			s.outcomes = append(s.outcomes, s.tell(t, k, p)...)
 		}
@@ -132,7 +132,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 		return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
 	}
 	prefill, decode := instance(config.RolePrefill), instance(config.RoleDecode)
-	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
+	p := launch(t, s.binary, prefill.url, decode.url)
 	tokenizer := &engine{role: config.RolePrefill, url: prefill.engine, client: s.client}
 	for _, k := range dialogues() {
 		c := k.begin(tokenizer)
@@ -158,7 +158,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 // idle is line 7: the engines close connections that were idle for 5 s.
 func (s *suite) idle(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	c := dialogue{name: "a slow reader", prompt: chatPrompt, salted: true}.begin(s.prefill)
 	for turn := 1; turn <= 3; turn++ {
 		if turn > 1 {
@@ -185,7 +185,7 @@ func (s *suite) replicas(t *testing.T) string {
 	if err := os.WriteFile(secret, []byte(rand.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := []string{"--proof", "auto", "--secret-file", secret, "--redis-url", "redis://" + redistest.Start(t).Addr()}
+	flags := []string{"--secret-file", secret, "--redis-url", "redis://" + redistest.Start(t).Addr()}
 	one, other := launch(t, s.binary, s.prefill.url, s.decode.url, flags...), launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
 	later, hits, wrong := 0, 0, 0
 	for _, k := range dialogues() {
@@ -216,7 +216,7 @@ func (s *suite) replicas(t *testing.T) string {
 func (s *suite) exactAccounting(t *testing.T) string {
 	t.Helper()
 	restart := s.start(t, config.RolePrefill, "--no-enable-prefix-caching")
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url)
 	hits, tokens, read := 0, 0, 0
 	for _, k := range dialogues() {
 		switch k.name {
@@ -246,12 +246,12 @@ func (s *suite) exactAccounting(t *testing.T) string {
 // wrongWithoutProof is how many wrong answers show that the suite would see some.
 const wrongWithoutProof = 5
 
-// unproven is the second half of line 3: a program that offers whole tickets without comparing anything. The engines are
+// unproven is the second half of line 3: a program that offers whole tickets. The engines are
 // not used after it.
 func (s *suite) unproven(t *testing.T) string {
 	t.Helper()
 	t.Setenv(unprovenVariable, "1")
-	p := launch(t, os.Args[0], s.prefill.url, s.decode.url, "--proof", "auto")
+	p := launch(t, os.Args[0], s.prefill.url, s.decode.url)
 	wrong, later := 0, 0
 	for _, k := range dialogues() {
 		if wrong > wrongWithoutProof || !k.faithful || k.prompt == idsPrompt {

@@ -20,7 +20,7 @@ const (
 // unnamed holds conversations without ids, and then the same with ids.
 func (s *suite) unnamed(t *testing.T) string {
 	t.Helper()
-	p := launch(t, s.binary, s.prefill.url, s.decode.url, append([]string{"--proof", "auto", "--teach-shapes", "on"}, byContent...)...)
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, append([]string{"--teach-shapes", "on"}, byContent...)...)
 	for _, prompt := range []string{chatPrompt, textPrompt, idsPrompt} { // what has to be learnt once is learnt before
 		s.tell(t, dialogue{name: "the learnt " + prompt, prompt: prompt, faithful: true, salted: true}, p)
 	}

@@ -97,7 +97,7 @@ func TestExample_CommandLine(t *testing.T) {
 		r.decode = append(r.decode, testrig.StartInstance(t, cfg, ""))
 	}
 	args := append([]string{"--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}, hostsAndPorts(t, "prefiller", r.prefill)...)
-	args = append(append(args, hostsAndPorts(t, "decoder", r.decode)...), "--proof", "history")
+	args = append(args, hostsAndPorts(t, "decoder", r.decode)...)
 	args = append(args, testrig.Patient()...)
 	r.base = startProgram(t, args, []string{"OPENAI_API_KEY=" + key})
 	t.Cleanup(r.client.CloseIdleConnections) // before the program ends

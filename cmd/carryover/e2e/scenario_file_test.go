@@ -28,6 +28,7 @@ type scenario struct {
 	Modes   []string
 	Engines engineSetup
 	Proxy   []string
+	Learns  bool // how instances read prompts is learnt by turns
 	Env     []string
 	Least   int           // ReuseMinTokens of the server, if not 0
 	Trial   time.Duration // ReuseTrialTimeout of the server, if not 0
@@ -150,10 +151,9 @@ func (s *scenario) settings(c *server.Config) {
 	c.ReuseTrialTimeout = cmp.Or(s.Trial, c.ReuseTrialTimeout)
 }
 
-// flags are the proxy's: proof by history and, so that KV moves on every turn, each
-// prefill instance in turn, unless the file says otherwise.
+// flags are the proxy's: so that KV moves on every turn, each prefill instance in turn, unless the file says otherwise.
 func (s *scenario) flags() []string {
-	flags := []string{"--proof", "history", "--routing-prefill", "round_robin", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}
+	flags := []string{"--routing-prefill", "round_robin", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}
 	for _, line := range s.Proxy {
 		flags = append(flags, strings.Fields(line)...)
 	}

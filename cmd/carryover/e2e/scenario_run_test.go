@@ -34,7 +34,7 @@ func newPlay(t *testing.T, s *scenario, stream bool) *play {
 		branches: map[string]*history{}, seen: map[*vllmsim.Instance]int{},
 		rig: startRig(t, rigConfig{
 			prefill: s.Engines.configs(t, config.RolePrefill), decode: s.Engines.configs(t, config.RoleDecode),
-			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings,
+			host: s.Engines.Host, flags: s.flags(), env: s.Env, server: s.settings, taught: !s.Learns,
 		}),
 	}
 }

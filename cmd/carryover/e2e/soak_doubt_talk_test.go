@@ -38,7 +38,7 @@ type doubted struct {
 // converse holds one conversation. A wrong answer is noted, and the conversation goes on with it.
 func (d *doubting) converse(ctx context.Context, k *talk) error {
 	var ever []kept
-	if !d.history && k.odds(2) {
+	if k.odds(2) {
 		k.api = talkIDs // a client that makes its next prompt of the ids that it was told believes every one of them
 	}
 	nameless := d.handing && k.odds(4)

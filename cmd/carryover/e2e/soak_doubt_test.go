@@ -49,50 +49,37 @@ func doubtConversations(t *testing.T) (alone, mixture int) {
 	return max(1, n/doubtShare), n
 }
 
-// doubtProofs are the deployments: each proof with engines as it asks for them.
-func doubtProofs() map[string]func(*vllmsim.Config) {
-	return map[string]func(*vllmsim.Config){
-		string(server.ProofAuto):    asConfigured,
-		string(server.ProofHistory): func(c *vllmsim.Config) { c.Template, c.Sampling = vllmsim.TemplateChatML, vllmsim.SamplingCanonical },
-	}
-}
-
 // Random conversations while engines and clients leave doubts about what is where: nothing is read wrongly or twice,
 // no answer is wrong, no request fails for which no doubt accounts, and no blocks stay pinned.
 func TestSoakOfDoubts(t *testing.T) {
 	t.Parallel()
 	alone, mixture := doubtConversations(t)
 	seed := uint64(0)
-	soak := func(name, proof string, kinds []doubt, conversations int, flags ...string) {
+	soak := func(name string, kinds []doubt, conversations int, flags ...string) {
 		seed++
 		own := seed
-		t.Run(strings.Join(append([]string{proof, name}, flags...), "/"), func(t *testing.T) {
+		t.Run(strings.Join(append([]string{name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
 			version := vllmsim.VLLM033
 			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 && !kinds[0].sleeps { // whose params tell nothing of a sleep
 				version = vllmsim.VLLM032
 			}
-			newDoubting(t, version, proof, kinds, own, conversations, flags...).run(t, conversations)
+			newDoubting(t, version, kinds, own, conversations, flags...).run(t, conversations)
 		})
 	}
-	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
-		for _, kind := range doubts() {
-			soak(kind.name, proof, []doubt{kind}, alone*max(1, kind.times))
-		}
-		soak("mixture", proof, doubts(), mixture)
-		soak("mixture of 0.32", proof, doubts(), mixture)
+	for _, kind := range doubts() {
+		soak(kind.name, []doubt{kind}, alone*max(1, kind.times))
 	}
-	soak("mixture", string(server.ProofAuto), doubts(), mixture, "--connector", config.ConnectorMulti)
-	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
-		soak("decode sleeps", proof, sleeping(), 2*alone)
-		soak("restarts alike", proof, restartsAlike(), 2*alone)
-	}
+	soak("mixture", doubts(), mixture)
+	soak("mixture of 0.32", doubts(), mixture)
+	soak("mixture", doubts(), mixture, "--connector", config.ConnectorMulti)
+	soak("decode sleeps", sleeping(), 2*alone)
+	soak("restarts alike", restartsAlike(), 2*alone)
 }
 
 // doubting is a soak in a storm of doubts.
 type doubting struct {
 	*soak
-	history bool // the proof is by history, which takes no prompt of ids
 	storm   *storm
 	legs    *witness
 	stored  *inventory
@@ -109,21 +96,19 @@ type doubting struct {
 	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
 
-func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64, conversations int, flags ...string) *doubting {
+func newDoubting(t *testing.T, version string, kinds []doubt, seed uint64, conversations int, flags ...string) *doubting {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.Version = version
 	// No answer waits for memory, and an engine that starts does not fill more of it than that takes.
 	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
-	doubtProofs()[proof](&cfg)
 	d := &doubting{
-		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
-		history: proof == string(server.ProofHistory),
-		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
-		legs:    &witness{},
-		stored:  &inventory{tickets: map[convcache.TicketID]start{}},
-		ended:   map[string]int{},
+		soak:   &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
+		storm:  &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
+		legs:   &witness{},
+		stored: &inventory{tickets: map[convcache.TicketID]start{}},
+		ended:  map[string]int{},
 	}
 	prefills, decodes := []vllmsim.Config{cfg, cfg}, []vllmsim.Config{cfg, cfg}
 	decodes[1].StepAhead = true
@@ -136,7 +121,7 @@ func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64
 	d.rig = startRig(t, rigConfig{
 		prefill: prefills, decode: decodes,
 		flags: append([]string{
-			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin",
+			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
 			"--release", "on",
 		}, flags...),
 		server: releasingAtOnce,

@@ -43,39 +43,34 @@ func TestSoakOfDoubts_PausedProcess(t *testing.T) {
 	t.Parallel()
 	_, mixture := doubtConversations(t)
 	conversations := max(pausedConversations, mixture/doubtShare)
-	for i, proof := range []string{"auto", "history"} {
-		t.Run(proof, func(t *testing.T) {
-			t.Parallel()
-			seed := uint64(100 + i)
-			d, process := startPaused(t, proof, seed)
-			group, ctx := errgroup.WithContext(t.Context())
-			group.SetLimit(soakAtOne)
-			ended := make(chan struct{})
-			pauses := make(chan int, 1) // one result, read once
-			go func() { pauses <- pause(process, rand.New(rand.NewPCG(seed, 2)), ended) }()
-			for n := range conversations {
-				group.Go(func() error { return d.converse(ctx, newTalk(seed, n)) })
-			}
-			if err := group.Wait(); err != nil {
-				t.Error(err)
-			}
-			close(ended)
-			stops := <-pauses
-			d.stop()
-			for id, n := range named(d.prefill) {
-				if n > 1 {
-					t.Errorf("the blocks of %s were named by %d legs, want one", id, n)
-				}
-			}
-			d.verifyDoubts(t)
-			t.Logf("seed %d: %d turns with %d pauses, %d of %d later turns hit, misses %v, ends %v",
-				seed, conversations*soakTurns, stops, d.hits, d.later, d.reasons, d.ended)
-		})
+	const seed = uint64(100)
+	d, process := startPaused(t, seed)
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(soakAtOne)
+	ended := make(chan struct{})
+	pauses := make(chan int, 1) // one result, read once
+	go func() { pauses <- pause(process, rand.New(rand.NewPCG(seed, 2)), ended) }()
+	for n := range conversations {
+		group.Go(func() error { return d.converse(ctx, newTalk(seed, n)) })
 	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	close(ended)
+	stops := <-pauses
+	d.stop()
+	for id, n := range named(d.prefill) {
+		if n > 1 {
+			t.Errorf("the blocks of %s were named by %d legs, want one", id, n)
+		}
+	}
+	d.verifyDoubts(t)
+	t.Logf("seed %d: %d turns with %d pauses, %d of %d later turns hit, misses %v, ends %v",
+		seed, conversations*soakTurns, stops, d.hits, d.later, d.reasons, d.ended)
 }
 
 // startPaused runs the program as a process of its own, so that it can be stopped.
-func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Process) {
+func startPaused(t *testing.T, seed uint64) (*doubting, *os.Process) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.Blocks, cfg.Seed, cfg.OutputTokenIDs = 1<<16, seed, true
@@ -86,16 +81,15 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 		}
 	}
 	d := &doubting{
-		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
-		history: proof == "history",
-		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1)), calmAfter: 1 << 30},
-		ended:   map[string]int{},
+		soak:  &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
+		storm: &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1)), calmAfter: 1 << 30},
+		ended: map[string]int{},
 	}
 	r := &rig{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		turns:  newTurnLog(),
 	}
-	flags := slices.Concat(testrig.Patient(), []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--proof", proof})
+	flags := slices.Concat(testrig.Patient(), []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json"})
 	for range 2 {
 		r.prefill, r.decode = append(r.prefill, testrig.StartInstance(t, cfg, "")), append(r.decode, testrig.StartInstance(t, cfg, ""))
 	}

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"testing"
 
-	"carryover/cmd/carryover/config"
-	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
@@ -31,7 +29,7 @@ func TestTokenProof_AnotherClientCannotKeepReuseOff(t *testing.T) {
 			cfg := vllmsim.DefaultConfig()
 			cfg.APIKey = row.key
 			r := startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--proof", "auto", "--forward-authorization"},
+				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--forward-authorization"},
 			})
 			turn := func(id string, change func(map[string]any) http.Header, messages []json.RawMessage) *answered {
 				members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": id}
@@ -70,7 +68,7 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 		return body
 	}}
 	behind := testrig.StartInstance(t, cfg, "")
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--proof", "auto", "--prefill", p.front(t, behind)}})
+	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", p.front(t, behind)}})
 	r.prefill = append(r.prefill, behind)
 	messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
 	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 400, "conversation_id": "strange"})
@@ -88,26 +86,4 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 		t.Errorf("the next client's turn left no ticket: %+v", turn)
 	}
 	r.verify(t, pins{})
-}
-
-// Engines that only ever see the history proof are not asked for what they need not
-// have: one that ignores ids would run the probe, and hold its block.
-func TestProxy_ProbesForTheTokenProofOnly(t *testing.T) {
-	for _, row := range []struct {
-		mode   string
-		models map[string]string
-		want   bool
-	}{
-		{"auto", nil, true}, {"auto", map[string]string{"m": "history"}, true},
-		{"history", nil, false}, {"history", map[string]string{"m": "history"}, false}, {"history", map[string]string{"m": "auto"}, true},
-	} {
-		cfg, err := configtest.Load(t, "--prefill http://127.0.0.1:1 --decode http://127.0.0.1:2")
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Proof.Mode, cfg.Proof.Models = row.mode, row.models
-		if got := config.ProvesTokens(cfg.Proof); got != row.want {
-			t.Errorf("%s with %v: probes %t, want %t", row.mode, row.models, got, row.want)
-		}
-	}
 }

@@ -15,7 +15,7 @@ func TestWrongTTL_TheFirstRefusedTicketIsWarnedOf(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	short := cfg
 	short.KVTTL = time.Minute
-	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{short}, flags: []string{"--proof", "history"}})
+	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{short}, taught: true})
 	h := r.thread("a")
 	h.turn(t, "first_turn")
 	h.turn(t, hit)

@@ -10,9 +10,8 @@ import (
 // All is what is known of one incarnation of an engine. Each fact has an owner, which is safe for concurrent use. Of an
 // incarnation whose id is not known nothing is recorded except what needs no comparison (Silence, PrefixCache).
 type All struct {
-	// Capability, Template, Prompts and Lessons ask the engine; the others learn from answers to turns.
+	// Capability, Prompts and Lessons ask the engine; the others learn from answers to turns.
 	Capability  Capability
-	Template    Template
 	Prompts     Prompts
 	Lessons     Lessons
 	Parity      Parity
@@ -32,7 +31,7 @@ type Engine interface {
 // Shared is what the facts of all incarnations of a fleet have in common. Its fields are set before it is used.
 type Shared struct {
 	Client   *upstream.Client
-	AskLimit time.Duration // bounds the tokenising of one prompt, and one question about a template
+	AskLimit time.Duration // bounds the tokenising of one prompt
 	Now      func() time.Time
 
 	renderer *renderer // nil if prefill engines render
@@ -47,7 +46,6 @@ func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
 		Capability:  Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
-		Template:    Template{asker: a, renders: newQuestions(shared.AskLimit, templateRetry, shared.Now)},
 		Prompts:     Prompts{asker: a},
 		Parity:      Parity{known: known},
 		PlugIn:      PlugIn{known: known},
