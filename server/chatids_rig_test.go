@@ -20,7 +20,7 @@ const (
 	saidIDs  = 10
 )
 
-// helloWorld is the message that every scripted answer is.
+// helloWorld is the message of scripted answers that call no tool.
 const helloWorld = `"Hello world"`
 
 // idsOf are n ids that only equal texts have.
@@ -64,7 +64,7 @@ func promptOf(raw string) (ids []int) {
 		if m.Role == "user" {
 			n = askedIDs
 		}
-		if string(m.Content) == helloWorld {
+		if said := string(m.Content); m.Role == "assistant" && (said == helloWorld || said == "null") {
 			ids = append(ids, outputIDs()...)
 			continue
 		}
@@ -138,7 +138,7 @@ func learnShapes(ctx context.Context, deps server.Deps) {
 }
 
 func learnShapesOf(incarnation *fleet.Incarnation) {
-	for _, raw := range []string{ask("c", true, "q"), ask("c", true, history(2)...)} {
+	for _, raw := range []string{ask("c", true, "q"), ask("c", true, history(2)...), afterCall} {
 		req, err := body.ParseRequest(body.Chat, []byte(raw))
 		if err != nil {
 			continue

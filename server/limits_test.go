@@ -285,7 +285,7 @@ func TestTurn_IneligibleRequests(t *testing.T) {
 		`"prompt_logprobs":1`:        "ineligible_prompt_logprobs",
 		`"echo":true`:                "ineligible_echo",
 		`"truncate_prompt_tokens":5`: "ineligible_truncate_prompt_tokens",
-		`"include_reasoning":false`:  "ineligible_hidden_reasoning",
+		`"include_reasoning":false`:  "first_turn",
 		`"messages2":1`:              "first_turn",
 	} {
 		r := newRig(t, setup{})
@@ -293,7 +293,6 @@ func TestTurn_IneligibleRequests(t *testing.T) {
 	}
 	r := newRig(t, setup{})
 	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_unknown_member")
-	r.wantOK(r.sendTo(textPath, `{"model":"m","conversation_id":"c","prompt":[1,2]}`), "miss;reason=ineligible_prompt_ids")
 }
 
 func TestAnswer_ParamsAreNotShown(t *testing.T) {

@@ -60,7 +60,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 				r.until(func() bool { return r.lines() == 1 })
 				return r.turn("c", 2, true)
 			},
-			map[string]any{"outcome": "hit", "reason": "", "tokens_offered": 200.0, "proof": "history", "status": 200.0},
+			map[string]any{"outcome": "hit", "reason": "", "tokens_offered": 200.0, "proof": "tokens", "status": 200.0},
 		},
 		"a rewritten history": {
 			func(r *rig) reply {
@@ -68,7 +68,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 				r.until(func() bool { return r.lines() == 1 })
 				return r.send(ask("c", true, "another", "Hello world", "next"))
 			},
-			map[string]any{"outcome": "miss", "reason": "history_rewritten", "differs": "messages[0].content", "reuse": "miss;reason=history_rewritten;differs=messages[0].content"},
+			map[string]any{"outcome": "miss", "reason": "history_rewritten", "differs": "messages[0]", "reuse": "miss;reason=history_rewritten;differs=messages[0]"},
 		},
 		"no reuse wanted": {
 			func(r *rig) reply { return r.send(ask("c", true, history(1)...), "X-KV-Reuse", "off") },

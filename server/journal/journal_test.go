@@ -224,7 +224,7 @@ func TestJournal_IsBounded(t *testing.T) {
 		j := journal.New(journal.Config{})
 		for n := range 10_000 {
 			r := turnOf(n)
-			r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, min(row.length, 128)), long(n, row.length), "header:X-Id", "messages[512].tool_calls_missing"
+			r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, min(row.length, 128)), long(n, row.length), "header:X-Id", "messages[512]"
 			r.Answer.PromptTokens, r.Answer.CompletionTokens, r.Reuse.Hit, r.Reuse.Cached = n, n, true, n
 			r.Trace = record.Trace{ID: [16]byte{1}, Span: [8]byte{1}, Sampled: true}
 			r.Legs = []record.Leg{{Role: upstream.RolePrefill, Instance: long(n, row.length)}, {Role: upstream.RoleDecode, Instance: long(n, row.length)}}
@@ -244,7 +244,7 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)
 	r.End.Status, r.End.Code = 504, "prefill_timeout"
-	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3].content", Cached: -1}
+	r.Reuse = record.Reuse{Reason: record.ReasonRewritten, Differs: "messages[3]", Cached: -1}
 	r.End.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
 	r.Model, r.Unserved = "SECRET", true
 	r.Trace = record.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
@@ -256,7 +256,7 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	if got.Model != "other" {
 		t.Errorf("a model that no engine serves is shown as %q", got.Model)
 	}
-	if got.Blame != "p-1" || got.Kind != "timeout" || got.Outcome != record.Miss || got.Reason != "history_rewritten" || got.Differs != "messages[3].content" {
+	if got.Blame != "p-1" || got.Kind != "timeout" || got.Outcome != record.Miss || got.Reason != "history_rewritten" || got.Differs != "messages[3]" {
 		t.Errorf("got %+v", got)
 	}
 	body, err := json.Marshal(got)

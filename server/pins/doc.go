@@ -81,7 +81,7 @@
 //   - Manners. One leg at a time for each pair. None to an engine where requests wait for room, that has eight requests or nine tenths of
 //     its cache in use, or that picks avoid. A 5xx or silence is a strike against the pair. A queue whose engine doesn't answer keeps its
 //     tickets and tries again; after ten seconds they go elsewhere.
-//   - It is off for connectors that can't do it, with the history proof, which has no ids, for a pair that doesn't answer tickets, and for
+//   - It is off for connectors that can't do it, for a pair that doesn't answer tickets, and for
 //     an incarnation of prefill whose prefix caching is off or that kept nothing for eight turns in a row.
 //
 // An id echo comes after the fact: an engine that computes other ids than it was sent has filed their KV by then, for legs of turns as for

@@ -65,7 +65,7 @@ type Reuse struct {
 	FreshAsOf time.Time
 	// Saved is how long prefill would have computed for as many tokens, at the speed that was known of it.
 	Saved time.Duration
-	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
+	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3]";
 	// "" if nothing was rewritten or it is not known.
 	Differs string
 }
