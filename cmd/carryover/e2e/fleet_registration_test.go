@@ -62,7 +62,7 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	under.end(t, hit, g.decode[0])
 
 	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/drain", nil, http.StatusOK)
-	a.on(t, whatever, "added") // a hit, or instance_drained: what a drained instance holds is read until it is released, within 250 ms
+	a.on(t, whatever, "added") // a hit, or instance_gone: what a drained instance holds is read until it is released, within 250 ms
 	for i := range 3 {
 		g.thread("during-"+string(rune('a'+i))).on(t, "first_turn", "added")
 	}
