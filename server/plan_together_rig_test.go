@@ -40,12 +40,10 @@ func (c together) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, e
 	return upstream.Plan{
 		Prefill: leg(false), Together: handover,
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
-			read := *handover
-			read.Cached = answer.Cached
 			if c.check != nil {
-				return &read, c.check(answer)
+				return handover, c.check(answer)
 			}
-			return &read, nil
+			return handover, nil
 		},
 	}, nil
 }

@@ -52,7 +52,7 @@ func asking(stream bool) string {
 	return fmt.Sprintf(`{"model":"m","prompt":"abc","stream":%t,"conversation_id":"c","stop_token_ids":[1]}`, stream)
 }
 
-// Prefill's count of cached tokens is the same in the header and in the record.
+// Prefill's count of cached tokens is no part of the hand-over: it becomes no other outcome in the record.
 func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		read := make(chan struct{}, 1)
@@ -69,8 +69,8 @@ func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 			decodes(w, q, l)
 		})
 		p := r.sendTo(textPath, asking(stream))
-		r.wantOK(p, "prefix;tokens=4096;reason=ineligible_connector")
-		if _, line := r.line(); line["outcome"] != "prefix" || line["reuse"] != p.reuse() {
+		r.wantOK(p, "miss;reason=ineligible_connector")
+		if _, line := r.line(); line["outcome"] != "miss" || line["reuse"] != p.reuse() {
 			t.Errorf("the line has the outcome %v and the reuse %v, the client has %q", line["outcome"], line["reuse"], p.reuse())
 		}
 	})

@@ -41,8 +41,7 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 	return had
 }
 
-// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell. It does not change the outcome: of a leg
-// that runs together with decode's the count is read when the client has X-KV-Reuse already.
+// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell. It does not change the outcome.
 func (h *Claim) Cached(tokens int) {
 	r := h.of.record.Reuse()
 	r.Cached = tokens

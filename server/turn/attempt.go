@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -69,14 +70,18 @@ func (a *attempt) run(ctx context.Context) (d *decoding, err error) {
 }
 
 // together sends both legs at once, and waits for prefill's answer and decode's headers. The failure of one leg ends the other: without
-// prefill's KV decode would wait for minutes. A client that leaves ends decode's leg but not prefill's, because decode keeps the blocks
-// until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer after 480 s).
+// prefill's KV decode would wait for minutes. A client that leaves ends decode's leg at once, and prefill's after ten seconds, because decode
+// keeps the blocks until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer
+// after 480 s).
 func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding, h handed, err error) {
 	leg := a.newPrefillLeg(plan)
 	h = a.handed(plan.Together)
 	h.together = true
 	both, fail := context.WithCancelCause(ctx)
-	group, own := errgroup.WithContext(context.WithoutCancel(ctx))
+	detached, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(detachedLimit, func() { end(context.Cause(ctx)) }) })()
+	group, own := errgroup.WithContext(detached)
 	group.Go(func() error {
 		defer a.pair.Prefilled()
 		if leg.run(own); leg.err != nil && own.Err() == nil {
@@ -92,6 +97,9 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding
 	})
 	_ = group.Wait() // both errors are known
 	h, failed := leg.conclude(a)
+	if leg.err == nil {
+		a.claim.Cached(leg.answer.Cached)
+	}
 	var prefill *upstream.LegError
 	switch {
 	case errors.As(context.Cause(both), &prefill):

@@ -108,12 +108,12 @@ func TestLMCache_FirstTokens(t *testing.T) {
 		flags []string
 	}{
 		"half a character":             {ask: "SAY \U0001d11e is a clef.", way: beyond},
-		"half a character and no more": {ask: "SAY \U0001d11e is a clef.", extra: members{"max_tokens": 1}, way: beyond},
+		"half a character and no more": {ask: "SAY \U0001d11e is a clef.", extra: members{"max_tokens": 1}, way: atDecode},
 		"two thirds":                   {ask: "SAY \u4e9c\u4e9d \U0001d11e.", extra: members{"max_tokens": 2}, way: beyond},
 		"end":                          {ask: "HUSH", way: beyond},
 		"end not allowed":              {ask: "HUSH", extra: members{"min_tokens": 12}, way: beyond},
 		"end ignored":                  {ask: "HUSH", extra: members{"ignore_eos": true, "max_tokens": 20}, way: beyond},
-		"one token":                    {ask: "SAY one and two.", extra: members{"max_tokens": 1}, way: beyond},
+		"one token":                    {ask: "SAY one and two.", extra: members{"max_tokens": 1}, way: atDecode},
 		"two tokens":                   {ask: "SAY one and two.", extra: members{"max_tokens": 2}, way: beyond},
 		"stop string":                  {ask: "SAY one and two.", extra: members{"stop": "one"}, way: beyond},
 		"stop string, shown":           {ask: "SAY one and two.", extra: members{"stop": "one", "include_stop_str_in_output": true}, way: beyond},
