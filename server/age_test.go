@@ -44,12 +44,12 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 	finishInPieces := func(l leg) pieces {
 		events := chatEvents(l)
 		parts := thirds(frames(events[3]))
-		return pieces{"text/event-stream", []string{frames(events[0], events[1]), frames(events[2]), parts[0], parts[1], parts[2], frames(events[4])}, 2}
+		return pieces{"text/event-stream", []string{frames(events[0], events[1]), frames(events[2]), parts[0], parts[1], parts[2], frames(events[4:]...)}, 2}
 	}
 	paramsAfterwards := func(l leg) pieces {
 		events := chatEvents(l)
 		return pieces{"text/event-stream", []string{
-			frames(events[0], events[1], events[2]), frames(chunk(l, `{}`, `"stop"`)), frames(`{"id":"chatcmpl-` + l.id() + `","choices":[],"usage":{"prompt_tokens":9}}`),
+			frames(events[0], events[1], events[2]), frames(chunk(l, `{}`, `"stop"`)), frames(`{"id":"chatcmpl-` + l.id() + `","choices":[],"usage":` + chatUsage(l) + `}`),
 			frames(`{"id":"chatcmpl-` + l.id() + `","choices":[],"kv_transfer_params":` + ticket(l) + `}`), frames("[DONE]"),
 		}, 1}
 	}

@@ -32,6 +32,10 @@ func ticket(l leg) string {
 
 // prefills is a well-behaved prefill instance.
 func prefills(w http.ResponseWriter, _ *http.Request, l leg) {
+	if strings.HasPrefix(l.uri, textPath) && l.asksIDs() {
+		prefillsIDs(w, nil, l)
+		return
+	}
 	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"message":{"role":"assistant","content":"H"},"finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
 }
 
@@ -57,28 +61,26 @@ func wholeAnswer(l leg) string {
 
 // chatEvents is a stream whose finish chunk has the ticket.
 func chatEvents(l leg) []string {
-	return []string{
+	events := []string{
 		chunk(l, `{"role":"assistant","content":""}`, "null"),
 		chunk(l, `{"content":"Hello"}`, "null"),
 		chunk(l, `{"content":" world"}`, "null"),
 		strings.TrimSuffix(chunk(l, `{}`, `"stop"`), "}") + `,"kv_transfer_params":` + ticket(l) + `}`,
-		"[DONE]",
 	}
+	return append(append(events, countedIn(l, "chatcmpl-")...), "[DONE]")
 }
 
 // chatBytes is what a client gets of chatEvents.
 func chatBytes(l leg) string {
-	events := chatEvents(l)
-	events[3] = chunk(l, `{}`, `"stop"`)
-	return frames(events...)
+	return frames(append(chatEvents(l)[:3:3], chunk(l, `{}`, `"stop"`), "[DONE]")...)
 }
 
 func textEvents(l leg) []string {
-	return []string{
+	events := []string{
 		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":"Hello","finish_reason":null}]}`,
 		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":" world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":` + ticket(l) + `}`,
-		"[DONE]",
 	}
+	return append(append(events, countedIn(l, "cmpl-")...), "[DONE]")
 }
 
 func chunk(l leg, delta, finish string) string {

@@ -51,8 +51,13 @@ func promptOf(raw string) (ids []int) {
 	case len(request.Prompt) > 0 && json.Unmarshal(request.Prompt, &ids) == nil:
 		return ids
 	case json.Unmarshal(request.Prompt, &text) == nil:
-		for _, b := range []byte(text) {
-			ids = append(ids, int(b))
+		for i, part := range strings.Split(text, "Hello world") {
+			if i > 0 {
+				ids = append(ids, outputIDs()...)
+			}
+			for _, b := range []byte(part) {
+				ids = append(ids, int(b))
+			}
 		}
 		return ids
 	}
@@ -84,11 +89,12 @@ func chatUsage(l leg) string {
 	return jsonOf(map[string]int{"prompt_tokens": len(l.prompt()), "completion_tokens": saidIDs})
 }
 
-// legWriter writes the answer to a leg, and adds what the leg asks for and its script leaves out: the ids of prefill's prompt, and the usage
-// of a stream.
+// legWriter writes the answer to a leg of a chat, and adds what the leg asks for and its script leaves out: the ids of prefill's prompt, and
+// the usage of a stream.
 type legWriter struct {
 	http.ResponseWriter
 	leg     leg
+	role    upstream.Role
 	counted bool
 }
 
@@ -97,27 +103,27 @@ func (w *legWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // whole completes a whole answer.
 func (w *legWriter) whole(answer string) string {
-	if !w.leg.asksIDs() || strings.Contains(answer, "prompt_token_ids") || !strings.Contains(answer, `"choices"`) {
+	if w.role != upstream.RolePrefill || !strings.HasPrefix(w.leg.uri, chatPath) || !w.leg.asksIDs() || strings.Contains(answer, "prompt_token_ids") {
 		return answer
 	}
-	ids := `"prompt_token_ids":` + list(w.leg.prompt()) + `,`
-	if strings.HasPrefix(w.leg.uri, textPath) {
-		return strings.Replace(answer, `"choices":[{`, `"choices":[{`+ids, 1)
-	}
-	return strings.Replace(answer, `{"id"`, `{`+ids+`"id"`, 1)
+	return strings.Replace(answer, `{"id"`, `{"prompt_token_ids":`+list(w.leg.prompt())+`,"id"`, 1)
 }
 
 // event completes a stream: its usage comes before its end.
 func (w *legWriter) event(event string) string {
 	w.counted = w.counted || strings.Contains(event, `"usage":{`)
-	if event != "[DONE]" || w.counted || !w.leg.asksUsage() {
+	if event != "[DONE]" || w.counted || !w.leg.asksUsage() || !strings.HasPrefix(w.leg.uri, chatPath) {
 		return frames(event)
 	}
-	id := "chatcmpl-"
-	if strings.HasPrefix(w.leg.uri, textPath) {
-		id = "cmpl-"
+	return frames(append(countedIn(w.leg, "chatcmpl-"), event)...)
+}
+
+// countedIn is the event with the usage of a stream, if the leg asks for it.
+func countedIn(l leg, prefix string) []string {
+	if !l.asksUsage() {
+		return nil
 	}
-	return frames(`{"id":"`+id+w.leg.id()+`","choices":[],"usage":`+chatUsage(w.leg)+`}`, event)
+	return []string{`{"id":"` + prefix + l.id() + `","choices":[],"usage":` + chatUsage(l) + `}`}
 }
 
 // refusesProbe answers the question whether an engine uses the ids that it is sent.

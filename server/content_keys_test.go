@@ -48,13 +48,13 @@ func TestByContent_FirstTurnTakesNothing(t *testing.T) {
 	r.wantOK(r.turn("", 2, true), "hit;")
 }
 
-// An answer is regenerated out of the ticket of the turn before it, or misses: the first attempt has used that.
+// An answer is regenerated out of the ticket of the turn before it, or of its own, cut.
 func TestByContent_RegeneratedAnswerLeavesABranch(t *testing.T) {
 	r := newRig(t, setup{cfg: byContent})
 	for n := 1; n <= 3; n++ {
 		r.turn("", n, true)
 	}
-	r.wantOK(r.turn("", 3, true), "miss;")
+	r.wantOK(r.turn("", 3, true), "hit;tokens=560") // all blocks of the prompt, and none of the answer
 	r.wantOK(r.turn("", 4, true), "hit;")
 }
 

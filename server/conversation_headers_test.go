@@ -44,7 +44,7 @@ func TestConversation_FinalTurnUsesATicketAndLeavesNone(t *testing.T) {
 func TestConversation_FinalTurnGivesUpEveryBranch(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReleaseBacklog = 100 }})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	r.wantOK(r.send(ask("c", true, "another question")), "miss;reason=first_turn")
+	r.wantOK(r.send(ask("c", true, "another question")), "miss;reason=history_rewritten")
 	r.wantOK(r.turn("c", 2, true, "X-Conversation-Final", " TRUE "), "hit;")
 	if n := r.store.Len(); n != 0 {
 		t.Errorf("got %d conversations, want none", n)
@@ -60,7 +60,7 @@ func TestConversation_FinalTurnGivesUpEveryBranch(t *testing.T) {
 func TestConversation_FinalTurnThatFailsGivesUpNothing(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	r.wantOK(r.send(ask("c", true, "another question")), "miss;reason=first_turn")
+	r.wantOK(r.send(ask("c", true, "another question")), "miss;reason=history_rewritten")
 	r.decode[0].next(breaks(func(l leg) []string { return chatEvents(l)[:3] }, "data: {"))
 	if p := r.turn("c", 2, true, "X-Conversation-Final", "true"); p.err == nil {
 		t.Errorf("got %d %q, want it broken", p.status, p.body)

@@ -172,7 +172,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.signal()
 		e.mu.Unlock()
 	}()
-	act(&legWriter{ResponseWriter: w, leg: l}, r, l)
+	act(&legWriter{ResponseWriter: w, leg: l, role: e.role}, r, l)
 }
 
 func (e *engine) answerTokenize(w http.ResponseWriter, r *http.Request, body string) {

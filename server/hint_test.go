@@ -42,6 +42,7 @@ func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
 func TestHit_ReadsTheIncarnationOfEachEngineOnce(t *testing.T) {
 	clock := &clock{}
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true})
+	learnShapes(t.Context(), r.deps)
 	var reads [2]atomic.Int32
 	for i, e := range []*engine{r.prefill[0], r.decode[0]} {
 		tells := metricsOf(rigIncarnation, rigBlock)
@@ -81,18 +82,19 @@ func TestAttempt_KeepsTheIncarnationItWasBegunWith(t *testing.T) {
 func TestHit_NeedsAHolderThatIsStillAlive(t *testing.T) {
 	clock := &clock{}
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true})
+	learnShapes(t.Context(), r.deps)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	asked := 0
-	r.prefill[0].tokenize = func(string) string { // whether the template is append-only
+	asked, tells := 0, r.prefill[0].tokenize
+	r.prefill[0].tokenize = func(request string) string {
 		if asked++; asked == 1 {
 			clock.ahead.Add(int64(6 * time.Second))
 			r.decode[0].tells(metricsOf("1.6e+09", rigBlock))
 		}
-		return []string{`{"count":1,"tokens":[1]}`, `{"count":3,"tokens":[1,2,3]}`, `{"count":1,"tokens":[2]}`}[(asked-1)%3]
+		return tells(request)
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
-	if asked != 3 {
-		t.Errorf("prefill was asked %d times for its template, want 3", asked)
+	if asked != 1 {
+		t.Errorf("prefill was asked %d times for the ids of the prompt, want once", asked)
 	}
 }
 

@@ -19,7 +19,7 @@ func TestTenant_CredentialsDoNotMeet(t *testing.T) {
 		r.wantOK(r.turn("c", 2, stream, mallory...), "miss;reason=nothing_stored")
 		r.wantOK(r.turn("c", 2, stream), "miss;reason=nothing_stored")
 		// Mallory's garbage under the id of Alice.
-		r.wantOK(r.send(ask("c", stream, "garbage"), mallory...), "miss;reason=first_turn")
+		r.wantOK(r.send(ask("c", stream, "garbage"), mallory...), "miss;reason=history_rewritten")
 		r.wantOK(r.turn("c", 2, stream, alice...), "hit;")
 		prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
 		if got, want := prefill[len(prefill)-1].ticket(), "chatcmpl-"+decode[0].id(); got != want {
@@ -174,7 +174,7 @@ func (r *rig) shown() string {
 }
 
 func TestConversation_SourcesInOrder(t *testing.T) {
-	r := newRig(t, setup{cfg: everySource})
+	r := newRig(t, setup{cfg: func(c *server.Config) { everySource(c); c.ReuseMinTokens = 1000 }})
 	of := map[string]string{} // what the log shows for an id
 	for _, id := range []string{"first", "second"} {
 		r.wantOK(r.send(with(`"conversation_id":"`+id+`"`)), "miss;reason=first_turn")

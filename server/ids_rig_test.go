@@ -100,7 +100,7 @@ func jsonOf(v any) string {
 
 // prefillsIDs is a prefill instance that says which ids it has computed.
 func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) {
-	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(answerOf(l).prompt)+
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(l.prompt())+
 		`}],"kv_transfer_params":`+handover(l)+`}`)
 }
 

@@ -292,7 +292,7 @@ func TestTurn_IneligibleRequests(t *testing.T) {
 		r.wantOK(r.send(with(members+`,"conversation_id":"c"`)), "miss;reason="+want)
 	}
 	r := newRig(t, setup{})
-	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_unknown_member")
+	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_non_text_content")
 }
 
 func TestAnswer_ParamsAreNotShown(t *testing.T) {

@@ -157,8 +157,8 @@ func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
 	}{
 		"a miss": {
 			func(r *rig) reply { return r.turn("c", 1, true) },
-			`outcome reason ttft_ms duration_ms prefill decode status`,
-			[]string{"code", "error", "tokens_offered", "tokens_read", "retries", "trace", "tenant", "prompt_tokens"}, // engines of this rig tell no usage
+			`outcome reason prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status`,
+			[]string{"code", "error", "tokens_offered", "tokens_read", "retries", "trace", "tenant"},
 		},
 		"a hit": {
 			func(r *rig) reply {
@@ -166,7 +166,7 @@ func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
 				r.until(func() bool { return r.lines() == 1 })
 				return r.turn("c", 2, true)
 			},
-			`outcome tokens_offered tokens_read ttft_ms duration_ms prefill decode status`,
+			`outcome tokens_offered tokens_read prompt_tokens completion_tokens ttft_ms duration_ms prefill decode status`,
 			[]string{"reason", "code", "differs"},
 		},
 		"a bad request": {

@@ -34,17 +34,16 @@ func TestNullParams_RecordedStreams(t *testing.T) {
 		file, id, path string
 		stored         string
 	}{
-		{"chat-params", "89b638f54109a1ee", chatPath, "yes"},
-		{"chat-plug-in", "ae9657791516b97a", chatPath, "yes"},
+		{"chat-params", "89b638f54109a1ee", chatPath, "uncounted"},
+		{"chat-plug-in", "ae9657791516b97a", chatPath, "uncounted"},
 		{"chat-null", "ba9b7239fc5cb4dd", chatPath, "engine_sends_no_params"},
-		{"text-params", "b72967bf128eec21", textPath, "yes"},
+		{"text-params", "b72967bf128eec21", textPath, "uncounted"},
 	} {
 		recorded, err := os.ReadFile("../sse/testdata/vllm-0.33-" + rec.file + ".sse")
 		if err != nil {
 			t.Fatal(err)
 		}
-		// An answer that begins with a space, or has part of a character, is one that no history proves.
-		stream := strings.NewReplacer("\ufffd", "x", `" plug"`, `"plug"`).Replace(string(recorded))
+		stream := string(recorded)
 		for _, n := range []int{7, 250, len(stream)} {
 			t.Run(fmt.Sprintf("%s, pieces of %d", rec.file, n), func(t *testing.T) {
 				r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseMinTokens = 1 }})

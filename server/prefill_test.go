@@ -20,7 +20,7 @@ func TestTurn_CarriesTicketToNextTurn(t *testing.T) {
 		r := newRig(t, setup{})
 		r.wantOK(r.turn("c", 1, stream), "miss;reason=first_turn")
 		for n := 2; n <= 4; n++ {
-			r.wantOK(r.turn("c", n, stream), "hit;tokens=200;age=")
+			r.wantOK(r.turn("c", n, stream), fmt.Sprintf("hit;tokens=%d;age=", 200*(n-1)))
 		}
 		prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
 		if prefill[0].ticket() != "" {
@@ -40,8 +40,9 @@ func TestTurn_TextCompletionIsReused(t *testing.T) {
 		ask := func(prompt string) reply {
 			return r.sendTo(textPath, fmt.Sprintf(`{"model":"m","stream":%v,"conversation_id":"c","prompt":%q}`, stream, prompt))
 		}
-		r.wantOK(ask("Say it."), "miss;reason=first_turn")
-		r.wantOK(ask("Say it.Hello world\n\nAgain."), "hit;tokens=200;")
+		text := strings.Repeat("Say it.", 20)
+		r.wantOK(ask(text), "miss;reason=first_turn")
+		r.wantOK(ask(text+"Hello world\n\nAgain."), "hit;tokens=150;")
 	})
 }
 

@@ -21,7 +21,7 @@ func TestRecord_TellsFollowUps(t *testing.T) {
 		"a conversation from elsewhere": {"", chatPath, ask("c", true, history(3)...), nil, true, "miss;reason=nothing_stored"},
 		"a follow-up without a name":    {"", chatPath, ask("", true, history(2)...), nil, true, "miss;reason=no_conversation"},
 		"a lone question":               {"", chatPath, ask("", true, history(1)...), nil, false, "miss;reason=no_conversation"},
-		"the id of another chat":        {ask("c", true, history(1)...), chatPath, ask("c", true, "another question"), nil, false, "miss;reason=first_turn"},
+		"the id of another chat":        {ask("c", true, history(1)...), chatPath, ask("c", true, "another question"), nil, true, "miss;reason=history_rewritten"},
 		"no reuse wanted":               {"", chatPath, ask("c", true, history(2)...), []string{"X-KV-Reuse", "off"}, false, "off"},
 		"the first text":                {"", textPath, text("t", "once upon"), nil, false, "miss;reason=first_turn"},
 		"a text that goes on":           {text("t", "once upon"), textPath, text("t", "once upon a time"), nil, true, ""},

@@ -51,10 +51,10 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if first.Reuse.Reason != record.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
 		t.Errorf("first turn: %+v", first)
 	}
-	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.FreshAsOf.IsZero() {
+	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "tokens" || u.Cached != -1 || u.FreshAsOf.IsZero() {
 		t.Errorf("hit: %+v", u)
 	}
-	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != 2 || hit.End.Status != 200 || hit.End.Code != "" || hit.End.Err != nil {
+	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 390 || a.CompletionTokens != 10 || hit.End.Status != 200 || hit.End.Code != "" || hit.End.Err != nil {
 		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.End.Status, hit.End.Code, hit.End.Err)
 	}
 	if len(hit.Legs) != 2 || hit.TTFT != 0 || hit.Whole <= 0 || hit.Took < hit.Whole || hit.Lookup <= 0 || hit.Lookup > hit.Whole || hit.Conversation != first.Conversation {

@@ -106,12 +106,11 @@ func TestFind_BranchesHitAndEditsMiss(t *testing.T) {
 	r := newRig(t, setup{})
 	say := func(texts ...string) reply { return r.send(ask("c", true, texts...)) }
 	r.wantOK(say("a"), "miss;reason=first_turn")
-	r.wantOK(say("b"), "miss;reason=first_turn")
+	r.wantOK(say("b"), "miss;reason=history_rewritten")
 	r.wantOK(say("edited", "Hello world", "next"), "miss;reason=history_rewritten")
-	r.wantOK(say("a", "Hello world!", "next"), "miss;reason=history_rewritten")
-	r.wantOK(say("a", "Hello world", "next"), "hit;")
-	r.wantOK(say("b", "Hello world", "next"), "hit;")
-	r.wantOK(say("b", "Hello world", "again"), "miss;reason=history_rewritten") // that ticket is used
+	r.wantOK(say("a", "Hello world", "next"), "hit;tokens=200")
+	r.wantOK(say("b", "Hello world!", "next"), "hit;tokens=160") // what stands before the edit, in whole blocks
+	r.wantOK(say("b", "Hello world", "again"), "hit;tokens=160") // of that one: the ticket is used
 }
 
 func TestFind_BelowTheThreshold_Miss(t *testing.T) {
@@ -139,7 +138,7 @@ func TestTurn_UnfitAnswersLeaveNoTicket(t *testing.T) {
 		},
 		"ineligible_finish": func(l leg) []string { return []string{chat(l, `{"content":"x"}`, `"abort"`)} },
 		"ineligible_stop_string": func(l leg) []string {
-			return []string{strings.Replace(chat(l, `{"content":"x"}`, `"stop"`), `"delta"`, `"stop_reason":"END","delta"`, 1)}
+			return []string{strings.Replace(chunk(l, `{"content":"x"}`, `"stop"`), `"delta"`, `"stop_reason":"END","delta"`, 1)}
 		},
 		"ineligible_bad_params": func(l leg) []string {
 			return []string{strings.Replace(chat(l, `{"content":"x"}`, `"stop"`), "[[7,8,9]]", "[]", 1)}

@@ -13,7 +13,9 @@ func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
 		t.Run("prefill", func(t *testing.T) {
 			r := newRig(t, setup{cfg: byTokens})
 			r.inIDs(nil)
-			r.prefill[0].always(prefills)
+			r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+				answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
+			})
 			for n := 1; n <= 2; n++ {
 				r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;reason=first_turn")
 				r.wantStored(n, "ineligible_unproven;why=ids")
