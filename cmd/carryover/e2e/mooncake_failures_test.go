@@ -104,7 +104,10 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, rec.End.Err)
 				}
 				o.idle(t)
-				o.verify(t, pins{}) // decode's failure ends prefill's leg, and with it what prefill holds
+				o.verifyPins(t, func() pins {
+					total := o.sum(t, config.RolePrefill)
+					return pins{leased: total["capped"] - total["reads"] - total["releases"]}
+				})
 			})
 		}
 	}
@@ -170,10 +173,7 @@ func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
 					o.turnOver(t, ask, "yes")
 				}
 				o.idle(t)
-				o.verifyPins(t, func() pins {
-					total := o.sum(t, config.RolePrefill)
-					return pins{leased: total["capped"] - total["reads"] - total["releases"]}
-				})
+				o.verify(t, pins{}) // decode's failure ends prefill's leg, and with it what prefill holds
 			})
 		}
 	}
