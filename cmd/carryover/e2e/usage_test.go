@@ -135,7 +135,7 @@ func startUntold(t *testing.T, change func(*vllmsim.Config)) *rig {
 	}
 	front := httptest.NewServer(relay)
 	t.Cleanup(front.Close)
-	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--tokenize-timeout", "20s", "--prefill", front.URL}})
+	r := startRig(t, rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{"--prefill", front.URL}})
 	r.prefill = append(r.prefill, behind)
 	return r
 }
