@@ -72,7 +72,11 @@ func chatEvents(l leg) []string {
 
 // chatBytes is what a client gets of chatEvents.
 func chatBytes(l leg) string {
-	return frames(append(chatEvents(l)[:3:3], chunk(l, `{}`, `"stop"`), "[DONE]")...)
+	finish := chunk(l, `{}`, `"stop"`)
+	if l.asksUsage() { // it has what the event with the usage had
+		finish = strings.TrimSuffix(finish, "}") + `,"system_fingerprint":"f"}`
+	}
+	return frames(append(chatEvents(l)[:3:3], finish, "[DONE]")...)
 }
 
 func textEvents(l leg) []string {

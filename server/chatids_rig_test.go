@@ -106,7 +106,12 @@ func (w *legWriter) whole(answer string) string {
 	if w.role != upstream.RolePrefill || !strings.HasPrefix(w.leg.uri, chatPath) || !w.leg.asksIDs() || strings.Contains(answer, "prompt_token_ids") {
 		return answer
 	}
-	return strings.Replace(answer, `{"id"`, `{"prompt_token_ids":`+list(w.leg.prompt())+`,"id"`, 1)
+	return withIDs(w.leg, answer)
+}
+
+// withIDs adds the ids of its prompt to prefill's answer to a chat.
+func withIDs(l leg, answer string) string {
+	return strings.Replace(answer, `{"id"`, `{"prompt_token_ids":`+list(l.prompt())+`,"id"`, 1)
 }
 
 // event completes a stream: its usage comes before its end.
@@ -123,7 +128,7 @@ func countedIn(l leg, prefix string) []string {
 	if !l.asksUsage() {
 		return nil
 	}
-	return []string{`{"id":"` + prefix + l.id() + `","choices":[],"usage":` + chatUsage(l) + `}`}
+	return []string{`{"id":"` + prefix + l.id() + `","object":"chat.completion.chunk","choices":[],"system_fingerprint":"f","usage":` + chatUsage(l) + `}`}
 }
 
 // refusesProbe answers the question whether an engine uses the ids that it is sent.

@@ -35,6 +35,11 @@ func restartFaults() []fault {
 	tells := func(incarnation string) func(c *cell) {
 		return func(c *cell) { c.tell(c.decode[0], metricsOf(incarnation, rigBlock)) }
 	}
+	unreachable := func(v variant) want { // the new ticket has all of the old one, whose blocks can't be freed now
+		w := gone("handed@1")(v)
+		w.unused = v.ticket
+		return w
+	}
 	second := func(c *cell) []upstream.Instance {
 		return []upstream.Instance{*c.engine(c.prefill[0]).Instance(), *c.engine(c.decode[1]).Instance()}
 	}
@@ -54,13 +59,14 @@ func restartFaults() []fault {
 		}, heal: tells(other), want: hidden},
 		{row: "B-45", phase: phase, name: "prefill is started again", begin: func(c *cell) {
 			c.tell(c.prefill[0], metricsOf(other, rigBlock))
+			learnShapes(c.t.Context(), c.deps)
 		}, want: served},
 		{row: "B-46", phase: phase, name: "decode is removed", needs: twoDecodes, begin: func(c *cell) {
 			c.deps.Fleet.Set(second(c))
-		}, want: gone("handed@1")},
+		}, want: unreachable},
 		{row: "B-46", phase: phase, name: "decode is down", needs: twoDecodes, begin: func(c *cell) {
 			c.engine(c.decode[0]).Refused()
-		}, want: gone("handed@1")},
+		}, want: unreachable},
 		{row: "B-46", phase: phase, name: "decode is removed and comes back", needs: twoDecodes, begin: func(c *cell) {
 			all := append(second(c), *c.engine(c.decode[0]).Instance())
 			c.deps.Fleet.Set(second(c))
@@ -81,6 +87,9 @@ func canary(l leg) string { return strings.ReplaceAll(wholeAnswer(l), "Hello", "
 func connectionFaults() (faults []fault) {
 	const idle, step = "a connection is used again", "a connection brings more"
 	lost := func(v variant) want {
+		if v.ticket {
+			return unasked("plain")
+		}
 		var w want
 		switch v.mode {
 		case turn.PrefillDecodeOnly:
@@ -107,8 +116,8 @@ func connectionFaults() (faults []fault) {
 			fault{row: "B-53", phase: idle, name: "decode's " + f.name, needs: withDoors, begin: func(c *cell) { c.decode[0].door.meets(f.outcome) }, want: lostDecode},
 		)
 	}
-	// unasked sends an answer on connections that no leg is using, and waits until the proxy has dropped these.
-	unasked := func(engines func(*cell) []*engine) func(*cell) {
+	// uncalled sends an answer on connections that no leg is using, and waits until the proxy has dropped these.
+	uncalled := func(engines func(*cell) []*engine) func(*cell) {
 		return func(c *cell) {
 			d := engines(c)[0].door
 			d.each(func(p *passage) { _, _ = io.WriteString(p.proxy, okJSON+whole(canary(leg{header: http.Header{}}))) })
@@ -119,7 +128,7 @@ func connectionFaults() (faults []fault) {
 		return holds(func(l leg) string { return act(l) + okJSON + whole(canary(l)) })
 	}
 	prefilled := func(l leg) string {
-		return okJSON + whole(`{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`)
+		return okJSON + whole(withIDs(l, `{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`))
 	}
 	decoded := func(l leg) string {
 		if l.streams() {
@@ -135,8 +144,8 @@ func connectionFaults() (faults []fault) {
 		}
 	}
 	return append(faults,
-		fault{row: "B-54", phase: step, name: "an answer of prefill unasked", needs: withDoors, begin: unasked(ofPrefill), want: served},
-		fault{row: "B-54", phase: step, name: "an answer of decode unasked", needs: withDoors, begin: unasked(ofDecode), want: served},
+		fault{row: "B-54", phase: step, name: "an answer of prefill unasked", needs: withDoors, begin: uncalled(ofPrefill), want: served},
+		fault{row: "B-54", phase: step, name: "an answer of decode unasked", needs: withDoors, begin: uncalled(ofDecode), want: served},
 		fault{row: "B-54", phase: step, name: "a second answer of prefill", begin: always(ofPrefill, twice(prefilled)), ask: (*cell).asksTwice, want: served},
 		fault{row: "B-54", phase: step, name: "a second answer of decode", begin: always(ofDecode, twice(decoded)), ask: (*cell).asksTwice, want: served},
 		fault{row: "B-54", phase: step, name: "prefill's answer to another request", begin: next(ofPrefill, foreign(prefills)), want: retried},

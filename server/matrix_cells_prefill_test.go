@@ -276,9 +276,14 @@ func prefillAnswers() (faults []fault) {
 		}), want: unread},
 		fault{row: "B-11", phase: phase, name: "100, 103 and a trailer around 200", begin: next(ofPrefill, prefaced(prefills)), want: served},
 		fault{row: "B-02", phase: phase, name: "slowly but in time", begin: next(ofPrefill, func(w http.ResponseWriter, r *http.Request, l leg) {
-			drips(okJSON+whole(`{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`), stays)(w, r, l)
+			drips(okJSON+whole(withIDs(l, `{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`)), stays)(w, r, l)
 		}), want: served},
 	)
+}
+
+// unasked is a turn whose question for the ids of its prompt has met the fault, in place of a leg.
+func unasked(prefill string) want {
+	return want{path: pathBoth, reuse: "miss;reason=tokenize_failed", prefill: prefill, decode: "handed", stored: "yes", kept: true, unused: true}
 }
 
 // prefillTimeouts are legs that prefill does not answer.
@@ -301,6 +306,9 @@ func prefillTimeouts() (faults []fault) {
 		over := "nothing_stored"
 		faults = append(faults,
 			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill())), begin: f.begin, want: func(v variant) want {
+				if v.ticket && f.name == "its machine is gone" {
+					return unasked("plain")
+				}
 				w := failed(http.StatusGatewayTimeout, "prefill_timeout", strings.TrimSpace(first))
 				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
 					w.pair = "miss;reason=prefill_not_bidirectional"
@@ -314,6 +322,9 @@ func prefillTimeouts() (faults []fault) {
 		faults = append(faults,
 			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial())), begin: f.begin, except: onlyTickets, want: func(variant) want {
 				const off = "miss;reason=prefill_not_bidirectional"
+				if f.name == "its machine is gone" {
+					return unasked("plain")
+				}
 				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, pair: off}
 			}},
 		)

@@ -14,9 +14,15 @@ func shown(n int) func(l leg) string {
 	return func(l leg) string { return strings.Join(strings.SplitAfter(chatBytes(l), "\n\n")[:n], "") }
 }
 
-// firstEvents are the first n events of decodes as it says them.
+// firstEvents are the first n events of decodes as it says them; the usage belongs to the fourth.
 func firstEvents(n int) func(l leg) []string {
-	return func(l leg) []string { return chatEvents(l)[:n] }
+	return func(l leg) []string {
+		events := chatEvents(l)
+		if n > 3 {
+			n = len(events) - 1
+		}
+		return events[:n]
+	}
 }
 
 // broken is a stream that breaks off when the client has the first n events.
@@ -188,7 +194,7 @@ func streamEnds() (faults []fault) {
 	row("B-20", "with an event of garbage", func(l leg) []string {
 		return []string{frames(firstEvents(1)(l)...), garbage, frames(chatEvents(l)[1:]...)}
 	},
-		func(l leg) string { return shown(1)(l) + garbage + strings.TrimPrefix(chatBytes(l), shown(1)(l)) }, "ineligible_unparsable")
+		func(l leg) string { return shown(1)(l) + garbage + strings.TrimPrefix(chatBytes(l), shown(1)(l)) }, "yes") // the ids of all of it are there
 	row("B-20", "byte by byte", func(l leg) []string { return strings.Split(frames(chatEvents(l)...), "") }, chatBytes, "yes")
 	big := func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 2<<20)+`"}`, "null")) }
 	row("B-21", "with an event of 2 MiB", func(l leg) []string {
@@ -207,12 +213,13 @@ func streamEnds() (faults []fault) {
 	row("B-23", "with params in several events", func(l leg) []string {
 		e := chatEvents(l)
 		early := strings.ReplaceAll(ticket(l), "chatcmpl-", "early-")
-		return []string{frames(e[0], with(e[1], early), e[2], e[3], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, "null"), "[DONE]")}
+		e[1] = with(e[1], early)
+		return []string{frames(append(e[:len(e)-1], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, "null"), "[DONE]")...)}
 	}, chatBytes, "yes")
 	// Nothing is kept then, and what the params before named is not known to be alone any more.
 	row("B-23", "with unusable params last", func(l leg) []string {
 		e := chatEvents(l)
-		return []string{frames(e[0], e[1], e[2], e[3], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, `{"remote_host":1}`), "[DONE]")}
+		return []string{frames(append(e[:len(e)-1], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, `{"remote_host":1}`), "[DONE]")...)}
 	}, chatBytes, "ineligible_bad_params")
 	later := func(l leg) string {
 		return frames(append(firstEvents(2)(l), `{"error":{"message":"later"}}`, "[DONE]")...)
