@@ -164,11 +164,16 @@ func (p *play) legsSince(instance *vllmsim.Instance) [][]byte {
 	return since
 }
 
-// legs are the bodies of all completion requests that an instance has got.
+// legs are the bodies of the completion requests of turns that an instance has got. Probes, whose ids are no ids, and rescues, whose salt has
+// a tilde, come when they come.
 func legs(instance *vllmsim.Instance) [][]byte {
 	var bodies [][]byte
 	for _, recorded := range instance.Requests() {
-		if recorded.Method == http.MethodPost && strings.HasSuffix(recorded.Path, "/completions") {
+		if recorded.Method != http.MethodPost || !strings.HasSuffix(recorded.Path, "/completions") {
+			continue
+		}
+		read := gjson.GetManyBytes(recorded.Body, "kv_transfer_params.prompt_token_ids.1", "cache_salt")
+		if read[0].Type != gjson.String && !strings.Contains(read[1].String(), "~") {
 			bodies = append(bodies, recorded.Body)
 		}
 	}
