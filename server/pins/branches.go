@@ -3,6 +3,7 @@ package pins
 import (
 	"context"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ func (l *lateReleases) add(r lateRelease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.wait) < maxLate {
-		at, _ := slices.BinarySearchFunc(l.wait, r, func(a, b lateRelease) int { return a.due.Compare(b.due) })
+		at := sort.Search(len(l.wait), func(i int) bool { return l.wait[i].due.After(r.due) })
 		l.wait = slices.Insert(l.wait, at, r)
 	}
 }
