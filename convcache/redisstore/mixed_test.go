@@ -61,7 +61,7 @@ func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
 }
 
 // sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
-func sizes() fleetPlan { return fleetPlan{maxValue: 150} }
+func sizes() fleetPlan { return fleetPlan{maxValue: 128} }
 
 // largeTicket returns a ticket that stays with its store where plans are of all sizes.
 func largeTicket() convcache.Ticket {
