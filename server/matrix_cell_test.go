@@ -303,7 +303,8 @@ func (c *cell) kind(e *engine, l leg) string {
 		return "alone"
 	}
 	// The hand-over is that of the prefill leg with the same request id.
-	if got, want := p["remote_request_id"], "chatcmpl-"+strings.TrimSuffix(l.id(), "-rescue"); got != want {
+	attempt, _, _ := strings.Cut(l.id(), "-rescue")
+	if got, want := p["remote_request_id"], "chatcmpl-"+attempt; got != want {
 		c.t.Errorf("got hand-over %v on a decode leg, want %s", got, want)
 	}
 	return "handed"

@@ -89,7 +89,7 @@ func (a *attempt) rescueLeg(h handed) upstream.Leg {
 	if ids := a.proving.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
-	leg := upstream.Leg{RequestID: a.legID + "-rescue", Authorization: a.Request.Authorization}
+	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Request.Authorization}
 	leg.API, leg.Body = a.Body.RescueBody(edit)
 	a.Record.Joins(&leg)
 	return leg
@@ -129,6 +129,7 @@ func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h
 		if !h.arrived && time.Now().After(h.until) {
 			return errors.Join(errTooLate, err)
 		}
+		leg.RequestID += "-rescue" // another one for each instance: each may have been sent
 		leg.Instance, leg.Body = decode.Engine().Instance(), slices.Clone(leg.Body)
 		began := time.Now()
 		var params []byte
