@@ -43,7 +43,7 @@ func TestComments_BeforeTheFirstEventCommitNothing(t *testing.T) {
 				r.decode[0].next(fails)
 				p := r.turn("c", 1, true)
 				r.wantOK(p, "miss;")
-				legs := r.decode[0].seen()
+				legs := r.decode[0].ofClients()
 				if len(legs) != 2 {
 					t.Fatalf("%s: got %d decode legs, want 2: nothing has reached the client", how, len(legs))
 				}
@@ -66,7 +66,7 @@ func TestComments_BeforeTheFirstEventOfAgents(t *testing.T) {
 			)
 			p := r.sendTo(api.path, api.ask+`,"stream":true}`)
 			r.wantOK(p, "")
-			legs := r.decode[0].seen()
+			legs := r.decode[0].ofClients()
 			if len(legs) != 2 {
 				t.Fatalf("%s, %s: %d decode legs, want 2", name, what, len(legs))
 			}

@@ -41,7 +41,7 @@ func TestDecode_HandOverIsNeverOfferedToASecondInstance(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
 	r.decode[0].always(hangUp)
 	r.wantError(r.turn("c", 1, true), 502, "decode_failed") // checkLegs counts where each hand-over went
-	if n := len(r.decode[1].seen()); n != 0 {
+	if n := len(r.decode[1].ofClients()); n != 0 {
 		t.Errorf("the second decode instance saw %d legs of what the first may have read", n)
 	}
 }
@@ -70,7 +70,7 @@ func TestRetry_WithoutBudgetThereIsNone(t *testing.T) {
 	}
 	r.decode[0].next(status(503, "busy"))
 	r.wantError(r.turn("c", 1, true), 503, "decode_failed")
-	if n := len(r.decode[0].seen()); n != 2 {
+	if n := len(r.decode[0].ofClients()); n != 2 {
 		t.Errorf("got %d decode legs, want one for each turn", n)
 	}
 }

@@ -72,7 +72,7 @@ func releases(w http.ResponseWriter, r *http.Request, l leg) {
 // behaviour is how an engine answers one leg.
 type behaviour func(w http.ResponseWriter, r *http.Request, l leg)
 
-// engine is a scripted vLLM instance. Legs use up next, then meet otherwise.
+// engine is a scripted vLLM instance. Legs use up next, then meet otherwise. Rescues, which come at any time, use up nothing.
 type engine struct {
 	t        *testing.T
 	name     string
@@ -159,7 +159,7 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	e.legs = append(e.legs, l)
 	act := e.fallback
-	if len(e.script) > 0 {
+	if len(e.script) > 0 && !l.rescues() {
 		act, e.script = e.script[0], e.script[1:]
 	} else if l.releases() {
 		act = releases
@@ -223,6 +223,9 @@ func (e *engine) seen() []leg {
 	defer e.mu.Unlock()
 	return slices.Clone(e.legs)
 }
+
+// ofClients returns the legs so far without rescues.
+func (e *engine) ofClients() []leg { return slices.DeleteFunc(e.seen(), leg.rescues) }
 
 // await returns the legs when there are n of them.
 func (e *engine) await(n int) []leg {

@@ -91,7 +91,7 @@ func TestAnswer_SpacesInJSONAreJSON(t *testing.T) {
 			say(w, chatEvents(l)[0], `{ "error" : { "message" : "KV load failed", "type" : "x", "code" : 500 } }`, "[DONE]")
 		})
 		r.wantOK(r.turn("c", 1, true), "miss;") // retried
-		if n := len(r.decode[0].seen()); n != 2 {
+		if n := len(r.decode[0].ofClients()); n != 2 {
 			t.Errorf("got %d decode legs, want 2", n)
 		}
 	})

@@ -137,7 +137,7 @@ func TestHeaders_AKeyOfTheClientThatEnginesRefuse(t *testing.T) {
 			r := newRig(t, setup{prefills: 2, decodes: 2, cfg: forwards})
 			refuses := status(code, "key sk-123 at "+engineHost)
 			legs := func() (prefill, decode int) {
-				return len(r.prefill[0].seen()) + len(r.prefill[1].seen()), len(r.decode[0].seen()) + len(r.decode[1].seen())
+				return len(r.prefill[0].seen()) + len(r.prefill[1].seen()), len(r.decode[0].ofClients()) + len(r.decode[1].ofClients())
 			}
 			refused := func(p reply) {
 				t.Helper()

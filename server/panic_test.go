@@ -76,7 +76,7 @@ func TestPanic_AfterCommitAbortsTheConnection(t *testing.T) {
 		e := chatEvents(l)
 		say(w, e[:4]...)
 		<-r.committed
-		say(w, e[4])
+		say(w, e[4:]...)
 	})
 	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	if err != nil {
