@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/config"
+	"carryover/server"
+	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -23,14 +25,14 @@ type crowd struct {
 	maxTokens int
 }
 
-func startCrowd(t *testing.T, sampling string, turns int) *crowd {
+func startCrowd(t *testing.T, sampling string, turns int, replace func(*server.Deps)) *crowd {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.Sampling = sampling
 	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
 	pair := []vllmsim.Config{cfg, cfg}
 	c := &crowd{turns: turns, maxTokens: 20, rig: startRig(t, rigConfig{
-		prefill: pair, decode: pair,
+		prefill: pair, decode: pair, replace: replace,
 		taught: true, flags: []string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin",
 		},
@@ -103,7 +105,7 @@ const brokenConnections = 9
 
 func TestTwoHundredConversations(t *testing.T) {
 	t.Parallel()
-	c := startCrowd(t, vllmsim.SamplingCanonical, 5)
+	c := startCrowd(t, vllmsim.SamplingCanonical, 5, nil)
 	c.warm(t)
 	var broken atomic.Int32
 	c.run(t, 200, func(turn int, a *answered) error {
@@ -131,13 +133,26 @@ func TestTwoHundredConversations(t *testing.T) {
 }
 
 // TestOracleSeesNonCanonicalSampling shows that what the other tests assert can fail:
-// where sampled tokens are not those of their text, equal histories are not equal KV,
-// and the simulator notices.
+// where sampled tokens are not those of their text, equal histories are not equal KV.
+// A ticket is cut to what is equal, and the simulator notices one that is not.
 func TestOracleSeesNonCanonicalSampling(t *testing.T) {
-	c := startCrowd(t, vllmsim.SamplingNoncanonical, 4)
-	c.run(t, 4, func(int, *answered) error { return nil })
-	c.stop()
-	if got := c.sum(t, config.RolePrefill)["corrupt_reads"]; got == 0 {
-		t.Error("corrupt reads: got 0, want some")
+	for name, replace := range map[string]func(*server.Deps){
+		"as it is": nil,
+		"not cut": func(deps *server.Deps) {
+			deps.Connector = offering{deps.Connector, func(o *upstream.TicketOffer) { o.Tokens = heldBy(o) }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := startCrowd(t, vllmsim.SamplingNoncanonical, 4, replace)
+			c.run(t, 4, func(int, *answered) error { return nil })
+			if replace == nil {
+				c.verify(t, pins{})
+				return
+			}
+			c.stop()
+			if got := c.sum(t, config.RolePrefill)["corrupt_reads"]; got == 0 {
+				t.Error("corrupt reads: got 0, want some")
+			}
+		})
 	}
 }

@@ -240,24 +240,32 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// hoardingStore never forgets a ticket: what was taken can be taken again.
+// hoardingStore never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
 type hoardingStore struct {
 	server.Store
-	takes *atomic.Int64
+	puts, takes *atomic.Int64
+}
+
+// Put implements server.Store.
+func (s hoardingStore) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	if s.puts.Add(1) > 1 {
+		return nil, convcache.Stored
+	}
+	return s.Store.Put(ctx, key, ticket, ttl)
 }
 
 // Take implements server.Store.
 func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
 	if outcome == convcache.Taken {
-		s.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+		s.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 		unrecognised(&ticket, int(s.takes.Add(1)))
 	}
 	return ticket, outcome
 }
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
-	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}, &atomic.Int64{}} })
 	first := question("SAY " + longText(1) + ".")
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {
