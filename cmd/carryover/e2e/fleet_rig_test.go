@@ -75,13 +75,15 @@ func (g *changing) await(t *testing.T, decode ...*vllmsim.Instance) {
 	g.awaitNamed(t, want...)
 }
 
-// awaitNamed is await for instances with names of their own.
+// awaitNamed is await for instances with names of their own. It has the program taught of those that are new.
 func (g *changing) awaitNamed(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
 	if !within(foundWithin, func() bool { return slices.Equal(g.names(upstream.RoleDecode), want) }) {
 		t.Fatalf("decode instances %v, want %v", g.names(upstream.RoleDecode), want)
 	}
+	g.look()
+	g.know()
 }
 
 // drains reports whether an instance was removed and still has turns.
