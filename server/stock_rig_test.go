@@ -43,20 +43,6 @@ func stock(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config)
 	}}), sims
 }
 
-// told is what a client that knows only the OpenAI API makes of a stream.
-type told struct {
-	Role, Content, Reasoning, Finish string
-	Calls                            []toldCall
-	Usage                            map[string]any
-	Prompt, IDs                      []int
-	Tokens                           []string // of logprobs
-}
-
-type toldCall struct {
-	Type     string
-	Function struct{ Name, Arguments string }
-}
-
 // script is a text of some hundred tokens for the simulated model to say.
 func script(n int) string {
 	return fmt.Sprintf("Answer %d. %s", n, strings.TrimSpace(strings.Repeat("The blocks of a turn are held until the next one reads them. ", 6)))

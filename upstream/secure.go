@@ -22,7 +22,7 @@ func (s *secured) Quiet() bool {
 		return false
 	}
 	var first [1]byte
-	n, err := s.Conn.Read(first[:])
+	n, err := s.Read(first[:])
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 

@@ -44,9 +44,6 @@ type controlled struct{ *http.ResponseController }
 // FlushError does what Flush does.
 func (c controlled) FlushError() error { return c.Flush() }
 
-// eventStream is the media type of streams that this package writes itself.
-const eventStream = "text/event-stream; charset=utf-8"
-
 // announce sets the headers of an answer that is sent whole.
 func (o *commitWriter) announce(mediaType string, length int) {
 	o.whole = true

@@ -27,7 +27,7 @@ type sources struct {
 
 // openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: the
 // configuration's lists, found instances, instances added at run time.
-func openSources(cfg config.Config, own *ownAddresses, logger *slog.Logger) (sources, error) {
+func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	instances, err := newInstances(cfg)
 	if err != nil {
 		return sources{}, err

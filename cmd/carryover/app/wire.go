@@ -155,7 +155,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 	config.WarnOfReadable(cfg, logger)
 	hash := func(id string) [8]byte { return secret.ClientID(id) }
 	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}, HashID: hash}}
-	if p.Sources, err = openSources(cfg, &p.own, logger); err != nil {
+	if p.Sources, err = openSources(cfg, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
 	if p.Tickets, err = openTickets(cfg, secret, logger, p.Events.Teller(events.Store)); err != nil {

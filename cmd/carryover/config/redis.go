@@ -13,7 +13,7 @@ import (
 )
 
 // redisPrefix bounds the prefix, which is sent with every command.
-var redisPrefix = regexp.MustCompile(`^[a-zA-Z0-9.:_-]{1,64}$`) //nolint:gochecknoglobals // immutable
+var redisPrefix = regexp.MustCompile(`^[a-zA-Z0-9.:_-]{1,64}$`)
 
 // redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
 type redisFaults func(key, value, want string)

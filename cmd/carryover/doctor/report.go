@@ -193,7 +193,7 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 }
 
 // unseen is what no examination shows.
-var unseen = []string{
+var unseen = []string{ //nolint:gochecknoglobals // a constant
 	"whether engines reach each other at their KV addresses shows in hand-overs only",
 	"kv_load_failure_policy shows only where a load fails: leave it at fail",
 	"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",

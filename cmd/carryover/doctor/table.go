@@ -66,7 +66,7 @@ func rowOf(code string) int {
 }
 
 // diagnoses has one row for each code. Findings of a place are shown in its order.
-var diagnoses = []diagnosis{
+var diagnoses = []diagnosis{ //nolint:gochecknoglobals // a constant
 	{codeNotFinished, severityError, "",
 		"what was not looked at may be what is wrong",
 		"carryover doctor --timeout 10m"},

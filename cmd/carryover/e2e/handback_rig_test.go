@@ -157,7 +157,6 @@ type listed struct {
 	*handing
 	id, salt string
 	prompt   []int
-	brought  int // by the last hand-back
 }
 
 // turn asks for what follows more ids, and wants what a lone instance answers.

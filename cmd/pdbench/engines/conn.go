@@ -103,7 +103,7 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	}
 	p := e.pace.Load()
 	if !e.decodes {
-		return e.prefill(r, requestID, p), nil
+		return e.prefill(r, requestID), nil
 	}
 	e.ledger.decode(r, e.peer)
 	answer := e.reply(r, requestID, p)
@@ -116,7 +116,7 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 }
 
 // prefill answers a prefill leg.
-func (e *engine) prefill(r *chatRequest, requestID []byte, p *Pace) ready {
+func (e *engine) prefill(r *chatRequest, requestID []byte) ready {
 	cached, kept := e.ledger.prefill(r, e.peer)
 	a := whole{created: time.Now().Unix(), requestID: requestID, finish: "length", tokens: r.tokens(), output: 1, cached: cached}
 	a.text = AnswerTo(r.conversation, len(r.messages)).Add(nil, 0)

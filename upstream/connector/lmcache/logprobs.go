@@ -52,7 +52,7 @@ func (c *continuation) shifted(raw []byte) []byte {
 	if err != nil || !isList(o.Get(offsetsMember)) {
 		return raw
 	}
-	by := c.first.end()
+	by := c.end()
 	moved := []byte{'['}
 	for i, offset := range gjson.ParseBytes(o.Get(offsetsMember)).Array() {
 		if i > 0 {

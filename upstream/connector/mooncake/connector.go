@@ -55,7 +55,9 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 	return upstream.Plan{
 		Prefill:  upstream.LegPlan{API: api, Rank: from.rank, Members: append(carry(api, prefill, ids), lengthCapped()...)},
 		Together: handover,
-		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) { return handover, check(answer, prompt) },
+		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+			return handover, check(answer, prompt)
+		},
 	}, nil
 }
 
