@@ -39,13 +39,19 @@ func taughtShapes(t *testing.T) (shapes []string) {
 		user   = `{"role":"user","content":"u"}`
 		said   = user + `,{"role":"assistant","content":"a"},` + user
 	)
-	for _, messages := range []string{user, said, system + user, system + said} {
-		req, err := body.ParseRequest(body.Chat, []byte(`{"model":"sim","messages":[`+messages+`]}`))
-		if err != nil {
-			t.Fatal(err)
+	const style = `"chat_template_kwargs":{"style":"short"},`
+	for _, members := range []string{
+		"", `"tools":[{"type":"function","function":{"name":"f"}}],`, `"response_format":{"type":"json_object"},`,
+		style, style + `"reasoning_effort":"high",`, style + `"documents":[{"title":"a","text":"b"}],`,
+	} {
+		for _, messages := range []string{user, said, system + user, system + said} {
+			req, err := body.ParseRequest(body.Chat, []byte(`{"model":"sim",`+members+`"messages":[`+messages+`]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			shape, _ := req.FeatureSet()
+			shapes = append(shapes, shape)
 		}
-		shape, _ := req.FeatureSet()
-		shapes = append(shapes, shape)
 	}
 	return shapes
 }
