@@ -121,6 +121,7 @@ func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
 // KV that does not arrive is a failure of prefill, which decode makes good by itself unless the operator wants the error.
 func TestStaged_KVThatDoesNotArrive(t *testing.T) {
 	never := make(chan struct{})
+	defer close(never)
 	for name, row := range map[string]struct {
 		ready  func(context.Context) error
 		status int
