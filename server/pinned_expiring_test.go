@@ -40,7 +40,7 @@ func (p *pinning) stray(n int) {
 
 // Without releases every answer pins its blocks until decode's TTL ends, whether there is a ticket for them or not.
 func TestPinned_WithoutReleasesAllAnswersCount(t *testing.T) {
-	p := newPinning(t, func(c *server.Config) { c.PinnedShare, c.Release, c.ReuseMinTokens = 1, false, 110 })
+	p := newPinning(t, func(c *server.Config) { c.PinnedShare, c.Release, c.ReuseMinTokens = 1, false, 130 })
 	for i := range 3 {
 		p.stray(i)
 		p.wantKnown("turns of no conversation", i+1)

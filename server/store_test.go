@@ -84,10 +84,14 @@ func TestTake_OfConcurrentTurnsOneGetsTheTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;") // the link's trial is over
+	gate := make(chan struct{})
+	r.decode[0].always(waits(gate, decodes)) // or one of them could use a part of what another has left
 	answers := make(chan reply, 8)
 	for range 8 {
 		go func() { answers <- r.turn("c", 3, true) }()
 	}
+	r.decode[0].await(2 + 8)
+	close(gate)
 	hits := 0
 	for range 8 {
 		p := <-answers
@@ -96,7 +100,6 @@ func TestTake_OfConcurrentTurnsOneGetsTheTicket(t *testing.T) {
 			hits++
 		}
 	}
-	// Some of them may follow a turn that has left a ticket, but for the next question.
 	if hits != 1 {
 		t.Errorf("got %d hits, want 1", hits)
 	}
