@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"carryover/server/answer"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/sse/rawjson"
@@ -133,8 +132,7 @@ func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h
 		leg.Instance, leg.Body = decode.Engine().Instance(), slices.Clone(leg.Body)
 		began := time.Now()
 		var params []byte
-		params, err = r.readWhole(leg)
-		if Blame(decode.Engine(), err, false); err == nil {
+		if params, err = r.rescueBy(decode.Engine(), leg); err == nil {
 			h.from.PairWith(decode).ExchangedKV()
 			r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
 			return nil
@@ -143,21 +141,21 @@ func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h
 	return err
 }
 
-// readWhole runs a decode leg for which no client waits, and returns its kv_transfer_params.
-func (r *legRunner) readWhole(leg upstream.Leg) ([]byte, error) {
+// rescueBy runs the leg, and returns decode's kv_transfer_params. It tells the fleet of a failure as of a leg of our own. A good end says
+// nothing of the engine: it takes one token more easily than the client's leg that has failed before.
+func (r *legRunner) rescueBy(decode *fleet.Engine, leg upstream.Leg) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	stream, err := r.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
+	answer, err := r.deps.Legs.Prefill(ctx, leg) // which is read whole, too
+	if err == nil && leg.API != body.Responses && decode.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+		r.deps.Legs.Close()
+		err = &upstream.LegError{Role: upstream.RoleDecode, Instance: decode.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
+	}
 	if err != nil {
+		Blame(decode, err, true)
 		return nil, err
 	}
-	defer stream.Close()
-	body, err := upstream.ReadAll(stream, maxAnswer)
-	if err != nil {
-		return nil, err
-	}
-	_, params, _ := rawjson.Cut(body, answer.ParamsMember)
-	return params, nil
+	return answer.Params, nil
 }
 
 // stranded counts a hand-over that nobody takes.
