@@ -87,7 +87,7 @@ func TestAgentStreams_FailedLoadsAreTriedAgain(t *testing.T) {
 			r.decode[0].next(fails, says(false, api.whole))
 			p := r.sendTo(api.path, api.ask+`,"stream":true}`)
 			r.wantOK(p, "")
-			legs := r.decode[0].seen()
+			legs := r.decode[0].ofClients()
 			if len(legs) != 2 {
 				t.Fatalf("%s, %s: %d decode legs, want 2", name, how, len(legs))
 			}
