@@ -7,9 +7,8 @@
 // counted a fault, does not count, and the exit code says so. It compares only within one run: contenders take turns in each round, in an
 // order that rotates, and bars are ratios of medians.
 //
-// Its first argument is a sub-command. Each is a package: bench, which it is without one; memory, of streams that are open and idle; and three
-// reports on simulated engines, whose clock is what they measure in: policies, of picking instances, handback, and keep, of what is worth
-// keeping. Two more serve as parts of a measurement, in processes of their own: engines and relay, which is a contender.
+// Its first argument is a sub-command. Each is a package: bench, which it is without one, and handback, a report on simulated engines, whose
+// clock is what it measures in. Two more serve as parts of a measurement, in processes of their own: engines and relay, which is a contender.
 //
 // It imports nothing of Carryover's, so that it cannot share its mistakes: what it measures are processes, and so are simulated engines
 // (carryover sim).

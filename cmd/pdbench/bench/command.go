@@ -21,7 +21,6 @@ import (
 type options struct {
 	site       contender.Site
 	out        string
-	profile    string
 	workloads  []string
 	contenders []string
 	smoke      bool
@@ -49,7 +48,6 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.site.PythonExample, "python-example", "", "vLLM's examples/…/disagg_proxy_multiturn.py; without it nothing is compared with python")
 	set.StringVar(&o.site.Python, "python", "bin/bench-python/bin/python", "interpreter with what the example needs, which scripts/need-bench-python.sh makes")
 	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md and the logs of all processes")
-	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
 	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
 	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
@@ -105,13 +103,8 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 	if err := os.RemoveAll(o.site.Logs); err != nil {
 		return result.ExitUsage, err
 	}
-	for _, folder := range []string{o.site.Logs, o.profile} {
-		if folder == "" {
-			continue
-		}
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return result.ExitUsage, err
-		}
+	if err := os.MkdirAll(o.site.Logs, 0o755); err != nil {
+		return result.ExitUsage, err
 	}
 	if o.site.Self == nil {
 		self, err := os.Executable()
@@ -128,7 +121,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		todo = brief(todo)
 	}
 	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
-	b := &bench{site: &o.site, proc: process.OpenFS(), profile: o.profile, say: stderr}
+	b := &bench{site: &o.site, proc: process.OpenFS(), say: stderr}
 	var err error
 	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {
 		return result.ExitUsage, err

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
@@ -40,7 +39,7 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 		todo = append(todo, g)
 	}
 	var said strings.Builder
-	b := &bench{site: &s, proc: process.OpenFS(), say: &said, profile: t.TempDir()}
+	b := &bench{site: &s, proc: process.OpenFS(), say: &said}
 	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w2sOlder, w5Small, tChunks}, nil))
 	if err != nil || len(results) != 6*len(names) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, said.String())
@@ -51,14 +50,6 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 		}
 		if r.Contender != contender.Direct && r.Median[peakMB] <= 0 {
 			t.Errorf("%s at %s: no memory was read: %v", r.Contender, r.Workload.Name, r.Median)
-		}
-	}
-	if testing.Short() {
-		return
-	}
-	for _, name := range []string{"w1", "w2s"} {
-		if profile, err := os.ReadFile(filepath.Join(b.profile, name+".pprof")); err != nil || !bytes.HasPrefix(profile, []byte("\x1f\x8b")) {
-			t.Errorf("profile %s: %d bytes, %v", name, len(profile), err)
 		}
 	}
 }

@@ -17,10 +17,9 @@ import (
 
 // bench measures.
 type bench struct {
-	site    *contender.Site
-	proc    process.FS
-	profile string // folder for CPU profiles, "" for none
-	say     io.Writer
+	site *contender.Site
+	proc process.FS
+	say  io.Writer
 }
 
 // cell is a contender at a workload, with engines of the workload's own, which is measured once in each round.
@@ -75,7 +74,6 @@ func (b *bench) group(ctx context.Context, g group) ([]entry, error) {
 	}
 	var results []entry
 	for _, c := range cells {
-		b.takeProfile(ctx, c)
 		results = append(results, c.entry)
 	}
 	return results, nil
@@ -119,28 +117,23 @@ func (b *bench) measure(ctx context.Context, c *cell) error {
 		return nil
 	}
 	began := time.Now()
-	o, err := b.run(ctx, c, nil)
+	w := c.entry.Workload
+	if c.contender.Most > 0 {
+		w.Conversations = min(w.Conversations, c.contender.Most)
+	}
+	o, err := c.in.Measure(ctx, b.proc, w, c.engines)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
 		c.entry.Wrong = append(c.entry.Wrong, strings.ReplaceAll(err.Error(), "\n", "; "))
-		fmt.Fprintf(b.say, "%-14s %-14s %v\n", c.entry.Workload.Name, c.contender.Name, err)
+		fmt.Fprintf(b.say, "%-14s %-14s %v\n", w.Name, c.contender.Name, err)
 		return nil
 	}
 	c.entry.add(o)
 	last := c.entry.Rounds[len(c.entry.Rounds)-1]
-	fmt.Fprintf(b.say, "%-14s %-14s %5.1f s  %s\n", c.entry.Workload.Name, c.contender.Name, time.Since(began).Seconds(), last)
+	fmt.Fprintf(b.say, "%-14s %-14s %5.1f s  %s\n", w.Name, c.contender.Name, time.Since(began).Seconds(), last)
 	return nil
-}
-
-// run puts the workload on a contender once. also runs when the warm-up is over.
-func (b *bench) run(ctx context.Context, c *cell, also func()) (load.Outcome, error) {
-	w := c.entry.Workload
-	if c.contender.Most > 0 {
-		w.Conversations = min(w.Conversations, c.contender.Most)
-	}
-	return c.in.Measure(ctx, b.proc, w, c.engines, also)
 }
 
 // String lists figures by their names.

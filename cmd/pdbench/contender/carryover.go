@@ -46,7 +46,7 @@ func (s *Site) enterCarryover(ctx context.Context, in *Entrant, w load.Workload,
 		}
 		arguments = append(arguments, shared...)
 	}
-	in.URL, in.Admin, in.Hides = "http://"+address, "http://"+operators, true
+	in.URL, in.Hides = "http://"+address, true
 	in.Measured, err = in.add(ctx, process.Command{Name: Carryover, Log: s.log(w, Carryover), Binary: s.Carryover, Arguments: arguments})
 	if err != nil {
 		return err

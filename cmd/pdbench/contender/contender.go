@@ -59,7 +59,6 @@ func (e errNotMeasured) Error() string { return string(e) }
 // Entrant is a contender that has started.
 type Entrant struct {
 	URL       string           // where clients go, "" for the direct way
-	Admin     string           // Carryover's listener for operators
 	Direct    *engines.Pair    // for the direct way
 	Hides     bool             // clients get no kv_transfer_params
 	Measured  *process.Process // nil for the direct way

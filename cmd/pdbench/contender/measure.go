@@ -9,9 +9,9 @@ import (
 	"carryover/cmd/pdbench/process"
 )
 
-// Measure puts a workload on the entrant once, in front of these engines, and reads what its processes use meanwhile. also runs when the
-// warm-up is over, where it is not nil. What the entrant does wrong is part of the outcome; an error is one of ours.
-func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload, pair *engines.Pair, also func()) (load.Outcome, error) {
+// Measure puts a workload on the entrant once, in front of these engines, and reads what its processes use meanwhile. What
+// the entrant does wrong is part of the outcome; an error is one of ours.
+func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload, pair *engines.Pair) (load.Outcome, error) {
 	if err := pair.Reset(ctx); err != nil {
 		return load.Outcome{}, err
 	}
@@ -30,14 +30,9 @@ func (e *Entrant) Measure(ctx context.Context, proc process.FS, w load.Workload,
 	var before, after process.Usage
 	var held int64
 	l := load.Clients{Workload: w, URL: e.URL, Direct: e.Direct, Hides: e.Hides,
-		Begin: func() {
-			before = read()
-			if also != nil {
-				also()
-			}
-		},
-		End:  func() { after = read() },
-		Held: func() { held = read().Resident },
+		Begin: func() { before = read() },
+		End:   func() { after = read() },
+		Held:  func() { held = read().Resident },
 	}
 	o, err := l.Run(ctx)
 	if err = errors.Join(append(faults, err)...); err != nil {

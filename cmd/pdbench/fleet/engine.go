@@ -21,7 +21,7 @@ const (
 // engineFlags are those that all engines of a fleet have.
 func engineFlags(role string, scale float64) []string {
 	return []string{"sim", "--role", role, "--time-scale", fmt.Sprint(scale), "--prefill-per-token", PrefillPerToken.String(),
-		"--transfer-per-block", TransferPerBlock.String(), "--inter-token", InterToken.String()}
+		"--port", "0", "--transfer-per-block", TransferPerBlock.String(), "--inter-token", InterToken.String()}
 }
 
 // Engine is one simulated engine.
@@ -36,9 +36,8 @@ type Engine struct {
 
 // Stats is what an engine has counted, as far as reports ask.
 type Stats struct {
-	PinnedTokens       int `json:"pinned_tokens"`
-	PinnedTokenSeconds int `json:"pinned_token_seconds"` // since its start, of its clock
-	Preemptions        int `json:"preemptions"`
+	PinnedTokens int `json:"pinned_tokens"`
+	Preemptions  int `json:"preemptions"`
 
 	PromptTokens   int `json:"prompt_tokens"`
 	ComputedTokens int `json:"computed_tokens"`

@@ -66,7 +66,7 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 	}{{"prefill", c.Prefill, &f.Prefill}, {"decode", c.Decode, &f.Decode}} {
 		for i, flags := range role.engines {
 			e := &Engine{Name: fmt.Sprintf("%s-%d", role.name, i+1), flags: append(engineFlags(role.name, c.Scale), flags...), http: f.http}
-			if err := f.run(ctx, e, "0"); err != nil {
+			if err := f.run(ctx, e); err != nil {
 				return err
 			}
 			*role.into = append(*role.into, e)
@@ -84,10 +84,10 @@ func (f *Fleet) start(ctx context.Context, c Config) error {
 func (f *Fleet) log() string { return filepath.Join(f.folder, "proxy.log") }
 
 // run starts an engine, whose first line tells its address.
-func (f *Fleet) run(ctx context.Context, e *Engine, port string) (err error) {
+func (f *Fleet) run(ctx context.Context, e *Engine) (err error) {
 	var line string
 	e.process, err = process.Start(ctx, process.Command{
-		Name: e.Name, Log: filepath.Join(f.folder, e.Name+".log"), Binary: f.binary, Arguments: append(slices.Clone(e.flags), "--port", port), FirstLine: &line,
+		Name: e.Name, Log: filepath.Join(f.folder, e.Name+".log"), Binary: f.binary, Arguments: e.flags, FirstLine: &line,
 	})
 	if err != nil {
 		return err

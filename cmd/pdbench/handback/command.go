@@ -20,10 +20,6 @@ type options struct {
 	conversations int
 	over          time.Duration // in which they begin, of engine time
 	clock         talk.Clock
-	lateClock     talk.Clock // where turns come late
-	decodeBlocks  int        // of one decode engine, for each conversation
-	prefillBlocks int
-	seed          uint64
 	smoke         bool
 }
 
@@ -58,11 +54,7 @@ func Command(ctx context.Context, args []string, stdout, stderr io.Writer) (int,
 	set.Func("row", "row to run, may be given more than once; all unless given", o.addRow)
 	set.IntVar(&o.conversations, "conversations", 2000, "conversations of three turns")
 	set.DurationVar(&o.over, "over", 450*time.Second, "engine time in which they begin")
-	set.Float64Var((*float64)(&o.clock), "scale", 8, "engine time per wall time")
-	set.Float64Var((*float64)(&o.lateClock), "later-scale", 40, "the same for turns after twenty minutes, of a quarter of the conversations")
-	set.IntVar(&o.decodeBlocks, "decode-blocks", 26, "blocks of one decode engine for each of the conversations, so that off pins nearly what its budget allows")
-	set.IntVar(&o.prefillBlocks, "prefill-blocks", 131072, "blocks of one prefill engine")
-	set.Uint64Var(&o.seed, "seed", 1, "of the conversations")
+	set.Float64Var((*float64)(&o.clock), "scale", 8, "engine time per wall time, where turns do not come late")
 	set.BoolVar(&o.smoke, "smoke", false, "run a row briefly, and judge only that nothing goes wrong")
 	if err := set.Parse(args); err != nil {
 		return result.ExitUsage, err
@@ -130,7 +122,7 @@ legs     hand-backs for each turn
 busy     share of hand-backs in what prefill computed
 misuse   corrupt, poisoned, double, expired, unknown or uneven reads, and reads under another salt
 
-`, o.conversations, turnsEach, o.over, fleet.PrefillPerToken, fleet.InterToken, float64(o.clock), usualThink, longestThink, o.prefillBlocks, o.blocksOfDecode(), blockSize,
-		o.lateConversations(), float64(o.lateClock))
+`, o.conversations, turnsEach, o.over, fleet.PrefillPerToken, fleet.InterToken, float64(o.clock), usualThink, longestThink, prefillBlocks, o.blocksOfDecode(), blockSize,
+		o.lateConversations(), float64(lateClock))
 	header(out)
 }

@@ -33,7 +33,7 @@ func (r *outcome) wrong() (n int) {
 }
 
 // ttft is a percentile of the times to the first token of next turns.
-func (r *outcome) ttft(share float64) time.Duration { return r.turns.TTFT(r.clock, share, true) }
+func (r *outcome) ttft(share float64) time.Duration { return r.turns.TTFT(r.clock, share) }
 
 // lag is by how much timers of this process were late in 95 of 100 cases, of engine time. Latencies below it say more of the machine
 // than of the engines.

@@ -115,7 +115,7 @@ func TestTTFT_IsThePercentileOfNextTurnsInEngineTime(t *testing.T) {
 }
 
 func TestPlan_IsTheSameForEveryMode(t *testing.T) {
-	o := options{conversations: 300, over: time.Minute, seed: 1}
+	o := options{conversations: 300, over: time.Minute}
 	named, nameless := plan(o, mode{}), plan(o, mode{anonymous: true})
 	var thinks int
 	for i := range named {

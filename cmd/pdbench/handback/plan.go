@@ -31,9 +31,9 @@ func plan(o options, m mode) []talk.Conversation {
 	if m.late {
 		n, over, length = o.lateConversations(), lateOver, 2
 	}
-	list := talk.Plan{Seed: o.seed, ID: "report", Conversations: n, Over: over, SystemWords: systemWords,
-		Length: func(*rand.Rand) int { return length },
-		Ask:    func(draw *rand.Rand, turn int) talk.Question { return ask(draw, turn, m.late) },
+	list := talk.Plan{Conversations: n, Over: over, SystemWords: systemWords,
+		Turns: length,
+		Ask:   func(draw *rand.Rand, turn int) talk.Question { return ask(draw, turn, m.late) },
 	}.Make()
 	if m.anonymous {
 		for i := range list {

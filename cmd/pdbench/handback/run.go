@@ -13,8 +13,11 @@ import (
 
 // The engines.
 const (
-	engines   = 4 // of each role
-	blockSize = 16
+	engines       = 4 // of each role
+	blockSize     = 16
+	prefillBlocks = 131072
+	decodeBlocks  = 26             // of one decode engine, for each of the conversations, so that off pins nearly what its budget allows
+	lateClock     = talk.Clock(40) // of rows whose turns come late
 )
 
 // What the proxy is told in wall time, and what is engine time in truth.
@@ -24,12 +27,12 @@ const (
 	handBackAfter = 5 * time.Second   // the default
 )
 
-func (o options) blocksOfDecode() int { return max(1024, o.decodeBlocks*o.conversations) }
+func (o options) blocksOfDecode() int { return max(1024, decodeBlocks*o.conversations) }
 
 // clockOf is the clock of a row.
 func (o options) clockOf(m mode) talk.Clock {
 	if m.late {
-		return o.lateClock
+		return lateClock
 	}
 	return o.clock
 }
@@ -47,7 +50,7 @@ func (o options) config(m mode) fleet.Config {
 	}
 	return fleet.Config{
 		Binary: o.binary, Secret: strings.Repeat("handback-report ", 4), Scale: float64(clock),
-		Prefill: role(o.prefillBlocks), Decode: role(o.blocksOfDecode()),
+		Prefill: role(prefillBlocks), Decode: role(o.blocksOfDecode()),
 		Serve: []string{"--decoder-kv-ttl", decoderTTL.String(), "--ttl", scaled(ticketTTL), "--hand-back", m.handBack, "--hand-back-after", scaled(handBackAfter)},
 	}
 }

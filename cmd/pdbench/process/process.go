@@ -130,32 +130,22 @@ func Listens(address string) func(context.Context) error {
 	}
 }
 
-// Answers returns a try that succeeds when a GET of url is answered 200.
+// Answers returns a try that succeeds when a GET of url is answered 200, on a connection of its own, so that none is left behind.
 func Answers(url string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		body, err := Get(ctx, url)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}
-		return body.Close()
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s answers %s", url, resp.Status)
+		}
+		return errors.Join(err, resp.Body.Close())
 	}
-}
-
-// Get asks for url on a connection of its own, so that none is left behind, and returns the body of a 200.
-func Get(ctx context.Context, url string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
-	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
-	return nil, errors.Join(fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(text))), resp.Body.Close())
 }
 
 // FreeAddress returns an address on loopback at which nobody listens, and its port. Another process may take it meanwhile; then the start

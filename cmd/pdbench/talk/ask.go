@@ -49,7 +49,7 @@ func (c *Client) ask(ctx context.Context, a asked) (turn Turn, answer message) {
 		return turn, message{}
 	}
 	defer resp.Body.Close()
-	turn.ID, turn.Reuse = resp.Header.Get("X-Request-Id"), resp.Header.Get("X-KV-Reuse")
+	turn.Reuse = resp.Header.Get("X-KV-Reuse")
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024)) // what there is of it
 		turn.Err = fmt.Errorf("status %d: %s", resp.StatusCode, text)

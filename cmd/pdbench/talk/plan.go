@@ -24,12 +24,10 @@ type Question struct {
 
 // Plan says what conversations are like. Sizes are in words, of about one and a half tokens each.
 type Plan struct {
-	Seed          uint64
-	ID            string // that all ids begin with
 	Conversations int
 	Over          time.Duration // in which they begin, of engine time
 	SystemWords   int
-	Length        func(draw *rand.Rand) int // turns of a conversation
+	Turns         int // of a conversation
 	Ask           func(draw *rand.Rand, turn int) Question
 }
 
@@ -38,7 +36,7 @@ const systems = 4
 
 // Make makes conversations whose beginnings are spread as independent arrivals are. They depend on the plan only.
 func (p Plan) Make() []Conversation {
-	draw := rand.New(rand.NewPCG(p.Seed, 0)) //nolint:gosec // the same conversations are wanted
+	draw := rand.New(rand.NewPCG(1, 0)) //nolint:gosec // the same conversations are wanted
 	prompts := make([]string, systems)
 	for i := range prompts {
 		prompts[i] = fmt.Sprintf("You are assistant number %d. %s", i, Prose(draw, p.SystemWords))
@@ -47,8 +45,8 @@ func (p Plan) Make() []Conversation {
 	begins := 0.0
 	for i := range list {
 		begins += draw.ExpFloat64()
-		c := Conversation{ID: fmt.Sprintf("%s-%d-%d", p.ID, p.Seed, i), System: prompts[draw.IntN(systems)], Begins: time.Duration(begins * float64(time.Second))}
-		for turn := range p.Length(draw) {
+		c := Conversation{ID: fmt.Sprintf("report-%d", i), System: prompts[draw.IntN(systems)], Begins: time.Duration(begins * float64(time.Second))}
+		for turn := range p.Turns {
 			c.Turns = append(c.Turns, p.Ask(draw, turn))
 		}
 		list[i] = c

@@ -9,8 +9,7 @@ import (
 
 // Turn is one turn as its client saw it.
 type Turn struct {
-	ID     string // X-Request-Id
-	Next   bool   // not the first of its conversation
+	Next   bool // not the first of its conversation
 	Began  time.Time
 	TTFT   time.Duration // wall time
 	Reuse  string        // X-KV-Reuse
@@ -24,12 +23,11 @@ type Turn struct {
 // Record is the turns of many conversations.
 type Record []Turn
 
-// TTFT is a percentile of the times to the first token, of engine time: the smallest that so large a share did not exceed. Of next turns only,
-// where it is asked for them.
-func (r Record) TTFT(clock Clock, share float64, next bool) time.Duration {
+// TTFT is a percentile of the times to the first token of next turns, of engine time: the smallest that so large a share did not exceed.
+func (r Record) TTFT(clock Clock, share float64) time.Duration {
 	var times result.Samples
 	for _, t := range r {
-		if t.Err == nil && (t.Next || !next) {
+		if t.Err == nil && t.Next {
 			times = append(times, t.TTFT)
 		}
 	}
