@@ -12,12 +12,8 @@ type (
 	Config = config.Config
 	// Timing is the duration of work, in engine time.
 	Timing = config.Timing
-	// LMCacheConfig is the configuration of ConnectorLMCache.
-	LMCacheConfig = config.LMCache
 	// StorageConfig is the configuration of ConnectorLMCacheStorage.
 	StorageConfig = config.Storage
-	// MooncakeConfig is the configuration of ConnectorMooncake.
-	MooncakeConfig = config.Mooncake
 	// KVEventsConfig is --kv-events-config.
 	KVEventsConfig = config.KVEvents
 	// Stats are the counts of an instance since Start, restarts included.
@@ -38,7 +34,6 @@ func Release(name string) (string, error) { return config.Release(name) }
 
 // Values of Config, described in package config.
 const (
-	PolicyFail              = config.PolicyFail
 	PolicyRecompute         = config.PolicyRecompute
 	ParamsFinish            = config.ParamsFinish
 	ParamsUsage             = config.ParamsUsage
@@ -58,7 +53,6 @@ const (
 	VLLM033                 = config.VLLM033
 	LMCacheAsync            = config.LMCacheAsync
 	LMCacheSync             = config.LMCacheSync
-	TagProxyNotif           = config.TagProxyNotif
 	TagNixlProxyNotif       = config.TagNixlProxyNotif
 	TagStoragePDStatus      = config.TagStoragePDStatus
 )

@@ -127,21 +127,6 @@ func TestLMCache_ReceiverThatStartsAgain(t *testing.T) {
 	decodeOf(t, d, prompt, tok)
 }
 
-// While a receiver has no room, prefill answers and announces nothing. A request that reads what is held makes room.
-func TestLMCache_ReceiverThatIsFull(t *testing.T) {
-	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.ChunkSize, c.LMCache.BufferChunks = 16, 8 })
-	prompt, other := tokens(t, p, longText), tokens(t, p, "Another text. "+longText)
-	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
-	proxy.await(t, notice("a"))
-	first(t, push(t, p, other, spec(d, "b"), nil))
-	eventually(t, "the second prompt waits", func() bool { return p.Stats().Pushing == 1 })
-	if more := proxy.rest(); len(more) != 0 {
-		t.Errorf("notified %q", more)
-	}
-	decodeOf(t, d, prompt, tok)
-	proxy.await(t, notice("b"))
-}
-
 // A request that asks for its first token and is aborted before it has one ends a sender in either mode (measured).
 func TestLMCache_AbortBeforeTheFirstTokenThatIsAskedFor(t *testing.T) {
 	for _, mode := range []string{LMCacheAsync, LMCacheSync} {

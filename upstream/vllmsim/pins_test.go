@@ -34,23 +34,6 @@ func TestPins_EndWithLeaseAndTTL(t *testing.T) {
 	}
 }
 
-func TestPins_TokenSeconds(t *testing.T) {
-	d := startInstance(t, nil)
-	post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": object{"x": 1}})
-	tokens := d.Stats().PinnedTokens
-	for _, step := range []struct{ after, until time.Duration }{{100 * time.Second, 100 * time.Second}, {1000 * time.Second, 480 * time.Second}, {time.Second, 480 * time.Second}} {
-		d.Advance(step.after)
-		got, want := d.Stats().PinnedTokenSeconds, tokens*int(step.until.Seconds())
-		if got < want-tokens || got > want+tokens*10 {
-			t.Errorf("%v later: %d token-seconds, want %d", step.after, got, want)
-		}
-	}
-	d.Restart()
-	if got := d.Stats().PinnedTokenSeconds; got < tokens*479 {
-		t.Errorf("after a restart: %d token-seconds", got)
-	}
-}
-
 func TestPins_ReadAfterLeaseIsCounted(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages := []any{user(longText)}

@@ -97,9 +97,6 @@ func (h *handler) route(w http.ResponseWriter, req *http.Request, f *fault.Activ
 	if done, err := h.api.Serve(w, req, f); done {
 		return err
 	}
-	if h.ops.Knows(req.URL.Path) || h.api.Knows(req.URL.Path) {
-		return wire.WriteJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
-	}
 	return wire.WriteJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 }
 

@@ -54,17 +54,6 @@ func (s *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Act
 	return true, err
 }
 
-// Knows reports whether an endpoint of this type has the path, with whatever method.
-func (s *Endpoints) Knows(path string) bool {
-	switch path {
-	case wire.PathChat, wire.PathCompletions, wire.PathChat + "/render", wire.PathCompletions + "/render", "/tokenize", "/v1/models",
-		wire.PathMessages, wire.PathMessagesCount, wire.PathMessagesRender, wire.PathResponses:
-		return true
-	default:
-		return false
-	}
-}
-
 // engineFor picks the data-parallel rank: the one that the request names, or each in turn. A rank that is not a number is ignored.
 func (s *Endpoints) engineFor(req *http.Request) (*engine.Engine, error) {
 	engines := s.engines()

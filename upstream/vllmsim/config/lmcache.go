@@ -39,9 +39,6 @@ type LMCache struct {
 	// ones mean free ports; Instance.Addresses returns them.
 	InitPorts  []int `json:"init_ports"`
 	AllocPorts []int `json:"alloc_ports"`
-	// BufferChunks is how many chunks fit into a receiver (pd_buffer_size), 0 for no bound. While it is full, prefill neither sends nor
-	// announces KV.
-	BufferChunks int `json:"buffer_chunks"`
 	// ProxyPort is pd_proxy_port of a sender, whose pd_proxy_host is 127.0.0.1. Each rank keeps a PUSH socket connected
 	// to them. While the port is 0, nothing is sent; Switch may set it later.
 	ProxyPort int `json:"proxy_port"`

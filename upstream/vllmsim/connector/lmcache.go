@@ -157,9 +157,7 @@ func (l *lmcache) Answer(req engine.SideRequest) (engine.SideReply, bool) {
 	switch p := req.Push; p.Op {
 	case engine.PushInit:
 	case engine.PushAllocate:
-		if !l.found.allocate(p.Keys, p.Rank, l.cfg.BufferChunks) {
-			reply.Err = engine.ErrNoRoom.Error()
-		}
+		l.found.allocate(p.Keys, p.Rank)
 	case engine.PushLand:
 		l.found.land(p.Keys, p.Content, p.Rank, p.Ranks)
 	case engine.PushCancel:

@@ -48,20 +48,10 @@ func (c *chunks) count() int {
 	return len(c.held)
 }
 
-// allocate makes space for the shares that a rank is going to push. It returns false if there is none; most == 0 means no bound. The first
-// rank of a hand-over adds an offer. A chunk that is still held is offered once more (already_sent_indexes).
-func (c *chunks) allocate(keys []uint64, rank, most int) bool {
+// allocate makes space for the shares that a rank is going to push, of which a receiver has enough. The first rank of a hand-over adds an offer. A chunk that is still held is offered once more (already_sent_indexes).
+func (c *chunks) allocate(keys []uint64, rank int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fresh := 0
-	for _, key := range keys {
-		if c.held[key] == nil {
-			fresh++
-		}
-	}
-	if most > 0 && len(c.held)+fresh > most {
-		return false
-	}
 	for _, key := range keys {
 		if c.held[key] == nil {
 			c.held[key] = &kvChunk{}
@@ -70,7 +60,6 @@ func (c *chunks) allocate(keys []uint64, rank, most int) bool {
 			c.held[key].offers++
 		}
 	}
-	return true
 }
 
 // land stores the share of a rank; ranks is the number of ranks.

@@ -2,7 +2,6 @@ package connector
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"carryover/upstream/vllmsim/config"
@@ -69,18 +68,11 @@ func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
 	return err
 }
 
-// noRoomDelay is how often a rank asks again while a receiver has no space, in wall time (the async backend waits without a limit by
-// default).
-const noRoomDelay = 10 * time.Millisecond
-
-// allocate makes the receiver allocate space for the shares of all ranks, however long that takes.
+// allocate makes the receiver allocate space for the shares of all ranks.
 func (l *lmcache) allocate(h *handover) bool {
 	for rank := range h.ranks {
-		p := engine.PushRequest{Op: engine.PushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}
-		for err := l.ask(h, p); err != nil; err = l.ask(h, p) {
-			if !errors.Is(err, engine.ErrNoRoom) || l.Engine.Clock.Wait(l.Engine.Ctx, l.Engine.Clock.Scaled(noRoomDelay)) != nil {
-				return false
-			}
+		if l.ask(h, engine.PushRequest{Op: engine.PushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}) != nil {
+			return false
 		}
 	}
 	l.Engine.Count(func(s *engine.Stats) { s.Pushes++ })

@@ -69,7 +69,7 @@ func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Token
 		Peers:    NewPeers(c),
 		memory: memory{
 			Cfg: cfg, Clock: c, Events: kvevents.New(cfg.KVEvents, rank),
-			Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(c), registered: 1,
+			Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
 		},
 	}
 	e.Pool.Plain = cfg.NoPrefixCaching
@@ -114,7 +114,6 @@ func (e *Engine) Snapshot() Stats {
 	s := e.Stats
 	s.Pins = len(e.Pins.Held)
 	s.PinnedTokens, s.PinnedBlocks = e.Pins.totals()
-	s.PinnedTokenSeconds += int(e.Pins.tokenSeconds())
 	s.FreeBlocks = e.Pool.Free
 	e.Connector.Gauges(&s)
 	for _, p := range e.Pins.Held {

@@ -16,7 +16,6 @@ type Pin struct {
 	Deadline time.Duration
 	Lease    bool // prefill's lease, which heartbeats prolong; false for decode's fixed TTL
 	reads    int  // reads that have begun
-	since    time.Duration
 }
 
 // outcome is how a pin ended.
@@ -37,20 +36,14 @@ type pins struct {
 	order []string // keys of spent, oldest first
 
 	earliest time.Duration // no pin ends before this time, so most calls of expire need not look at the pins
-
-	clock *Clock
-	ended float64 // token-seconds of the pins that have ended
 }
 
-func newPins(clock *Clock) pins {
-	return pins{Held: make(map[string]*Pin), spent: make(map[string]outcome), clock: clock}
+func newPins() pins {
+	return pins{Held: make(map[string]*Pin), spent: make(map[string]outcome)}
 }
 
 // Finish forgets a pin and remembers its outcome. The caller frees the blocks.
 func (p *pins) Finish(requestID string, o outcome) {
-	if pin := p.Held[requestID]; pin != nil {
-		p.ended += pin.tokenSeconds(p.clock.Now())
-	}
 	delete(p.Held, requestID)
 	if len(p.order) == spentKept {
 		delete(p.spent, p.order[0])
@@ -68,26 +61,11 @@ func (p *pins) totals() (tokens, blocks int) {
 	return tokens, blocks
 }
 
-// tokenSeconds is what a pin has held until a time, or until its deadline: expiry is noticed later.
-func (p *Pin) tokenSeconds(now time.Duration) float64 {
-	return float64(p.Tokens) * (min(now, p.Deadline) - p.since).Seconds()
-}
-
-// tokenSeconds is what all pins have held, those of now and those that have ended.
-func (p *pins) tokenSeconds() float64 {
-	sum, now := p.ended, p.clock.Now()
-	for _, pin := range p.Held {
-		sum += pin.tokenSeconds(now)
-	}
-	return sum
-}
-
 // Pin keeps the blocks of a finished request for another instance. The caller holds e.mu.
 func (e *memory) Pin(requestID string, p *Pin) {
 	if len(e.Pins.Held) == 0 || p.Deadline < e.Pins.earliest {
 		e.Pins.earliest = p.Deadline
 	}
-	p.since = e.Clock.Now()
 	e.Pins.Held[requestID] = p
 }
 

@@ -1,5 +1,7 @@
 package engine
 
+import "reflect"
+
 // Stats are the counts of an instance since Start, restarts included. The first group is the current state.
 // A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads,
 // Deaths, UnevenHandBacks, LeasedHandBacks and OtherSalts are zero and that the scenario explains Pins.
@@ -53,9 +55,6 @@ type Stats struct {
 	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs with other numbers of ids, tokens or blocks than their owner's pin
 	OtherSalts      int `json:"other_salts"`       // as reader: reads, hand-backs included, of the KV of a request with another cache_salt
 
-	// PinnedTokenSeconds is the tokens of all pins, each for as long as it lasted on the engine's clock.
-	PinnedTokenSeconds int `json:"pinned_token_seconds"`
-
 	// HandBackTokens and HandBackComputedTokens are the hand-backs' shares of PromptTokens and ComputedTokens.
 	HandBackTokens         int `json:"hand_back_tokens"`
 	HandBackComputedTokens int `json:"hand_back_computed_tokens"`
@@ -70,31 +69,9 @@ type Stats struct {
 
 // Add adds the counters of o, and its current state too, for instances with several engines.
 func (s *Stats) Add(o Stats) {
-	for _, sum := range [...]struct {
-		to   *int
-		from int
-	}{
-		{&s.Running, o.Running}, {&s.Waiting, o.Waiting}, {&s.Loading, o.Loading}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
-		{&s.PinnedTokenSeconds, o.PinnedTokenSeconds},
-		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
-		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
-		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads}, {&s.IdleReads, o.IdleReads},
-		{&s.ExpiredReads, o.ExpiredReads}, {&s.UnknownReads, o.UnknownReads}, {&s.StaleReads, o.StaleReads},
-		{&s.DeclinedReads, o.DeclinedReads}, {&s.LoadFailures, o.LoadFailures}, {&s.Loads, o.Loads},
-		{&s.Reads, o.Reads}, {&s.Releases, o.Releases}, {&s.LateNotifications, o.LateNotifications},
-		{&s.FailedNotices, o.FailedNotices}, {&s.Heartbeats, o.Heartbeats}, {&s.LeasesExpired, o.LeasesExpired},
-		{&s.TTLExpired, o.TTLExpired}, {&s.Deaths, o.Deaths}, {&s.Restarts, o.Restarts},
-		{&s.Requests, o.Requests}, {&s.Finished, o.Finished}, {&s.Capped, o.Capped}, {&s.Aborts, o.Aborts}, {&s.Failures, o.Failures},
-		{&s.Preemptions, o.Preemptions}, {&s.PromptTokens, o.PromptTokens}, {&s.ComputedTokens, o.ComputedTokens},
-		{&s.LocalHitTokens, o.LocalHitTokens}, {&s.ExternalTokens, o.ExternalTokens},
-		{&s.GeneratedTokens, o.GeneratedTokens},
-		{&s.Pushing, o.Pushing}, {&s.Pushes, o.Pushes}, {&s.ChunksPushed, o.ChunksPushed}, {&s.Notices, o.Notices},
-		{&s.EarlyReads, o.EarlyReads}, {&s.ChunksHeld, o.ChunksHeld},
-		{&s.HeldHandBacks, o.HeldHandBacks}, {&s.HandBacks, o.HandBacks}, {&s.LeasedHandBacks, o.LeasedHandBacks},
-		{&s.UnevenHandBacks, o.UnevenHandBacks}, {&s.OtherSalts, o.OtherSalts},
-		{&s.HandBackTokens, o.HandBackTokens}, {&s.HandBackComputedTokens, o.HandBackComputedTokens},
-	} {
-		*sum.to += sum.from
+	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(o)
+	for i := range to.NumField() {
+		to.Field(i).SetInt(to.Field(i).Int() + from.Field(i).Int())
 	}
 }
 

@@ -65,7 +65,6 @@ type SideReply struct {
 // Errors that pass the side channel by their texts.
 var (
 	ErrEngineMismatch = errors.New("engine ID mismatch")
-	ErrNoRoom         = errors.New("no room for chunks")
 	ErrDeclined       = errors.New("remote blocks are about to expire")
 )
 
@@ -153,9 +152,6 @@ func (p *Peers) Call(ctx context.Context, addr string, req SideRequest) (SideRep
 			p.put(addr, conn)
 			if reply.Err == ErrEngineMismatch.Error() {
 				return reply, ErrEngineMismatch
-			}
-			if reply.Err == ErrNoRoom.Error() {
-				return reply, ErrNoRoom
 			}
 			if reply.Err != "" {
 				return reply, fmt.Errorf("peer %s: %s", addr, reply.Err)

@@ -41,17 +41,6 @@ func (o *Endpoints) Serve(w http.ResponseWriter, req *http.Request, f *fault.Act
 	return true, err
 }
 
-// Knows reports whether an endpoint of this type has the path, with whatever method.
-func (o *Endpoints) Knows(path string) bool {
-	switch path {
-	case "/version", "/health", "/ping", "/reset_prefix_cache", PathMetrics,
-		pathPause, pathResume, pathIsPaused, pathSleep, pathWakeUp, pathIsSleeping:
-		return true
-	default:
-		return false
-	}
-}
-
 func (o *Endpoints) serveHealth(w http.ResponseWriter) {
 	status := http.StatusOK
 	for _, e := range o.engines() {
