@@ -63,7 +63,7 @@ func newKnife(t *testing.T, sim *vllmsim.Instance) *knife {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		k.mu.Lock()
 		c := k.next
-		if c != nil && bytes.Contains(body, []byte(`"do_remote_prefill":true`)) {
+		if c != nil && bytes.Contains(body, []byte(`"do_remote_prefill":true`)) && !(leg{header: r.Header}).rescues() {
 			k.next = nil
 		} else {
 			c = nil
@@ -81,7 +81,7 @@ func newKnife(t *testing.T, sim *vllmsim.Instance) *knife {
 	return k
 }
 
-// cuts has the next answer to a hand-over cut.
+// cuts has the next answer to a hand-over cut, but not that of a rescue.
 func (k *knife) cuts(c *cut) {
 	c.written = make(chan struct{})
 	k.mu.Lock()
