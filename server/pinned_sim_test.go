@@ -173,7 +173,7 @@ func TestPinned_WhatWaitsForItsReleaseCounts(t *testing.T) {
 // What is known of pins is what decode says: of tickets in the store, of one that another has displaced, and of those that wait for
 // their release.
 func TestPinned_IsWhatDecodeSays(t *testing.T) {
-	p := newPinning(t, func(c *server.Config) { c.PinnedShare, c.ReleaseBacklog = 1, 1000 })
+	p := newPinning(t, func(c *server.Config) { c.PinnedShare, c.ReleaseBacklog, c.ReuseMinTokens = 1, 1000, 120 }) // the question asked again has 113, and uses no ticket
 	want := func(what string) {
 		t.Helper()
 		p.until(func() bool { return p.decode.Stats().Running == 0 })
