@@ -58,6 +58,11 @@ func replaced() []word {
 		{old: "common", use: "sharedPrefixTokens", in: product, whole: true},
 		{old: "receipt", use: "idEcho, or turn record", in: product},
 		{old: "receipts", use: "turn records", in: product},
+		// Receivers of types that were renamed.
+		{old: "Claim.h", use: "c"},
+		{old: "Maker.k", use: "m"},
+		{old: "commitWriter.o", use: "c"},
+		{old: "Incarnation.s", use: "i"},
 		// Slots and memory.
 		{old: "promptRoom", use: "promptBuffer", in: product},
 		{old: "room", use: "slot", in: server, kinds: types, whole: true},

@@ -55,23 +55,23 @@ func (p *Proving) doubtful(branches []convcache.KeyedBranch) (doubtful []convcac
 
 // expected returns how many tokens prefill has to find so that something of what was handed back is among them: more than it has of prompts
 // that conversations share. If all notes are those of others who began alike, it must be more than prefill had of their prompts, too.
-func (h *Claim) expected(own int) int {
+func (c *Claim) expected(own int) int {
 	others := func(b convcache.KeyedBranch) bool {
-		return h.of.anothers(&b.Branch) || h.of.request.API == body.Text
+		return c.of.anothers(&b.Branch) || c.of.request.API == body.Text
 	}
-	if h.of.request.Conversation.ByContent() && !slices.ContainsFunc(h.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
+	if c.of.request.Conversation.ByContent() && !slices.ContainsFunc(c.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
 		return own
 	}
-	return h.of.sharedPrefixTokens(h.looked)
+	return c.of.sharedPrefixTokens(c.looked)
 }
 
 // lacksOwn reports whether prefill lacks what was certainly handed back for this very conversation. By content that is certain of a
 // chat with one note, which nothing but the answer can tell from this conversation's, if prefill lacks even tokens that precede the answer.
-func (h *Claim) lacksOwn(own int) bool {
-	if !h.of.request.Conversation.ByContent() {
+func (c *Claim) lacksOwn(own int) bool {
+	if !c.of.request.Conversation.ByContent() {
 		return true
 	}
-	notes := h.looked.Notes
-	return len(notes) == 1 && h.of.request.API != body.Text && h.of.record.Reuse().Cached < own &&
-		h.of.outline.mayContinue(&notes[0].Branch)
+	notes := c.looked.Notes
+	return len(notes) == 1 && c.of.request.API != body.Text && c.of.record.Reuse().Cached < own &&
+		c.of.outline.mayContinue(&notes[0].Branch)
 }

@@ -28,58 +28,58 @@ type Claim struct {
 
 // TicketOffer returns the offer that the connector gets, for a leg that computes the attempt's ids; the zero value for a claim without a
 // ticket.
-func (h *Claim) TicketOffer() upstream.TicketOffer {
-	if h.Ticket == nil {
+func (c *Claim) TicketOffer() upstream.TicketOffer {
+	if c.Ticket == nil {
 		return upstream.TicketOffer{}
 	}
 	var reading any
-	if parsed, ok := h.Ticket.Reading.(*upstream.TicketParams); ok {
+	if parsed, ok := c.Ticket.Reading.(*upstream.TicketParams); ok {
 		reading = parsed.Reading
 	}
 	return upstream.TicketOffer{
-		Ticket: h.Ticket.Params, Reading: reading, Holder: h.Holder.Engine().Instance(), Tokens: h.Offer.Tokens, BlockSize: h.Ticket.Chain.BlockSize,
-		PromptIDs: h.of.IDs.ForPrefill(),
+		Ticket: c.Ticket.Params, Reading: reading, Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		PromptIDs: c.of.IDs.ForPrefill(),
 	}
 }
 
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
-func (h *Claim) Abandon(why record.Reason) {
-	h.GiveUp()
-	h.of.record.Missed(why)
-	h.of.IDs.Forward(false)
+func (c *Claim) Abandon(why record.Reason) {
+	c.GiveUp()
+	c.of.record.Missed(why)
+	c.of.IDs.Forward(false)
 }
 
 // Sent notes that the leg to prefill is about to be sent, with the ticket or the release that it carries.
-func (h *Claim) Sent() {
-	h.legSent = true
-	h.Claim.Sent()
+func (c *Claim) Sent() {
+	c.legSent = true
+	c.Claim.Sent()
 }
 
 // Failed notes how the leg to prefill has failed.
-func (h *Claim) Failed(leg *upstream.LegError) {
-	h.legSent = leg.Sent
-	h.Claim.Failed(leg)
-	if h.Piggyback != nil {
-		h.Piggyback.Failed(leg)
-		h.Piggyback = nil
+func (c *Claim) Failed(leg *upstream.LegError) {
+	c.legSent = leg.Sent
+	c.Claim.Failed(leg)
+	if c.Piggyback != nil {
+		c.Piggyback.Failed(leg)
+		c.Piggyback = nil
 	}
 }
 
 // Settle ends the claim: a ticket of which nothing was sent goes back into the store. A piggybacked release is settled in the same way.
 // Further calls do nothing.
-func (h *Claim) Settle(ctx context.Context) {
-	if unused := h.Piggyback; unused != nil {
-		if h.legSent {
+func (c *Claim) Settle(ctx context.Context) {
+	if unused := c.Piggyback; unused != nil {
+		if c.legSent {
 			unused.Sent()
 		} else {
 			unused.Requeue()
 		}
-		h.Piggyback = nil
+		c.Piggyback = nil
 	}
-	h.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
-		h.of.record.Missed(record.ReasonRetried)
-		bounded, cancel := storetime.Limit(ctx, h.finder.cfg.StoreTimeout)
+	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
+		c.of.record.Missed(record.ReasonRetried)
+		bounded, cancel := storetime.Limit(ctx, c.finder.cfg.StoreTimeout)
 		defer cancel()
-		h.of.put(bounded, h.finder.deps.Pins, h.key, ticket)
+		c.of.put(bounded, c.finder.deps.Pins, c.key, ticket)
 	})
 }

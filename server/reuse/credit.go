@@ -42,82 +42,82 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 }
 
 // Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell. It does not change the outcome.
-func (h *Claim) Cached(tokens int) {
-	r := h.of.record.Reuse()
+func (c *Claim) Cached(tokens int) {
+	r := c.of.record.Reuse()
 	r.Cached = tokens
-	h.of.record.Reuses(r)
+	c.of.record.Reuses(r)
 }
 
 // Answered records how much work was saved, once an incarnation of prefill has answered with a hand-over. It
 // returns what caches hold of a prompt of so many tokens from now on without any ticket.
-func (h *Claim) Answered(prefill *fleet.Incarnation, handover *upstream.Handover, prompt int) []convcache.Prefilled {
-	h.Cached(handover.Cached)
+func (c *Claim) Answered(prefill *fleet.Incarnation, handover *upstream.Handover, prompt int) []convcache.Prefilled {
+	c.Cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
 	if !same { // prefill was restarted, and its cache is new
-		h.had = nil
+		c.had = nil
 	}
-	own := h.own(prefill)
-	h.foundByEngine(prefill, own, same)
-	h.credit(prefill, own)
-	h.foundByPrefix(prefill, prompt)
-	return h.leaves(prefill, prompt)
+	own := c.own(prefill)
+	c.foundByEngine(prefill, own, same)
+	c.credit(prefill, own)
+	c.foundByPrefix(prefill, prompt)
+	return c.leaves(prefill, prompt)
 }
 
 // own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
 // that went to this instance, or the tokens that all prompts share. vLLM caches whole blocks only.
-func (h *Claim) own(prefill *fleet.Incarnation) int {
-	tokens := convcache.PrefilledIn(h.had, holderOf(prefill))
+func (c *Claim) own(prefill *fleet.Incarnation) int {
+	tokens := convcache.PrefilledIn(c.had, holderOf(prefill))
 	if size := prefill.BlockSize(); size > 0 {
 		tokens -= tokens % size
 	}
-	return max(tokens, h.of.sharedPrefixTokens(h.looked))
+	return max(tokens, c.of.sharedPrefixTokens(c.looked))
 }
 
 // credit records how many tokens prefill did not compute because of reuse: the tokens that it found beyond its own, at most as many as a
 // ticket offered or as were handed back to it. The number of cached tokens that prefill reports includes both kinds. If prefill reports
 // none, all offered tokens beyond its own are counted.
-func (h *Claim) credit(prefill *fleet.Incarnation, own int) {
-	r := h.of.record.Reuse()
+func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
+	r := c.of.record.Reuse()
 	if !r.Hit {
 		return
 	}
 	most := r.Offered
 	if r.Proof == proofEngine {
-		most = h.looked.handedBackTo(prefill)
+		most = c.looked.handedBackTo(prefill)
 	}
 	if r.Cached >= 0 {
 		most = min(most, r.Cached)
 	}
 	r.Read = max(0, most-own)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
-	h.of.record.Reuses(r)
+	c.of.record.Reuses(r)
 }
 
 // foundByPrefix records that prefill's own caches had a part of the prompt although the turn is no hit. Caches hold whole blocks, so that less
 // than one block is nothing. prompt is the number of the prompt's tokens, 0 if it is not known.
-func (h *Claim) foundByPrefix(prefill *fleet.Incarnation, prompt int) {
-	r := h.of.record.Reuse()
+func (c *Claim) foundByPrefix(prefill *fleet.Incarnation, prompt int) {
+	r := c.of.record.Reuse()
 	found := r.Cached
 	if prompt > 0 {
 		found = min(found, prompt)
 	}
 	if !r.Hit && found >= max(1, prefill.BlockSize()) {
 		r.Prefix = found
-		h.of.record.Reuses(r)
+		c.of.record.Reuses(r)
 	}
 }
 
 // leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it. If the conversation was
 // handed back, other caches are counted only up to the number of tokens that this prefill found, because prefill compares tokens and
 // nothing else did.
-func (h *Claim) leaves(prefill *fleet.Incarnation, prompt int) (has []convcache.Prefilled) {
-	has = among(nil, h.had, func() int {
-		if h.looked.AllHandedBack() {
-			return h.of.record.Reuse().Cached
+func (c *Claim) leaves(prefill *fleet.Incarnation, prompt int) (has []convcache.Prefilled) {
+	has = among(nil, c.had, func() int {
+		if c.looked.AllHandedBack() {
+			return c.of.record.Reuse().Cached
 		}
 		return prompt
 	})
-	if prompt > 0 && !h.of.pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No {
+	if prompt > 0 && !c.of.pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No {
 		has = convcache.AddPrefilled(has, convcache.Prefilled{Prefill: holderOf(prefill), Tokens: prompt})
 	}
 	return has

@@ -38,34 +38,34 @@ func (l *Lookup) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 
 // foundByEngine records what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
 // without a ticket: what it found beyond what it has of its own. same says that it is the engine that has answered in this incarnation before.
-func (h *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
-	notes := h.looked.Notes
-	if len(notes) == 0 || h.Ticket != nil {
+func (c *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
+	notes := c.looked.Notes
+	if len(notes) == 0 || c.Ticket != nil {
 		return
 	}
-	r := h.of.record.Reuse()
-	defer func() { h.of.record.Reuses(r) }()
-	newest, here := &notes[0], same && h.looked.handedBackTo(prefill) > 0
-	if beyond := r.Cached - h.expected(own); beyond > 0 {
+	r := c.of.record.Reuse()
+	defer func() { c.of.record.Reuses(r) }()
+	newest, here := &notes[0], same && c.looked.handedBackTo(prefill) > 0
+	if beyond := r.Cached - c.expected(own); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {
 			prefill.PrefixCache.HandedBackFound(true)
 		}
 		return
 	}
-	if !h.looked.AllHandedBack() || r.Cached < 0 {
+	if !c.looked.AllHandedBack() || r.Cached < 0 {
 		return
 	}
 	for i := range notes {
-		if h.of.anothers(&notes[i].Branch) {
-			parts, _ := h.of.outline.agrees(&notes[i].Branch)
-			r.Reason, r.Differs = record.ReasonRewritten, h.of.request.API.PartName(parts)
+		if c.of.anothers(&notes[i].Branch) {
+			parts, _ := c.of.outline.agrees(&notes[i].Branch)
+			r.Reason, r.Differs = record.ReasonRewritten, c.of.request.API.PartName(parts)
 			return
 		}
 	}
 	switch r.Reason = record.ReasonHandedBackElsewhere; {
-	case here && !h.lacksOwn(own):
-		r.Reason = h.of.missed(convcache.Empty)
+	case here && !c.lacksOwn(own):
+		r.Reason = c.of.missed(convcache.Empty)
 	case here:
 		r.Reason = record.ReasonHandedBackEvicted
 		prefill.PrefixCache.HandedBackFound(false)

@@ -34,10 +34,10 @@ func (f *Finder) learn(p *Proving, found bool) {
 }
 
 // learn tells that a turn was answered, so that its continuation is known as one.
-func (k *Maker) learn(p *Proving, a *answer.Result) {
+func (m *Maker) learn(p *Proving, a *answer.Result) {
 	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
 		p.kind.ToolCalls, p.kind.Unread = a.Finish == "tool_calls", p.kind.Tools && a.Finish == ""
-		k.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, p.prompt, time.Now())
+		m.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, p.prompt, time.Now())
 	}
 }
 
@@ -45,8 +45,8 @@ func (k *Maker) learn(p *Proving, a *answer.Result) {
 const StoredReleased = "released"
 
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
-func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
-	choice = k.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
+func (m *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
+	choice = m.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
 	p.record.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false
@@ -54,6 +54,6 @@ func (k *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcac
 	left := *ticket
 	left.Params = bytes.Clone(left.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredReleased)
-	k.deps.Pins.Releases.Unuse(left, p.request.Model)
+	m.deps.Pins.Releases.Unuse(left, p.request.Model)
 	return choice, true
 }

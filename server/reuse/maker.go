@@ -43,69 +43,69 @@ func (o *Origin) HandedOver() bool { return o.Prefill != nil }
 // Keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
 // before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
 // an answer that did not get that far.
-func (k *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin, a answer.Result) {
+func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin, a answer.Result) {
 	if a.Completeness != answer.Incomplete {
 		of.Pair.ExchangedKV()
 	}
-	k.learn(p, &a)
-	ticket, parsed, why := k.ticketOf(p, looked, of, &a)
+	m.learn(p, &a)
+	ticket, parsed, why := m.ticketOf(p, looked, of, &a)
 	if why != "" {
 		p.record.Stored(why)
 		left := pins.Leftover{Decode: of.Decode, Model: p.request.Model, FreshAsOf: a.FreshAsOf}
 		if parsed.Params != nil {
-			k.deps.Pins.Releases.UnuseParsed(parsed, left)
+			m.deps.Pins.Releases.UnuseParsed(parsed, left)
 		} else {
-			k.deps.Pins.Releases.UnuseParams(a.Params, left)
+			m.deps.Pins.Releases.UnuseParams(a.Params, left)
 		}
 		if p.request.Conversation.Final && !p.request.Conversation.ByContent() && a.Completeness != answer.Incomplete {
-			k.giveUpBranches(ctx, looked.Branches, p.request.Model)
+			m.giveUpBranches(ctx, looked.Branches, p.request.Model)
 		}
 		return
 	}
-	if !k.deps.Pins.Fresh(ticket.Decode.Instance, parsed) {
+	if !m.deps.Pins.Fresh(ticket.Decode.Instance, parsed) {
 		p.record.Stored("duplicate")
-		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", p.record.ID(), "decode", ticket.Decode.Instance)
+		m.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", p.record.ID(), "decode", ticket.Decode.Instance)
 		return
 	}
 	if p.IDs.Learning() {
-		learning, learnt := storetime.Limit(ctx, k.cfg.StoreTimeout)
+		learning, learnt := storetime.Limit(ctx, m.cfg.StoreTimeout)
 		p.IDs.Learnt(learning)
 		learnt()
 	}
 	if !p.request.Conversation.Known {
-		k.keepOutside(p, of, &a, ticket)
+		m.keepOutside(p, of, &a, ticket)
 		return
 	}
-	choice, released := k.choose(p, of, &a, &ticket)
+	choice, released := m.choose(p, of, &a, &ticket)
 	if released {
 		return
 	}
-	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
+	bounded, cancel := storetime.Limit(ctx, m.cfg.StoreTimeout)
 	defer cancel()
-	if outcome := p.put(bounded, k.deps.Pins, p.request.Conversation.Key, ticket); outcome != convcache.Stored {
+	if outcome := p.put(bounded, m.deps.Pins, p.request.Conversation.Key, ticket); outcome != convcache.Stored {
 		p.record.Stored(outcome.String())
 		return
 	}
-	if ticket.Epoch != k.deps.Epoch.Now() { // since the ticket was made
+	if ticket.Epoch != m.deps.Epoch.Now() { // since the ticket was made
 		p.record.Stored(string(record.ReasonQuarantined))
-		k.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
+		m.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
 		return
 	}
 	p.record.Stored("yes")
-	k.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket, choice)
-	k.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
+	m.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket, choice)
+	m.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
 	if !p.request.Conversation.ByContent() { // else they may be of other conversations that began alike
-		k.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
+		m.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
 	}
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
-func (k *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
+func (m *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredOutside)
-	if !k.deps.Pins.HandBacks.Outside(answered(p, of, a), &ticket) {
+	if !m.deps.Pins.HandBacks.Outside(answered(p, of, a), &ticket) {
 		p.record.Stored(string(record.ReasonNoConversation))
-		k.deps.Pins.Releases.Unuse(ticket, p.request.Model)
+		m.deps.Pins.Releases.Unuse(ticket, p.request.Model)
 	}
 }
 
@@ -120,11 +120,11 @@ func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
 
 // giveUpBranches takes tickets that a turn saw and that no later turn needs: all of a conversation, at its last turn, and those that its newest
 // ticket makes superfluous. It is called only if the turn succeeded, because a failed one is sent again and may use them.
-func (k *Maker) giveUpBranches(ctx context.Context, branches []convcache.KeyedBranch, model string) {
-	bounded, cancel := storetime.Limit(ctx, k.cfg.StoreTimeout)
+func (m *Maker) giveUpBranches(ctx context.Context, branches []convcache.KeyedBranch, model string) {
+	bounded, cancel := storetime.Limit(ctx, m.cfg.StoreTimeout)
 	defer cancel()
 	for _, b := range branches {
-		k.deps.Pins.GiveUp(bounded, b.Key, b.ID, model)
+		m.deps.Pins.GiveUp(bounded, b.Key, b.ID, model)
 	}
 }
 
@@ -132,21 +132,21 @@ func (k *Maker) giveUpBranches(ctx context.Context, branches []convcache.KeyedBr
 const StoredOutside = "hand_back"
 
 // ticketOf makes the ticket of an answer, or returns the reason why there is none.
-func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Result) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
-	if why = k.noTicket(p, of, a); why != "" {
+func (m *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Result) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
+	if why = m.noTicket(p, of, a); why != "" {
 		return convcache.Ticket{}, parsed, why
 	}
 	decode := of.Decode.Engine()
-	parsed, err := k.deps.Connector.ParseTicket(a.Params, of.BlockSize)
+	parsed, err := m.deps.Connector.ParseTicket(a.Params, of.BlockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
-		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", p.record.ID(), "decode", decode.Name, "error", err)
+		m.cfg.Logger.Warn("decode's params can't be a ticket", "turn", p.record.ID(), "decode", decode.Name, "error", err)
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
 	if !p.request.API.Rendered() { // of the others nothing is counted, see sentNothing
 		of.Decode.Silence.SentParams()
 	}
-	k.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed)
+	m.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
@@ -160,11 +160,11 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 			ID: id, Outline: p.outline.of(id), Decode: holderOf(of.Decode),
 			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: p.sharedPrefixTokens(looked),
 			Epoch: of.Epoch, Prefilled: of.Prefilled,
-			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(k.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
+			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(m.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
 		},
 		Params: parsed.Params, Reading: pins.ReadingOf(parsed), EngineID: parsed.EngineID,
 	}
-	if ticket.Epoch != k.deps.Epoch.Now() {
+	if ticket.Epoch != m.deps.Epoch.Now() {
 		return ticket, parsed, string(record.ReasonQuarantined)
 	}
 	why = p.proof.Seal(proof.Ending{
@@ -174,7 +174,7 @@ func (k *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 }
 
 // noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
-func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) {
+func (m *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) {
 	switch {
 	case !p.request.Conversation.Known && p.proof == nil:
 		return string(record.ReasonNoConversation)
@@ -201,7 +201,7 @@ func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) 
 	case a.Params == nil && a.StopReason:
 		return "ineligible_stop_string"
 	case a.Params == nil:
-		k.sentNothing(p, of.Decode)
+		m.sentNothing(p, of.Decode)
 		return string(record.ReasonNoParams)
 	}
 	return a.Completeness.Lacks()
@@ -210,23 +210,23 @@ func (k *Maker) noTicket(p *Proving, of *Origin, a *answer.Result) (why string) 
 // sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer
 // (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, and a
 // response has none behind a stop string.
-func (k *Maker) sentNothing(p *Proving, decode *fleet.Incarnation) {
+func (m *Maker) sentNothing(p *Proving, decode *fleet.Incarnation) {
 	if p.request.API.Rendered() {
 		if p.request.API == body.Messages && p.request.Stream {
-			k.lacksPlugIn(p, decode)
+			m.lacksPlugIn(p, decode)
 		}
 		return
 	}
 	if decode.Silence.SentNothing() {
-		k.warnNoParams(p, decode)
+		m.warnNoParams(p, decode)
 	}
 }
 
 // lacksPlugIn warns, once for each incarnation, that its streams of Messages bring no params.
-func (k *Maker) lacksPlugIn(p *Proving, decode *fleet.Incarnation) {
+func (m *Maker) lacksPlugIn(p *Proving, decode *fleet.Incarnation) {
 	name, incarnation := decode.Engine().Name, decode.ID()
-	if last, _ := k.plugInless.Swap(name, incarnation); last == incarnation {
+	if last, _ := m.plugInless.Swap(name, incarnation); last == incarnation {
 		return
 	}
-	k.warnNoParams(p, decode)
+	m.warnNoParams(p, decode)
 }

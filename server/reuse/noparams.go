@@ -18,21 +18,21 @@ const (
 
 // warnNoParams warns that answers like that of this turn bring no params, and says what helps. That depends on the version of decode, for
 // which it asks in the background.
-func (k *Maker) warnNoParams(p *Proving, decode *fleet.Incarnation) {
+func (m *Maker) warnNoParams(p *Proving, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), p.record.ID(), p.request.API
 	stream := p.request.Stream
-	k.deps.Background("version", turn, func() {
-		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
-		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
+	m.deps.Background("version", turn, func() {
+		why, fix := upstream.WhyNoParams(m.version(engine), api, stream, false)
+		m.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
 			"api", api.Path(), "stream", stream, "why", why, "fix", fix, "decode", engine.Name, "turn", turn)
 	})
 }
 
 // version returns the version that an engine reports, "" if it reports none in time.
-func (k *Maker) version(engine *fleet.Engine) string {
+func (m *Maker) version(engine *fleet.Engine) string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 	defer cancel()
-	status, body, err := k.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)
+	status, body, err := m.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)
 	var told struct{ Version string }
 	if err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil {
 		return ""

@@ -45,36 +45,36 @@ type controlled struct{ *http.ResponseController }
 func (c controlled) FlushError() error { return c.Flush() }
 
 // announce sets the headers of an answer that is sent whole.
-func (o *commitWriter) announce(mediaType string, length int) {
-	o.whole = true
-	o.w.Header().Set("Content-Type", mediaType)
-	o.w.Header().Set("Content-Length", strconv.Itoa(length))
+func (c *commitWriter) announce(mediaType string, length int) {
+	c.whole = true
+	c.w.Header().Set("Content-Type", mediaType)
+	c.w.Header().Set("Content-Length", strconv.Itoa(length))
 }
 
 // announceStream sets the headers of an event stream, unless they are sent.
-func (o *commitWriter) announceStream(contentType string) {
-	header, values := o.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
+func (c *commitWriter) announceStream(contentType string) {
+	header, values := c.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
 // commit sends status and headers. From now on the turn can't be tried again.
-func (o *commitWriter) commit() {
-	o.committed = true
-	o.forget()
-	o.record.Committed(o.w.Header(), o.whole)
-	o.w.WriteHeader(http.StatusOK)
+func (c *commitWriter) commit() {
+	c.committed = true
+	c.forget()
+	c.record.Committed(c.w.Header(), c.whole)
+	c.w.WriteHeader(http.StatusOK)
 }
 
 // Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The stream as a whole
 // has none: it may last for hours.
-func (o *commitWriter) Write(p []byte) (int, error) {
-	if !o.committed {
-		o.commit()
+func (c *commitWriter) Write(p []byte) (int, error) {
+	if !c.committed {
+		c.commit()
 	}
-	if err := o.bound(); err != nil {
+	if err := c.bound(); err != nil {
 		return 0, err
 	}
-	return o.w.Write(p)
+	return c.w.Write(p)
 }
 
 // slack is the divisor of the limit that gives the time by which a write may exceed it.
@@ -82,27 +82,27 @@ const slack = 4
 
 // bound sets the deadline of the writes that follow. Each may last as long as the limit, and at most a quarter longer. All writes within
 // this quarter share a deadline, because changing the timer costs a twentieth of the work for a chunk.
-func (o *commitWriter) bound() error {
+func (c *commitWriter) bound() error {
 	now := time.Now()
-	if !o.bounded.IsZero() && now.Sub(o.bounded) < o.limit/slack {
+	if !c.bounded.IsZero() && now.Sub(c.bounded) < c.limit/slack {
 		return nil
 	}
-	o.bounded = now
-	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(WriteLimit(o.limit)))
+	c.bounded = now
+	return http.NewResponseController(c.w).SetWriteDeadline(now.Add(WriteLimit(c.limit)))
 }
 
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
-func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
+func (c *commitWriter) Flush() error { return c.flusher.FlushError() }
 
 // lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for a complete one.
-func (o *commitWriter) lastWords(err error, events int64) {
-	known := o.errors.Map(err)
-	o.record.Broke(known.Code)
-	if _, err := o.Write(known.Event(o.api, events)); err == nil {
-		_ = o.Flush()
+func (c *commitWriter) lastWords(err error, events int64) {
+	known := c.errors.Map(err)
+	c.record.Broke(known.Code)
+	if _, err := c.Write(known.Event(c.api, events)); err == nil {
+		_ = c.Flush()
 	}
 }

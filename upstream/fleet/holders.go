@@ -84,7 +84,7 @@ func (e *Engine) due(backlog int) *Incarnation {
 }
 
 // Done ends what Due began.
-func (s *Incarnation) Done() { s.engine.releases.Store(false) }
+func (i *Incarnation) Done() { i.engine.releases.Store(false) }
 
 // join adds the decode engines among those that are new to the fleet, so that the holder of each turn's ticket is found.
 func (h *Holders) join(added []*Engine) {
@@ -192,4 +192,4 @@ func (e *Engine) Leaves() bool { return e.member.gone.Load() || e.Health.Drains(
 
 // Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
 // engine.
-func (s *Incarnation) Over() bool { return !s.current() }
+func (i *Incarnation) Over() bool { return !i.current() }

@@ -46,47 +46,47 @@ func newIncarnation(e *Engine, id string) *Incarnation {
 }
 
 // Engine returns the engine that this is an incarnation of.
-func (s *Incarnation) Engine() *Engine { return s.engine }
+func (i *Incarnation) Engine() *Engine { return i.engine }
 
 // ID returns process_start_time_seconds as the engine wrote it, "" if it is not known. It is only compared, never
 // parsed.
-func (s *Incarnation) ID() string { return s.id }
+func (i *Incarnation) ID() string { return i.id }
 
 // Known reports whether the incarnation's id is known. A nil Incarnation is not known.
-func (s *Incarnation) Known() bool { return s != nil && s.id != "" }
+func (i *Incarnation) Known() bool { return i != nil && i.id != "" }
 
 // BlockSize returns how many tokens a KV block holds, 0 if that is not known or differs between the engines of one
 // instance. It may become known later than the incarnation's id.
-func (s *Incarnation) BlockSize() int { return int(s.blockSize.Load()) }
+func (i *Incarnation) BlockSize() int { return int(i.blockSize.Load()) }
 
 // Alive reports whether the engine still runs this incarnation, by a reading of the last five seconds or a new one
 // ([Engine.Current]). It is false for an incarnation whose id is not known.
-func (s *Incarnation) Alive(ctx context.Context) bool {
-	return s.Known() && s.engine.Current(ctx) == s
+func (i *Incarnation) Alive(ctx context.Context) bool {
+	return i.Known() && i.engine.Current(ctx) == i
 }
 
 // Judge records why the incarnation takes no part in the token proof, "" if it takes part. It reports whether that
 // differs from the engine's last judgment, or concerns another incarnation.
-func (s *Incarnation) Judge(why string) (changed bool) { return s.engine.Judge(s.id, why) }
+func (i *Incarnation) Judge(why string) (changed bool) { return i.engine.Judge(i.id, why) }
 
 // end drops what is useless once the engine has another incarnation.
-func (s *Incarnation) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over.Store(true)
-	for _, p := range s.pairs {
+func (i *Incarnation) end() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.over.Store(true)
+	for _, p := range i.pairs {
 		p.Drop()
 	}
-	s.pairs = nil
-	s.Pins.End()
-	s.computed.Drop()
+	i.pairs = nil
+	i.Pins.End()
+	i.computed.Drop()
 }
 
 // Ended reports whether the engine has restarted since, whether or not the fleet still has the engine.
-func (s *Incarnation) Ended() bool { return s.over.Load() }
+func (i *Incarnation) Ended() bool { return i.over.Load() }
 
 // current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
-func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.member.forgotten.Load() }
+func (i *Incarnation) current() bool { return !i.over.Load() && !i.engine.member.forgotten.Load() }
 
 // latest reports whether the incarnation is the one that its engine was read as last, without a lock.
-func (s *Incarnation) latest() bool { return s.engine.seen.last.Load() == s }
+func (i *Incarnation) latest() bool { return i.engine.seen.last.Load() == i }

@@ -16,49 +16,49 @@ type pair struct {
 // PairWith returns what is known of this prefill incarnation and a decode incarnation; nil unless both are known. A
 // prefill incarnation has one pair for each decode engine: the pair with a new decode incarnation replaces the one
 // before. If either incarnation has ended, the returned state is the caller's alone.
-func (s *Incarnation) PairWith(decode *Incarnation) *pairs.State {
-	if !s.Known() || !decode.Known() {
+func (i *Incarnation) PairWith(decode *Incarnation) *pairs.State {
+	if !i.Known() || !decode.Known() {
 		return nil
 	}
-	f := s.engine.fleet
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pairs[decode.engine]; p.decode == decode {
+	f := i.engine.fleet
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p := i.pairs[decode.engine]; p.decode == decode {
 		return p.State
 	}
 	// decode.current is asked under the lock that unpair takes. An engine is marked as forgotten before it is
 	// unpaired, so that no pair is left behind.
-	if !decode.current() || !s.current() {
+	if !decode.current() || !i.current() {
 		return pairs.Over(f.facts.Now)
 	}
-	if s.pairs == nil {
-		s.pairs = map[*Engine]pair{}
+	if i.pairs == nil {
+		i.pairs = map[*Engine]pair{}
 	}
-	if old := s.pairs[decode.engine]; old.State != nil {
+	if old := i.pairs[decode.engine]; old.State != nil {
 		old.Drop()
 	}
-	made := pairs.New(f.facts.Now, &s.stops, &decode.stops, &f.Picker.stops)
-	s.pairs[decode.engine] = pair{decode, made}
+	made := pairs.New(f.facts.Now, &i.stops, &decode.stops, &f.Picker.stops)
+	i.pairs[decode.engine] = pair{decode, made}
 	return made
 }
 
 // StatusWith returns what Begin would return for this prefill incarnation with a decode incarnation, and begins
 // nothing.
-func (s *Incarnation) StatusWith(decode *Incarnation) pairs.Status {
-	if !s.Known() || !decode.Known() {
+func (i *Incarnation) StatusWith(decode *Incarnation) pairs.Status {
+	if !i.Known() || !decode.Known() {
 		return pairs.NoReuse
 	}
-	if known := s.known(decode); known != nil {
+	if known := i.known(decode); known != nil {
 		return known.Status()
 	}
 	return pairs.Trial
 }
 
 // known returns the state of a pair that the incarnation has, nil if it has none.
-func (s *Incarnation) known(decode *Incarnation) *pairs.State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.pairs[decode.engine]; p.decode == decode {
+func (i *Incarnation) known(decode *Incarnation) *pairs.State {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p := i.pairs[decode.engine]; p.decode == decode {
 		return p.State
 	}
 	return nil
@@ -66,41 +66,41 @@ func (s *Incarnation) known(decode *Incarnation) *pairs.State {
 
 // stoppedWith reports whether the pair of this prefill incarnation and a decode incarnation is stopped. A pair without
 // a state was never tried, and is not stopped.
-func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
-	known := s.known(decode)
+func (i *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
+	known := i.known(decode)
 	return known != nil && known.Stopped(now)
 }
 
 // unpair drops the pairs with engines that are gone.
-func (s *Incarnation) unpair(gone []*Engine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (i *Incarnation) unpair(gone []*Engine) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, decode := range gone {
-		if p := s.pairs[decode]; p.State != nil {
+		if p := i.pairs[decode]; p.State != nil {
 			p.Drop()
-			delete(s.pairs, decode)
+			delete(i.pairs, decode)
 		}
 	}
 }
 
 // leave drops all pairs, and the entries in the prefix index: the engine is gone.
-func (s *Incarnation) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.pairs {
+func (i *Incarnation) leave() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, p := range i.pairs {
 		p.Drop()
 	}
-	s.pairs = nil
-	s.computed.Drop()
+	i.pairs = nil
+	i.computed.Drop()
 }
 
 // retry ends the stops of this prefill incarnation's pairs with the changed engine; of all its pairs if its own engine
 // has changed.
-func (s *Incarnation) retry(changed *Engine) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for decode, p := range s.pairs {
-		if decode == changed || s.engine == changed {
+func (i *Incarnation) retry(changed *Engine) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for decode, p := range i.pairs {
+		if decode == changed || i.engine == changed {
 			p.Retry()
 		}
 	}
@@ -109,9 +109,9 @@ func (s *Incarnation) retry(changed *Engine) {
 // TakeUnused returns the oldest unused ticket of the decode incarnation that this prefill incarnation may release now,
 // on a leg of our own or on a turn's leg. There is none while the two have exchanged no KV or the pair pauses its
 // releases. The ticket counts as in transfer until Leave or EndTransfer of the decode incarnation's Pins.
-func (s *Incarnation) TakeUnused(decode *Incarnation, own bool) (unused.Ticket, bool) {
-	if p := s.PairWith(decode); p.CarriesReleases() || own && p.Releases() {
-		return decode.Pins.Take(s, own)
+func (i *Incarnation) TakeUnused(decode *Incarnation, own bool) (unused.Ticket, bool) {
+	if p := i.PairWith(decode); p.CarriesReleases() || own && p.Releases() {
+		return decode.Pins.Take(i, own)
 	}
 	return unused.Ticket{}, false
 }

@@ -15,33 +15,33 @@ const maxAway = 64
 // Quarantine records that this prefill incarnation has computed other token ids than it was sent. Its prefix cache
 // then holds KV of other tokens under the right hashes, and serves it to every request that begins with these tokens,
 // until the engine is restarted. The quarantine outlasts the engine's absence from the fleet.
-func (s *Incarnation) Quarantine() {
-	s.setQuarantined()
-	if !s.Known() {
+func (i *Incarnation) Quarantine() {
+	i.setQuarantined()
+	if !i.Known() {
 		return
 	}
-	e := s.engine
-	e.quarantines(s.id)
+	e := i.engine
+	e.quarantines(i.id)
 	f := e.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.member.gone.Load() { // it was removed after the leg that found this had begun
-		f.removed.away.file(quarantine{e.location, s.id}, f.Engines(e.Role))
+		f.removed.away.file(quarantine{e.location, i.id}, f.Engines(e.Role))
 	}
 }
 
-func (s *Incarnation) setQuarantined() {
-	s.engine.seen.suspected.Store(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.quarantined = true
+func (i *Incarnation) setQuarantined() {
+	i.engine.seen.suspected.Store(true)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.quarantined = true
 }
 
 // Quarantined reports whether the incarnation is quarantined.
-func (s *Incarnation) Quarantined() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.quarantined
+func (i *Incarnation) Quarantined() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.quarantined
 }
 
 // Quarantined reports whether no prefill leg may go to the engine. While the engine's incarnation is not known, any
