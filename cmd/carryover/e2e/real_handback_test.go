@@ -46,7 +46,7 @@ func (s *suite) handBackFrees(t *testing.T) string {
 		{"now", false, []string{"--hand-back", "now"}},
 		{"idle for 1 s", true, []string{"--hand-back", "idle", "--hand-back-after", "1s"}},
 	} {
-		p := launch(t, s.binary, s.prefill.url, s.decode.url, append(mode.flags)...)
+		p := launch(t, s.binary, s.prefill.url, s.decode.url, mode.flags...)
 		c := dialogue{name: "handed back " + mode.name, prompt: idsPrompt, faithful: true, maxTokens: readByLeg, salted: true}.begin(s.prefill)
 		var worst time.Duration
 		most, read := 0, s.prefill.counted(t).prompt[external]
