@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"carryover/cmd/carryover/config"
+	"carryover/cmd/carryover/testrig"
+	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -201,4 +204,96 @@ func quarantinesPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) 
 		}
 	}
 	t.Error("the program does not know the instance")
+}
+
+// Instances that are gone before the leg is sent: the ticket waits for them, or is worth nothing. It waits behind one that prefill has stopped.
+func TestHandBack_InstancesGoBeforeIt(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		event func(t *testing.T, h *handing)
+		reuse string // of the next turn
+	}{
+		{"prefill refuses connections", func(t *testing.T, h *handing) {
+			t.Helper()
+			h.deps.Legs.Close() // a leg on an idle connection that prefill is about to close would count as sent
+			if err := h.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultRefuse}); err != nil {
+				t.Error(err)
+			}
+		}, "hit;"},
+		{"decode is restarted", func(_ *testing.T, h *handing) {
+			h.decode[0].Restart()
+			h.look()
+		}, "miss;reason=instance_gone"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := startHanding(t, handingConfig(), 1, 1, atOnce...)
+			before, c := &listed{handing: h, id: "before"}, &listed{handing: h, id: "waits"}
+			before.turn(t)
+			h.handedBack(t, ends{done: 1})
+			release := h.hold(vllmsim.HandBackComputed)
+			defer release()
+			before.turn(t)
+			h.held(t)
+			c.turn(t)
+			tc.event(t, h)
+			release()
+			if !testrig.Eventually(func() bool { got := h.ends(); return got.done+got.failed == 2 }) || h.store.unused() != 1 {
+				t.Errorf("hand-backs: got %+v, and %d tickets in the store; want two at an end, and the third in the store", h.ends(), h.store.unused())
+			}
+			if err := h.prefill[0].ClearFaults(); err != nil {
+				t.Fatal(err)
+			}
+			h.look()
+			h.settle(t) // what was not begun is handed back now
+			if a := c.turn(t); !strings.HasPrefix(noHit(a.reuse()), tc.reuse) {
+				t.Errorf("X-KV-Reuse %q, want %s", a.reuse(), tc.reuse)
+			}
+			h.settle(t)
+			if a := c.turn(t); !byEngine(a.reuse()) {
+				t.Errorf("X-KV-Reuse %q, want a hit by proof=engine", a.reuse())
+			}
+			h.settle(t)
+			h.verifyBack(t, accounted{pins: -h.store.unused()})
+		})
+	}
+}
+
+// A leg that takes too long is given up; whatever becomes of it then, nothing else names its blocks.
+func TestHandBack_TheLegTakesTooLong(t *testing.T) {
+	t.Parallel()
+	for _, at := range holdPoints() {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			h := startHandingWith(t, handingConfig(), 1, 1, unchanged, func(c *server.Config) { c.ReuseTrialTimeout = 3 * time.Second }, atOnce...)
+			c := h.talk("late")
+			c.turn(t)
+			h.settle(t)
+			before := h.ends()
+			release := h.hold(at)
+			defer release()
+			c.turn(t)
+			h.settle(t)
+			if got := h.ends(); got.failed != before.failed+1 || got.done != before.done {
+				t.Errorf("hand-backs: got %+v, and %+v before it was held", got, before)
+			}
+			// One that waits is taken back once its engine has heard of it; one that was let go on before that would be read.
+			if at == vllmsim.HandBackQueued && !testrig.Eventually(func() bool { return h.sum(t, config.RolePrefill)["running"] == 0 }) {
+				t.Error("the leg that was given up still waits")
+			}
+			release()
+			for range 3 {
+				if a := c.turn(t); strings.HasPrefix(a.reuse(), "hit;") && !byEngine(a.reuse()) {
+					t.Errorf("X-KV-Reuse %q: the ticket was used again", a.reuse())
+				}
+				h.settle(t)
+			}
+			left := before.failed
+			if at == vllmsim.HandBackQueued {
+				left++
+			}
+			h.verifyBack(t, accounted{pins: left})
+		})
+	}
 }
