@@ -47,15 +47,7 @@ func (l *addressLog) String() string {
 	return l.text.String()
 }
 
-// startProgram runs the whole program by its command line until the test ends and
-// returns where it serves.
-func startProgram(t *testing.T, args, env []string) string {
-	t.Helper()
-	address, _ := startLogged(t, args, env)
-	return address
-}
-
-// startLogged is startProgram for a test that reads the program's log.
+// startLogged runs the whole program by its command line until the test ends, and returns where it serves and its log.
 func startLogged(t *testing.T, args, env []string) (string, *addressLog) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
