@@ -52,7 +52,8 @@ func TestPanic_BeforeCommitIsAnError(t *testing.T) {
 			p := r.turn("c", 2, false)
 			r.wantError(p, 500, "internal")
 			r.wantHeaders(p)
-			all.store.peek, all.store.take, all.store.put, all.legs, all.connector = nil, nil, nil, legsSeam{Legs: all.legs.Legs}, connectorSeam{Connector: all.connector.Connector}
+			all.store.peek, all.store.take, all.store.put, all.connector = nil, nil, nil, connectorSeam{Connector: all.connector.Connector}
+			all.legs.stepAside()
 			r.wantOK(r.turn("c", 2, false), row.next)
 			r.wantOK(r.turn("c", 3, false), "hit;") // the link is not on trial for ever
 			if n := r.log.count("panic in a turn", `"level":"ERROR"`); n != 1 {
@@ -91,17 +92,14 @@ func TestPanic_AfterCommitAbortsTheConnection(t *testing.T) {
 func TestPanic_InDetachedWorkIsLogged(t *testing.T) {
 	l := newLeaver(t)
 	all := &seams{}
-	var legs atomic.Int32
+	all.legs.beforeRescue = func(context.Context) { panic("boom") }
 	all.legs.afterPrefill = func(ctx context.Context) {
-		if legs.Add(1) > 1 { // the rescue, which is read like a prefill leg
-			panic("boom")
-		}
 		l.leave()
 		<-ctx.Done()
 	}
 	r := newRig(t, setup{deps: all.in})
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.log.count("panic", `"level":"ERROR"`) == 1 })
-	all.legs = legsSeam{Legs: all.legs.Legs}
+	all.legs.stepAside()
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }

@@ -69,14 +69,19 @@ func (p *putLog) tickets() []convcache.Ticket {
 	return slices.Clone(p.all)
 }
 
-// legsSeam lets a test step in around the legs of turns. A rescue, which may run behind its turn, passes.
+// legsSeam lets a test step in around the legs. Rescues may run behind their turn, so that their seam is set before the program starts.
 type legsSeam struct {
 	server.Legs
 	beforePrefill, afterPrefill, beforeDecode func(ctx context.Context)
+	beforeRescue                              func(ctx context.Context)
 }
+
+// stepAside lets the legs of turns run as they are.
+func (e *legsSeam) stepAside() { e.beforePrefill, e.afterPrefill, e.beforeDecode = nil, nil, nil }
 
 func (e *legsSeam) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
 	if strings.HasSuffix(l.RequestID, "-rescue") {
+		call(e.beforeRescue, ctx)
 		return e.Legs.Prefill(ctx, l)
 	}
 	call(e.beforePrefill, ctx)
