@@ -357,6 +357,9 @@ func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pr
 		ctx = limited
 	}
 	answer, err := e.Legs.Prefill(ctx, leg)
+	if leg.Instance.Role != upstream.RolePrefill { // a rescue
+		return answer, err
+	}
 	if act := e.once.Swap(nil); act != nil {
 		(*act)(ctx)
 	}

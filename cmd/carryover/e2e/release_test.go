@@ -32,6 +32,9 @@ type blockUses struct {
 
 // Prefill implements server.Legs.
 func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	if leg.Instance.Role != upstream.RolePrefill { // a rescue names blocks of prefill
+		return c.Legs.Prefill(ctx, leg)
+	}
 	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
 	c.names(params)
 	answer, err := c.Legs.Prefill(ctx, leg)
@@ -174,7 +177,7 @@ func TestRelease_PinsAreBoundedByLiveConversations(t *testing.T) {
 	if bound := live + 2*(backlog+2*atOnce); most > bound {
 		t.Errorf("decode pinned up to %d answers, want %d at most", most, bound)
 	}
-	if !within(workedOff, func() bool { return pinned() == live }) {
+	if !within(4*workedOff, func() bool { return pinned() == live }) { // on a busy machine an engine may be down for a while
 		t.Errorf("pins after the work is done: got %d, want %d, one for each conversation", pinned(), live)
 		for i, a := range last {
 			rec := r.turns.await(t, a.header.Get("X-Request-Id"))

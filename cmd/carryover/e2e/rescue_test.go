@@ -104,12 +104,12 @@ func TestRescue_TheClientLeavesBetweenTheLegs(t *testing.T) {
 // unsent sends no rescue.
 type unsent struct{ server.Legs }
 
-// Decode implements server.Legs.
-func (u unsent) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+// Prefill implements server.Legs.
+func (u unsent) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	if strings.HasSuffix(leg.RequestID, "-rescue") {
-		return nil, &upstream.LegError{Role: upstream.RoleDecode, Instance: leg.Instance.Name, Kind: upstream.Dial, Err: errors.New("not sent")}
+		return upstream.PrefillAnswer{}, &upstream.LegError{Role: upstream.RoleDecode, Instance: leg.Instance.Name, Kind: upstream.Dial, Err: errors.New("not sent")}
 	}
-	return u.Legs.Decode(ctx, leg, limits)
+	return u.Legs.Prefill(ctx, leg)
 }
 
 func TestMutant_WithoutARescueTheOracleSeesIt(t *testing.T) {

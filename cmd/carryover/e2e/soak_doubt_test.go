@@ -328,7 +328,7 @@ type witness struct {
 // Prefill implements server.Legs.
 func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	answer, err := w.Legs.Prefill(ctx, leg)
-	if err != nil && gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_block_ids").IsArray() {
+	if err != nil && leg.Instance.Role == upstream.RolePrefill && gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_block_ids").IsArray() {
 		w.vain.Add(1)
 	}
 	return answer, err
