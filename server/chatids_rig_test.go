@@ -133,7 +133,7 @@ func countedIn(l leg, prefix string) []string {
 
 // refusesProbe answers the question whether an engine uses the ids that it is sent.
 func (e *engine) refusesProbe(w http.ResponseWriter, body string) bool {
-	if e.idless || !strings.Contains(body, `"prompt_token_ids":[1,"x"]`) {
+	if e.idless || !strings.Contains(body, `"prompt_token_ids":[1,-1]`) {
 		return false
 	}
 	w.WriteHeader(http.StatusBadRequest)

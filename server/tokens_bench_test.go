@@ -111,7 +111,7 @@ func (e *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(e.tokenize)
 	case strings.HasSuffix(r.URL.Path, "/render"):
 		w.WriteHeader(http.StatusForbidden)
-	case bytes.Contains(body, []byte(`"prompt_token_ids":[1,"x"]`)):
+	case bytes.Contains(body, []byte(`"prompt_token_ids":[1,-1]`)):
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"error":{"message":"x","type":"BadRequestError","param":"kv_transfer_params.prompt_token_ids","code":400}}`)
 	case e.role == upstream.RolePrefill:

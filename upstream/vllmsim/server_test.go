@@ -40,7 +40,7 @@ func TestPromptTokenIDs_ReplaceTheTemplate(t *testing.T) {
 	}
 	old := startInstance(t, func(cfg *Config) { cfg.PromptTokenIDs = false })
 	probe := post(t, old, wire.PathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 1,
-		"kv_transfer_params": object{"do_remote_decode": true, "prompt_token_ids": []any{1, "x"}}})
+		"kv_transfer_params": object{"do_remote_decode": true, "prompt_token_ids": []int{1, -1}}})
 	if probe.status != http.StatusOK || old.Stats().Pins != 1 {
 		t.Errorf("an old engine answers the probe %d with %d pins, want 200 with 1", probe.status, old.Stats().Pins)
 	}

@@ -162,7 +162,7 @@ func startTampered(t *testing.T, p *tampering, more int, replace func(*server.De
 func otherID(path string, body []byte) []byte {
 	const member = `"prompt_token_ids":[`
 	at := bytes.Index(body, []byte(member))
-	if path != "/v1/chat/completions" || at < 0 || bytes.Contains(body, []byte(`[1,"x"]`)) {
+	if path != "/v1/chat/completions" || at < 0 || bytes.Contains(body, []byte(`[1,-1]`)) {
 		return body
 	}
 	at += len(member)

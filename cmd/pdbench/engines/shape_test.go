@@ -27,7 +27,7 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	sameShape(t, "03-tokenize-turn2.json", []string{tokenised})
 	_, refused := ask(t, e.Prefill+ChatPath+"/render", "f", chat(question, `"temperature":0`))
 	sameShape(t, "13-render-disabled.json", []string{refused})
-	_, bad := ask(t, e.Prefill+ChatPath, "g", chat(question, `"kv_transfer_params":{"do_remote_decode":true,"prompt_token_ids":[1,"x"]}`))
+	_, bad := ask(t, e.Prefill+ChatPath, "g", chat(question, `"kv_transfer_params":{"do_remote_decode":true,"prompt_token_ids":[1,-1]}`))
 	sameShape(t, "14-bad-prompt-token-ids.json", []string{bad})
 	_, version := ask(t, e.Decode+"/version", "h", "")
 	sameShape(t, "18-version.json", []string{version})

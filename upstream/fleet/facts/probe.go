@@ -24,9 +24,12 @@ const (
 	modelsLimit = 2 * time.Second // the part of it for the list of models
 )
 
-// idsMember is the member that vLLM blames when forwarded ids are malformed (_reused_prompt_token_ids,
-// renderers/online_renderer.py).
-const idsMember = "kv_transfer_params.prompt_token_ids"
+// What vLLM blames when a forwarded id is negative: the member (_reused_prompt_token_ids, renderers/online_renderer.py, 0.30), and in 0.28,
+// where the engine alone looks at it, the id (v1/engine/input_processor.py). The text of the probe has no such id.
+const (
+	idsMember  = "kv_transfer_params.prompt_token_ids"
+	idsMessage = "Token id -1 is out of vocabulary"
+)
 
 // Capability is whether an incarnation uses the token ids that it is sent.
 type Capability struct {
@@ -47,8 +50,8 @@ func (c *Capability) UsesIDs(api body.API) Finding {
 	return c.usesIDs[api]
 }
 
-// Probe finds out what UsesIDs returns, with a request whose ids are malformed: an engine that reads them answers
-// 400 and names them; one that ignores them answers 200, and then holds one block for its lease.
+// Probe finds out what UsesIDs returns, with a request of which one id is negative: an engine that reads it answers
+// 400 and names it; one that ignores them answers 200, and then holds one block for its lease.
 //
 // An incarnation is probed until there is a finding. The probe uses our own key and the model that the engine lists
 // first, so that no client's request can make it fail for others. All callers wait for the same probe, until ctx ends
@@ -141,10 +144,10 @@ func (c *Capability) askIDs(ctx context.Context, api body.API, authorization str
 	return Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
-// probeFields returns a request of one token with malformed ids.
+// probeFields returns a request of one token with an id that no vocabulary has.
 func probeFields(api body.API) map[string]any {
 	fields := map[string]any{
-		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`),
+		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`),
 	}
 	if api == body.Responses {
 		fields["input"], fields["max_output_tokens"], fields["store"] = "x", 1, false
@@ -157,7 +160,7 @@ func probeFields(api body.API) map[string]any {
 // namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to
 // their text (testdata/exchanges/vllm-0.32-agents 13).
 func namesIDs(api body.API, fault upstream.Fault) bool {
-	return fault.Param == idsMember || api == body.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
+	return fault.Param == idsMember || strings.HasPrefix(fault.Message, idsMessage) || api == body.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
 }
 
 // firstModel returns the model that the engine lists first, "" if it lists none; an engine accepts a request without a

@@ -42,7 +42,7 @@ const agentErrors = "13-errors-and-small-answers.json"
 
 // Each API is asked with a request that it would take but for the ids.
 func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
-	const params = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`
+	const params = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`
 	for api, want := range map[body.API]string{
 		body.Chat:      `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
 		body.Messages:  `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,

@@ -122,6 +122,7 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 	}{
 		{"recorded refusal", answers(400, refusal), Yes, false},
 		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), Yes, false},
+		{"ids that the engine itself reads (0.28)", answers(400, `{"error":{"message":"Token id -1 is out of vocabulary","param":null}}`), Yes, false},
 		{"an answer", answers(200, `{}`), No, false},
 		{"another member", answers(400, `{"error":{"param":"messages"}}`), Unknown, false},
 		{"the member with another status", answers(500, refusal), Unknown, false},
@@ -164,7 +165,7 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 
 // The probe is our own: it names the model that the instance lists first.
 func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
-	const head = `{"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]},"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
+	const head = `{"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]},"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
 	for models, want := range map[string]string{
 		`{"object":"list","data":[{"id":"base"},{"id":"adapter"}]}`: head + `,"model":"base"}`,
 		`{"data":[]}`:                head + "}",
