@@ -7,7 +7,7 @@
 //   - no part of a prompt or an answer, no plain id, no credential and no text of an engine becomes a name, a label or an attribute.
 //     These are words of closed sets, numbers, names of instances, models that the fleet serves (any other model is "other"), or, in spans
 //     alone, the keyed hash of a conversation;
-//   - a trace has the ids under which its legs were sent: the ids are made before the legs, and the spans get them afterwards (Preset).
+//   - a trace has the ids under which its legs were sent: the ids are made before the legs, and the spans get them afterwards (PresetIDs).
 //
 // The names of the gen_ai and HTTP conventions are constants of our own (semconv.go): Go's packages of these conventions have left gen_ai
 // out since v1.42.0, and gen_ai may still change.

@@ -16,11 +16,20 @@ import (
 )
 
 // Spans returns an observer that makes the spans of a turn: one for the server, and under it one for each step and for each leg of each
-// attempt, with the ids that the legs were sent with. A turn whose trace is not recorded has no spans. The tracer's provider must keep
-// every span, and give spans the ids that Preset returns.
+// attempt, with the ids that the legs were sent with. A turn whose trace is not recorded has no spans. The tracer's provider must have
+// PresetIDs.
 func Spans(tracer trace.Tracer) record.Observer {
 	s := &spans{tracer}
 	return s.observe
+}
+
+// Sample returns what the tracer's sampler decides for a turn. It asks by a span that never ends, and so is not exported: turns begin long
+// before their spans are made.
+func Sample(tracer trace.Tracer) record.Sample {
+	return func(client record.Trace) bool {
+		_, span := tracer.Start(preset(clientContext(&client), client.ID, client.Span), "sample")
+		return span.SpanContext().IsSampled()
+	}
 }
 
 type spans struct{ tracer trace.Tracer }
@@ -54,12 +63,13 @@ func clientContext(t *record.Trace) context.Context {
 	if t.Parent == [8]byte{} {
 		return context.Background()
 	}
+	var flags trace.TraceFlags
 	state, err := trace.ParseTraceState(t.State)
 	if err != nil { // OpenTelemetry reads the grammar in its own way, and may refuse it
 		state = trace.TraceState{}
 	}
 	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: t.ID, SpanID: t.Parent, TraceFlags: trace.FlagsSampled, TraceState: state, Remote: true,
+		TraceID: t.ID, SpanID: t.Parent, TraceFlags: flags.WithSampled(t.Sampled), TraceState: state, Remote: true,
 	}))
 }
 
@@ -143,7 +153,7 @@ func (s *spans) step(under context.Context, r *record.Turn, step *record.Step) {
 		attrs = append(attrs, attrStored.String(r.Stored))
 		kind = r.Stored
 	}
-	_, span := s.tracer.Start(under, name, trace.WithTimestamp(step.Began), trace.WithAttributes(attrs...))
+	_, span := s.tracer.Start(preset(under, r.Trace.ID, record.NewSpanID()), name, trace.WithTimestamp(step.Began), trace.WithAttributes(attrs...))
 	if step.Failed {
 		span.SetAttributes(attrErrorType.String(kind))
 		span.SetStatus(codes.Error, "")

@@ -21,27 +21,11 @@ import (
 	"carryover/upstream/body"
 )
 
-// presetIDs gives spans the ids that they are to have, and others in turn.
-type presetIDs struct{ last byte }
-
-func (g *presetIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	id, _ := telemetry.Preset(ctx)
-	return id, g.NewSpanID(ctx, id)
-}
-
-func (g *presetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	if _, span := telemetry.Preset(ctx); span.IsValid() {
-		return span
-	}
-	g.last++
-	return trace.SpanID{0xff, g.last}
-}
-
 // observed makes the spans of records.
 func observed(t *testing.T, records ...record.Turn) tracetest.SpanStubs {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(&presetIDs{}))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(telemetry.PresetIDs{}))
 	observe := telemetry.Spans(provider.Tracer("test"))
 	for i := range records {
 		observe(&records[i])
@@ -96,23 +80,23 @@ func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		kind         trace.SpanKind
-		id           byte // 0xff for any
+		id           byte // the first of it; 0 for any id
 		begins, ends time.Duration
 	}{
 		{"POST /v1/completions", trace.SpanKindServer, 5, 0, 10 * time.Second},
-		{"queue", trace.SpanKindInternal, 0xff, 0, time.Second},
-		{"lookup", trace.SpanKindInternal, 0xff, 0, time.Second},
+		{"queue", trace.SpanKindInternal, 0, 0, time.Second},
+		{"lookup", trace.SpanKindInternal, 0, 0, time.Second},
 		{"prefill leg", trace.SpanKindClient, 6, time.Second, 2 * time.Second},
-		{"handover wait", trace.SpanKindInternal, 0xff, time.Second, 2 * time.Second},
+		{"handover wait", trace.SpanKindInternal, 0, time.Second, 2 * time.Second},
 		{"decode leg", trace.SpanKindClient, 7, 2 * time.Second, 7 * time.Second},
-		{"put", trace.SpanKindInternal, 0xff, 6 * time.Second, 6*time.Second + time.Millisecond},
+		{"put", trace.SpanKindInternal, 0, 6 * time.Second, 6*time.Second + time.Millisecond},
 	} {
 		s := named(t, spans, tc.name)
 		parent, remote, state := trace.SpanID{5}, false, ""
 		if tc.kind == trace.SpanKindServer {
 			parent, remote, state = trace.SpanID{4}, true, "a=1,b=2"
 		}
-		if s.SpanContext.TraceID() != (trace.TraceID{1, 2, 3}) || s.SpanContext.SpanID()[0] != tc.id || s.Parent.SpanID() != parent || s.Parent.IsRemote() != remote {
+		if s.SpanContext.TraceID() != (trace.TraceID{1, 2, 3}) || !s.SpanContext.IsValid() || tc.id != 0 && s.SpanContext.SpanID()[0] != tc.id || s.Parent.SpanID() != parent || s.Parent.IsRemote() != remote {
 			t.Errorf("%s: got %v under %v", tc.name, s.SpanContext, s.Parent)
 		}
 		if got := s.SpanContext.TraceState().String(); state != "" && got != state {

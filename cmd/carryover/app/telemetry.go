@@ -1,15 +1,21 @@
 package app
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
+	"net/http"
+	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -18,52 +24,87 @@ import (
 	"carryover/cmd/carryover/config"
 )
 
-// telemetryConfig is the content of OpenTelemetry's standard variables. The zero value exports nothing. The variables are read here and
-// passed to the SDK's exporters as options: the exporters would read the environment themselves and report no unreadable value. The package
-// go.opentelemetry.io/contrib/exporters/autoexport 0.72 would do so too, with eight more modules and 0.6 MB more in a binary of 34 MB.
+// telemetryConfig says which signals are exported by OTLP. The zero value exports nothing.
 type telemetryConfig struct {
-	traces   *tracesConfig  // nil if none are exported
-	metrics  *metricsConfig // nil if none are sent
-	resource *resource.Resource
+	traces, metrics string // the protocol; "" for a signal that is not exported
+	resource        *resource.Resource
 }
 
-// LoadTelemetry reads the variables. Its error is a UsageError that joins all faults.
-func LoadTelemetry(env map[string]string) (telemetryConfig, error) {
-	r := &otelReader{env: env}
-	var cfg telemetryConfig
-	if !r.truth("OTEL_SDK_DISABLED") {
-		cfg.traces, cfg.metrics = r.traces(), r.metrics()
-		cfg.resource = r.resource()
+// LoadTelemetry reads those of OpenTelemetry's standard variables that switch exports on, since nothing is exported unless one asks for it.
+// The SDK and its exporters read the others, all from the environment of the process. The package autoexport of contrib 0.72 would read
+// these too, but it makes exporters that follow redirects. The error is a UsageError that joins all faults.
+func LoadTelemetry() (telemetryConfig, error) {
+	if _, disabled := variable("OTEL_SDK_DISABLED"); strings.EqualFold(disabled, "true") {
+		return telemetryConfig{}, nil
 	}
-	if len(r.faults) > 0 {
-		return telemetryConfig{}, &command.UsageError{Err: errors.Join(r.faults...)}
+	traces, noTraces := protocol("TRACES", "otlp", "none")
+	metrics, noMetrics := protocol("METRICS", "otlp", "none", "prometheus") // which they always are
+	// The resource is made once, so that all signals have the same instance id.
+	made, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(
+		attribute.String("service.name", "carryover"), attribute.String("service.version", command.Version),
+		attribute.String("service.instance.id", rand.Text()),
+	), resource.WithFromEnv())
+	if err != nil {
+		err = fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	return cfg, nil
+	if err = errors.Join(noTraces, noMetrics, err); err != nil {
+		return telemetryConfig{}, &command.UsageError{Err: err}
+	}
+	return telemetryConfig{traces, metrics, made}, nil
 }
 
 // Load returns the configuration of the program and of its telemetry. Its error names the faults of both.
 func Load(l *config.Loader, env map[string]string, flags *config.Flags) (config.Config, telemetryConfig, error) {
 	cfg, err := l.Load(env, flags)
-	telemetry, also := LoadTelemetry(env)
+	telemetry, also := LoadTelemetry()
 	return cfg, telemetry, errors.Join(err, also)
 }
 
-// resource is what the program says of itself in all that it exports. It is made once, so that everything has the same instance id.
-func (r *otelReader) resource() *resource.Resource {
-	attrs := map[string]string{"service.name": "carryover", "service.version": command.Version, "service.instance.id": randomName()}
-	maps.Copy(attrs, r.pairs("OTEL_RESOURCE_ATTRIBUTES", true))
-	if name := r.get("OTEL_SERVICE_NAME"); name != "" {
-		attrs["service.name"] = name
+// variable returns the first of these variables that has a value. An empty one counts as unset, by the specification.
+func variable(names ...string) (name, value string) {
+	for _, name = range names {
+		if value = strings.TrimSpace(os.Getenv(name)); value != "" {
+			break
+		}
 	}
-	var all []attribute.KeyValue
-	for _, key := range slices.Sorted(maps.Keys(attrs)) {
-		all = append(all, attribute.String(key, attrs[key]))
+	return name, value
+}
+
+// overGRPC is the one protocol that is not HTTP.
+const overGRPC = "grpc"
+
+// protocol returns how a signal is exported, "" if it is not. It is if its exporter is otlp, or if none is named and a collector is.
+func protocol(signal string, exporters ...string) (string, error) {
+	name, exporter := variable("OTEL_" + signal + "_EXPORTER")
+	if _, endpoint := variable("OTEL_EXPORTER_OTLP_"+signal+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"); exporter == "" && endpoint != "" {
+		exporter = "otlp"
 	}
-	made, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(all...))
-	if err != nil { // nothing of these detects anything
-		return resource.NewSchemaless(all...)
+	named := strings.FieldsFunc(exporter, func(c rune) bool { return c == ',' || c == ' ' })
+	for _, one := range named {
+		if !slices.Contains(exporters, one) {
+			return "", refused(name, exporter, exporters)
+		}
 	}
-	return made
+	if !slices.Contains(named, "otlp") {
+		return "", nil
+	}
+	name, said := variable("OTEL_EXPORTER_OTLP_"+signal+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+	if known := []string{"http/protobuf", overGRPC}; said != "" && !slices.Contains(known, said) {
+		return "", refused(name, said, known)
+	}
+	return cmp.Or(said, "http/protobuf"), nil
+}
+
+func refused(name, value string, oneOf []string) error {
+	return config.Fault{Key: name, Value: config.Quoted(value), Origin: "environment", Want: config.Choice(oneOf)}
+}
+
+// withoutRedirects is the proxy of an exporter's request. It refuses to follow a redirect, which would carry credentials elsewhere.
+func withoutRedirects(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, errors.New("a redirect is not followed")
+	}
+	return http.ProxyFromEnvironment(r)
 }
 
 // exportErrorEvery is the least time between two log lines about failures of exporters.
@@ -94,5 +135,16 @@ func (e *exportErrors) Handle(err error) {
 	e.unsaid++
 }
 
-// handleExportErrors makes the SDK report errors to the log. The setting is global, because the SDK has no other.
-func handleExportErrors(logger *slog.Logger) { otel.SetErrorHandler(&exportErrors{logger: logger}) }
+// withoutValues logs what the SDK says of variables that it can't use. Their values may be credentials.
+type withoutValues struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (w withoutValues) Handle(ctx context.Context, r slog.Record) error {
+	return w.Handler.Handle(ctx, slog.NewRecord(r.Time, r.Level, "OpenTelemetry: "+r.Message, r.PC))
+}
+
+// logSDK has the SDK report to the log. These settings are global, because the SDK has no others.
+func logSDK(logger *slog.Logger) {
+	otel.SetErrorHandler(&exportErrors{logger: logger})
+	otel.SetLogger(logr.FromSlogHandler(withoutValues{logger.Handler()}))
+}

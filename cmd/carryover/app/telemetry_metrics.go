@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"google.golang.org/grpc/credentials"
 
 	"carryover/cmd/carryover/command"
 	"carryover/server"
@@ -39,24 +38,6 @@ const MetricsEndLimit = time.Second
 // maxScrapes bounds the scrapes at a time; each has the metrics once in memory.
 const maxScrapes = 4
 
-// metricsConfig says where metrics are sent to, besides being scraped.
-type metricsConfig struct {
-	export        exporterConfig
-	every, within time.Duration
-}
-
-// metrics reads what concerns metrics, nil if none are sent.
-func (r *otelReader) metrics() *metricsConfig {
-	if !r.exports("METRICS", "prometheus") { // which they always are
-		return nil
-	}
-	return &metricsConfig{
-		export: r.exporter("METRICS", "v1/metrics"),
-		every:  r.milliseconds("OTEL_METRIC_EXPORT_INTERVAL", time.Minute),
-		within: r.milliseconds("OTEL_METRIC_EXPORT_TIMEOUT", 30*time.Second),
-	}
-}
-
 // newMeters makes the metrics. The registry is our own: nothing that a library adds to the default one is served.
 func newMeters(cfg telemetryConfig) (*meters, error) {
 	registry := prometheus.NewRegistry()
@@ -70,14 +51,12 @@ func newMeters(cfg telemetryConfig) (*meters, error) {
 		sdkmetric.WithReader(exporter), sdkmetric.WithResource(cfg.resource),
 		sdkmetric.WithCardinalityLimit(0), // package telemetry bounds its labels, by more than the 2,000 of the SDK
 	}
-	var client *http.Client // nil if nothing is sent
-	if c := cfg.metrics; c != nil {
-		client = c.export.client()
-		push, err := c.export.metrics(client)
+	if cfg.metrics != "" {
+		push, err := newMetricExporter(cfg.metrics)
 		if err != nil {
 			return nil, fmt.Errorf("export metrics: %w", err)
 		}
-		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(push, sdkmetric.WithInterval(c.every), sdkmetric.WithTimeout(c.within))))
+		options = append(options, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(push)))
 	}
 	m := &meters{provider: sdkmetric.NewMeterProvider(options...)}
 	m.Scraped = promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes})
@@ -85,9 +64,6 @@ func newMeters(cfg telemetryConfig) (*meters, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), MetricsEndLimit)
 		defer cancel()
 		_ = m.provider.Shutdown(ctx) // a collector that is not there is no fault of the program
-		if client != nil {
-			client.CloseIdleConnections()
-		}
 	})
 	if m.Metrics, err = telemetry.NewMetrics(m.provider); err != nil {
 		m.end()
@@ -96,33 +72,18 @@ func newMeters(cfg telemetryConfig) (*meters, error) {
 	return m, nil
 }
 
-// metrics is the SDK's exporter for the protocol.
-func (c *exporterConfig) metrics(client *http.Client) (sdkmetric.Exporter, error) {
-	if c.grpc {
-		options := []otlpmetricgrpc.Option{
-			otlpmetricgrpc.WithEndpointURL(c.endpoint.String()), otlpmetricgrpc.WithHeaders(c.headers), otlpmetricgrpc.WithTimeout(c.timeout),
-		}
-		if c.gzip {
-			options = append(options, otlpmetricgrpc.WithCompressor("gzip"))
-		}
-		if c.tls != nil {
-			options = append(options, otlpmetricgrpc.WithTLSCredentials(credentials.NewTLS(c.tls)))
-		}
-		return otlpmetricgrpc.New(context.Background(), options...)
+func newMetricExporter(protocol string) (sdkmetric.Exporter, error) {
+	if protocol == overGRPC {
+		return otlpmetricgrpc.New(context.Background())
 	}
-	compression := otlpmetrichttp.NoCompression
-	if c.gzip {
-		compression = otlpmetrichttp.GzipCompression
-	}
-	return otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithEndpointURL(c.endpoint.String()), otlpmetrichttp.WithHeaders(c.headers),
-		otlpmetrichttp.WithTimeout(c.timeout), otlpmetrichttp.WithCompression(compression), otlpmetrichttp.WithHTTPClient(client))
+	return otlpmetrichttp.New(context.Background(), otlpmetrichttp.WithProxy(withoutRedirects))
 }
 
 // measure measures turns, operations of the store and the state of the program.
 func (p *Proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
-	if c := cfg.metrics; c != nil {
-		handleExportErrors(logger)
-		logger.Info("exporting metrics", "endpoint", c.export.endpoint.String(), "grpc", c.export.grpc, "every", c.every)
+	if cfg.traces != "" || cfg.metrics != "" {
+		logSDK(logger)
+		logger.Info("exporting by OTLP", "traces", cfg.traces, "metrics", cfg.metrics)
 	}
 	if p.Telemetry.Meters, err = newMeters(cfg); err != nil {
 		return err

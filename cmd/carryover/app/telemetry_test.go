@@ -1,63 +1,89 @@
 package app
 
 import (
+	"bytes"
 	"encoding/binary"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
-	"carryover/cmd/carryover/config"
 	"carryover/server/record"
 )
 
-// telemetryOf reads variables as the program does.
-func telemetryOf(t *testing.T, env ...string) *tracesConfig {
+// setVariables sets variables of the process, "A=1 B=2".
+func setVariables(t *testing.T, env string) {
 	t.Helper()
-	cfg, err := LoadTelemetry(config.Environment(env))
-	if err != nil {
-		t.Fatalf("%q: %v", env, err)
+	for _, variable := range strings.Fields(env) {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
 	}
-	return cfg.traces
 }
 
 func TestTelemetry_IsOnWhenACollectorOrTheExporterIsNamed(t *testing.T) {
-	for _, tc := range []struct {
-		env      []string
-		endpoint string // "" if nothing is exported
-		grpc     bool
-	}{
-		{nil, "", false},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT="}, "", false},
-		{[]string{"OTEL_SERVICE_NAME=x", "OTEL_TRACES_SAMPLER=always_on"}, "", false},
-		{[]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://c:4318/m"}, "", false},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318"}, "http://c:4318/v1/traces", false},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=https://c/otlp/"}, "https://c/otlp/v1/traces", false},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://d:1/x"}, "http://d:1/x", false},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "http://c:4317", true},
-		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"}, "http://c:1/v1/traces", false},
-		{[]string{"OTEL_TRACES_EXPORTER=otlp"}, "http://localhost:4318/v1/traces", false},
-		{[]string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, "http://localhost:4317", true},
-		{[]string{"OTEL_TRACES_EXPORTER=none", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318"}, "", false},
-		{[]string{"OTEL_SDK_DISABLED=TRUE", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318"}, "", false},
-		{[]string{"OTEL_SDK_DISABLED=false", "OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318"}, "http://c:4318/v1/traces", false},
+	const overHTTP = "http/protobuf"
+	for env, want := range map[string]struct{ traces, metrics, fault string }{
+		"":                             {},
+		"OTEL_EXPORTER_OTLP_ENDPOINT=": {},
+		"OTEL_SERVICE_NAME=x OTEL_TRACES_SAMPLER=always_on":                                                                        {},
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://c:4318/m":                                                                      {metrics: overHTTP},
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://c:4318/v1/traces":                                                               {traces: overHTTP},
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318":                                                                                {traces: overHTTP, metrics: overHTTP},
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317 OTEL_EXPORTER_OTLP_PROTOCOL=grpc":                                               {traces: overGRPC, metrics: overGRPC},
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1 OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf": {traces: overHTTP, metrics: overGRPC},
+		"OTEL_TRACES_EXPORTER=otlp":                                                                                                {traces: overHTTP},
+		"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc":                                                               {traces: overGRPC},
+		"OTEL_TRACES_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318":                                                      {metrics: overHTTP},
+		"OTEL_METRICS_EXPORTER=otlp":                                                                                               {metrics: overHTTP},
+		"OTEL_METRICS_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1":                                                        {traces: overHTTP},
+		"OTEL_METRICS_EXPORTER=prometheus OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1":                                                  {traces: overHTTP},
+		"OTEL_METRICS_EXPORTER=prometheus,otlp":                                                                                    {metrics: overHTTP},
+		"OTEL_SDK_DISABLED=TRUE OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318":                                                         {},
+		"OTEL_SDK_DISABLED=true OTEL_METRICS_EXPORTER=otlp":                                                                        {},
+		"OTEL_SDK_DISABLED=false OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318":                                                        {traces: overHTTP, metrics: overHTTP},
+		"OTEL_METRICS_EXPORTER=console":                                                                                            {fault: `OTEL_METRICS_EXPORTER: "console" (environment): want one of otlp, none, prometheus`},
+		"OTEL_METRICS_EXPORTER=otlp OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/json":                                                 {fault: `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: "http/json" (environment): want one of http/protobuf, grpc`},
 	} {
-		cfg := telemetryOf(t, tc.env...)
-		switch {
-		case cfg == nil && tc.endpoint != "", cfg != nil && tc.endpoint == "":
-			t.Errorf("%q: got %+v, want %q", tc.env, cfg, tc.endpoint)
-		case cfg != nil && (cfg.export.endpoint.String() != tc.endpoint || cfg.export.grpc != tc.grpc):
-			t.Errorf("%q: got %s, gRPC %v; want %s, %v", tc.env, cfg.export.endpoint, cfg.export.grpc, tc.endpoint, tc.grpc)
-		}
+		t.Run(env, func(t *testing.T) {
+			setVariables(t, env)
+			cfg, err := LoadTelemetry()
+			fault := ""
+			if err != nil {
+				fault = err.Error()
+			}
+			if cfg.traces != want.traces || cfg.metrics != want.metrics || fault != want.fault {
+				t.Errorf("got traces %q, metrics %q, %q; want %+v", cfg.traces, cfg.metrics, fault, want)
+			}
+		})
 	}
+}
+
+// sampler opens tracing by a sampler of the SDK, and returns what decides for turns, and the log.
+func sampler(t *testing.T, name, arg string) (record.Sample, *bytes.Buffer) {
+	t.Helper()
+	setVariables(t, "OTEL_TRACES_EXPORTER=otlp OTEL_TRACES_SAMPLER="+name+" OTEL_TRACES_SAMPLER_ARG="+arg)
+	cfg, err := LoadTelemetry()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &bytes.Buffer{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	logSDK(logger)
+	opened, err := openTracing(cfg, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(opened.close)
+	return opened.sample, log
 }
 
 // A share of traces is the same one that the SDK takes, and a client's flag decides for samplers that are based on it.
 func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, share := range []string{"0", "0.1", "0.5", "0.999", "1"} {
-		env := []string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=" + share}
-		ours := telemetryOf(t, env...).sampling
+		ours, _ := sampler(t, "traceidratio", share)
 		ratio := map[string]float64{"0": 0, "0.1": 0.1, "0.5": 0.5, "0.999": 0.999, "1": 1}[share]
 		theirs := sdktrace.TraceIDRatioBased(ratio)
 		for range 2000 {
@@ -65,7 +91,7 @@ func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 			binary.BigEndian.PutUint64(client.ID[:], random.Uint64())
 			binary.BigEndian.PutUint64(client.ID[8:], random.Uint64())
 			want := theirs.ShouldSample(sdktrace.SamplingParameters{ParentContext: t.Context(), TraceID: client.ID}).Decision == sdktrace.RecordAndSample
-			if got := ours.sample(client); got != want {
+			if got := ours(client); got != want {
 				t.Fatalf("%s of %x: got %v, want %v", share, client.ID, got, want)
 			}
 		}
@@ -77,18 +103,29 @@ func TestTelemetry_SamplesAsTheSDKDoes(t *testing.T) {
 		"": {true, true, false}, "always_on": {true, true, true}, "always_off": {}, "parentbased_always_on": {true, true, false},
 		"parentbased_always_off": {false, true, false}, "parentbased_traceidratio": {true, true, false},
 	} {
-		s := telemetryOf(t, "OTEL_TRACES_EXPORTER=otlp", "OTEL_TRACES_SAMPLER="+name).sampling
-		if none, yes, no := s.sample(record.Trace{ID: [16]byte{1}}), s.sample(sent(true)), s.sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
+		sample, _ := sampler(t, name, "")
+		if none, yes, no := sample(record.Trace{ID: [16]byte{1}}), sample(sent(true)), sample(sent(false)); none != want.none || yes != want.yes || no != want.no {
 			t.Errorf("%s: got %v without a client's context, %v and %v with one; want %+v", name, none, yes, no, want)
 		}
 	}
 }
 
-func TestTelemetry_ASharesArgumentIsANumberFromZeroToOne(t *testing.T) {
-	for _, arg := range []string{"1.5", "-0.1", "NaN", "half"} {
-		_, err := LoadTelemetry(config.Environment([]string{"OTEL_TRACES_EXPORTER=otlp", "OTEL_TRACES_SAMPLER=traceidratio", "OTEL_TRACES_SAMPLER_ARG=" + arg}))
-		if want := `OTEL_TRACES_SAMPLER_ARG: "` + arg + `" (environment): want a number from 0 to 1`; err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", arg, err, want)
-		}
+func TestTelemetry_TheLogHasWhatTheSDKCannotUse(t *testing.T) {
+	for _, tc := range []struct{ env, sampler, want string }{
+		{"", "sometimes", "unsupported sampler: sometimes"},
+		{"", "traceidratio", "invalid trace ID ratio: greater than 1.0"},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT=10s", "", "OpenTelemetry: parse duration"},
+		{"OTEL_EXPORTER_OTLP_CERTIFICATE=/none.pem", "", "OpenTelemetry: read tls ca cert file"},
+		{"OTEL_EXPORTER_OTLP_HEADERS=secret", "", "OpenTelemetry: parse headers"},
+		{"OTEL_EXPORTER_OTLP_HEADERS=a=secret%zz", "", "OpenTelemetry: escape header value"},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://user:secret@c:port", "", "OpenTelemetry: parse url"},
+	} {
+		t.Run(tc.want, func(t *testing.T) {
+			setVariables(t, tc.env)
+			_, log := sampler(t, tc.sampler, "1.5")
+			if said := log.String(); !strings.Contains(said, tc.want) || strings.Contains(said, "secret") {
+				t.Errorf("got %q, want %s", said, tc.want)
+			}
+		})
 	}
 }

@@ -3,8 +3,8 @@
 // wire.go puts the parts together: discovery.go makes the sources of instances, store.go the ticket store and server.go the server.
 // Operators have a listener of their own (admin.go).
 //
-// OpenTelemetry's standard variables are read here. A fault in them is a fault of the configuration, and the SDK gets their values as options
-// (telemetry_variables.go). telemetry_metrics.go and telemetry_traces.go decide where metrics and spans go; package telemetry defines them.
+// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). telemetry_metrics.go and
+// telemetry_traces.go make the exporters of metrics and spans; package telemetry defines both.
 //
 // # Reload
 //
@@ -107,7 +107,7 @@ func (e exporters) close() {
 
 // trace traces turns if traces are exported.
 func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
-	if cfg.traces == nil {
+	if cfg.traces == "" {
 		return nil
 	}
 	if p.Telemetry.tracing, err = openTracing(cfg, logger); err != nil {

@@ -87,7 +87,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 
 func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 	t.Helper()
-	telemetry, err := app.LoadTelemetry(config.Environment(c.env))
+	telemetry, err := app.LoadTelemetry()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,8 @@ import (
 
 func TestMetrics_AreExported(t *testing.T) {
 	c := startCollector(t, nil)
-	r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured), env: []string{
-		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=" + c.url + "/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test",
-	}})
+	setVariables(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+c.url+"/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test")
+	r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)})
 	(&chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}).turn(t)
 	for _, want := range []string{"carryover.turns", "first_turn", "carryover-of-a-test", "carryover.pinned.tokens"} {
 		if !testrig.Eventually(func() bool { return c.has(want) }) {
@@ -42,9 +41,8 @@ func TestMetrics_ACollectorHoldsUpNothing(t *testing.T) {
 	defer close(released)
 	for name, endpoint := range map[string]string{"never answers": c.url, "is not there": "http://127.0.0.1:1"} {
 		t.Run(name, func(t *testing.T) {
-			r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured), env: []string{
-				"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=" + endpoint + "/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=20", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=120000",
-			}})
+			setVariables(t, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT="+endpoint+"/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=20", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT=120000")
+			r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)})
 			if endpoint == c.url && !testrig.Eventually(func() bool { return c.has("carryover.build_info") }) {
 				t.Fatal("nothing was exported")
 			}

@@ -67,6 +67,15 @@ func legContexts(instance *vllmsim.Instance) (all []string) {
 	return all
 }
 
+// setVariables sets variables of the process, which OpenTelemetry's SDK reads.
+func setVariables(t *testing.T, env ...string) {
+	t.Helper()
+	for _, variable := range env {
+		name, value, _ := strings.Cut(variable, "=")
+		t.Setenv(name, value)
+	}
+}
+
 // tracedRig is the whole program with its traces going to a collector, in front of a pair of instances.
 type tracedRig struct {
 	*rig
@@ -81,7 +90,7 @@ func startTraced(t *testing.T, env []string, flags ...string) tracedRig {
 	cfg.OutputTokenIDs = true
 	prefill, decode := testrig.StartInstance(t, cfg, ""), testrig.StartInstance(t, cfg, "")
 	log := &writes{}
-	env = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)
+	setVariables(t, append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.url, "OTEL_METRICS_EXPORTER=none", "OTEL_BSP_SCHEDULE_DELAY=20"}, env...)...)
 	args := append([]string{
 		"--host", "127.0.0.1", "--port", "0", "--admin-listen", "127.0.0.1:0", "--prefill", prefill.URL(), "--decode", decode.URL(), "--log-format", "json",
 		"--conversation-by-content", "off",
