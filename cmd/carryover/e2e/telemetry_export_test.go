@@ -174,14 +174,18 @@ func TestExport_FollowsNoRedirect(t *testing.T) {
 		t.Errorf("a redirect was followed with %v", r.Header)
 	}))
 	defer elsewhere.Close()
-	asked := make(chan struct{}, 100)
+	asked := make(chan string, 100)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked <- struct{}{}
+		asked <- r.URL.Path
 		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 	}))
 	defer srv.Close()
-	serveTurns(t, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+srv.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=secret")
-	if len(asked) == 0 {
-		t.Error("the collector was not asked")
+	serveTurns(t, 1, "OTEL_EXPORTER_OTLP_ENDPOINT="+srv.URL, "OTEL_EXPORTER_OTLP_HEADERS=x-key=secret", "OTEL_METRICS_EXPORTER=otlp")
+	paths := map[string]bool{}
+	for range len(asked) {
+		paths[<-asked] = true
+	}
+	if !paths["/v1/traces"] || !paths["/v1/metrics"] {
+		t.Errorf("the collector was asked for %v", paths)
 	}
 }
