@@ -138,7 +138,7 @@ func (r *connectorRun) atOnce(t *testing.T) string {
 			t.Errorf("request %d: %v", n, failures[n])
 		}
 		r.judge(t, sum, fmt.Sprintf("request %d", n), requests[n], got, wants[n], nil)
-		most += r.computes(requests[n], wants[n].promptTokens)
+		most += r.most(t, requests[n], wants[n])
 	}
 	r.wantMost(t, sum.loads)
 	if delta[computed] > most && !r.lags {
