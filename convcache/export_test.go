@@ -17,9 +17,9 @@ func (k ChainKey) Chain(prompt, output []uint32, tokens, blockSize int) (Chain, 
 	return g.Chain(tokens)
 }
 
-// Offer is what is offered of a ticket of one block group that has the chain.
+// Offer is what is offered of a ticket that has the chain.
 func (k ChainKey) Offer(c Chain, ids []uint32) Offer {
-	return k.IDs(ids).Offer(Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+	return k.IDs(ids).Offer(Branch{Chain: c, Tokens: c.Tokens})
 }
 
 // Breaker is the breaker of a store.

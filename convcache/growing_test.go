@@ -54,7 +54,7 @@ func TestGrowing_GoesOnFromWhatAnOfferHasHashed(t *testing.T) {
 				for _, of := range []int{size, 16, 0} {
 					if held > 0 {
 						c := mustChain(t, key, ids[:held], 0, of)
-						p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+						p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens})
 					}
 					for all := max(prompt, 1); all <= min(prompt+40, len(ids)); all++ {
 						for _, tokens := range []int{all, all - 1} {
@@ -80,7 +80,7 @@ func TestGrowing_SharesNothingWithTheOffer(t *testing.T) {
 	ids := randomIDs(rand.New(rand.NewPCG(23, 24)), 100, 1<<32-1)
 	c := mustChain(t, key, ids, 0, 16)
 	p := key.IDs(ids)
-	p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+	p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens})
 	a, b := p.Grow(16), p.Grow(16)
 	a.Add(ids[:40])
 	b.Add(ids[50:90])
@@ -91,7 +91,7 @@ func TestGrowing_SharesNothingWithTheOffer(t *testing.T) {
 	if !reflect.DeepEqual(gotA, wantA) || !reflect.DeepEqual(gotB, wantB) {
 		t.Errorf("got %v and %v, want %v and %v", gotA, gotB, wantA, wantB)
 	}
-	if o := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1}); !o.Whole {
+	if o := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens}); !o.Whole {
 		t.Errorf("offer behind both: got %+v, want all", o)
 	}
 }

@@ -39,9 +39,7 @@ func (p *IDs) by(step int) *hashedIDs {
 
 // Offer returns how much of a branch's ticket may serve as KV of a prompt with these ids: all of it if the prompt begins
 // with all its ids, else the longest run of full blocks that the prompt begins with. A partial block is part of a whole
-// ticket or not offered at all. Nothing is offered of a branch whose chain does not cover exactly its tokens. A ticket
-// of several block groups, or of an unknown number, can't be shortened, since each group has blocks of its own size: it
-// is offered whole or not at all.
+// ticket or not offered at all. Nothing is offered of a branch whose chain does not cover exactly its tokens.
 //
 // The prompt may be exactly as long as what is offered, as it is when a turn is regenerated at a
 // block border. It must not be shorter: vLLM would cut the tokens to the prompt's length, keep the
@@ -54,11 +52,7 @@ func (p *IDs) Offer(b Branch) Offer {
 	if b.Chain.Tokens != b.Tokens {
 		return Offer{}
 	}
-	o := p.offer(b.Chain)
-	if !o.Whole && b.Groups != 1 {
-		return Offer{}
-	}
-	return o
+	return p.offer(b.Chain)
 }
 
 // offer compares hashes and stops at the first block that differs. A chain that contradicts itself, which a store

@@ -65,7 +65,7 @@ func checkDamaged(t *testing.T, p *convcache.IDs, c convcache.Chain, damage uint
 	case 7:
 		c.Blocks = append(c.Blocks, uint64(at))
 	}
-	got := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+	got := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens})
 	if got.Tokens > most.Tokens || got.Whole && !most.Whole {
 		t.Fatalf("damage %d: chain %+v: got %+v, want no more than %+v", damage, c, got, most)
 	}

@@ -136,7 +136,7 @@ func TestIDs_HashesOnce(t *testing.T) {
 	edited[3900]++
 	for _, blockSize := range []int{0, 16} {
 		c := mustChain(t, k, held, 20, blockSize)
-		b := convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1}
+		b := convcache.Branch{Chain: c, Tokens: c.Tokens}
 		for _, ids := range [][]uint32{held, edited} {
 			p := k.IDs(ids)
 			p.Offer(b)
@@ -159,15 +159,11 @@ func TestIDs_OfferOfABranch(t *testing.T) {
 		b     convcache.Branch
 		offer convcache.Offer
 	}{
-		{"whole", held, convcache.Branch{Chain: c, Tokens: 40, Groups: 1}, convcache.Offer{Tokens: 40, Whole: true}},
-		{"blocks", edited, convcache.Branch{Chain: c, Tokens: 40, Groups: 1}, convcache.Offer{Tokens: 32}},
-		{"whole of several groups", held, convcache.Branch{Chain: c, Tokens: 40, Groups: 2}, convcache.Offer{Tokens: 40, Whole: true}},
-		{"blocks of several groups", edited, convcache.Branch{Chain: c, Tokens: 40, Groups: 2}, convcache.Offer{}},
-		{"whole of an unknown number", held, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{Tokens: 40, Whole: true}},
-		{"blocks of an unknown number", edited, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{}},
-		{"chain shorter than the ticket", held, convcache.Branch{Chain: c, Tokens: 41, Groups: 1}, convcache.Offer{}},
-		{"chain longer than the ticket", held, convcache.Branch{Chain: c, Tokens: 39, Groups: 1}, convcache.Offer{}},
-		{"no chain", held, convcache.Branch{Tokens: 40, Groups: 1}, convcache.Offer{}},
+		{"whole", held, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{Tokens: 40, Whole: true}},
+		{"blocks", edited, convcache.Branch{Chain: c, Tokens: 40}, convcache.Offer{Tokens: 32}},
+		{"chain shorter than the ticket", held, convcache.Branch{Chain: c, Tokens: 41}, convcache.Offer{}},
+		{"chain longer than the ticket", held, convcache.Branch{Chain: c, Tokens: 39}, convcache.Offer{}},
+		{"no chain", held, convcache.Branch{Tokens: 40}, convcache.Offer{}},
 		{"nothing at all", held, convcache.Branch{}, convcache.Offer{}},
 	} {
 		p := k.IDs(tc.ids)
@@ -191,7 +187,7 @@ func TestIDs_BranchesShareTheWork(t *testing.T) {
 			held := append(slices.Clone(ids[:rng.IntN(len(ids)+1)]), randomIDs(rng, 1+rng.IntN(40), 1)...)
 			blockSize := []int{0, 1, 16, 64}[rng.IntN(4)]
 			c := mustChain(t, k, held, 0, blockSize)
-			got, want := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1}), naiveOffer(held, ids, blockSize)
+			got, want := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens}), naiveOffer(held, ids, blockSize)
 			if got != want {
 				t.Fatalf("round %d, branch %d in blocks of %d: got %+v, want %+v", round, n, blockSize, got, want)
 			}

@@ -44,14 +44,8 @@ func (c Chain) equal(other Chain) bool {
 	return c.Tokens > 0 && c.Tokens == other.Tokens && c.BlockSize == other.BlockSize && c.Whole == other.Whole
 }
 
-// supersedes reports whether b can do all that an older ticket can. A ticket that can only be used whole serves no
-// prompt that ends or differs before the ticket's end, so it supersedes only tickets of that kind.
-func (b *Branch) supersedes(older *Branch) bool {
-	if b.Groups != 1 {
-		return older.Groups != 1 && older.Chain.equal(b.Chain)
-	}
-	return older.Chain.Relation(b.Chain) == Contained
-}
+// supersedes reports whether b can do all that an older branch can.
+func (b *Branch) supersedes(older *Branch) bool { return older.Chain.Relation(b.Chain) == Contained }
 
 // Displaces reports whether b makes an older branch superfluous. A note never makes a ticket superfluous: decode
 // certainly has the ticket's KV, and prefill may have evicted the note's.

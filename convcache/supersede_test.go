@@ -59,10 +59,10 @@ func TestRelation_OfRealChains(t *testing.T) {
 	}
 }
 
-// holdingTicket returns a ticket of one block group with the given chain.
+// holdingTicket returns a ticket with the given chain.
 func holdingTicket(n int, c convcache.Chain) convcache.Ticket {
 	tk := ticket(n, 0)
-	tk.Chain, tk.Tokens, tk.Groups = c, c.Tokens, 1
+	tk.Chain, tk.Tokens = c, c.Tokens
 	return tk
 }
 

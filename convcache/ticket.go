@@ -46,9 +46,6 @@ type Branch struct {
 	// Outline has a tag of each part of the request whose answer left the ticket, nil if that is not known; see
 	// [ChainKey.Outline]. Stores share it with the caller; it is never changed.
 	Outline []uint32
-	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
-	// shortened.
-	Groups int
 	// Prefill is what the KV was handed back to. A ticket that has it is a note: it names no blocks, and is never sent to an engine.
 	Prefill Holder
 	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far

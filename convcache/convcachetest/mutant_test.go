@@ -36,11 +36,9 @@ type mutant struct {
 	byFirstBlock     bool // chains that diverge are superseded as well
 	byBlocksAlone    bool // so are those that are longer or differ after the last full block
 	anyBlockSize     bool // so are those in blocks of another size
-	anyGroups        bool // tickets that cannot be shortened supersede what they contain
 	emptyIsContained bool // a ticket without chain is contained in every other
 	losesChain       bool // the chain is not kept
 	losesEngine      bool // the incarnation and the engine's id are not kept
-	losesGroups      bool // the number of block groups is not kept
 	losesPrefill     bool // a note's instance and start are not kept
 	losesCommon      bool // what is common with others is not kept
 	capsLife         bool // nothing lives longer than tickets do
@@ -197,9 +195,6 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 	if m.losesEngine {
 		t.Decode.Incarnation, t.EngineID = "", ""
 	}
-	if m.losesGroups {
-		t.Groups = 0
-	}
 	if m.losesPrefill && t.HandedBack() {
 		t.Prefill.Instance, t.Prefill.Incarnation = "prefill", ""
 	}
@@ -279,9 +274,9 @@ func (m *mutant) supersedes(t, old convcache.Ticket) bool {
 	switch {
 	case m.neverSupersedes:
 		return false
-	case m.emptyIsContained && a.Tokens == 0, same && t.Groups != 1 && old.Groups != 1:
+	case m.emptyIsContained && a.Tokens == 0:
 		return true
-	case a.BlockSize != b.BlockSize && !m.anyBlockSize, t.Groups != 1 && !m.anyGroups:
+	case a.BlockSize != b.BlockSize && !m.anyBlockSize:
 		return false
 	case same, shared == 0:
 		return same
@@ -343,11 +338,9 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"chains that are not contained stay", func() *mutant { return &mutant{byFirstBlock: true} }},
 		{"chains that are not contained stay", func() *mutant { return &mutant{byBlocksAlone: true} }},
 		{"chains that are not contained stay", func() *mutant { return &mutant{anyBlockSize: true} }},
-		{"a ticket that cannot be shortened supersedes only its like", func() *mutant { return &mutant{anyGroups: true} }},
 		{"tickets without chain do not supersede", func() *mutant { return &mutant{emptyIsContained: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesChain: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesEngine: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesGroups: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesCommon: true} }},
 		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesOutline: true} }},
 		{"a note is found and taken whole", func() *mutant { return &mutant{losesPrefill: true} }},
@@ -358,7 +351,6 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"what comes later supersedes a note", func() *mutant { return &mutant{dropsSilently: true} }},
 		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{storesLateNotes: true} }},
 		{"a late note is stored beside what has not", func() *mutant { return &mutant{byFirstBlock: true} }},
-		{"a late note is stored beside what has not", func() *mutant { return &mutant{anyGroups: true} }},
 		{"a note displaces no ticket", func() *mutant { return &mutant{notesDisplace: true} }},
 		{"a note displaces no ticket", func() *mutant { return &mutant{notesPushOut: true} }},
 		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesPushOut: true} }},

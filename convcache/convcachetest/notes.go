@@ -127,19 +127,14 @@ func checkLateNoteOfMore(ctx context.Context, h Harness) error {
 	otherTail.Whole++
 	coarse := chain(170, 1, 2, 3)
 	coarse.BlockSize = 48
-	whole := holding(2, chain(130, 1, 2, 3, 4))
-	whole.Groups = 2 // of no use to a prompt that goes on otherwise
-	newer := []convcache.Ticket{whole}
-	for _, later := range []convcache.Chain{
+	for n, later := range []convcache.Chain{
 		chain(130, 1, 3, 4, 5), // edited in the second block
 		chain(130, 2, 3, 4, 5), // and in the first
 		otherTail, coarse, {},
 	} {
-		newer = append(newer, holding(2, later))
-	}
-	for n, newer := range newer {
 		c := newClient(h)
 		c.key[1] = byte(n)
+		newer := holding(2, later)
 		late := c.handBack(ctx, holding(1, chain(70, 1, 2)))
 		c.put(ctx, newer, ttl)
 		c.putNote(ctx, late)

@@ -7,10 +7,10 @@ import (
 	"carryover/convcache"
 )
 
-// holding returns a ticket of one block group with the given chain.
+// holding returns a ticket with the given chain.
 func holding(n int, c convcache.Chain) convcache.Ticket {
 	t := ticket(n)
-	t.Chain, t.Tokens, t.Groups = c, c.Tokens, 1
+	t.Chain, t.Tokens = c, c.Tokens
 	return t
 }
 
@@ -87,23 +87,6 @@ func checkNotContained(ctx context.Context, h Harness) error {
 		}
 	}
 	return nil
-}
-
-func checkGroups(ctx context.Context, h Harness) error {
-	c := newClient(h)
-	older, longer, same := holding(1, chain(70, 1, 2)), holding(2, chain(100, 1, 2, 3)), holding(3, chain(100, 1, 2, 3))
-	longer.Groups, same.Groups = 2, 2
-	c.put(ctx, older, ttl)
-	c.put(ctx, longer, ttl) // of no use to a prompt that goes on otherwise after the older one's end
-	c.put(ctx, same, ttl, longer)
-	c.peek(ctx, convcache.Found, same, older)
-
-	cut, whole := holding(4, chain(100, 1, 2, 3)), holding(5, chain(100, 1, 2, 3))
-	whole.Groups = 0 // unknown
-	c.put(ctx, cut, ttl, same, older)
-	c.put(ctx, whole, ttl)
-	c.peek(ctx, convcache.Found, whole, cut)
-	return c.err
 }
 
 func checkNoChain(ctx context.Context, h Harness) error {

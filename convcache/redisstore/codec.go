@@ -11,7 +11,7 @@ import (
 
 // codecVersion opens the payload of every field. A store reads its own version only; during an upgrade
 // tickets of the other one are misses.
-const codecVersion byte = 5
+const codecVersion byte = 6
 
 // maxCount bounds every count in a payload; remote_num_tokens is at most 2^24 (upstream checks that).
 const maxCount = math.MaxInt32
@@ -29,7 +29,7 @@ func encodeBranch(b *convcache.Branch) []byte {
 	to = appendTime(to, b.Deadline)
 	to = appendTime(to, b.FreshAsOf)
 	to = binary.BigEndian.AppendUint64(to, uint64(b.Epoch))
-	numbers := [...]int{b.Tokens, b.Groups, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks), len(b.Outline)}
+	numbers := [...]int{b.Tokens, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks), len(b.Outline)}
 	for _, n := range numbers {
 		to = binary.AppendUvarint(to, uint64(n))
 	}
@@ -53,7 +53,7 @@ func readBranch(payload []byte) (convcache.Branch, error) {
 		return convcache.Branch{}, errCodec
 	}
 	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time(), Epoch: int64(r.uint64())}
-	b.Tokens, b.Groups, b.SharedPrefixTokens = r.number(), r.number(), r.number()
+	b.Tokens, b.SharedPrefixTokens = r.number(), r.number()
 	b.Chain.BlockSize, b.Chain.Tokens = r.number(), r.number()
 	blocks, parts := r.number(), r.number()
 	b.Decode, b.Prefill = convcache.Holder{Instance: r.text(), Incarnation: r.text()}, convcache.Holder{Instance: r.text(), Incarnation: r.text()}

@@ -14,7 +14,7 @@ func wireTicket() convcache.Ticket {
 	return convcache.Ticket{
 		Branch: convcache.Branch{
 			ID: convcache.NewTicketID(), Outline: []uint32{1 << 31, 5, 0}, Decode: convcache.Holder{Instance: "decode-1", Incarnation: "1.7e+09"},
-			Tokens: 70, Groups: 1, SharedPrefixTokens: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
+			Tokens: 70, SharedPrefixTokens: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
 			Epoch:     1_800_000_000_123,
 			Prefilled: []convcache.Prefilled{{Prefill: convcache.Holder{Instance: "prefill-1", Incarnation: "1.8e+09"}, Tokens: 64}, {}},
 			FreshAsOf: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
@@ -27,7 +27,7 @@ func wireTicket() convcache.Ticket {
 func TestCodec_RoundTrip(t *testing.T) {
 	for name, change := range map[string]func(*convcache.Ticket){
 		"whole":        func(*convcache.Ticket) {},
-		"no chain":     func(t *convcache.Ticket) { t.Chain, t.Groups = convcache.Chain{}, 0 },
+		"no chain":     func(t *convcache.Ticket) { t.Chain = convcache.Chain{} },
 		"no outline":   func(t *convcache.Ticket) { t.Outline = nil },
 		"no times":     func(t *convcache.Ticket) { t.FreshAsOf, t.Deadline = time.Time{}, time.Time{} },
 		"no epoch":     func(t *convcache.Ticket) { t.Epoch = 0 },

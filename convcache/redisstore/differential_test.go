@@ -187,10 +187,6 @@ func (w *twins) next() convcache.Ticket {
 		tk = ticket(0, 2*largestOfMixed)
 	}
 	tk.Outline = []uint32{w.rng.Uint32()}
-	tk.Groups = w.rng.IntN(8)
-	if tk.Groups > 2 {
-		tk.Groups = 1
-	}
 	tk.FreshAsOf, tk.SharedPrefixTokens = w.clock.now(), w.rng.IntN(3)
 	tk.Decode.Instance = fmt.Sprint("decode-", len(w.put))
 	tk.Chain = w.chain()
@@ -225,7 +221,7 @@ func describe[T any](all []T, text func(T) string) []string {
 func keyedText(b convcache.KeyedBranch) string { return b.Key.Short() + " " + branchText(b.Branch) }
 
 func branchText(b convcache.Branch) string {
-	return fmt.Sprintf("%v %v %v %+v %v %v %v %v %v", b.ID, b.Outline, b.Tokens, b.Chain, b.Groups,
+	return fmt.Sprintf("%v %v %v %+v %v %v %v %v", b.ID, b.Outline, b.Tokens, b.Chain,
 		b.Decode, b.Prefill, b.SharedPrefixTokens, b.Deadline.Format(time.RFC3339Nano))
 }
 

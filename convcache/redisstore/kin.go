@@ -10,7 +10,6 @@ import (
 // does, without seeing what the ticket covers: its numbers, and tags instead of hashes. Tags
 // are made under a key of the conversation, so that equal prompts of different conversations look different.
 type kin struct {
-	single bool // one block group
 	note   bool
 	size   uint32 // tokens per block
 	blocks uint32
@@ -23,7 +22,7 @@ type kin struct {
 // kinOf returns a ticket's kin.
 func (e envelope) kinOf(key convcache.Key, t *convcache.Ticket) kin {
 	k := kin{
-		single: t.Groups == 1, note: t.HandedBack(), size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
+		note: t.HandedBack(), size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
 	}
 	k.tagKey = convcache.NewTagKey(e.derive(place(key, convcache.TicketID{}, useTags)))
 	if k.blocks > 0 {
@@ -46,14 +45,11 @@ func (k kin) tags(c convcache.Chain) []byte {
 
 // appendIndex appends the kin in the layout that put.lua unpacks.
 func (k kin) appendIndex(to []byte) []byte {
-	flags := byte(0)
-	if k.single {
-		flags |= 1
-	}
+	note := byte(0)
 	if k.note {
-		flags |= 2
+		note = 1
 	}
-	to = append(to, flags)
+	to = append(to, note)
 	to = binary.BigEndian.AppendUint32(to, k.size)
 	to = binary.BigEndian.AppendUint32(to, k.blocks)
 	to = binary.BigEndian.AppendUint32(to, k.tokens)

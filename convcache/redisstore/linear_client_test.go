@@ -14,13 +14,12 @@ import (
 // someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
 // chains, which contain each other.
 func someTicket(rng *rand.Rand) convcache.Ticket {
-	t := convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Groups: 1}}
+	t := convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
 	t.Params = []byte(t.ID.String())
 	if rng == nil {
 		t.Chain = convcache.Chain{Tokens: 1, Whole: binary.BigEndian.Uint64(t.ID[:])}
 		return t
 	}
-	t.Groups = 1 + rng.IntN(8)/7
 	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)
 	if blocks+rest == 0 {
 		return t

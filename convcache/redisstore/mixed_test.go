@@ -73,8 +73,7 @@ func largeTicket() convcache.Ticket {
 func largeStay(_ *testing.T, f *fleet) {
 	small := f.putSome(1)
 	first, second := largeTicket(), largeTicket()
-	second.Groups = 2 // supersedes nothing
-	second.Chain.Whole = 2
+	second.Chain.Whole = 2 // supersedes nothing
 	f.put(0, k1, first, fleetLife)
 	f.put(0, k1, second, fleetLife)
 	f.takeEverywhere(append(small, first)...)

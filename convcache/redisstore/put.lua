@@ -10,9 +10,9 @@ if not current then return none end
 local present = now()
 
 local function kin(index)
-  local k, flags = {}, 0
-  k.id, flags, k.size, k.blocks, k.tokens, k.last, k.whole = struct.unpack('>c16BI4I4I4c8c8', index, 64)
-  k.single, k.note = flags % 2, flags >= 2
+  local k = {}
+  k.id, k.note, k.size, k.blocks, k.tokens, k.last, k.whole = struct.unpack('>c16BI4I4I4c8c8', index, 64)
+  k.note = k.note == 1
   return k
 end
 
@@ -29,8 +29,8 @@ local untagged = false
 
 local function superfluous(old, new)
   if new.note and not old.note then return false end
-  if equal(old, new) then return new.single == 1 or old.single == 0 end
-  if new.single == 0 or old.size ~= new.size or old.tokens >= new.tokens or old.blocks == 0 or old.blocks > new.blocks then
+  if equal(old, new) then return true end
+  if old.size ~= new.size or old.tokens >= new.tokens or old.blocks == 0 or old.blocks > new.blocks then
     return false
   end
   untagged = ARGV[5] == ''

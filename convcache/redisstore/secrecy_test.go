@@ -114,7 +114,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	k := secret.Conversation(identity)
 	tk := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: convcache.NewTicketID(), Tokens: len(ids), Groups: 1,
+			ID: convcache.NewTicketID(), Tokens: len(ids),
 			Decode:    convcache.Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
 			FreshAsOf: (&clock{}).now(),
 		},

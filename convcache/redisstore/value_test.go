@@ -20,7 +20,7 @@ func fullTicket(n int) convcache.Ticket {
 	tk := ticket(n, 0)
 	tk.Params = []byte(`{"remote_engine_id":"engine-one","remote_block_ids":[[11,12,13,14,15,16,17,18,19]],"remote_host":"10.1.2.3"}`)
 	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
-	tk.Outline, tk.Tokens, tk.Groups = []uint32{uint32(n), 1 << 31}, 50, 1
+	tk.Outline, tk.Tokens = []uint32{uint32(n), 1 << 31}, 50
 	tk.Decode, tk.EngineID, tk.SharedPrefixTokens = convcache.Holder{Instance: "decode-one", Incarnation: "1.7e+09"}, "engine-one", 32
 	tk.FreshAsOf = (&clock{}).now()
 	tk.Epoch = 1_790_000_000_000 + int64(n)
@@ -80,7 +80,7 @@ func sameAs(got, put convcache.Ticket) bool {
 	return bytes.Equal(got.Params, put.Params) && slices.Equal(got.Outline, put.Outline) && got.Decode == put.Decode &&
 		got.EngineID == put.EngineID && got.Tokens == put.Tokens &&
 		got.Prefill == put.Prefill && got.SharedPrefixTokens == put.SharedPrefixTokens &&
-		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.FreshAsOf.Equal(put.FreshAsOf)
+		got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.FreshAsOf.Equal(put.FreshAsOf)
 }
 
 func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {

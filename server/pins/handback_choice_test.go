@@ -45,7 +45,7 @@ func TestHandBacks_Choose(t *testing.T) {
 				}
 			}
 			m.Continuations.Curve("t", kind, at.Add(10*time.Minute))
-			ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000, Groups: 1}}
+			ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
 			if got := m.HandBacks.Choose(Answer{Prefill: m.prefill, Decode: m.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}

@@ -22,7 +22,7 @@ func TestLookup_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
 	key, earlier := convcache.Key{1}, convcache.Key{2}
 	branch := func(in convcache.Key, name byte, blocks ...uint64) convcache.KeyedBranch {
 		return convcache.KeyedBranch{Key: in, Branch: convcache.Branch{
-			ID: convcache.TicketID{name}, Groups: 1, Tokens: 16 * len(blocks), Chain: convcache.Chain{BlockSize: 16, Tokens: 16 * len(blocks), Blocks: blocks, Whole: uint64(name)},
+			ID: convcache.TicketID{name}, Tokens: 16 * len(blocks), Chain: convcache.Chain{BlockSize: 16, Tokens: 16 * len(blocks), Blocks: blocks, Whole: uint64(name)},
 		}}
 	}
 	ticket := convcache.Ticket{Branch: branch(key, 1, 10, 11, 12).Branch}

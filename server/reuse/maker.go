@@ -158,7 +158,7 @@ func (m *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
 			ID: id, Outline: p.outline.of(id), Decode: holderOf(of.Decode),
-			Tokens: parsed.Tokens, Groups: parsed.Groups, SharedPrefixTokens: p.sharedPrefixTokens(looked),
+			Tokens: parsed.Tokens, SharedPrefixTokens: p.sharedPrefixTokens(looked),
 			Epoch: of.Epoch, Prefilled: of.Prefilled,
 			FreshAsOf: a.FreshAsOf, Deadline: pins.Deadline(m.cfg.TTL, decode, a.FreshAsOf, parsed.Expires),
 		},
