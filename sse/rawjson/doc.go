@@ -5,11 +5,11 @@
 //   - One depth. It reads nothing that is nested deeper than MaxDepth, so that no foreign text can fill a stack. What
 //     Scanner.Pass skips may be deeper, in constant memory. (scanner.go)
 //   - One grammar. It accepts what encoding/json accepts up to that depth, including invalid UTF-8 inside of strings;
-//     Objects and Lists refuse invalid UTF-8. (scanner.go, number.go, text.go)
+//     Objects refuse invalid UTF-8, and so do their Lists. (scanner.go, number.go, text.go)
 //   - Objects are read strictly. An Object must have one meaning for all parsers, so equal names, names without a UTF-8
 //     form and invalid UTF-8 are refused. (object.go)
 //   - Bytes outside of an edit or cut stay as they are, in their order, white space included. (edits.go, pieces.go, cut.go)
-//   - A text is read in one pass, and a pass allocates nothing, except ParseObject (its members), ParseList (its index) and
+//   - A text is read in one pass, and a pass allocates nothing, except ParseObject (its members), Scanner.List (its index) and
 //     ParseIDs (the list).
 //
 // Errors are *Error. They repeat nothing of the text but a top-level name, because the texts contain prompts.

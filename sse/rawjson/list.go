@@ -3,7 +3,6 @@ package rawjson
 import (
 	"iter"
 	"math"
-	"unicode/utf8"
 )
 
 // List is an index of a JSON array: its elements, and the members of those that are objects. The first reading of the text makes it, so
@@ -45,23 +44,6 @@ const (
 
 	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that the index has space for from the beginning
 )
-
-// ParseList reads raw as exactly one JSON array. It is as strict as ParseObject; the error is an *Error.
-func ParseList(raw []byte) (List, error) {
-	if !utf8.Valid(raw) {
-		return List{}, &Error{Code: CodeInvalidUTF8, What: "invalid UTF-8"}
-	}
-	s := Scanner{Data: raw}
-	s.Space()
-	if s.Peek() != '[' {
-		return List{}, s.Fault("not an array")
-	}
-	l, err := s.List()
-	if err == nil && !s.End() {
-		err = s.Fault("data after the array")
-	}
-	return l, err
-}
 
 // List reads a value of any kind, and returns its elements if it is an array. The text must be valid UTF-8.
 func (s *Scanner) List() (List, error) {

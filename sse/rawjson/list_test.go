@@ -6,13 +6,25 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"carryover/sse/rawjson"
 )
 
+// readList reads a text that is exactly one list, in valid UTF-8 as List expects it.
+func readList(text string) (rawjson.List, error) {
+	s := rawjson.Scanner{Data: []byte(text)}
+	s.Space()
+	l, err := s.List()
+	if err == nil && (!l.IsArray() || !s.End() || !utf8.ValidString(text)) {
+		err = s.Fault("not exactly one list")
+	}
+	return l, err
+}
+
 func parseList(tb testing.TB, text string) rawjson.List {
 	tb.Helper()
-	l, err := rawjson.ParseList([]byte(text))
+	l, err := readList(text)
 	if err != nil {
 		tb.Fatalf("parse %.200s: %v", text, err)
 	}
@@ -45,7 +57,7 @@ func TestList_RefusesWhatParseObjectRefuses(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `"x"`, ``, `[`, `[1,]`, `[1 2]`, `[] 1`, `[{"a" 1}]`, "[\"\xff\"]", "[\"\x01\"]", `[{"a":tru}]`, `["\x"]`, strings.Repeat("[", 65) + strings.Repeat("]", 65),
 	} {
-		if _, err := rawjson.ParseList([]byte(text)); err == nil {
+		if _, err := readList(text); err == nil {
 			t.Errorf("%s is taken for a list", text)
 		}
 	}
@@ -101,7 +113,7 @@ func TestList_NotesTakeAtMostTwiceTheText(t *testing.T) {
 func TestList_RefusesAnElementOfTooManyMembers(t *testing.T) {
 	text := `[{` + strings.Repeat(`"":1,`, 256) + `"":1}]`
 	var fault *rawjson.Error
-	if _, err := rawjson.ParseList([]byte(text)); !errors.As(err, &fault) || fault.Code != rawjson.CodeTooComplex {
+	if _, err := readList(text); !errors.As(err, &fault) || fault.Code != rawjson.CodeTooComplex {
 		t.Errorf("got %v, want %s", err, rawjson.CodeTooComplex)
 	}
 }
@@ -119,7 +131,7 @@ func FuzzList(f *testing.F) {
 		if inner := strings.TrimSpace(text); times > 1 && times < 300 && len(inner) > 2 && inner[0] == '[' && len(inner) < 1<<10 {
 			text = "[" + strings.TrimSuffix(strings.Repeat(inner[1:len(inner)-1]+",", times), ",") + "]"
 		}
-		l, err := rawjson.ParseList([]byte(text))
+		l, err := readList(text)
 		if err != nil {
 			return
 		}

@@ -18,8 +18,8 @@ import sys, json, msgpack
 sizes = [0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536]
 ints = sorted({s * n for n in (1, -1) for p in (0, 4, 5, 7, 8, 15, 16, 31, 32, 62, 63) for s in (2**p - 1, 2**p, 2**p + 1)} | {2**64 - 1, -2**63})
 def spell(v):
-    if v is None or v is True or v is False or isinstance(v, (int, str)): return json.dumps(v, ensure_ascii=False)
-    if isinstance(v, float): return ("%g" % v) + "f"
+    if isinstance(v, (bool, float)): return "other"
+    if v is None or isinstance(v, (int, str)): return json.dumps(v, ensure_ascii=False)
     if isinstance(v, bytes): return "<" + v.hex() + ">"
     if isinstance(v, list): return "[" + ",".join(map(spell, v)) + "]"
     return "{" + ",".join(spell(k) + ":" + spell(w) for k, w in v.items()) + "}"

@@ -17,14 +17,12 @@ type Kind int
 const (
 	Invalid Kind = iota
 	Nil
-	Bool
 	Int
-	Float
 	String
 	Bytes
 	Array
 	Map
-	Ext
+	Other // a boolean, a float or an extension
 )
 
 // The errors of a Reader. After ErrMalformed, and after an error of the function given to Map or Array, nothing more can be
@@ -94,12 +92,8 @@ func kindOf(b []byte) Kind {
 	switch msgp.NextType(b) {
 	case msgp.NilType:
 		return Nil
-	case msgp.BoolType:
-		return Bool
 	case msgp.IntType, msgp.UintType:
 		return Int
-	case msgp.Float32Type, msgp.Float64Type:
-		return Float
 	case msgp.StrType:
 		return String
 	case msgp.BinType:
@@ -110,8 +104,8 @@ func kindOf(b []byte) Kind {
 		return Map
 	case msgp.InvalidType:
 		return Invalid
-	default: // extensions, some of which have a name in the library
-		return Ext
+	default: // some extensions have a name in the library
+		return Other
 	}
 }
 

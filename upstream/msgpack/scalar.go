@@ -58,35 +58,6 @@ func integer[T int64 | uint64](r *Reader, read func([]byte) (T, []byte, error)) 
 	return n, nil
 }
 
-// Float reads a number. An integer becomes the nearest float.
-func (r *Reader) Float() (float64, error) {
-	v, err := r.want(Float, Int)
-	if err != nil {
-		return 0, err
-	}
-	if v.kind == Int {
-		if n, err := r.Uint(); err == nil {
-			return float64(n), nil
-		}
-		n, err := r.Int()
-		return float64(n), err
-	}
-	f, _, _ := msgp.ReadFloat64Bytes(r.b) // of 32 bits, too
-	r.b = v.rest
-	return f, nil
-}
-
-// Bool reads a boolean.
-func (r *Reader) Bool() (bool, error) {
-	v, err := r.want(Bool, Bool)
-	if err != nil {
-		return false, err
-	}
-	truth, _, _ := msgp.ReadBoolBytes(r.b)
-	r.b = v.rest
-	return truth, nil
-}
-
 // Nil reads the next value if it is nil, and reports whether it was.
 func (r *Reader) Nil() bool {
 	v, err := r.next()
