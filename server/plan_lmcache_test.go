@@ -29,7 +29,7 @@ func lmcacheRig(t *testing.T, text, finish string, ready announcement, change fu
 	c := &lmcache.Connector{
 		Expect:    func(string, int) upstream.Arrival { return ready },
 		NewID:     func() string { attempts++; return fmt.Sprint("attempt-", attempts) },
-		Receivers: map[string]lmcache.Receiver{},
+		Receivers: map[string]lmcache.Receiver{}, ChunkTokens: 256,
 	}
 	s.deps = func(d *server.Deps) { d.Connector = c }
 	r := newRig(t, s)

@@ -51,29 +51,36 @@ func (c *continuation) Body(body []byte) ([]byte, error) {
 
 // chunk makes the client's chunk from a chunk of a text completion.
 func (c *continuation) chunk(chunk *rawjson.Object) (out []byte, ok bool) {
+	choices, ok := c.choices(chunk.Get("choices"))
+	if !ok {
+		return nil, false
+	}
 	var o object
 	for name, value := range chunk.Members() {
-		switch string(name) {
-		case "id":
-			value = c.id
-		case "object":
-			if c.chat {
-				value = []byte(`"chat.completion.chunk"`)
-			}
-		case "created":
-			value = c.created
-		case "model":
-			value = c.model
-		case "choices":
-			if value, ok = c.choices(value); !ok {
-				return nil, false
-			}
-		case "usage":
-			value = usage(value)
-		}
-		o.add(string(name), value)
+		o.add(string(name), c.member(string(name), value, "chat.completion.chunk", choices))
 	}
 	return oneLine(o.end()), true
+}
+
+// member returns the client's value of a member of decode's answer or chunk. chat is what a chat's object is called.
+func (c *continuation) member(name string, value []byte, chat string, choices []byte) []byte {
+	switch name {
+	case "id":
+		return c.id
+	case "object":
+		if c.chat {
+			return rawjson.Quote(chat)
+		}
+	case "created":
+		return c.created
+	case "model":
+		return c.model
+	case "choices":
+		return choices
+	case "usage":
+		return usage(value)
+	}
+	return value
 }
 
 // choices makes the client's choices from the choices of a chunk, which has none or one.
@@ -95,7 +102,7 @@ func (c *continuation) choices(raw []byte) (out []byte, ok bool) {
 			delta.add("content", value)
 			known, value = "delta", delta.end()
 		case known == "logprobs" && c.chat:
-			value = c.chatLogprobs(value)
+			value = contents(c.content(value))
 		case known == "logprobs":
 			value = c.shifted(value)
 		case known == "prompt_token_ids" && c.chat, known == "stop_reason" && c.chat && !ended:

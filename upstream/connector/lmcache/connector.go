@@ -18,7 +18,7 @@ type Connector struct {
 	Expect func(id string, count int) upstream.Arrival
 	// NewID returns an id that no other attempt has, neither of this process nor of another.
 	NewID func() string
-	// Receivers has the receivers of decode instances by upstream.Instance.Authority.
+	// Receivers has the complete receivers of decode instances by upstream.Instance.Authority.
 	Receivers map[string]Receiver
 	// Notifications is how many notifications the KV of one prompt has. 0 means one for each rank, as many as there are init ports. With
 	// MLA models there is one.
@@ -26,7 +26,7 @@ type Connector struct {
 	// MaxPromptTokens is max_num_batched_tokens of the prefill instances: LMCache 0.5.6 never announces the KV of a longer prompt
 	// (measured). 0 means no bound.
 	MaxPromptTokens int
-	// ChunkTokens is chunk_size of the engines' LMCache, or a multiple of it; 0 means 256, its default.
+	// ChunkTokens is chunk_size of the engines' LMCache, or a multiple of it.
 	ChunkTokens int
 }
 
@@ -65,7 +65,7 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	if raw, _ := a.Request.Member("suffix"); a.Request.API() == body.Text && !rawjson.IsNull(raw) {
 		return to, whyRequest // the answer does not follow the ids, but stands between prompt and suffix
 	}
-	to, ok := c.receiver(a.Decode)
+	to, ok := c.Receivers[a.Decode.Authority()]
 	if !ok {
 		return to, whyReceiver
 	}
@@ -74,8 +74,7 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 	}
 	if a.begins = beginsAtDecode(a.Request); a.begins {
 		// Decode looks for all ids of its prompt except the last, and takes only whole chunks of them. So prefill sends only these.
-		chunk := c.chunk()
-		a.sent = a.sent[:max(0, len(a.sent)-1)/chunk*chunk]
+		a.sent = a.sent[:max(0, len(a.sent)-1)/c.ChunkTokens*c.ChunkTokens]
 	}
 	switch n := len(a.sent); {
 	case n == 0:
@@ -84,14 +83,6 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string) {
 		return to, whyLong
 	}
 	return to, ""
-}
-
-func (c *Connector) chunk() int {
-	const usual = 256 // config.py, LMCache 0.5.6
-	if c.ChunkTokens > 0 {
-		return c.ChunkTokens
-	}
-	return usual
 }
 
 // notices returns how many notifications the KV of one prompt has.

@@ -27,8 +27,6 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 		why        string
 	}{
 		{"no receiver", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Receivers = nil }, nil, "no_receiver"},
-		{"a receiver without alloc ports", `{"max_tokens":9}`, text, 300, receivers(Receiver{Host: "d", InitPorts: []int{1}}), nil, "no_receiver"},
-		{"fewer alloc than init ports", `{"max_tokens":9}`, text, 300, receivers(Receiver{Host: "d", InitPorts: []int{1, 2}, AllocPorts: []int{3}}), nil, "no_receiver"},
 		{"a prompt of more than one step", `{}`, text, 301, func(c *Connector) { c.MaxPromptTokens = 300 }, nil, "prompt_too_long"},
 		{"a chat in a context that is not known", `{}`, chat, 9, nil, func(t *upstream.Transfer) { t.ContextLength = 0 }, "context_unknown"},
 		{"a prompt that is cut", `{"truncate_prompt_tokens":5}`, text, 9, nil, nil, "truncate_prompt_tokens"},
@@ -125,13 +123,14 @@ func TestReceiver_OfADecodeInstance(t *testing.T) {
 		url  string
 		want string
 	}{
-		{"http://10.0.0.2:8200", `{"disagg_spec":{"req_id":"i","receiver_host":"kv.d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]},"lmcache.tag.attempt":"i"}`},
-		{"https://dec", `{"disagg_spec":{"req_id":"i","receiver_host":"fd00::1","receiver_init_port":[1],"receiver_alloc_port":[3],"receiver_query_port":[5]},"lmcache.tag.attempt":"i"}`},
+		{"http://10.0.0.2:8200", `{"disagg_spec":{"req_id":"id-1","receiver_host":"kv.d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]},"lmcache.tag.attempt":"id-1"}`},
+		{"https://dec", `{"disagg_spec":{"req_id":"id-1","receiver_host":"fd00::1","receiver_init_port":[1],"receiver_alloc_port":[3],"receiver_query_port":[5]},"lmcache.tag.attempt":"id-1"}`},
 	} {
 		c := newBench(func(c *Connector) { c.Receivers = named })
-		r, ok := c.receiver(&upstream.Instance{BaseURL: row.url})
-		if got := string(r.params("i")); !ok || got != row.want {
-			t.Errorf("%s: got %s, %t, want %s", row.url, got, ok, row.want)
+		tr := transfer(t, body.Text, `{"max_tokens":9}`, 3)
+		tr.Decode = &upstream.Instance{BaseURL: row.url}
+		if got := decoded(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(decoded(t, []byte(row.want)))) {
+			t.Errorf("%s: got %v, want %s", row.url, got, row.want)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package lmcache
 import (
 	"errors"
 	"fmt"
-	"math"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -33,9 +32,11 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if f.choice, ok = onlyChoice(f.body.Get("choices")); !ok {
 		return f, errors.New("choices: must be one with a text")
 	}
-	if f.token, ok = tokenOf(answer.Params, &f.choice); !ok {
+	token, ok := rawjson.ParseIDs(f.choice.Get("token_ids"))
+	if !ok || len(token) != 1 {
 		return f, errors.New("no first token: choices.token_ids must be one id; does prefill know return_token_ids?")
 	}
+	f.token = token[0]
 	if f.text, ok = rawjson.Text(f.choice.Get("text")); !ok {
 		return f, errors.New("choices: the text can't be read")
 	}
@@ -45,24 +46,6 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	}
 	f.ended = finish != "" && finish != "length"
 	return f, nil
-}
-
-// tokenOf returns the id of the first token. The choice has it, because the leg asks for return_token_ids; else LMCache's params may have
-// it, although no leg asks for it there (params in receiver.go says why).
-func tokenOf(params []byte, choice *rawjson.Object) (token uint32, ok bool) {
-	if raw := choice.Get("token_ids"); !rawjson.IsNull(raw) {
-		ids, ok := rawjson.ParseIDs(raw)
-		if !ok || len(ids) != 1 {
-			return 0, false
-		}
-		return ids[0], true
-	}
-	o, err := rawjson.ParseObject(params)
-	if err != nil {
-		return 0, false
-	}
-	n, ok := rawjson.Integer(o.Get("first_tok"))
-	return uint32(n), ok && 0 <= n && n <= math.MaxUint32
 }
 
 // onlyChoice returns the choice of a list with one choice. ok is false if there is another number, or if the choice has no text.

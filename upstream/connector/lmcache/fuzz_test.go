@@ -103,11 +103,7 @@ func clean(text string) (read string) {
 
 // named is the token that prefill's answer names.
 func named(answer map[string]any) any {
-	choice := answer["choices"].([]any)[0].(map[string]any)
-	if ids, ok := choice["token_ids"].([]any); ok {
-		return ids[0]
-	}
-	return answer["kv_transfer_params"].(map[string]any)["first_tok"]
+	return answer["choices"].([]any)[0].(map[string]any)["token_ids"].([]any)[0]
 }
 
 // FuzzHandOver: whatever prefill answers, a stream begins with complete events of JSON, and no leg goes on without a token that prefill

@@ -69,9 +69,7 @@ func (c *continuation) shifted(raw []byte) []byte {
 	return o.Rewrite(edits)
 }
 
-// chatLogprobs returns a text completion's logprobs in the form of chats.
-func (c *continuation) chatLogprobs(raw []byte) []byte { return contents(c.content(raw)) }
-
+// contents returns a list of tokens in the form of a chat's logprobs.
 func contents(content []byte) []byte {
 	if !isList(content) {
 		return nil

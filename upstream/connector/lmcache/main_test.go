@@ -45,8 +45,9 @@ func newBench(change func(*Connector)) *bench {
 			b.arrivals = append(b.arrivals, a)
 			return a
 		},
-		NewID:     func() string { b.ids++; return fmt.Sprintf("id-%d", b.ids) },
-		Receivers: map[string]Receiver{"10.0.0.2:8200": {Host: "10.0.0.2", InitPorts: []int{7300}, AllocPorts: []int{7400}}},
+		NewID:       func() string { b.ids++; return fmt.Sprintf("id-%d", b.ids) },
+		Receivers:   map[string]Receiver{"10.0.0.2:8200": {Host: "10.0.0.2", InitPorts: []int{7300}, AllocPorts: []int{7400}}},
+		ChunkTokens: 256,
 	}
 	if change != nil {
 		change(&b.Connector)

@@ -4,28 +4,16 @@ import (
 	"strconv"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
 )
 
 // Receiver is the address at which the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
-// pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list.
+// pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list. LMCache looks up
+// every value: a missing member or port raises KeyError or IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
 type Receiver struct {
 	Host       string
 	InitPorts  []int
 	AllocPorts []int
 	QueryPorts []int // with pd_bidirectional only, else nil
-}
-
-// complete reports whether the receiver has all values that LMCache looks up: a missing member or port would raise KeyError or
-// IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
-func (r Receiver) complete() bool {
-	return len(r.InitPorts) > 0 && len(r.AllocPorts) == len(r.InitPorts)
-}
-
-// receiver returns the receiver of a decode instance. ok is false if no complete receiver is known.
-func (c *Connector) receiver(decode *upstream.Instance) (r Receiver, ok bool) {
-	r = c.Receivers[decode.Authority()]
-	return r, r.complete()
 }
 
 // params returns the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, which would make

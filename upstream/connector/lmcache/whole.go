@@ -10,31 +10,15 @@ func (c *continuation) answer(answer *rawjson.Object) (out []byte, ok bool) {
 	if !ok {
 		return nil, false
 	}
+	choices := list(c.choice(&choice))
 	var o object
 	for name, value := range answer.Members() {
-		switch string(name) {
-		case "id":
-			value = c.id
-		case "object":
-			if c.chat {
-				value = []byte(`"chat.completion"`)
-			}
-		case "created":
-			value = c.created
-		case "model":
-			value = c.model
-		case "choices":
-			value = list(c.choice(&choice))
-		case "usage":
-			o.add("usage", usage(value))
-			if c.chat { // a text completion has these in the choice
-				o.add("prompt_logprobs", nil)
-				o.add("prompt_token_ids", c.ids)
-				o.add("prompt_text", nil)
-			}
-			continue
+		o.add(string(name), c.member(string(name), value, "chat.completion", choices))
+		if c.chat && string(name) == "usage" { // a text completion has these in the choice
+			o.add("prompt_logprobs", nil)
+			o.add("prompt_token_ids", c.ids)
+			o.add("prompt_text", nil)
 		}
-		o.add(string(name), value)
 	}
 	return o.end(), true
 }
