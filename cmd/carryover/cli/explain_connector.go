@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -96,8 +95,8 @@ func idleSettings(cfg config.Config) (keys []string) {
 	defaults := config.Default()
 	usual := config.Settings(&defaults)
 	for i, s := range config.Settings(&cfg) {
-		same := reflect.DeepEqual(reflect.ValueOf(s.To).Elem().Interface(), reflect.ValueOf(usual[i].To).Elem().Interface())
-		if ofTickets := slices.Contains([]string{"proof", "release", "hand_back", "store"}, s.Section()); ofTickets && !same {
+		ofTickets := slices.Contains([]string{"release", "hand_back", "store"}, s.Section())
+		if ofTickets && config.FormatValue(s.To) != config.FormatValue(usual[i].To) {
 			keys = append(keys, s.Key)
 		}
 	}

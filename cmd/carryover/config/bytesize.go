@@ -10,40 +10,33 @@ import (
 type ByteSize int64
 
 const (
-	kibibyte ByteSize = 1 << 10
 	mebibyte ByteSize = 1 << 20
 	gibibyte ByteSize = 1 << 30
 )
 
+// byteUnits are the units from the largest, each 1,024 times the next. The last is a byte.
+var byteUnits = [...]string{"GiB", "MiB", "KiB", ""} //nolint:gochecknoglobals // a table that nothing changes
+
 // String uses the largest unit that gives a whole number.
 func (b ByteSize) String() string {
-	n, unit := b, ""
-	switch {
-	case b == 0:
-	case b%gibibyte == 0:
-		n, unit = b/gibibyte, "GiB"
-	case b%mebibyte == 0:
-		n, unit = b/mebibyte, "MiB"
-	case b%kibibyte == 0:
-		n, unit = b/kibibyte, "KiB"
+	for i, unit := range byteUnits {
+		if size := gibibyte >> (10 * i); b != 0 && b%size == 0 {
+			return strconv.FormatInt(int64(b/size), 10) + unit
+		}
 	}
-	return strconv.FormatInt(int64(n), 10) + unit
+	return "0"
 }
 
 // parseByteSize refuses MB and GB, because many readers take them for powers of ten.
 func parseByteSize(text string) (ByteSize, bool) {
-	unit := ByteSize(1)
-	digits := text
-	if cut, ok := strings.CutSuffix(text, "GiB"); ok {
-		digits, unit = cut, gibibyte
-	} else if cut, ok := strings.CutSuffix(text, "MiB"); ok {
-		digits, unit = cut, mebibyte
-	} else if cut, ok := strings.CutSuffix(text, "KiB"); ok {
-		digits, unit = cut, kibibyte
+	for i, unit := range byteUnits {
+		if digits, ok := strings.CutSuffix(text, unit); ok {
+			n, err := strconv.ParseUint(digits, 10, 63)
+			if size := gibibyte >> (10 * i); err == nil && ByteSize(n) <= math.MaxInt64/size {
+				return ByteSize(n) * size, true
+			}
+			break
+		}
 	}
-	n, err := strconv.ParseUint(digits, 10, 63)
-	if err != nil || ByteSize(n) > math.MaxInt64/unit {
-		return 0, false
-	}
-	return ByteSize(n) * unit, true
+	return 0, false
 }

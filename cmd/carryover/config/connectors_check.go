@@ -80,18 +80,11 @@ func refuseUseless(v *validation, c *Config, rows []Setting) {
 	}
 }
 
-func validateConnector(v *validation, c *Config) {
-	if !slices.Contains(Connectors(), c.Connector.Name) {
-		return // validateRow has reported it
-	}
-	if c.Connector.Name == ConnectorLMCache {
-		validateLMCache(v, c)
-	}
-	validateKVEvents(v, c)
-}
-
 func validateLMCache(v *validation, c *Config) {
 	l := &c.LMCache
+	if c.Connector.Name != ConnectorLMCache {
+		return
+	}
 	if !isListenAddress(l.Listen) {
 		v.fault("lmcache.listen", l.Listen, wantListenAddress)
 	}
@@ -115,12 +108,10 @@ func validateLMCache(v *validation, c *Config) {
 func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Receiver) {
 	taken := map[string]int{}
 	for i, inst := range c.Decode {
-		u, readable := parseInstanceURL(inst.URL)
-		if !readable {
-			continue
+		if _, err := upstream.ParseBaseURL(inst.URL); err != nil {
+			continue // validateRole has reported it
 		}
-		at := upstream.Instance{BaseURL: u.String()}
-		to, known := receivers[at.Authority()]
+		to, known := receivers[upstream.Instance{BaseURL: inst.URL}.Authority()]
 		if !known {
 			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry")
 			continue
@@ -149,10 +140,7 @@ func validateKVEvents(v *validation, c *Config) {
 			}
 		}
 	}
-	if c.KVEvents.Port > 0 || named {
-		return
-	}
-	if c.KVEvents.ReplayPort > 0 {
+	if c.KVEvents.ReplayPort > 0 && c.KVEvents.Port == 0 && !named {
 		v.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
 	}
 }

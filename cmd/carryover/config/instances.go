@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/url"
 	"strconv"
 
 	"carryover/upstream"
@@ -22,6 +21,8 @@ func (c *Config) Instances(role string) *[]InstanceConfig {
 	return &c.Decode
 }
 
+const wantBaseURL = "http://host[:port] or https://host[:port], without path, query and user"
+
 // Bounds of the values of an instance.
 const (
 	maxWeight = 1000
@@ -38,7 +39,7 @@ func complete(v *validation, c *Config) {
 		list := *c.Instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
-			if u, ok := parseInstanceURL(inst.URL); ok {
+			if u, err := upstream.ParseBaseURL(inst.URL); err == nil {
 				inst.URL = u.String()
 				if inst.Name == "" {
 					inst.Name = u.Host
@@ -86,16 +87,16 @@ func validateRole(v *validation, c *Config, role string) {
 	addresses, names := map[string]int{}, map[string]int{}
 	for i, inst := range list {
 		key := instanceKey(role, i)
-		u, ok := parseInstanceURL(inst.URL)
-		if !ok {
-			v.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
+		if _, err := upstream.ParseBaseURL(inst.URL); err != nil {
+			v.fault(key+"url", inst.URL, wantBaseURL)
 			validateInstance(v, role, i, &inst)
 			continue
 		}
-		if first, taken := addresses[address(u)]; taken {
+		at := upstream.Instance{BaseURL: inst.URL}.Authority() // http://a and http://a:80 are the same
+		if first, taken := addresses[at]; taken {
 			v.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
 		} else {
-			addresses[address(u)] = i
+			addresses[at] = i
 			if first, taken := names[inst.Name]; taken {
 				v.fault(key+"name", inst.Name, fmt.Sprintf("a name of its own, %s[%d] has the same", role, first))
 			}
@@ -128,19 +129,4 @@ func validateKVHost(v *validation, key, host string) {
 	if host != KVHostAuto && host != kvHostPin && !upstream.IsHost(host) {
 		v.fault(key, host, "auto, pin, a host name or an IP address")
 	}
-}
-
-// parseInstanceURL reads the address of an instance.
-func parseInstanceURL(raw string) (*url.URL, bool) {
-	u, err := upstream.ParseBaseURL(raw)
-	return u, err == nil
-}
-
-// address returns the key by which instances are compared: http://a and http://a:80 are the same.
-func address(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return u.Hostname() + " " + port
 }

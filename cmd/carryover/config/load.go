@@ -3,9 +3,10 @@ package config
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"strconv"
 
 	"carryover/cmd/carryover/command"
+	"carryover/cmd/carryover/config/redisurl"
 )
 
 // Fault is one thing that is wrong with the configuration.
@@ -70,7 +71,7 @@ func (l *Loader) merge(env map[string]string, flags *Flags) {
 // set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
 // so these faults never contain a secret.
 func (l *Loader) set(s Setting, text, origin string) {
-	if want, ok := parseValue(s, text); !ok {
+	if want := parseValue(s, text); want != "" {
 		l.faults = append(l.faults, Fault{Key: s.Key, Value: Quoted(text), Origin: origin, Want: want})
 		return
 	}
@@ -78,14 +79,4 @@ func (l *Loader) set(s Setting, text, origin string) {
 }
 
 // Quoted hides the user part of a URL, because it may contain a password.
-func Quoted(text string) string {
-	if i := strings.LastIndexByte(text, '@'); i >= 0 {
-		scheme, _, ok := strings.Cut(text[:i], "://")
-		hidden := redacted + text[i:]
-		if ok {
-			hidden = scheme + "://" + hidden
-		}
-		text = hidden
-	}
-	return fmt.Sprintf("%q", text)
-}
+func Quoted(text string) string { return strconv.Quote(redisurl.URL(text).String()) }

@@ -64,21 +64,18 @@ func (r *registryReader) read(text string) {
 	}
 	r.receivers = map[string]lmcache.Receiver{}
 	for _, entry := range entries {
-		key := registryKey + "[" + entry.name + "]"
 		u, err := upstream.ParseBaseURL(entry.name)
 		if err != nil {
-			r.refuse(registryKey, entry.name, "keys http://host[:port] or https://host[:port], without path, query and user")
-		} else if at := (upstream.Instance{BaseURL: u.String()}).Authority(); r.known(at) {
-			r.refuse(registryKey, entry.name, "each decode instance once")
-		} else {
-			r.receivers[at] = r.receiver(key, entry.value)
+			r.refuse(registryKey, entry.name, "keys "+wantBaseURL)
+			continue
 		}
+		at := upstream.Instance{BaseURL: u.String()}.Authority()
+		if _, known := r.receivers[at]; known {
+			r.refuse(registryKey, entry.name, "each decode instance once")
+			continue
+		}
+		r.receivers[at] = r.receiver(registryKey+"["+entry.name+"]", entry.value)
 	}
-}
-
-func (r *registryReader) known(authority string) bool {
-	_, ok := r.receivers[authority]
-	return ok
 }
 
 // receiver reads one entry; unreadable members stay zero.

@@ -9,10 +9,8 @@ const renderName = "render"
 
 // validateRender checks the address of the server that renders for the fleet.
 func validateRender(v *validation, c *ConversationConfig) {
-	if raw := c.Render; raw != "" {
-		if _, ok := parseInstanceURL(raw); !ok {
-			v.fault("conversation.render", raw, "http://host[:port] or https://host[:port], without path, query and user")
-		}
+	if _, err := upstream.ParseBaseURL(c.Render); c.Render != "" && err != nil {
+		v.fault("conversation.render", c.Render, wantBaseURL)
 	}
 }
 

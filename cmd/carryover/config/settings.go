@@ -17,7 +17,7 @@ type Setting struct {
 	Flag  string   // without dashes; empty for secrets, which a process list would show, and for values that a flag cannot express
 	env   string   // only if there is no flag to derive it from
 	To    any      // pointer to the field of Config
-	OneOf []string // closed set for a text, for each item of a list, for each value of a map; nil if open
+	OneOf []string // closed set for a text, and for each item of a list; nil if open
 	min   int      // bounds of a whole number; max 0 means none
 	max   int
 	Live  bool // a reload can change it

@@ -11,9 +11,9 @@ import (
 
 const wantShare = "a number from 0 to 1"
 
-// parseValue stores text in the field of the setting. If it returns false, the field is unchanged and want says what would be
-// accepted. Flags, environment variables and scalars of the file all use it.
-func parseValue(s Setting, text string) (want string, ok bool) {
+// parseValue stores text in the field of the setting. If it can't, the field is unchanged and want says what would be accepted; else want
+// is "". Flags, environment variables and scalars of the file all use it.
+func parseValue(s Setting, text string) (want string) {
 	switch v := s.To.(type) {
 	case *string:
 		*v = text
@@ -24,25 +24,25 @@ func parseValue(s Setting, text string) (want string, ok bool) {
 	case *bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
-			return "true or false", false
+			return "true or false"
 		}
 		*v = b
 	case *int:
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return s.bounds(), false
+			return s.bounds()
 		}
 		*v = n
 	case *float64:
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= 0 && n <= 1) {
-			return wantShare, false
+			return wantShare
 		}
 		*v = n
 	case *time.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return "a Go duration such as 450s", false
+			return "a Go duration such as 450s"
 		}
 		*v = d
 	case *Wait:
@@ -51,13 +51,13 @@ func parseValue(s Setting, text string) (want string, ok bool) {
 		case text == waitAuto:
 			d = time.Duration(WaitAuto)
 		case err != nil:
-			return "auto, or a Go duration such as 5s", false
+			return "auto, or a Go duration such as 5s"
 		}
 		*v = Wait(d)
 	case *ByteSize:
 		n, ok := parseByteSize(text)
 		if !ok {
-			return "a whole number of bytes, KiB, MiB or GiB, such as 32MiB", false
+			return "a whole number of bytes, KiB, MiB or GiB, such as 32MiB"
 		}
 		*v = n
 	case *[]string:
@@ -67,21 +67,15 @@ func parseValue(s Setting, text string) (want string, ok bool) {
 		for _, u := range splitList(text) {
 			*v = append(*v, InstanceConfig{URL: u})
 		}
-	default:
-		return "a mapping in the configuration file", false
 	}
-	return "", true
+	return ""
 }
 
-// FormatValue is the inverse of parseValue, except that it hides secrets.
+// FormatValue is the inverse of parseValue, except that it hides secrets, as their String does.
 func FormatValue(from any) string {
 	switch v := from.(type) {
 	case *string:
 		return *v
-	case *Secret:
-		return v.String()
-	case *redisurl.URL:
-		return v.String()
 	case *bool:
 		return strconv.FormatBool(*v)
 	case *int:
@@ -90,10 +84,6 @@ func FormatValue(from any) string {
 		return strconv.FormatFloat(*v, 'f', -1, 64)
 	case *time.Duration:
 		return FormatDuration(*v)
-	case *Wait:
-		return v.String()
-	case *ByteSize:
-		return v.String()
 	case *[]string:
 		return strings.Join(*v, ",")
 	case *[]InstanceConfig:
