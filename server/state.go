@@ -9,11 +9,8 @@ import (
 
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
-	pinned := s.pins.Counts()
-	counted := record.Counts{
-		Piggybacked: pinned.Piggybacked, Own: pinned.Own, HandBacks: pinned.HandBacks, Choices: pinned.Choices,
-		Stranded: s.turns.Stranded(), Quarantines: s.epoch.Count(),
-	}
+	counted := s.pins.Counts()
+	counted.Stranded, counted.Quarantines = s.turns.Stranded(), s.epoch.Count()
 	if clients := s.clients.Load(); clients != nil {
 		counted.Shed = clients.Shed()
 	}

@@ -68,7 +68,7 @@ func (c *Claim) GiveUp() {
 		return
 	}
 	c.Conclude(pairs.Inconclusive)
-	c.Holder.Pins.EndTransfer(c.tokens, c.Ticket.FreshAsOf, true) // its release counts it
+	c.Holder.Pins.EndTransfer(c.tokens) // its release counts it
 	c.releases.Unuse(*c.Ticket, c.model)
 	c.Ticket = nil
 }
@@ -81,15 +81,15 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	}
 	c.Conclude(pairs.Inconclusive)
 	ticket := *c.Ticket
-	c.Ticket = nil                                                    // a stream of minutes must not keep it in memory
-	defer c.Holder.Pins.EndTransfer(c.tokens, ticket.FreshAsOf, true) // decode has freed the blocks by then, or they are counted elsewhere
+	c.Ticket = nil                            // a stream of minutes must not keep it in memory
+	defer c.Holder.Pins.EndTransfer(c.tokens) // decode has freed the blocks by then, or they are counted elsewhere
 	switch {
 	case c.paused:
 		c.releases.Unuse(ticket, c.model) // a ticket that was sent is not used again, whatever the engine answered
 	case c.sent && c.answered:
 		c.releases.spent(ticket)
 	case c.sent:
-		c.releases.unanswered(ticket, c.model, c.Reader)
+		c.releases.give(ticket, c.model, c.Reader)
 	default:
 		putBack(ctx, ticket)
 	}

@@ -7,21 +7,13 @@ import (
 	"carryover/server/record"
 )
 
-// Counts is what was counted until now. Its parts need not be of one moment.
-type Counts struct {
-	// Piggybacked are releases on legs of turns, Own those on legs of their own.
-	Piggybacked, Own record.Releases
-	HandBacks        record.HandBacks
-	Choices          record.TicketChoices
-}
-
-// Counts returns what was counted until now.
-func (p *Pins) Counts() Counts {
+// Counts returns what was counted until now. Its parts need not be of one moment. What tickets are not about is left out.
+func (p *Pins) Counts() record.Counts {
 	c := p.counts
-	return Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), Choices: c.choices.read()}
+	return record.Counts{Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(), Choices: c.choices.read()}
 }
 
-// counts holds the counters of Counts.
+// counts holds the counters of tickets.
 type counts struct {
 	piggybacked, own releaseCounts
 	handBacks        handBackCounts

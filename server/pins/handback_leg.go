@@ -118,7 +118,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pair
 		return h.failed(ctx, k, pairState, err), err
 	}
 	h.concluded(k, pairState, pairs.Answered)
-	k.arrived(true)
+	k.arrived()
 	h.releases.spent(*ticket)
 	if !k.repeats(answer) {
 		h.deps.Epoch.Caught(prefill, ticket.Epoch, "hand-back")
@@ -184,9 +184,8 @@ func (h *HandBacks) later(ctx context.Context, k *retainedTicket) {
 
 // unanswered gives up a ticket whose leg an engine may have seen but has not answered.
 func (h *HandBacks) unanswered(k *retainedTicket) {
-	k.leg.settled = true
-	h.releases.unanswered(*k.ticket, k.from.model, k.queue.prefill)
-	k.queue.decode.Pins.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
+	k.arrived()
+	h.releases.give(*k.ticket, k.from.model, k.queue.prefill)
 }
 
 // concluded tells the pair's state the outcome of the ticket.
@@ -202,7 +201,7 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 		k.releaseBy(h.releases)
 		return false
 	}
-	k.arrived(true) // the ledger counts it again
+	k.arrived() // the ledger counts it again
 	outcome := h.store(ctx, k, *k.ticket)
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }

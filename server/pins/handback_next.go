@@ -221,12 +221,12 @@ func (h *handBackQueues) giveUpOlder(epoch int64) {
 
 // releaseBy gives up a ticket that is not in the store.
 func (k *retainedTicket) releaseBy(r *Releases) {
-	k.arrived(true)
+	k.arrived()
 	r.Unuse(*k.ticket, k.from.model)
 }
 
-// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
-func (k *retainedTicket) arrived(freed bool) {
+// arrived ends the ticket's transfer in the count of pinned tokens.
+func (k *retainedTicket) arrived() {
 	k.leg.settled = true
-	k.queue.decode.Pins.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
+	k.queue.decode.Pins.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens))
 }

@@ -120,12 +120,13 @@ func (r *Release) open() {
 	r.queue()
 }
 
-// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
+// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks; otherwise its TTL will.
 func (r *Release) arrived(freed bool) {
-	next := Unknown
-	if freed {
-		next = Freed
+	next := Freed
+	if !freed {
+		next = Unknown
+		r.holder.Pins.AddExpiring(r.unused.Tokens, r.unused.FreshAsOf)
 	}
 	r.of.move(next)
-	r.holder.Pins.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
+	r.holder.Pins.EndTransfer(r.unused.Tokens)
 }

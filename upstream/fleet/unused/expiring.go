@@ -83,15 +83,11 @@ func (s *Ledger) BeginTransfer(tokens int) {
 	s.expiring.inTransfer += tokens
 }
 
-// EndTransfer ends what BeginTransfer or Take began. freed says that the leg made decode free the blocks, or
-// that they are counted elsewhere from now on; otherwise they become an expiring pin.
-func (s *Ledger) EndTransfer(tokens int, held time.Time, freed bool) {
+// EndTransfer ends what BeginTransfer or Take began: the leg made decode free the blocks, or they are counted elsewhere.
+func (s *Ledger) EndTransfer(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expiring.inTransfer -= tokens
-	if !freed {
-		s.addExpiring(tokens, held)
-	}
 }
 
 // Pinned is how many tokens a ledger counts as pinned: by the tickets that wait for their release, and besides these by
