@@ -3,8 +3,6 @@ package answer
 import (
 	"bytes"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
@@ -30,7 +28,7 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 		return sse.Forward
 	}
 	if rawjson.Begins(ev.Data, `{"error":`) {
-		a.fails(gjson.GetBytes(ev.Data, "error"))
+		a.fails(rawjson.Get(ev.Data, "error"))
 		if !a.passed && a.turn.MayRestart() {
 			return sse.Stop
 		}
@@ -62,7 +60,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Forward
 	}
 	choice := a.read(&found)
-	if first && choice.Exists() && a.usage.Prompt >= 0 {
+	if first && choice != nil && a.usage.Prompt >= 0 {
 		a.leg.Asks.Usage = false // the engine sends its usage to every client (--enable-force-include-usage)
 	}
 	if !a.leg.Asks.Usage { // the client sees the usage
@@ -75,7 +73,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Hold
 	case a.leg.Asks.Hidden && onlyForIDs(choice):
 		return sse.Drop
-	case a.leg.Asks.Usage && !choice.Exists() && found.hasUsage(): // the event with the usage has no choice
+	case a.leg.Asks.Usage && choice == nil && found.hasUsage(): // the event with the usage has no choice
 		return a.usageFilter.resume(ev)
 	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice, a.leg.Asks.Hidden):
 		return sse.Hold
@@ -92,9 +90,10 @@ func (a *Reader) tells(data []byte) bool {
 
 // onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
 // (chat_completion/serving.py).
-func onlyForIDs(choice gjson.Result) bool {
-	delta := choice.Get("delta")
-	return delta.IsObject() && len(delta.Map()) == 0 && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
+func onlyForIDs(choice []byte) bool {
+	delta := rawjson.Get(choice, "delta")
+	return rawjson.Kind(delta) == '{' && rawjson.IsEmpty(delta) && rawjson.IsNull(rawjson.Get(choice, "finish_reason")) &&
+		rawjson.IsNull(rawjson.Get(choice, "logprobs"))
 }
 
 // takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
@@ -110,26 +109,27 @@ func (a *Reader) takeIDs(ev sse.Event) {
 }
 
 // roleOnly recognises vLLM's first chat chunk. vLLM sends it even if loading the KV has failed; the next event is then the error.
-func roleOnly(choice gjson.Result) bool {
-	delta := choice.Get("delta")
-	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
+func roleOnly(choice []byte) bool {
+	delta := rawjson.Get(choice, "delta")
+	content := rawjson.Get(delta, "content")
+	return rawjson.Get(delta, "role") != nil && (rawjson.IsNull(content) || string(content) == `""`) && rawjson.IsNull(rawjson.Get(choice, "finish_reason"))
 }
 
 // read reads the members of one chunk, or of a whole answer, and returns the choice.
-func (a *Reader) read(found *answerMembers) gjson.Result {
-	both := found.hasUsage() && a.usage.read(gjson.ParseBytes(found.usage))
+func (a *Reader) read(found *answerMembers) (choice []byte) {
+	both := found.hasUsage() && a.usage.read(found.usage)
 	if found.failed() {
-		a.fails(gjson.ParseBytes(found.failure))
+		a.fails(found.failure)
 	}
 	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
-		a.belongs(gjson.ParseBytes(found.id).String())
+		a.belongs(rawjson.GetText(found.id))
 	}
 	choice, more := found.choice()
-	if !choice.Exists() {
+	if choice == nil {
 		a.totalled = a.totalled || both
 		return choice
 	}
-	if more || choice.Get("index").Int() != 0 {
+	if index := rawjson.Get(choice, "index"); more || !rawjson.IsNull(index) && string(index) != "0" {
 		a.ineligible = "choices"
 	}
 	if a.closes(choice) {

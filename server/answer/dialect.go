@@ -1,9 +1,8 @@
 package answer
 
 import (
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
+	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
 
@@ -28,7 +27,7 @@ func dialectOf(api body.API) dialect {
 }
 
 // typeOf returns an event's type.
-func typeOf(ev sse.Event) string { return gjson.GetBytes(ev.Data, "type").String() }
+func typeOf(ev sse.Event) string { return rawjson.GetText(ev.Data, "type") }
 
 // open decides on an event that comes before the KV is loaded. The event is held back until the next one, so that the turn can still be
 // tried again if the load fails.
@@ -55,7 +54,7 @@ func (a *Reader) goOn() sse.Verdict {
 }
 
 // breaks decides on an error event of the engine. It is the stream's last event.
-func (a *Reader) breaks(failure gjson.Result) sse.Verdict {
+func (a *Reader) breaks(failure []byte) sse.Verdict {
 	a.fails(failure)
 	if !a.passed && a.turn.MayRestart() {
 		return sse.Stop

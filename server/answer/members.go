@@ -3,8 +3,6 @@ package answer
 import (
 	"bytes"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 )
 
@@ -51,25 +49,12 @@ func (f *answerMembers) named(key []byte) *[]byte {
 	return nil
 }
 
-// choice returns the first choice, a Result that does not exist if there is none, and whether more choices follow.
-func (f *answerMembers) choice() (first gjson.Result, more bool) {
-	s := rawjson.Scanner{Data: f.choices}
-	if s.Peek() != '[' {
-		if rawjson.IsNull(f.choices) {
-			return gjson.Result{}, false
-		}
-		return gjson.ParseBytes(f.choices), false // no engine sends this
+// choice returns the first choice, nil if there is none, and whether more choices follow.
+func (f *answerMembers) choice() (first []byte, more bool) {
+	if rawjson.Kind(f.choices) != '[' && !rawjson.IsNull(f.choices) {
+		return f.choices, false // no engine sends this
 	}
-	if any, err := s.Open('['); !any || err != nil {
-		return gjson.Result{}, false
-	}
-	from := s.Pos
-	if s.Skip() != nil {
-		return gjson.Result{}, false
-	}
-	first = gjson.ParseBytes(f.choices[from:s.Pos])
-	more, _ = s.Separator(']')
-	return first, more
+	return rawjson.First(f.choices)
 }
 
 // has reports whether the id is this one, spelled without escapes.
@@ -78,7 +63,7 @@ func (f *answerMembers) has(id []byte) bool {
 }
 
 // hasUsage reports whether the answer has a usage.
-func (f *answerMembers) hasUsage() bool { return len(f.usage) > 0 && f.usage[0] == '{' }
+func (f *answerMembers) hasUsage() bool { return rawjson.Kind(f.usage) == '{' }
 
 // failed reports whether the answer has an error.
 func (f *answerMembers) failed() bool { return !rawjson.IsNull(f.failure) }

@@ -50,8 +50,8 @@ func sameMembers(t *testing.T, data []byte) {
 	}
 	first, more := found.choice()
 	all := gjson.Parse(want["choices"]).Array()
-	if (len(all) > 1) != more || len(all) > 0 != first.Exists() || len(all) > 0 && first.Raw != all[0].Raw {
-		t.Errorf("choice of %q: got %q and more %t of %d", data, first.Raw, more, len(all))
+	if (len(all) > 1) != more || len(all) > 0 != (first != nil) || len(all) > 0 && string(first) != all[0].Raw {
+		t.Errorf("choice of %q: got %q and more %t of %d", data, first, more, len(all))
 	}
 	if found.hasUsage() != gjson.Parse(want["usage"]).IsObject() || found.failed() != (gjson.Parse(want["error"]).Type != gjson.Null) {
 		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.hasUsage(), found.failed())

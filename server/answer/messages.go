@@ -3,8 +3,6 @@ package answer
 import (
 	"bytes"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
@@ -28,27 +26,28 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	switch typeOf(ev) {
 	case "message_start":
 		a.tellCached(ev, "message", "usage")
-		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
+		return a.open(rawjson.GetText(ev.Data, "message", "id"))
 	case "message_delta":
-		d.ended(a, gjson.ParseBytes(ev.Data), "delta.")
+		d.ended(a, ev.Data, rawjson.Get(ev.Data, "delta"))
 		a.tellCached(ev, "usage")
 		a.finishes()
 	case "message_stop":
 		a.finishes()
 		a.over = true
 	case "error":
-		return a.breaks(gjson.GetBytes(ev.Data, "error"))
+		return a.breaks(rawjson.Get(ev.Data, "error"))
 	case "":
-		if failure := gjson.GetBytes(ev.Data, "error"); failure.IsObject() {
+		if failure := rawjson.Get(ev.Data, "error"); rawjson.Kind(failure) == '{' {
 			return a.breaks(failure)
 		}
 	}
 	return a.goOn()
 }
 
-// ended reads the stop reason and the usage. in is the path of the stop reason: "delta." in an event, "" in a whole answer.
-func (messagesDialect) ended(a *Reader, message gjson.Result, in string) {
-	switch reason := message.Get(in + "stop_reason").String(); reason {
+// ended reads the usage of a message or of its last event, and the stop reason, which delta has in an event and the message itself in a whole
+// answer.
+func (messagesDialect) ended(a *Reader, message, delta []byte) {
+	switch reason := rawjson.GetText(delta, "stop_reason"); reason {
 	case "end_turn":
 		a.finish = "stop"
 	case "stop_sequence":
@@ -60,20 +59,20 @@ func (messagesDialect) ended(a *Reader, message gjson.Result, in string) {
 	default:
 		a.finish = reason
 	}
-	if message.Get(in+"stop_sequence").Type == gjson.String {
+	if rawjson.Kind(rawjson.Get(delta, "stop_sequence")) == '"' {
 		a.stopReason = true
 	}
-	counts := message.Get("usage")
-	input, output := counts.Get("input_tokens"), counts.Get("output_tokens")
-	if input.Type != gjson.Number || output.Type != gjson.Number {
+	counts := rawjson.Get(message, "usage")
+	input, ok := rawjson.GetInt(counts, "input_tokens")
+	output, both := rawjson.GetInt(counts, "output_tokens")
+	if !ok || !both {
 		return
 	}
-	read := counts.Get("cache_read_input_tokens")
-	a.usage.Prompt = int(input.Int() + read.Int() + counts.Get("cache_creation_input_tokens").Int())
-	a.usage.Completion = int(output.Int())
-	a.totalled = true
-	if read.Type == gjson.Number {
-		a.usage.Cached = int(read.Int())
+	created, _ := rawjson.GetInt(counts, "cache_creation_input_tokens")
+	read, cached := rawjson.GetInt(counts, "cache_read_input_tokens")
+	a.usage.Prompt, a.usage.Completion, a.totalled = input+read+created, output, true
+	if cached {
+		a.usage.Cached = read
 	}
 }
 
@@ -87,15 +86,14 @@ func (d messagesDialect) whole(a *Reader, body []byte) []byte {
 		a.ineligible = Unparsable
 		return rest
 	}
-	message := gjson.ParseBytes(body)
-	if failure := message.Get("error"); failure.IsObject() {
+	if failure := rawjson.Get(body, "error"); rawjson.Kind(failure) == '{' {
 		a.fails(failure)
 		return rest
 	}
-	if id := message.Get("id").String(); id != "" {
+	if id := rawjson.GetText(body, "id"); id != "" {
 		a.belongs(id)
 	}
-	d.ended(a, message, "")
+	d.ended(a, body, body)
 	return a.leg.Cached.whole(a.leg.API, rest)
 }
 

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/server/proof"
 	"carryover/sse"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/facts"
@@ -165,10 +164,8 @@ func (a *Reader) takes(why string) {
 const maxWhy = 256
 
 // fails notes the error that the engine reports, and its status.
-func (a *Reader) fails(failure gjson.Result) {
-	why := failure.Get("message").String()
+func (a *Reader) fails(failure []byte) {
+	why := rawjson.GetText(failure, "message")
 	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
-	if code := failure.Get("code"); code.Type == gjson.Number {
-		a.fault = int(code.Int())
-	}
+	tell(&a.fault, failure, "code")
 }

@@ -3,8 +3,6 @@ package answer
 import (
 	"bytes"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -24,17 +22,16 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
 		return sse.Forward // a piece of an item
 	}
-	event := gjson.ParseBytes(ev.Data)
-	response := event.Get("response")
+	response := rawjson.Get(ev.Data, "response")
 	if !d.hide(a, ev) {
 		return sse.Stop
 	}
 	if !rawjson.Valid(ev.Data) {
 		a.ineligible = Unparsable
 	}
-	switch event.Get("type").String() {
+	switch typeOf(ev) {
 	case "response.created", "response.in_progress":
-		return a.open(response.Get("id").String())
+		return a.open(rawjson.GetText(response, "id"))
 	case "response.completed", "response.incomplete":
 		d.completed(a, response)
 		a.tellCached(ev, "response", "usage")
@@ -44,11 +41,11 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 		a.finishes()
 		a.over = true
 	case "response.failed":
-		return a.breaks(response.Get("error"))
+		return a.breaks(rawjson.Get(response, "error"))
 	case "error":
-		return a.breaks(event)
+		return a.breaks(ev.Data)
 	case "":
-		if failure := event.Get("error"); failure.IsObject() {
+		if failure := rawjson.Get(ev.Data, "error"); rawjson.Kind(failure) == '{' {
 			return a.breaks(failure)
 		}
 	}
@@ -56,20 +53,22 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 }
 
 // completed reads a whole response.
-func (responsesDialect) completed(a *Reader, response gjson.Result) {
-	if id := response.Get("id").String(); id != "" && id != string(a.id) {
+func (responsesDialect) completed(a *Reader, response []byte) {
+	if id := rawjson.GetText(response, "id"); id != "" && id != string(a.id) {
 		a.belongs(id)
 	}
-	if params := response.Get(ParamsMember); params.IsObject() {
-		a.params = []byte(params.Raw)
+	if params := rawjson.Get(response, ParamsMember); rawjson.Kind(params) == '{' {
+		a.params = bytes.Clone(params)
 	}
-	switch status := response.Get("status").String(); {
+	switch status := rawjson.GetText(response, "status"); {
 	case status == "completed":
 		a.finish = "stop"
-		if response.Get(`output.#(type=="function_call")`).Exists() {
-			a.finish = "tool_calls"
+		for item := range rawjson.Elements(rawjson.Get(response, "output")) {
+			if rawjson.GetText(item, "type") == "function_call" {
+				a.finish = "tool_calls"
+			}
 		}
-	case status == "incomplete" && response.Get("incomplete_details.reason").String() == "max_output_tokens":
+	case status == "incomplete" && rawjson.GetText(response, "incomplete_details", "reason") == "max_output_tokens":
 		a.finish = "length"
 	default:
 		a.finish = status
@@ -77,22 +76,17 @@ func (responsesDialect) completed(a *Reader, response gjson.Result) {
 	if a.params == nil && a.finish == "stop" && a.leg.Asks.Stops { // an answer that ends at a stop string looks like this (measured, 0.32)
 		a.stopReason = true
 	}
-	counts := response.Get("usage")
-	for _, count := range []struct {
-		name string
-		to   *int
-	}{{"input_tokens", &a.usage.Prompt}, {"output_tokens", &a.usage.Completion}, {"input_tokens_details.cached_tokens", &a.usage.Cached}} {
-		if n := counts.Get(count.name); n.Type == gjson.Number {
-			*count.to = int(n.Int())
-		}
-	}
+	counts := rawjson.Get(response, "usage")
+	tell(&a.usage.Prompt, counts, "input_tokens")
+	tell(&a.usage.Completion, counts, "output_tokens")
+	tell(&a.usage.Cached, counts, "input_tokens_details", "cached_tokens")
 	a.totalled = a.usage.Prompt >= 0 && a.usage.Completion >= 0
 	if a.leg.Asks.IDs {
-		prompt := upstream.RawMessageIDs([]byte(response.Get("input_messages").Raw))
+		prompt := upstream.RawMessageIDs(rawjson.Get(response, "input_messages"))
 		if prompt == nil { // several messages, or none, do not tell which prompt was computed
 			a.ineligible = "prompt_ids"
 		}
-		a.takes(a.leg.IDs.Add(prompt, upstream.RawMessageIDs([]byte(response.Get("output_messages").Raw))))
+		a.takes(a.leg.IDs.Add(prompt, upstream.RawMessageIDs(rawjson.Get(response, "output_messages"))))
 	}
 }
 
@@ -138,11 +132,10 @@ func (d responsesDialect) whole(a *Reader, body []byte) []byte {
 		a.ineligible = Unparsable
 		return body
 	}
-	response := gjson.ParseBytes(body)
-	if failure := response.Get("error"); failure.IsObject() {
+	if failure := rawjson.Get(body, "error"); rawjson.Kind(failure) == '{' {
 		a.fails(failure)
 	}
-	d.completed(a, response)
+	d.completed(a, body)
 	rest, size := []byte(nil), 0
 	for _, span := range d.hidden(a, body, false) {
 		rest, size = append(append(rest, body[size:span.From]...), "null"...), span.To

@@ -3,10 +3,9 @@ package answer
 import (
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/server/record"
 	"carryover/sse"
+	"carryover/sse/rawjson"
 )
 
 // Unparsable is the reason why an answer that is not JSON leaves no ticket.
@@ -49,11 +48,12 @@ type ending struct {
 }
 
 // closes reads how a choice ended, and reports whether it has.
-func (e *ending) closes(choice gjson.Result) (finished bool) {
-	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
-		e.finish, finished = finish.String(), true
+func (e *ending) closes(choice []byte) (finished bool) {
+	finish, finished := rawjson.Text(rawjson.Get(choice, "finish_reason"))
+	if finished {
+		e.finish = finish
 	}
-	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
+	if !rawjson.IsNull(rawjson.Get(choice, "stop_reason")) {
 		e.stopReason = true
 	}
 	return finished
@@ -63,16 +63,17 @@ func (e *ending) closes(choice gjson.Result) (finished bool) {
 type Usage struct{ Prompt, Completion, Cached int }
 
 // read reads a usage, and reports whether it counts both prompt and answer.
-func (u *Usage) read(counts gjson.Result) (both bool) {
-	prompt, completion := counts.Get("prompt_tokens"), counts.Get("completion_tokens")
-	if prompt.Type == gjson.Number {
-		u.Prompt = int(prompt.Int())
+func (u *Usage) read(counts []byte) (both bool) {
+	prompt, completion := tell(&u.Prompt, counts, "prompt_tokens"), tell(&u.Completion, counts, "completion_tokens")
+	tell(&u.Cached, counts, "prompt_tokens_details", "cached_tokens")
+	return prompt && completion
+}
+
+// tell sets a number to the integer at a path in raw, and reports whether there is one.
+func tell(n *int, raw []byte, path ...string) (ok bool) {
+	told, ok := rawjson.GetInt(raw, path...)
+	if ok {
+		*n = told
 	}
-	if completion.Type == gjson.Number {
-		u.Completion = int(completion.Int())
-	}
-	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
-		u.Cached = int(n.Int())
-	}
-	return prompt.Type == gjson.Number && completion.Type == gjson.Number
+	return ok
 }

@@ -3,8 +3,6 @@ package answer
 import (
 	"bytes"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
@@ -18,13 +16,13 @@ type usageFilter struct{ finish []byte } // the choices of the finish that is he
 
 // hold reports whether an event with these choices is the finish; if it is, hold keeps it back. plain says that the client must see no ids
 // in it.
-func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
-	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
+func (c *usageFilter) hold(data, choices, choice []byte, plain bool) bool {
+	if rawjson.Kind(rawjson.Get(choice, "finish_reason")) != '"' || c.finish != nil {
 		return false
 	}
 	if plain {
 		data, _, _ = sse.NullTokenIDs(data)
-		choices = []byte(gjson.GetBytes(data, "choices").Raw)
+		choices = rawjson.Get(data, "choices")
 	}
 	c.finish = bytes.Clone(choices)
 	return true
@@ -33,14 +31,13 @@ func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool
 // resume turns the event with the usage into the finish that was held back. If that can't be done, resume drops the event, and the held
 // finish goes out as it came.
 func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
-	rest, _, cut := rawjson.Cut(ev.Shown(), "usage")
-	choices := gjson.GetBytes(rest, "choices")
-	if c.finish == nil || !cut || !choices.IsArray() || !rawjson.IsEmpty([]byte(choices.Raw)) || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
-		return sse.Drop
-	}
-	at := choices.Index
-	whole := append(append(append([]byte{}, rest[:at]...), c.finish...), rest[at+len(choices.Raw):]...)
-	if !replaceData(ev, whole) {
+	var edits rawjson.Edits
+	edits.Set("choices", c.finish)
+	edits.Remove("usage")
+	o, err := rawjson.ParseObject(ev.Shown())
+	choices := o.Get("choices")
+	if c.finish == nil || err != nil || rawjson.Kind(choices) != '[' || !rawjson.IsEmpty(choices) || !o.Has("system_fingerprint") ||
+		!replaceData(ev, o.Rewrite(edits)) {
 		return sse.Drop
 	}
 	return sse.Supersede
