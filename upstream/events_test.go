@@ -12,8 +12,6 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse"
 	"carryover/upstream/body"
 )
@@ -133,14 +131,9 @@ func firstInSteps(l Leg, events []string) (answer PrefillAnswer, failed string, 
 		case failed != "":
 			return PrefillAnswer{}, failed, Status
 		}
-		has := false
-		gjson.Parse(data).ForEach(func(key, value gjson.Result) bool {
-			if key.String() == "choices" {
-				has = value.IsArray() && len(value.Array()) > 0
-			}
-			return true
-		})
-		if has {
+		var all map[string]json.RawMessage
+		var choices []json.RawMessage
+		if json.Unmarshal([]byte(data), &all) == nil && json.Unmarshal(all["choices"], &choices) == nil && len(choices) > 0 {
 			return answer, "", 0
 		}
 	}

@@ -1,7 +1,7 @@
 package upstream
 
 import (
-	"github.com/tidwall/gjson"
+	"bytes"
 
 	"carryover/sse/rawjson"
 )
@@ -24,16 +24,16 @@ func ReadFault(body []byte) (f Fault) {
 	if !rawjson.Valid(body) {
 		return Fault{}
 	}
-	detail := gjson.GetBytes(body, "error")
-	if !detail.Exists() {
-		detail = gjson.ParseBytes(body)
+	detail := rawjson.Get(body, "error")
+	if detail == nil {
+		detail = bytes.TrimSpace(body)
 	}
-	if detail.Type == gjson.String {
-		f.Message = detail.String()
+	if rawjson.Kind(detail) == '"' {
+		f.Message = rawjson.GetText(detail)
 	} else {
-		f.Message = detail.Get("message").String()
-		f.Type = detail.Get("type").String()
-		f.Param = detail.Get("param").String()
+		f.Message = rawjson.GetText(detail, "message")
+		f.Type = rawjson.GetText(detail, "type")
+		f.Param = rawjson.GetText(detail, "param")
 	}
 	if len(f.Message) > maxErrorMessage {
 		f.Message = f.Message[:maxErrorMessage]

@@ -71,17 +71,8 @@ func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	}
 }
 
-// hasChoice reports whether an event that was parsed before has a choice. Where choices occurs twice, the last one
-// counts.
-func hasChoice(event []byte) (has bool) {
-	s := rawjson.Scanner{Data: event}
-	s.Space()
-	_ = s.Members(func(m rawjson.Member) error {
-		if m.Named("choices") {
-			ahead := s
-			has, _ = ahead.Open('[') // a value that is no list has none
-		}
-		return s.Skip()
-	})
-	return has
+// hasChoice reports whether an event that was parsed before has a choice.
+func hasChoice(event []byte) bool {
+	first, _ := rawjson.First(rawjson.Get(event, "choices"))
+	return first != nil
 }

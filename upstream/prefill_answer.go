@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
@@ -33,17 +31,14 @@ type PrefillAnswer struct {
 var errNoObject = errors.New("answer is not a JSON object")
 
 // readAnswer parses a prefill answer and validates it in the same pass: with the ids of a prompt of 8,000 tokens an
-// answer has 50 kB. Of members that occur twice at the top level, the last counts.
+// answer has 50 kB. Of members with equal names the last counts.
 func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 	answer, failed := PrefillAnswer{Body: raw, Cached: -1}, []byte(nil)
 	s := rawjson.Scanner{Data: raw}
 	s.Space()
-	err := s.Members(func(m rawjson.Member) error {
+	err := s.Members(func(m rawjson.Member) (err error) {
 		if l.API == body.Text && m.Named("choices") {
-			ids, err := firstPromptIDs(&s)
-			if ids != nil {
-				answer.PromptIDs = ids
-			}
+			answer.PromptIDs, err = firstPromptIDs(&s)
 			return err
 		}
 		if err := s.Skip(); err != nil {
@@ -51,20 +46,16 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 		}
 		switch value := raw[m.Value:s.Pos]; {
 		case m.Named("id"):
-			answer.ID = gjson.ParseBytes(value).String()
+			answer.ID = rawjson.GetText(value)
 		case m.Named("kv_transfer_params"):
 			answer.Params = value
 			if rawjson.IsNull(value) {
 				answer.Params = nil
 			}
-		case m.Named("prompt_token_ids"):
-			if l.API == body.Chat && value[0] == '[' {
-				answer.PromptIDs = value
-			}
-		case m.Named("input_messages"):
-			if l.API == body.Responses {
-				answer.PromptIDs = RawMessageIDs(value)
-			}
+		case l.API == body.Chat && m.Named("prompt_token_ids"):
+			answer.PromptIDs = list(value)
+		case l.API == body.Responses && m.Named("input_messages"):
+			answer.PromptIDs = RawMessageIDs(value)
 		case m.Named("usage"):
 			answer.PromptTokens, answer.Cached = promptUsage(l.API, value)
 		case m.Named("error"):
@@ -87,9 +78,9 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 // promptUsage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
 // cached, -1 if it does not tell. On Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
 func promptUsage(api body.API, raw []byte) (prompt, cached int) {
-	count := func(name string) int {
-		if n := gjson.GetBytes(raw, name); n.Type == gjson.Number && n.Int() >= 0 {
-			return int(n.Int())
+	count := func(path ...string) int {
+		if n, ok := rawjson.GetInt(raw, path...); ok && n >= 0 {
+			return n
 		}
 		return -1
 	}
@@ -98,9 +89,9 @@ func promptUsage(api body.API, raw []byte) (prompt, cached int) {
 		cached = count("cache_read_input_tokens")
 		return max(0, count("input_tokens")) + max(0, cached) + max(0, count("cache_creation_input_tokens")), cached
 	case body.Responses:
-		return max(0, count("input_tokens")), count("input_tokens_details.cached_tokens")
+		return max(0, count("input_tokens")), count("input_tokens_details", "cached_tokens")
 	}
-	return max(0, int(gjson.GetBytes(raw, "prompt_tokens").Int())), count("prompt_tokens_details.cached_tokens")
+	return max(0, count("prompt_tokens")), count("prompt_tokens_details", "cached_tokens")
 }
 
 // firstPromptIDs parses choices and returns the list of prompt ids of the first one, nil if there is none.
@@ -108,51 +99,45 @@ func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	if s.Peek() != '[' {
 		return nil, s.Skip()
 	}
-	more, err := s.Open('[')
-	for first := true; more && err == nil; first = false {
-		if first && s.Peek() == '{' {
-			ids, err = promptIDs(s)
-		} else {
+	first := true
+	err = s.Elements(func() (err error) {
+		if !first || s.Peek() != '{' {
 			err = s.Skip()
+		} else {
+			ids, err = promptIDs(s)
 		}
-		if err == nil {
-			more, err = s.Separator(']')
-		}
-	}
+		first = false
+		return err
+	})
 	return ids, err
 }
 
-// promptIDs parses a choice and returns its list of prompt ids, nil if there is none. Of two the first counts.
+// promptIDs parses a choice and returns its list of prompt ids, nil if there is none.
 func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
-	found := false
 	err = s.Members(func(m rawjson.Member) error {
-		if err := s.Skip(); err != nil {
-			return err
+		err := s.Skip()
+		if err == nil && m.Named("prompt_token_ids") {
+			ids = list(s.Data[m.Value:s.Pos])
 		}
-		if !found && m.Named("prompt_token_ids") {
-			found = true
-			if s.Data[m.Value] == '[' {
-				ids = s.Data[m.Value:s.Pos]
-			}
-		}
-		return nil
+		return err
 	})
 	return ids, err
+}
+
+// list returns a value that is an array, nil for any other.
+func list(raw []byte) []byte {
+	if rawjson.Kind(raw) != '[' {
+		return nil
+	}
+	return raw
 }
 
 // RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil if there is none.
 // These lists have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
 func RawMessageIDs(messages []byte) []byte {
-	list := gjson.ParseBytes(messages)
-	if !list.IsArray() {
+	item, more := rawjson.First(messages)
+	if more || rawjson.GetText(item, "type") != "raw_message_tokens" {
 		return nil
 	}
-	items := list.Array()
-	if len(items) != 1 || items[0].Get("type").String() != "raw_message_tokens" {
-		return nil
-	}
-	if ids := items[0].Get("tokens"); ids.IsArray() {
-		return []byte(ids.Raw)
-	}
-	return nil
+	return list(rawjson.Get(item, "tokens"))
 }

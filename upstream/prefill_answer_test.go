@@ -1,54 +1,52 @@
 package upstream
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
 
-// readInSteps reads an answer as readAnswer does, in three passes: whether it is valid, where its members are, and what they hold.
+// readInSteps reads an answer as readAnswer does, with encoding/json: of equal names the last counts.
 func readInSteps(l Leg, raw []byte) (answer PrefillAnswer, failed string, ok bool) {
-	if !rawjson.Valid(raw) || !gjson.ParseBytes(raw).IsObject() {
+	var all map[string]json.RawMessage
+	if !rawjson.Valid(raw) || json.Unmarshal(raw, &all) != nil || all == nil {
 		return PrefillAnswer{}, "", false
 	}
+	if fault := all["error"]; !rawjson.IsNull(fault) {
+		return PrefillAnswer{}, ReadFault([]byte(`{"error":`+string(fault)+`}`)).Message + "!", true
+	}
 	answer.Body, answer.Cached = raw, -1
-	var fault gjson.Result
-	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
-		switch key.String() {
-		case "id":
-			answer.ID = value.String()
-		case "kv_transfer_params":
-			answer.Params = nil
-			if value.Type != gjson.Null {
-				answer.Params = []byte(value.Raw)
-			}
-		case "prompt_token_ids":
-			if l.API == body.Chat && value.IsArray() {
-				answer.PromptIDs = []byte(value.Raw)
-			}
-		case "choices":
-			if ids := value.Get("0.prompt_token_ids"); l.API == body.Text && value.IsArray() && ids.IsArray() {
-				answer.PromptIDs = []byte(ids.Raw)
-			}
-		case "usage":
-			answer.PromptTokens, answer.Cached = max(0, int(value.Get("prompt_tokens").Int())), -1
-			if cached := value.Get("prompt_tokens_details.cached_tokens"); cached.Type == gjson.Number && cached.Int() >= 0 {
-				answer.Cached = int(cached.Int())
-			}
-		case "error":
-			fault = value
+	answer.ID, _ = rawjson.Text(all["id"])
+	if params := all["kv_transfer_params"]; !rawjson.IsNull(params) {
+		answer.Params = params
+	}
+	ids := all["prompt_token_ids"]
+	if l.API == body.Text {
+		var choices []json.RawMessage
+		var first map[string]json.RawMessage
+		if json.Unmarshal(all["choices"], &choices) == nil && len(choices) > 0 {
+			_ = json.Unmarshal(choices[0], &first)
 		}
-		return true
-	})
-	if fault.Exists() && fault.Type != gjson.Null {
-		return PrefillAnswer{}, ReadFault([]byte(`{"error":`+fault.Raw+`}`)).Message + "!", true
+		ids = first["prompt_token_ids"]
+	}
+	if len(ids) > 0 && ids[0] == '[' {
+		answer.PromptIDs = ids
+	}
+	var usage, details map[string]json.RawMessage
+	if json.Unmarshal(all["usage"], &usage) == nil {
+		answer.PromptTokens, _ = rawjson.Integer(usage["prompt_tokens"])
+		answer.PromptTokens = max(0, answer.PromptTokens)
+	}
+	if json.Unmarshal(usage["prompt_tokens_details"], &details) == nil {
+		if n, ok := rawjson.Integer(details["cached_tokens"]); ok && n >= 0 {
+			answer.Cached = n
+		}
 	}
 	return answer, "", true
 }

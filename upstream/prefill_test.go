@@ -115,7 +115,7 @@ func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
 		want   int
 	}{
 		{string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98},
-		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 7}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
+		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 0}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
 	} {
 		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
 		if err != nil || answer.PromptTokens != row.want {
