@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
@@ -40,7 +38,7 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if f.text, ok = rawjson.Text(f.choice.Get("text")); !ok {
 		return f, errors.New("choices: the text can't be read")
 	}
-	finish := gjson.ParseBytes(f.choice.Get("finish_reason")).String()
+	finish := rawjson.GetText(f.choice.Get("finish_reason"))
 	if finish == "abort" || finish == "error" { // FinishReason, v1/engine/__init__.py
 		return f, fmt.Errorf("prefill has ended with %q", finish)
 	}
@@ -50,33 +48,28 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 
 // onlyChoice returns the choice of a list with one choice. ok is false if there is another number, or if the choice has no text.
 func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
-	if !isList(choices) {
-		return choice, false
-	}
-	all := gjson.ParseBytes(choices).Array()
-	if len(all) != 1 {
-		return choice, false
-	}
-	choice, err := rawjson.ParseObject([]byte(all[0].Raw))
-	return choice, err == nil && isText(choice.Get("text"))
+	only, more := rawjson.First(choices)
+	choice, err := rawjson.ParseObject(only)
+	return choice, !more && err == nil && isText(choice.Get("text"))
 }
 
 // cached returns how many tokens of the prompt prefill found in its cache, or -1 if the answer does not tell.
 func (f *first) cached() int {
-	n := gjson.ParseBytes(f.body.Get("usage")).Get("prompt_tokens_details.cached_tokens")
-	if n.Type != gjson.Number || n.Int() < 0 {
+	n, ok := rawjson.GetInt(f.body.Get("usage"), "prompt_tokens_details", "cached_tokens")
+	if !ok || n < 0 {
 		return -1
 	}
-	return int(n.Int())
+	return n
 }
 
 // end returns the offset in characters at which the first token ends, in the text that the logprobs refer to.
 func (f *first) end() int {
-	logprobs := gjson.ParseBytes(f.choice.Get("logprobs"))
-	tokens, offsets := logprobs.Get("tokens").Array(), logprobs.Get("text_offset").Array()
+	logprobs := f.choice.Get("logprobs")
+	tokens, offsets := elements(logprobs, tokensMember), elements(logprobs, offsetsMember)
 	if len(tokens) == 0 || len(offsets) != len(tokens) {
 		return 0
 	}
 	last := len(tokens) - 1
-	return int(offsets[last].Int()) + utf8.RuneCountInString(tokens[last].String())
+	offset, _ := rawjson.Integer(offsets[last])
+	return offset + utf8.RuneCountInString(rawjson.GetText(tokens[last]))
 }

@@ -1,9 +1,8 @@
 package lmcache
 
 import (
+	"slices"
 	"strconv"
-
-	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
 )
@@ -54,14 +53,14 @@ func (c *continuation) shifted(raw []byte) []byte {
 	}
 	by := c.end()
 	moved := []byte{'['}
-	for i, offset := range gjson.ParseBytes(o.Get(offsetsMember)).Array() {
-		if i > 0 {
+	for offset := range rawjson.Elements(o.Get(offsetsMember)) {
+		if len(moved) > 1 {
 			moved = append(moved, ',')
 		}
-		if n, ok := rawjson.Integer([]byte(offset.Raw)); ok {
+		if n, ok := rawjson.Integer(offset); ok {
 			moved = strconv.AppendInt(moved, int64(n+by), 10)
 		} else {
-			moved = append(moved, offset.Raw...)
+			moved = append(moved, offset...)
 		}
 	}
 	var edits rawjson.Edits
@@ -82,62 +81,63 @@ func contents(content []byte) []byte {
 // content returns the list of tokens with their logprobs, nil if there are no logprobs. A text completion lists one token more than it was
 // asked for, with the sampled token first. A chat takes its number of tokens from the beginning of the same list.
 func (c *continuation) content(raw []byte) []byte {
-	logprobs := gjson.ParseBytes(raw)
-	if !logprobs.IsObject() {
+	if rawjson.Kind(raw) != '{' {
 		return nil
 	}
-	values, tops := logprobs.Get(valuesMember).Array(), logprobs.Get(topMember).Array()
+	values, tops := elements(raw, valuesMember), elements(raw, topMember)
 	content := []byte{'['}
-	for i, token := range logprobs.Get(tokensMember).Array() {
+	for i, token := range elements(raw, tokensMember) {
 		if i > 0 {
 			content = append(content, ',')
 		}
-		var value, top gjson.Result
+		var value, top []byte
 		if i < len(values) {
 			value = values[i]
 		}
 		if i < len(tops) {
 			top = tops[i]
 		}
-		o := entry(token.Raw, value)
+		o := entry(token, value)
 		o.add(topMember, c.likeliest(top))
 		content = append(content, o.end()...)
 	}
 	return append(content, ']')
 }
 
+// elements returns the elements of a list in logprobs.
+func elements(logprobs []byte, name string) [][]byte {
+	return slices.Collect(rawjson.Elements(rawjson.Get(logprobs, name)))
+}
+
 // likeliest returns the list of the likeliest tokens at one position.
-func (c *continuation) likeliest(top gjson.Result) []byte {
+func (c *continuation) likeliest(top []byte) []byte {
 	out, n := []byte{'['}, 0
-	if !top.IsObject() {
-		return []byte("[]")
-	}
-	top.ForEach(func(token, value gjson.Result) bool {
-		if c.top >= 0 && n == c.top {
-			return false
+	s := rawjson.Scanner{Data: top}
+	_ = s.Members(func(m rawjson.Member) error {
+		if err := s.Skip(); err != nil || n == c.top {
+			return err
 		}
 		if n++; n > 1 {
 			out = append(out, ',')
 		}
-		o := entry(token.Raw, value)
+		o := entry(top[m.Start:m.Start+len(m.Key)+len(`""`)], top[m.Value:s.Pos])
 		out = append(out, o.end()...)
-		return true
+		return nil
 	})
 	return append(out, ']')
 }
 
 // entry returns a token with its logprob and the bytes of its text.
-func entry(token string, value gjson.Result) (o object) {
-	if !isText([]byte(token)) {
-		token = `""`
+func entry(token, value []byte) (o object) {
+	if !isText(token) {
+		token = []byte(`""`)
 	}
-	logprob := []byte(unlikely)
-	if value.Type == gjson.Number {
-		logprob = []byte(value.Raw)
+	if kind := rawjson.Kind(value); kind != '-' && kind-'0' > 9 {
+		value = []byte(unlikely)
 	}
-	o.add("token", []byte(token))
-	o.add("logprob", logprob)
-	o.add("bytes", textBytes([]byte(token)))
+	o.add("token", token)
+	o.add("logprob", value)
+	o.add("bytes", textBytes(token))
 	return o
 }
 

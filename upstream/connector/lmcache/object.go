@@ -57,8 +57,8 @@ func joinedText(a, b []byte) []byte {
 	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
 }
 
-func isList(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
-func isText(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
+func isList(raw []byte) bool { return rawjson.Kind(raw) == '[' }
+func isText(raw []byte) bool { return rawjson.Kind(raw) == '"' }
 
 // oneLine replaces line ends in JSON with spaces, in place. JSON strings contain no raw line ends.
 func oneLine(text []byte) []byte {

@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
@@ -90,12 +88,11 @@ func off(value []byte) bool {
 // stops returns the stop strings, which end the answer.
 func stops(r *body.Request) (all []string) {
 	raw, _ := r.Member("stop")
-	stop := gjson.ParseBytes(raw)
-	if stop.Type == gjson.String {
-		return []string{stop.String()}
+	if stop, ok := rawjson.Text(raw); ok {
+		return []string{stop}
 	}
-	for _, s := range stop.Array() {
-		all = append(all, s.String())
+	for stop := range rawjson.Elements(raw) {
+		all = append(all, rawjson.GetText(stop))
 	}
 	return all
 }

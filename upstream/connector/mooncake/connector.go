@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -95,10 +93,11 @@ var (
 // too old to take ids, and renders the prompt as decode's engine does. If the request did not end by its length, prefill has thrown the
 // KV away, whatever the status of the answer (recordings 05 and 06).
 func check(answer upstream.PrefillAnswer, ids []uint32) error {
+	choice, _ := rawjson.First(rawjson.Get(answer.Body, "choices"))
 	switch {
 	case answer.PromptIDs != nil && !rawjson.EqualIDs(answer.PromptIDs, ids):
 		return errOtherIDs
-	case gjson.GetBytes(answer.Body, "choices.0.finish_reason").String() != "length":
+	case rawjson.GetText(choice, "finish_reason") != "length":
 		return errNotCapped
 	}
 	return nil

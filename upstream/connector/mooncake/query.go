@@ -118,7 +118,7 @@ func parseEngine(raw []byte) (id string, ok bool) {
 	}
 	id, ok = rawjson.Text(entry.Get("engine_id"))
 	workers := entry.Get("worker_addr") // an engine sends no KV until its workers have registered
-	return id, ok && id != "" && len(id) <= maxEngineID && printable(id) && workers != nil && workers[0] == '{' && !rawjson.IsEmpty(workers)
+	return id, ok && id != "" && len(id) <= maxEngineID && printable(id) && rawjson.Kind(workers) == '{' && !rawjson.IsEmpty(workers)
 }
 
 func printable(s string) bool {
