@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -172,7 +170,7 @@ func (l *Lessons) prefill(ctx context.Context, req *body.Request) (rendered []by
 	if !rawjson.Valid(answer) {
 		return nil, askFailed(l.instance(), "lesson", status, nil, nil)
 	}
-	rendered = []byte(gjson.GetBytes(answer, "prompt_token_ids").Raw)
+	rendered = rawjson.Get(answer, "prompt_token_ids")
 	if _, ok := rawjson.ParseIDs(rendered); !ok {
 		return nil, errNoLessons
 	}

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -172,8 +170,6 @@ func (c *Capability) firstModel(ctx context.Context, authorization string) strin
 	if err != nil || status != http.StatusOK || !rawjson.Valid(list) {
 		return ""
 	}
-	if id := gjson.GetBytes(list, "data.0.id"); id.Type == gjson.String {
-		return id.String()
-	}
-	return ""
+	first, _ := rawjson.First(rawjson.Get(list, "data"))
+	return rawjson.GetText(first, "id")
 }
