@@ -7,9 +7,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/convcache"
+	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
 
@@ -157,18 +156,8 @@ func memberID(req *body.Request, member, name string) string {
 
 // memberText reads a string from a member of a top-level object.
 func memberText(req *body.Request, member, name string) string {
-	raw, ok := req.Member(member)
-	if !ok {
-		return ""
-	}
-	var id string
-	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
-		if key.Type == gjson.String && key.String() == name && value.Type == gjson.String {
-			id = value.String()
-		}
-		return true
-	})
-	return id
+	raw, _ := req.Member(member)
+	return rawjson.GetText(raw, name)
 }
 
 func validID(id string) string {
@@ -204,8 +193,8 @@ func responseSources(sources []string) []string {
 // 2.1.78). It returns "" for any other text, which names only a user.
 func sessionOf(user string) string {
 	if strings.HasPrefix(user, "{") {
-		if session := gjson.Get(user, "session_id"); gjson.Valid(user) && session.Type == gjson.String {
-			return validID(session.String())
+		if raw := []byte(user); rawjson.Valid(raw) {
+			return validID(rawjson.GetText(raw, "session_id"))
 		}
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"carryover/server/continuation"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 )
 
@@ -16,7 +17,7 @@ import (
 func kindOf(req *request.Request, parsed *body.Request) continuation.Kind {
 	raw, _ := parsed.Member("tools")
 	return continuation.Kind{
-		API: req.API, FollowUp: req.Length.Answered, Tools: len(raw) > 0 && raw[0] == '[' && len(bytes.TrimSpace(raw[1:])) > 1, Explicit: !req.Conversation.ByContent(),
+		API: req.API, FollowUp: req.Length.Answered, Tools: rawjson.Kind(raw) == '[' && !rawjson.IsEmpty(raw), Explicit: !req.Conversation.ByContent(),
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"carryover/sse/rawjson"
 )
 
@@ -48,7 +46,7 @@ func (p Prompt) preamble() []byte {
 		return p.body.Get("instructions")
 	}
 	system := p.body.Get("system")
-	if len(system) == 0 || system[0] != '[' {
+	if rawjson.Kind(system) != '[' {
 		return system
 	}
 	s := rawjson.Scanner{Data: system}
@@ -58,28 +56,22 @@ func (p Prompt) preamble() []byte {
 	return system
 }
 
-// preambleText returns the text of the preamble.
-func (p Prompt) preambleText() string {
-	raw := p.preamble()
-	if len(raw) == 0 || raw[0] == '"' {
-		text, _ := rawjson.Text(raw)
-		return text
-	}
-	var b strings.Builder
-	gjson.GetBytes(p.body.Get("system"), "#.text").ForEach(func(_, text gjson.Result) bool {
-		if !strings.HasPrefix(text.String(), attribution) {
-			b.WriteString(text.String())
+// preambleLen returns the length of the text of the preamble.
+func (p Prompt) preambleLen() int {
+	n := len(rawjson.GetText(p.preamble()))
+	for block := range rawjson.Elements(p.body.Get("system")) {
+		if text := rawjson.GetText(block, "text"); !strings.HasPrefix(text, attribution) {
+			n += len(text)
 		}
-		return true
-	})
-	return b.String()
+	}
+	return n
 }
 
 // plainHistory reports whether a history consists of text, tool calls and tool results only. It is false for anything
 // that it does not know.
 func (p Prompt) plainHistory() bool {
 	if raw := p.body.Get(p.api.subject()); !p.history.IsArray() {
-		return p.api == Responses && len(raw) > 0 && raw[0] == '"'
+		return p.api == Responses && rawjson.Kind(raw) == '"'
 	}
 	for element := range p.history.Elements() {
 		if !element.IsObject() || !plainItem(element) {

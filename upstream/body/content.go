@@ -43,7 +43,7 @@ func (p Prompt) Content() (c Content, ok bool) {
 		return p.textContent()
 	}
 	texts := newUserTexts()
-	if raw := p.body.Get(p.api.subject()); p.api == Responses && len(raw) > 0 && raw[0] == '"' {
+	if raw := p.body.Get(p.api.subject()); p.api == Responses && rawjson.Kind(raw) == '"' {
 		texts.add(raw)
 		texts.endMessage()
 	}

@@ -45,8 +45,8 @@ func (p Prompt) Length() (l PromptLength) {
 		return l
 	}
 	if p.api.Rendered() {
-		l.Whole.Bytes = rawjson.TextLen(rawjson.Quote(p.preambleText()))
-		if raw := p.body.Get(p.api.subject()); len(raw) > 0 && raw[0] == '"' { // input that is one text
+		l.Whole.Bytes = p.preambleLen()
+		if raw := p.body.Get(p.api.subject()); rawjson.Kind(raw) == '"' { // input that is one text
 			l.Tail.Bytes = rawjson.TextLen(raw)
 			l.Whole.Bytes += l.Tail.Bytes
 		}
