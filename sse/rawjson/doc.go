@@ -8,6 +8,7 @@
 //     Objects refuse invalid UTF-8, and so do their Lists. (scanner.go, number.go, text.go)
 //   - Objects are read strictly. An Object must have one meaning for all parsers, so equal names, names without a UTF-8
 //     form and invalid UTF-8 are refused. (object.go)
+//   - A member read by its path is the last of its name, as in the engines. (get.go)
 //   - Bytes outside of an edit or cut stay as they are, in their order, white space included. (edits.go, pieces.go, cut.go)
 //   - A text is read in one pass, and a pass allocates nothing, except ParseObject (its members), Scanner.List (its index) and
 //     ParseIDs (the list).
