@@ -59,8 +59,8 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		a.ineligible = Unparsable
 		return sse.Forward
 	}
-	choice := a.read(&found)
-	if first && choice != nil && a.usage.Prompt >= 0 {
+	choice, some := a.read(&found)
+	if first && some && a.usage.Prompt >= 0 {
 		a.leg.Asks.Usage = false // the engine sends its usage to every client (--enable-force-include-usage)
 	}
 	if !a.leg.Asks.Usage { // the client sees the usage
@@ -69,13 +69,13 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	switch {
 	case a.foreign && !a.passed:
 		return sse.Stop
-	case first && roleOnly(choice):
+	case first && choice.roleOnly():
 		return sse.Hold
-	case a.leg.Asks.Hidden && onlyForIDs(choice):
+	case a.leg.Asks.Hidden && choice.onlyForIDs():
 		return sse.Drop
-	case a.leg.Asks.Usage && choice == nil && found.hasUsage(): // the event with the usage has no choice
+	case a.leg.Asks.Usage && !some && found.hasUsage(): // the event with the usage has no choice
 		return a.usageFilter.resume(ev)
-	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice, a.leg.Asks.Hidden):
+	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice.finish, a.leg.Asks.Hidden):
 		return sse.Hold
 	}
 	return sse.Forward
@@ -90,10 +90,8 @@ func (a *Reader) tells(data []byte) bool {
 
 // onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
 // (chat_completion/serving.py).
-func onlyForIDs(choice []byte) bool {
-	delta := rawjson.Get(choice, "delta")
-	return rawjson.Kind(delta) == '{' && rawjson.IsEmpty(delta) && rawjson.IsNull(rawjson.Get(choice, "finish_reason")) &&
-		rawjson.IsNull(rawjson.Get(choice, "logprobs"))
+func (c *choiceMembers) onlyForIDs() bool {
+	return rawjson.Kind(c.delta) == '{' && rawjson.IsEmpty(c.delta) && rawjson.IsNull(c.finish) && rawjson.IsNull(c.logprobs)
 }
 
 // takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
@@ -109,14 +107,13 @@ func (a *Reader) takeIDs(ev sse.Event) {
 }
 
 // roleOnly recognises vLLM's first chat chunk. vLLM sends it even if loading the KV has failed; the next event is then the error.
-func roleOnly(choice []byte) bool {
-	delta := rawjson.Get(choice, "delta")
-	content := rawjson.Get(delta, "content")
-	return rawjson.Get(delta, "role") != nil && (rawjson.IsNull(content) || string(content) == `""`) && rawjson.IsNull(rawjson.Get(choice, "finish_reason"))
+func (c *choiceMembers) roleOnly() bool {
+	content := rawjson.Get(c.delta, "content")
+	return rawjson.Get(c.delta, "role") != nil && (rawjson.IsNull(content) || string(content) == `""`) && rawjson.IsNull(c.finish)
 }
 
-// read reads the members of one chunk, or of a whole answer, and returns the choice.
-func (a *Reader) read(found *answerMembers) (choice []byte) {
+// read reads the members of one chunk, or of a whole answer, and returns the choice if there is one.
+func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	both := found.hasUsage() && a.usage.read(found.usage)
 	if found.failed() {
 		a.fails(found.failure)
@@ -124,19 +121,20 @@ func (a *Reader) read(found *answerMembers) (choice []byte) {
 	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
 		a.belongs(rawjson.GetText(found.id))
 	}
-	choice, more := found.choice()
-	if choice == nil {
+	raw, more := found.choice()
+	if raw == nil {
 		a.totalled = a.totalled || both
-		return choice
+		return choice, false
 	}
-	if index := rawjson.Get(choice, "index"); more || !rawjson.IsNull(index) && string(index) != "0" {
+	choice = readChoice(raw)
+	if more || !rawjson.IsNull(choice.index) && string(choice.index) != "0" {
 		a.ineligible = "choices"
 	}
-	if a.closes(choice) {
+	if a.closes(&choice) {
 		a.ends()
 	}
 	a.totalled = a.totalled || both && a.finish != "" // a usage before the finish counts only the tokens so far
-	return choice
+	return choice, true
 }
 
 // Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.

@@ -57,6 +57,28 @@ func (f *answerMembers) choice() (first []byte, more bool) {
 	return rawjson.First(f.choices)
 }
 
+// choiceMembers are those members of a choice that are needed, as in answerMembers.
+type choiceMembers struct{ index, delta, logprobs, finish, stop []byte }
+
+// readChoice reads a choice once: its logprobs can be long.
+func readChoice(choice []byte) (c choiceMembers) {
+	for m, value := range rawjson.Members(choice) {
+		switch {
+		case m.Named("index"):
+			c.index = value
+		case m.Named("delta"):
+			c.delta = value
+		case m.Named("logprobs"):
+			c.logprobs = value
+		case m.Named("finish_reason"):
+			c.finish = value
+		case m.Named("stop_reason"):
+			c.stop = value
+		}
+	}
+	return c
+}
+
 // has reports whether the id is this one, spelled without escapes.
 func (f *answerMembers) has(id []byte) bool {
 	return len(id) > 0 && len(f.id) == len(id)+2 && f.id[0] == '"' && bytes.Equal(f.id[1:len(f.id)-1], id) && bytes.IndexByte(id, '\\') < 0

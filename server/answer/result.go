@@ -48,14 +48,12 @@ type ending struct {
 }
 
 // closes reads how a choice ended, and reports whether it has.
-func (e *ending) closes(choice []byte) (finished bool) {
-	finish, finished := rawjson.Text(rawjson.Get(choice, "finish_reason"))
+func (e *ending) closes(choice *choiceMembers) (finished bool) {
+	finish, finished := rawjson.Text(choice.finish)
 	if finished {
 		e.finish = finish
 	}
-	if !rawjson.IsNull(rawjson.Get(choice, "stop_reason")) {
-		e.stopReason = true
-	}
+	e.stopReason = e.stopReason || !rawjson.IsNull(choice.stop)
 	return finished
 }
 

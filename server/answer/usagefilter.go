@@ -14,10 +14,10 @@ import (
 // without the usage. The client then sees the finish that a stock engine would have sent.
 type usageFilter struct{ finish []byte } // the choices of the finish that is held back
 
-// hold reports whether an event with these choices is the finish; if it is, hold keeps it back. plain says that the client must see no ids
-// in it.
-func (c *usageFilter) hold(data, choices, choice []byte, plain bool) bool {
-	if rawjson.Kind(rawjson.Get(choice, "finish_reason")) != '"' || c.finish != nil {
+// hold reports whether an event with these choices and this finish_reason is the finish; if it is, hold keeps it back. plain says that the
+// client must see no ids in it.
+func (c *usageFilter) hold(data, choices, reason []byte, plain bool) bool {
+	if rawjson.Kind(reason) != '"' || c.finish != nil {
 		return false
 	}
 	if plain {

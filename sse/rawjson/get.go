@@ -1,6 +1,9 @@
 package rawjson
 
-import "iter"
+import (
+	"errors"
+	"iter"
+)
 
 // Kind returns the first byte of a value, which tells what it is; 0 if it is absent.
 func Kind(raw []byte) byte {
@@ -10,22 +13,40 @@ func Kind(raw []byte) byte {
 	return raw[0]
 }
 
-// Get returns the value to which a path of names leads, a part of raw; nil if there is none before the first fault of raw, if it has one. Of
-// members with equal names the last counts, as in Python and encoding/json. The depth does not matter, see Scanner.Pass.
+// Members yields the members of an object up to its first fault, if it has one: whoever must know of it asks Valid. Any other value has
+// none. The depth does not matter, see Scanner.Pass.
+func Members(object []byte) iter.Seq2[Member, []byte] {
+	return func(yield func(m Member, value []byte) bool) {
+		s := Scanner{Data: object}
+		if s.Space(); s.Peek() != '{' {
+			return
+		}
+		_ = s.Members(func(m Member) error {
+			if err := s.Pass(); err != nil {
+				return err
+			}
+			if !yield(m, object[m.Value:s.Pos]) {
+				return errEnough
+			}
+			return nil
+		})
+	}
+}
+
+// errEnough ends a walk whose caller wants no more.
+var errEnough = errors.New("enough")
+
+// Get returns the value to which a path of names leads, a part of raw; nil if there is none. Of members with equal names the last counts, as
+// in Python and encoding/json.
 func Get(raw []byte, path ...string) []byte {
 	for _, name := range path {
-		s := Scanner{Data: raw}
+		object := raw
 		raw = nil
-		if s.Space(); s.Peek() != '{' {
-			return nil
-		}
-		_ = s.Members(func(m Member) error { // whoever must know of a fault asks Valid
-			err := s.Pass()
-			if err == nil && m.Named(name) {
-				raw = s.Data[m.Value:s.Pos]
+		for m, value := range Members(object) {
+			if m.Named(name) {
+				raw = value
 			}
-			return err
-		})
+		}
 	}
 	return raw
 }

@@ -112,18 +112,16 @@ func elements(logprobs []byte, name string) [][]byte {
 // likeliest returns the list of the likeliest tokens at one position.
 func (c *continuation) likeliest(top []byte) []byte {
 	out, n := []byte{'['}, 0
-	s := rawjson.Scanner{Data: top}
-	_ = s.Members(func(m rawjson.Member) error {
-		if err := s.Skip(); err != nil || n == c.top {
-			return err
+	for m, value := range rawjson.Members(top) {
+		if n == c.top {
+			break
 		}
 		if n++; n > 1 {
 			out = append(out, ',')
 		}
-		o := entry(top[m.Start:m.Start+len(m.Key)+len(`""`)], top[m.Value:s.Pos])
+		o := entry(top[m.Start:m.Start+len(m.Key)+len(`""`)], value)
 		out = append(out, o.end()...)
-		return nil
-	})
+	}
 	return append(out, ']')
 }
 
