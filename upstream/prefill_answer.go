@@ -10,7 +10,7 @@ import (
 
 // PrefillAnswer is the answer of a prefill leg. Its slices are parts of Body and must not be changed.
 type PrefillAnswer struct {
-	// ID is the answer's id, "" if it has none.
+	// ID is the answer's id, see AnswerID.
 	ID string
 	// Params is the raw value of kv_transfer_params, nil if absent or null.
 	Params []byte
@@ -46,7 +46,7 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 		}
 		switch value := raw[m.Value:s.Pos]; {
 		case m.Named("id"):
-			answer.ID = rawjson.GetText(value)
+			answer.ID = AnswerID(value)
 		case m.Named("kv_transfer_params"):
 			answer.Params = value
 			if rawjson.IsNull(value) {
@@ -73,6 +73,14 @@ func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
 		return PrefillAnswer{}, e
 	}
 	return answer, nil
+}
+
+// AnswerID returns the id of an answer, "" if it has none. An id that is no text stands for itself: it can't be the leg's.
+func AnswerID(raw []byte) string {
+	if id, ok := rawjson.Text(raw); ok || rawjson.IsNull(raw) {
+		return id
+	}
+	return string(raw)
 }
 
 // promptUsage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were

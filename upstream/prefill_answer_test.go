@@ -22,7 +22,7 @@ func readInSteps(l Leg, raw []byte) (answer PrefillAnswer, failed string, ok boo
 		return PrefillAnswer{}, ReadFault([]byte(`{"error":`+string(fault)+`}`)).Message + "!", true
 	}
 	answer.Body, answer.Cached = raw, -1
-	answer.ID, _ = rawjson.Text(all["id"])
+	answer.ID = AnswerID(all["id"])
 	if params := all["kv_transfer_params"]; !rawjson.IsNull(params) {
 		answer.Params = params
 	}
@@ -113,6 +113,18 @@ func FuzzReadAnswer(f *testing.F) {
 		}
 		checkAnswer(t, api, raw)
 	})
+}
+
+func TestAnswerID_IsNoneOnlyIfAbsent(t *testing.T) {
+	for raw, want := range map[string]string{"": "", `null`: "", `"a\u002d1"`: "a-1", `7`: "7", `"\ud800"`: `"\ud800"`} {
+		var id []byte
+		if raw != "" {
+			id = []byte(raw)
+		}
+		if got := AnswerID(id); got != want {
+			t.Errorf("the id %s is %q, want %q", raw, got, want)
+		}
+	}
 }
 
 func TestAgents_PrefillAnswers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse"
 	"carryover/sse/rawjson"
+	"carryover/upstream"
 )
 
 // judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
@@ -119,7 +120,7 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 		a.fails(found.failure)
 	}
 	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
-		a.belongs(rawjson.GetText(found.id))
+		a.belongs(upstream.AnswerID(found.id))
 	}
 	raw, more := found.choice()
 	if raw == nil {

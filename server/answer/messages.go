@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse"
 	"carryover/sse/rawjson"
+	"carryover/upstream"
 )
 
 // messagesDialect reads answers of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes
@@ -26,7 +27,7 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	switch typeOf(ev) {
 	case "message_start":
 		a.tellCached(ev, "message", "usage")
-		return a.open(rawjson.GetText(ev.Data, "message", "id"))
+		return a.open(upstream.AnswerID(rawjson.Get(ev.Data, "message", "id")))
 	case "message_delta":
 		d.ended(a, ev.Data, rawjson.Get(ev.Data, "delta"))
 		a.tellCached(ev, "usage")
@@ -90,7 +91,7 @@ func (d messagesDialect) whole(a *Reader, body []byte) []byte {
 		a.fails(failure)
 		return rest
 	}
-	if id := rawjson.GetText(body, "id"); id != "" {
+	if id := upstream.AnswerID(rawjson.Get(body, "id")); id != "" {
 		a.belongs(id)
 	}
 	d.ended(a, body, body)

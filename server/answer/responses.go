@@ -31,7 +31,7 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	}
 	switch typeOf(ev) {
 	case "response.created", "response.in_progress":
-		return a.open(rawjson.GetText(response, "id"))
+		return a.open(upstream.AnswerID(rawjson.Get(response, "id")))
 	case "response.completed", "response.incomplete":
 		d.completed(a, response)
 		a.tellCached(ev, "response", "usage")
@@ -54,7 +54,7 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 
 // completed reads a whole response.
 func (responsesDialect) completed(a *Reader, response []byte) {
-	if id := rawjson.GetText(response, "id"); id != "" && id != string(a.id) {
+	if id := upstream.AnswerID(rawjson.Get(response, "id")); id != "" && id != string(a.id) {
 		a.belongs(id)
 	}
 	if params := rawjson.Get(response, ParamsMember); rawjson.Kind(params) == '{' {
