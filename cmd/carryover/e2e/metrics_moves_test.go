@@ -86,7 +86,7 @@ func moveTurns(t *testing.T, m *moves) {
 	}
 	see()
 
-	slow := vllmsim.Timing{InterToken: 50 * time.Millisecond}
+	slow := vllmsim.Timing{InterToken: time.Minute} // no answer ends before its client leaves
 	if err := s.decode[0].Switch(vllmsim.Switches{Timing: &slow}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,18 +183,18 @@ func moveHandBacks(t *testing.T, m *moves) {
 	}, "")}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
+	release := s.prefill[0].HoldHandBacks(vllmsim.HandBackQueued)
+	defer release()
 	for _, id := range []string{"a", "b"} {
 		(&chatting{rig: s.rig, id: id, cfg: cfg}).learnt(t)
 	}
 	if see().sum("carryover_hand_back_memory_bytes") <= 0 {
 		t.Errorf("no ids are kept of tickets: %v", m.last.own("carryover_hand_back"))
 	}
-	if err := s.prefill[0].Switch(vllmsim.Switches{Timing: &vllmsim.Timing{Overhead: time.Second}}); err != nil {
-		t.Fatal(err)
-	}
 	if !within(workedOff, func() bool { return see().sum("carryover_hand_back_waiting") > 0 }) {
 		t.Errorf("no ticket waits while another is handed back: %v", m.last.own("carryover_hand_back"))
 	}
+	release()
 	if !within(workedOff, func() bool {
 		now := see()
 		return now.sum("carryover_hand_backs_total", `outcome="done"`) >= 2 &&
