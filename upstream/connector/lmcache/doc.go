@@ -12,22 +12,17 @@
 //   - Decode takes all KV that is sent. LMCache's receiver frees a chunk only when the chunk is read (remove_after_retrieve in
 //     cache_engine.py), and while a receiver is full, prefill does not answer at all. (legs.go, handover.go)
 //
-// Limits: requests with several choices or prompts, beams or media go to decode alone. So do prompts that are truncated or that need
-// prompt logprobs, and prompts shorter than a chunk where decode gives the answer from its beginning. Chats that are answered as text
-// completions pass no parser of the engine: a model that reasons or calls tools unasked needs Connector.ChatAtDecode. A chat without a
-// limit may use all of the context, whatever max_new_tokens of the model's generation_config.json says. Nothing is kept for a next turn:
-// prefill reads its own prefix cache only.
+// Limits: requests with several choices or prompts, beams or media go to decode alone. So do requests of one token, prompts that are
+// truncated or that need prompt logprobs, and prompts shorter than a chunk where decode gives the answer from its beginning. A chat that
+// is answered as a text completion passes no parser of the engine: a model that reasons or calls tools unasked needs another connector. A
+// chat without a limit may use all of the context, whatever max_new_tokens of the model's generation_config.json says. Nothing is kept for
+// a next turn: prefill reads its own prefix cache only.
 //
 // # Measured on LMCache 0.5.6
 //
-// A sender dies of a request without disagg_spec, so Carryover sends it only prefill legs, /tokenize and GETs: no probe
-// and no fallback. Prefill legs do not ask for ret_first_tok, because a cancelled request with it ends the sender;
-// return_token_ids names the first token. A receiver keeps a chunk until it is read, and a full receiver stalls prefill.
-// So each attempt's decode legs have a cache_salt that no other leg has: with it they find nothing in vLLM's own prefix
-// cache, and read all chunks that were sent. LMCache registers a chunk before its bytes have landed, and a decode leg that
-// starts too early answers nonsense. So decode waits for the notifications (package kvready), and the legs of an attempt
-// carry a tag that is part of LMCache's keys: no other attempt finds these chunks. If the KV of a turn is not announced
-// within the hand-over budget, the turn ends with an error, or decode computes it without the tag (setting
-// lmcache.unready). A pair that announces nothing twice in a row is not used for a while: a sender never announces
-// anything for a decode engine that was restarted.
+// A sender dies of a request without disagg_spec, so Carryover sends it only prefill legs, /tokenize and GETs: no probe and no fallback.
+//
+// LMCache registers a chunk before its bytes have landed, and a decode leg that starts too early answers nonsense. So decode waits for the
+// notifications (package kvready), and the legs of an attempt carry a tag that is part of LMCache's keys: no other attempt finds these
+// chunks. KV that is not announced in time is a failure of prefill, and a leg without an answer takes what still arrives.
 package lmcache
