@@ -61,6 +61,7 @@ func untaken() map[string]vllmsim.Fault {
 func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 	t.Parallel()
 	for name, fault := range untaken() {
+		fault.Count = 1
 		for _, stream := range []bool{false, true} {
 			if stream && fault.Kind == vllmsim.FaultWrongContentType {
 				continue // the simulator sends headers before it reads, and may read for the leg that was given up behind the rescue
@@ -68,7 +69,6 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/stream %t", name, stream), func(t *testing.T) {
 				t.Parallel()
 				r := startRescue(t, nil)
-				fault.Count = 1
 				if err := r.decode[0].SetFault(fault); err != nil {
 					t.Fatal(err)
 				}

@@ -173,7 +173,7 @@ func legs(instance *vllmsim.Instance) [][]byte {
 			continue
 		}
 		read := gjson.GetManyBytes(recorded.Body, "kv_transfer_params.prompt_token_ids.1", "cache_salt")
-		if read[0].Type != gjson.String && !strings.Contains(read[1].String(), "~") {
+		if read[0].Int() != -1 && !strings.Contains(read[1].String(), "~") {
 			bodies = append(bodies, recorded.Body)
 		}
 	}
