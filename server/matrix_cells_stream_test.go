@@ -19,7 +19,7 @@ func firstEvents(n int) func(l leg) []string {
 	return func(l leg) []string {
 		events := chatEvents(l)
 		if n > 3 {
-			n = len(events) - 1
+			return events[:len(events)-1]
 		}
 		return events[:n]
 	}
