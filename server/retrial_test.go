@@ -153,7 +153,7 @@ func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
 		"panic in putting back": func(r *rig, s *seams) {
-			s.legs.Legs = refusing(s.legs.Legs)
+			s.unsent.now.Store(true)
 			s.store.put = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
@@ -171,7 +171,7 @@ func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
 		},
 		"unsent": func(r *rig, s *seams) {
-			s.legs.Legs = refusing(s.legs.Legs)
+			s.unsent.now.Store(true)
 			r.wantOK(r.turn("c", 6, true), "miss;reason=bypass")
 		},
 		"client's fault": func(r *rig, _ *seams) {
@@ -193,10 +193,11 @@ func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 			all := &seams{}
 			r, clock := stoppedRig(t, setup{deps: all.in})
 			r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
-			engine, connector, store := all.legs, all.connector, all.store
 			clock.advance(r, time.Minute)
 			ends(r, all)
-			all.legs, all.connector, all.store = engine, connector, store
+			all.unsent.now.Store(false)
+			all.legs.stepAside()
+			all.connector.prefillParams, all.store.take, all.store.put = nil, nil, nil
 			// A refused ticket shows that this turn was the link's trial; a proven link would go on.
 			r.wantOK(r.turn("d", 2, true), "miss;reason=retried_without_ticket")
 			r.wantOK(r.turn("d", 3, true), "miss;reason=prefill_not_bidirectional")
@@ -205,13 +206,6 @@ func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 			}
 		})
 	}
-}
-
-// refusing fails each prefill leg before anything is sent.
-func refusing(engine server.Legs) server.Legs {
-	e := &unsent{Legs: engine}
-	e.now.Store(true)
-	return e
 }
 
 // leaves sends turn 6 of "c" by a client that leaves, and waits until the turn has ended.
