@@ -43,7 +43,8 @@ func (r *Releases) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			unused.Malformed()
 			return true // its params are malformed; those of the next may not be
 		}
-		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.TrialTimeout, upstream.ErrReuseTimeout)
+		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
+		limited, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), r.cfg.TrialTimeout, upstream.ErrReuseTimeout)
 		run := r.deps.Legs.HandBack
 		if leg.Whole {
 			run = r.deps.Legs.Prefill

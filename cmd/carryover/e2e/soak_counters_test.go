@@ -28,20 +28,22 @@ func (s *soak) sees(a *answered) {
 // verifyCounters asserts that the metrics count what clients have seen, each turn and each ticket once. The program still runs.
 func (s *soak) verifyCounters(t *testing.T) {
 	t.Helper()
-	if !testrig.Eventually(func() bool { // what was released is on its way to decode
-		return s.sum(t, "")["running"] == 0 &&
-			int(scrape(t, s.metrics).sum("carryover_pinned_tokens")) == s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize
+	var m scraped
+	var sent, released float64
+	if !testrig.Eventually(func() bool { // a release may be on its way to decode
+		m = scrape(t, s.metrics)
+		sent = m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="requeued"`)
+		s.uses.mu.Lock()
+		released = float64(s.uses.released)
+		s.uses.mu.Unlock()
+		return s.sum(t, "")["running"] == 0 && sent == released &&
+			int(m.sum("carryover_pinned_tokens")) == s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize
 	}) {
-		t.Errorf("pinned tokens: got %v, want %d", scrape(t, s.metrics).sum("carryover_pinned_tokens"), s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize)
+		t.Errorf("pinned tokens: got %v, want %d", m.sum("carryover_pinned_tokens"), s.sum(t, config.RoleDecode)["pinned_blocks"]*s.cfg.BlockSize)
 	}
-	m := scrape(t, s.metrics)
 	operations := func(with ...string) float64 {
 		return m.sum("carryover_store_operation_duration_seconds_count", with...)
 	}
-	sent := m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="requeued"`)
-	s.uses.mu.Lock()
-	released := s.uses.released
-	s.uses.mu.Unlock()
 	for what, pair := range map[string][2]float64{
 		"turns, and all outcomes":    {float64(s.seen.turns), m.sum("carryover_turns_total")},
 		"turns, and HTTP requests":   {float64(s.seen.turns), m.sum("http_server_request_duration_seconds_count")},
@@ -50,7 +52,7 @@ func (s *soak) verifyCounters(t *testing.T) {
 		"tokens offered":             {float64(s.seen.offered), m.sum("carryover_reuse_tokens_offered_total")},
 		"answers, and their times":   {float64(s.seen.turns - s.seen.failed), m.sum("carryover_turn_ttft_seconds_count") + m.sum("carryover_turn_answer_seconds_count")},
 		"tickets, and puts":          {m.sum("carryover_tickets_total", `result="yes"`), operations(`operation="put"`, `outcome="stored"`)},
-		"releases, and their legs":   {float64(released), sent},
+		"releases, and their legs":   {released, sent},
 		"turns open, and that wait":  {0, m.sum("carryover_open_turns") + m.sum("carryover_queue_length")},
 		"tickets that were not lost": {operations(`operation="put"`, `outcome="stored"`), operations(`operation="take"`, `outcome="taken"`) + m.sum("carryover_store_displaced_tickets_total") + m.sum("carryover_tickets_held")},
 	} {
