@@ -37,6 +37,7 @@ type Earlier struct {
 	Excluded      []*fleet.Engine    // engines that are not picked any more
 	NoPrefill     bool               // prefill is not asked any more
 	PrefillFailed bool               // a prefill leg was sent and failed
+	TooLong       bool               // prefill has refused the prompt, which may be longer than it takes
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }
 

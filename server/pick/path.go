@@ -9,11 +9,12 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
 // none of the slots for turns that decode prefills because no prefill instance can.
-func (g *picking) alone() string {
+func (g *picking) alone(decode *fleet.Engine, ratio float64) string {
 	if why, ok := g.Body.Disaggregable(); !ok {
 		return why
 	}
@@ -24,8 +25,21 @@ func (g *picking) alone() string {
 		return record.WhyNoPrefiller
 	case g.pair.uncached < g.Threshold:
 		return record.WhyThreshold
+	case g.TooLong, !Fits(g.Body, g.Request.Length.Whole.Tokens(ratio)*3/4, decode): // the estimate may be too high
+		return record.WhyLimits
 	}
 	return ""
+}
+
+// Fits reports whether an engine takes a prompt of so many tokens with the answer that the request asks for, as far as its max_model_len
+// is known.
+func Fits(r *body.Request, prompt int, engine *fleet.Engine) bool {
+	most, _, ok := r.Budget()
+	if engine.Role == upstream.RolePrefill {
+		most = 1
+	}
+	length := facts.ContextLength(engine.Models(), r.Model())
+	return ok && (length == 0 || prompt+max(most, 1) <= length)
 }
 
 // cachedOn returns how many tokens of the conversation the picked decode instance has, as far as its incarnation is known without asking. The

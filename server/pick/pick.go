@@ -109,7 +109,7 @@ func (g *picking) pick(ctx context.Context) error {
 	}
 	cached := g.cachedOn(decode)
 	g.uncached(request.Uncached(g.Request.Length, ratio, cached))
-	if why := g.alone(); why != "" {
+	if why := g.alone(decode, ratio); why != "" {
 		g.Record.Alone(why)
 		g.pair.Tied = why == record.WhyThreshold && cached > 0
 		g.pin(ctx, nil, decode)

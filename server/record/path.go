@@ -11,6 +11,7 @@ const (
 // Why decode serves a turn alone. Besides these there are WhyConnector and the reasons of package body for requests that share one
 // hand-over. The set is closed.
 const (
+	WhyLimits      = "limits"              // the prompt, or the answer that it asks for, is longer than an engine takes
 	WhyThreshold   = "disagg_threshold"    // so little is left to compute that a hand-over does not pay
 	WhyNoPrefiller = "no_prefiller"        // requests name their prefill instance, and this one names none
 	WhyUnavailable = "prefill_unavailable" // no prefill instance can be reached

@@ -8,6 +8,7 @@ func AloneReasons() []Term { return aloneReasons }
 //nolint:gochecknoglobals // immutable table
 var aloneReasons = []Term{
 	{WhyThreshold, "Decode served the turn alone: fewer tokens were left to compute than `--disagg-threshold`. The conversation's ticket stays where it is.", ""},
+	{WhyLimits, "Decode served the turn alone: prefill takes no prompt of this length, or decode refuses the length or `max_tokens`, so that nothing is computed for it.", "Give both roles the same `--max-model-len`."},
 	{body.WhyN, "Decode served the turn alone: a request for several answers (n, several prompts, a beam search) or of embeddings can't be handed over.", ""},
 	{body.WhyTruncate, "Decode served the turn alone: prefill and decode would cut the prompt differently.", ""},
 	{WhyUnavailable, "Decode served the turn alone: no prefill instance could be reached.", "Check the prefill instances."},

@@ -130,6 +130,9 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	case err != nil:
 		return upstream.Plan{}, err
 	}
+	if prompt := len(a.proving.IDs.Prompt()); !pick.Fits(a.Body, prompt, a.pair.Prefill.Engine()) || !pick.Fits(a.Body, prompt, a.pair.Decode.Engine()) {
+		return upstream.Plan{Alone: record.WhyLimits}, nil
+	}
 	transfer.Offer = a.claim.TicketOffer()
 	if engine := a.pair.Prefill.Engine(); !a.pair.Quarantined && engine.Quarantined() { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)

@@ -11,6 +11,7 @@ import (
 	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // retryPolicy decides what may be tried again.
@@ -28,6 +29,7 @@ type retryContext struct {
 	afterPrefill PrefillFailure // what the operator wants after a failure of prefill
 	began        time.Time
 	retries      int
+	most         int           // tokens that the prompt can't exceed
 	missed       record.Reason // why the failed attempt reused nothing, "" if it reused a ticket
 }
 
@@ -55,6 +57,11 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV has
 	// not arrived.
 	useless := leg.Role == upstream.RolePrefill && (leg.Kind == upstream.Garbage || errors.Is(leg.Err, upstream.ErrNotReady))
+	if r.tooLong(leg, of) {
+		t.earlier.TooLong = true
+		t.refresh(of.missed)
+		return restart
+	}
 	if !leg.Retryable() && !t.last.caused(leg) && !useless {
 		return giveUp
 	}
@@ -97,6 +104,20 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 		r.exclude(t, leg)
 	}
 	return restart
+}
+
+// tooLong reports whether prefill has refused a prompt that may be longer than it takes. Decode may take more; and if it refuses, too, its
+// words are about the answer that the client has asked for.
+func (r *retryPolicy) tooLong(leg *upstream.LegError, of *retryContext) bool {
+	if leg.Role != upstream.RolePrefill || leg.Kind != upstream.Status || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
+		return false
+	}
+	prefill := r.fleet.Engine(leg.Role, leg.Instance)
+	if prefill == nil {
+		return false
+	}
+	length := facts.ContextLength(prefill.Models(), of.model)
+	return length > 0 && of.most >= length
 }
 
 // exclude keeps further attempts from picking the engine of a leg.

@@ -10,7 +10,7 @@ import (
 // WhyN is why a request goes to decode alone, without kv_transfer_params: it asks for several answers.
 const WhyN = "n"
 
-// Why a request takes no part in reuse, whatever the proof. WhyTruncate also keeps a request from prefill.
+// Why a request takes no part in reuse, whatever the proof. All but WhyEcho also keep a request from prefill.
 const (
 	WhyEcho           = "echo"
 	WhyPromptLogprobs = "prompt_logprobs"
@@ -38,6 +38,12 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 			return WhyN, false
 		}
 	}
+	// Prompt logprobs need a prompt that is computed, not read. With echo, logprobs and top_logprobs are logprobs of the
+	// prompt, too (to_sampling_params). Decode computes the prompt for them after a hand-over as well (measured on 0.33).
+	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) ||
+		!off(r.body.Get("echo")) && !(rawjson.IsNull(r.body.Get("logprobs")) && rawjson.IsNull(r.body.Get("top_logprobs"))) {
+		return WhyPromptLogprobs, false
+	}
 	// The beam path of vLLM drops kv_transfer_params (to_beam_search_params).
 	if !off(r.body.Get("use_beam_search")) {
 		return WhyN, false
@@ -61,10 +67,6 @@ func (r *Request) Reusable() (why string, ok bool) {
 	// With echo, engines ignore forwarded ids and render anew.
 	if !off(r.body.Get("echo")) {
 		return WhyEcho, false
-	}
-	// Prompt logprobs need a prompt that is computed, not read.
-	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) {
-		return WhyPromptLogprobs, false
 	}
 	// A longer history that is truncated from the left does not continue the shorter one.
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {

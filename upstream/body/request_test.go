@@ -145,6 +145,11 @@ func TestRequest_Disaggregable(t *testing.T) {
 		{Chat, `{"truncate_prompt_tokens":0}`, WhyTruncate},
 		{Chat, `{"truncate_prompt_tokens":"-1"}`, WhyTruncate},
 		{Chat, `{"truncate_prompt_tokens":100}`, ""},
+		{Chat, `{"prompt_logprobs":0,"stream":true}`, WhyPromptLogprobs},
+		{Text, `{"prompt_logprobs":null,"echo":true}`, ""},
+		{Text, `{"echo":true,"logprobs":0}`, WhyPromptLogprobs},
+		{Chat, `{"echo":1,"top_logprobs":2}`, WhyPromptLogprobs},
+		{Chat, `{"echo":false,"logprobs":true,"top_logprobs":50}`, ""},
 	} {
 		why, ok := mustParse(t, row.api, row.body).Disaggregable()
 		if why != row.want || ok != (row.want == "") {
@@ -161,7 +166,6 @@ func TestRequest_Reusable(t *testing.T) {
 		{`{"echo":false,"prompt_logprobs":null,"truncate_prompt_tokens":null}`, ""},
 		{`{"echo":true}`, WhyEcho},
 		{`{"echo":"true"}`, WhyEcho},
-		{`{"prompt_logprobs":0}`, WhyPromptLogprobs},
 		{`{"truncate_prompt_tokens":10}`, WhyTruncate},
 		{`{"messages":[{"role":"user","content":"https://x.example/a.png"}]}`, ""},
 		{`{"messages":[{"role":"user","content":"{\"image_url\":\"https://x.example\"}"}]}`, ""},

@@ -32,17 +32,16 @@ func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
 	if r.api.Rendered() && e.PromptIDs != nil {
 		return e.completion(&r.body, changes)
 	}
-	changes.oneToken()
+	changes.oneToken(r.stream)
 	if r.api.Rendered() {
 		// A thinking budget stays: it shapes the prompt, and vLLM does not compare it with the limit of a prefill leg.
 		changes.Remove("stop", "stop_sequences", "stop_token_ids")
 	} else {
 		// vLLM answers with the params of one child only, but pins the blocks of each (vllm#43509).
 		changes.ReplaceWord("n", "1")
-		// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). logprob_token_ids must go
-		// with logprobs, without which it is a 400 (check_logprobs). With echo, top_logprobs become prompt_logprobs
-		// (to_sampling_params), which stop the engine from reading its prefix cache.
-		changes.Remove("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs", "echo", "return_prompt_text", "return_token_ids")
+		// These shape only the answer (chat_completion/protocol.py, completion/protocol.py). logprobs do so too, and stay:
+		// prefill refuses too many before it computes anything.
+		changes.Remove("echo", "return_prompt_text", "return_token_ids")
 	}
 	changes.answer(e.AnswerID, e.ReturnTokenIDs)
 	changes.own(e.Members, e.CacheSalt)
@@ -60,6 +59,7 @@ func (r *Request) RescueBody(e PrefillEdit) (API, rawjson.Pieces) {
 		}
 	}
 	if e.PromptIDs == nil {
+		e.Members = append(e.Members, Member{Name: "logprobs"}, Member{Name: "top_logprobs"}, Member{Name: "logprob_token_ids"}) // decode's bound may be lower
 		return r.api, r.PrefillBody(e)
 	}
 	return Text, e.completion(&r.body, legEdits{make(rawjson.Edits, 0, 18), r.api})
@@ -115,11 +115,12 @@ type legEdits struct {
 	api API
 }
 
-// oneToken makes a leg generate one token and answer in one piece.
-func (e *legEdits) oneToken() {
+// oneToken makes a leg generate one token and answer in one piece, of a request that is streamed or not.
+func (e *legEdits) oneToken(stream bool) {
 	e.SetWord("stream", "false")
-	// A 400 without stream: validate_stream_options, chat_completion/protocol.py.
-	e.Remove("stream_options")
+	if stream { // without stream they are a 400, also of the client's own request (validate_stream_options, chat_completion/protocol.py)
+		e.Remove("stream_options")
+	}
 	// A minimum above max_tokens is a 400 (sampling_params.py).
 	e.Remove("min_tokens")
 	if e.api == Responses {

@@ -1,14 +1,10 @@
 package lmcache
 
 import (
-	"carryover/sse/rawjson"
-	"carryover/upstream"
-	"carryover/upstream/body"
-)
+	"cmp"
 
-// textBudget is the max_tokens of a text completion without max_tokens, or with null (normalize_null_max_tokens,
-// completion/protocol.py, vLLM 0.32). A chat without a limit may use up the context.
-const textBudget = 16
+	"carryover/upstream"
+)
 
 // Why decode serves a turn alone.
 const (
@@ -22,34 +18,21 @@ const (
 // budget has the most and the least tokens of an answer: max_tokens and min_tokens.
 type budget struct{ most, least int }
 
-// budgetOf reads the budget of a request, as get_max_tokens does (serve/utils/api_utils.py, vLLM 0.32). why is the reason if the budget
-// can't be split between the engines, else "": prefill's token is one, and decode has to give another.
+// budgetOf returns the budget of a request. why is the reason if the budget can't be split between the engines, else "": prefill's token is
+// one, and decode has to give another.
 func budgetOf(t *upstream.Transfer) (b budget, why string) {
-	limit, _ := t.Request.Member("max_tokens")
-	if t.Request.API() == body.Chat {
-		if newer, _ := t.Request.Member("max_completion_tokens"); !rawjson.IsNull(newer) {
-			limit = newer
-		}
-	}
-	left, ok := t.ContextLength-len(t.PromptIDs), true
+	most, least, ok := t.Request.Budget()
+	left := t.ContextLength - len(t.PromptIDs)
 	switch {
-	case !rawjson.IsNull(limit):
-		b.most, ok = rawjson.Integer(limit)
-	case t.Request.API() == body.Text:
-		b.most = textBudget
-	case t.ContextLength == 0:
+	case !ok:
+		return b, whyRequest
+	case most == 0 && t.ContextLength == 0:
 		return b, whyContext
-	default:
-		b.most = left
+	case most == 0, t.ContextLength > 0:
+		most = min(cmp.Or(most, left), left)
 	}
-	if t.ContextLength > 0 {
-		b.most = min(b.most, left)
-	}
-	if least, there := t.Request.Member("min_tokens"); there && ok {
-		b.least, ok = rawjson.Integer(least)
-	}
-	if !ok || b.most < 2 || b.least < 0 || b.least > b.most {
+	if most < 2 || least > most {
 		return b, whyRequest
 	}
-	return b, ""
+	return budget{most, least}, ""
 }

@@ -16,8 +16,9 @@ const (
 
 // Model is one model that engines serve.
 type Model struct {
-	ID   string
-	Card []byte // the entry of /v1/models, as an engine wrote it; not to be changed
+	ID     string
+	Card   []byte // the entry of /v1/models, as an engine wrote it; not to be changed
+	length int    // max_model_len, 0 if the entry has none
 }
 
 // ErrModelList says that an answer is no list of models within the bounds.
@@ -51,7 +52,8 @@ func ParseModels(list []byte) ([]Model, error) {
 		}
 		if _, twice := seen[id]; !twice {
 			seen[id] = struct{}{}
-			models = append(models, Model{ID: id, Card: bytes.Clone(raw)})
+			length, _ := rawjson.GetInt(raw, "max_model_len")
+			models = append(models, Model{ID: id, Card: bytes.Clone(raw), length: max(length, 0)})
 		}
 		if more, err = s.Separator(']'); err != nil {
 			return nil, ErrModelList

@@ -93,12 +93,7 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 func ContextLength(models []Model, model string) int {
 	for _, m := range models {
 		if m.ID == model || model == "" {
-			card, err := rawjson.ParseObject(m.Card)
-			if err != nil {
-				return 0
-			}
-			length, _ := rawjson.Integer(card.Get("max_model_len"))
-			return max(length, 0)
+			return m.length
 		}
 	}
 	return 0
