@@ -61,6 +61,7 @@ func plantedFaults() []planted {
 			want: []string{codeModelPaths, codeHandoverFails}, fix: "vllm serve model on"},
 		{name: "versions that differ", change: func(_, d *vllmsim.Config) { d.Version = "0.31.0" }, want: []string{codeVersions, codeHandoverFails}, fix: "vllm==0.33.0"},
 		{name: "block sizes that differ", change: func(_, d *vllmsim.Config) { d.BlockSize = 32 }, want: []string{codeBlockSizes, codeHandoverFails}, fix: "--block-size 32"},
+		{name: "context lengths that differ", change: func(p, _ *vllmsim.Config) { p.MaxModelLen = 4096 }, want: []string{codeLengths}, fix: "--max-model-len "},
 		{name: "a prefill without a KV connector", fault: fault(config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultNullParams}),
 			want: []string{codeNoHandover}, fix: "bidirectional_kv_xfer"},
 		{name: "a decode that keeps nothing", change: func(_, d *vllmsim.Config) { d.Bidirectional = false }, want: []string{codeNoParams}, fix: "bidirectional_kv_xfer"},

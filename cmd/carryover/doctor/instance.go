@@ -25,6 +25,7 @@ type examined struct {
 	version   string
 	models    []string          // the names under which it serves its model, none if it does not answer
 	roots     map[string]string // by name, the path that it was started with
+	lengths   map[string]int    // by name, max_model_len, 0 where it is not told
 	start     string            // "" if it does not report it
 	blockSize int
 }
@@ -121,17 +122,22 @@ func (i *interview) readVersion(ctx context.Context) {
 
 func (i *interview) readModels(ctx context.Context) bool {
 	status, body, err := i.fetch(ctx, "/v1/models")
-	var told struct{ Data []struct{ ID, Root string } }
+	var told struct {
+		Data []struct {
+			ID, Root string
+			Length   int `json:"max_model_len"`
+		}
+	}
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return i.check(codeKeyRefused, fmt.Sprintf("/v1/models answers %d", status))
 	case err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil || len(told.Data) == 0:
 		return i.check(codeNoModels, fmt.Sprintf("/v1/models answers %d and lists none", status))
 	}
-	i.roots = map[string]string{}
+	i.roots, i.lengths = map[string]string{}, map[string]int{}
 	for _, model := range told.Data {
 		i.models = append(i.models, model.ID)
-		i.roots[model.ID] = model.Root
+		i.roots[model.ID], i.lengths[model.ID] = model.Root, model.Length
 	}
 	return i.check(codeKeyRefused, "") && i.check(codeNoModels, "")
 }

@@ -115,6 +115,11 @@ func (d *doctor) compare(c couple) (model string) {
 	}
 	model = p.models[i]
 	r.holds(at, codeNoCommonModel, "")
+	lengths := ""
+	if there, here := p.lengths[model], q.lengths[model]; there != here && there > 0 && here > 0 {
+		lengths = fmt.Sprintf("%d tokens on prefill, %d on decode", there, here)
+	}
+	r.check(at, codeLengths, lengths, "{length}", fmt.Sprint(q.lengths[model]))
 	if !d.cfg.Connector.ReusesKV() { // what follows is NIXL's
 		return model
 	}

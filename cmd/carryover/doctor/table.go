@@ -33,6 +33,7 @@ const (
 	codeModelPaths    = "model_paths_differ"
 	codeVersions      = "versions_differ"
 	codeBlockSizes    = "block_sizes_differ"
+	codeLengths       = "context_lengths_differ"
 	codeTurnFailed    = "turn_failed"
 	codeNoHandover    = "no_handover"
 	codeNotAnnounced  = "kv_not_announced"
@@ -130,6 +131,9 @@ var diagnoses = []diagnosis{ //nolint:gochecknoglobals // a constant
 	{codeVersions, severityError, "both run one version of vLLM",
 		"the version is part of NIXL's compatibility hash, so that every hand-over is refused",
 		"the same image, or pip install vllm=={version}, for both"},
+	{codeLengths, severityWarn, "both have one context length",
+		"decode computes alone what is too long for prefill, and prefill computes what decode may refuse",
+		"vllm serve … --max-model-len {length} on both"},
 	{codeBlockSizes, severityWarn, "both have one block size",
 		"a ticket is cut to whole blocks only where prefill's have the size of decode's; and NIXL may refuse to read blocks of another size",
 		"vllm serve … --block-size {size} on both"},
