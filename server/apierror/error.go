@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -66,6 +67,9 @@ func (e *Error) Write(w http.ResponseWriter, api body.API) {
 	w.Header().Set("Content-Type", "application/json")
 	if e.RetryAfter != "" {
 		w.Header().Set("Retry-After", e.RetryAfter)
+	}
+	if e.Code == "unsupported_encoding" { // RFC 9110, section 12.5.3
+		w.Header().Set("Accept-Encoding", request.Codings)
 	}
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(e.Body(api)) // a failure means that the client has left

@@ -13,10 +13,11 @@ const firstStep = 8 << 10
 // exactly size, so that it never has more than firstStep or twice what has arrived;
 // for the moment of a step it has half of the new memory besides.
 type bodyBuffer struct {
-	size  int64 // the most bytes that are read
-	share *Reservation
-	bytes []byte
-	whole *[]byte // the memory of bytes, if outgrown has lent it
+	size    int64 // the most bytes that are read
+	share   *Reservation
+	besides int64 // bytes that the share holds for something else
+	bytes   []byte
+	whole   *[]byte // the memory of bytes, if outgrown has lent it
 }
 
 // readFrom reads n bytes or some more. It returns io.EOF at the end of the body or of
@@ -62,7 +63,7 @@ func (b *bodyBuffer) step() error {
 		b.share.account.outgrown.take(b.whole)
 	}
 	b.bytes, b.whole = larger, lent
-	b.share.ShrinkTo(next)
+	b.share.ShrinkTo(b.besides + next)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	"carryover/server/record"
@@ -42,16 +41,21 @@ func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservat
 	if body, err = i.readPaced(w, r, share); err == nil && early {
 		err = admit()
 	}
+	if coding := codingOf(r.Header); err == nil && coding != "" {
+		return i.decode(coding, body, share)
+	}
 	return body, err
 }
 
-// CheckFraming refuses a body whose headers show that it can't be read: another media type, an encoding, or too many bytes.
+// CheckFraming refuses a body whose headers show that it can't be read: another media type, an unknown encoding, or too many bytes.
 func (i *Reader) CheckFraming(r *http.Request) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
 	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
+	switch codingOf(r.Header) {
+	case "", zstdCoding, gzipCoding, deflateCoding:
+	default:
+		return refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be one of "+Codings+".")
 	}
 	if r.ContentLength > i.cfg.MaxBodyBytes {
 		return TooLarge(i.cfg.MaxBodyBytes)

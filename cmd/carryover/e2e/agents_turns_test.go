@@ -86,14 +86,14 @@ func agentPlainly(raw []byte) string {
 }
 
 // Turns of either API reuse the KV of the turn before, decode computes nothing of their prompts, and what a client gets is what a stock
-// engine sends.
+// engine sends. The requests are compressed, as Codex sends them.
 func TestAgents_TurnsReuseAndShowNothing(t *testing.T) {
 	for name, plugIn := range map[string]bool{"plug-in": true, "stock": false} {
 		for _, path := range []string{pathMessages, pathResponses} {
 			for _, stream := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s%s/stream %v", name, path, stream), func(t *testing.T) {
 					r := startAgents(t, func(c *vllmsim.Config) { c.OutputTokenIDs, c.MessageParams = plugIn, plugIn })
-					got := r.agentTurns(t, path, stream, func(int, http.Header, map[string]any) {})
+					got := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ map[string]any) { h.Set("Content-Encoding", "zstd") })
 					want := r.agentTurns(t, path, stream, func(_ int, h http.Header, _ map[string]any) { h.Set("X-KV-Reuse", "off") })
 					hits := 0
 					for i, a := range got {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
 )
 
@@ -80,6 +81,13 @@ func encode(v any) json.RawMessage {
 // sees each event of a stream, [DONE] included, and its number, from 1 on. The error is
 // that of a client that got no status line.
 func (r *rig) post(ctx context.Context, path string, header http.Header, body []byte, watch func(event int, data []byte)) (*answered, error) {
+	if header.Get("Content-Encoding") == "zstd" {
+		var packed bytes.Buffer
+		z, _ := zstd.NewWriter(&packed, zstd.WithEncoderConcurrency(1))
+		_, _ = z.Write(body)
+		_ = z.Close()
+		body = packed.Bytes()
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
