@@ -70,7 +70,7 @@ func TestHeaders_NoHeaderOfAnEngineReachesTheClient(t *testing.T) {
 	if len(names) < 40 {
 		t.Fatalf("got %d headers, want 40", len(names))
 	}
-	allowed := strings.Fields("Content-Type Content-Length Cache-Control X-Accel-Buffering X-Request-Id X-Kv-Reuse X-Kv-Path Server-Timing Date Retry-After")
+	allowed := strings.Fields("Keep-Alive Content-Type Content-Length Cache-Control X-Accel-Buffering X-Request-Id X-Kv-Reuse X-Kv-Path Server-Timing Date Retry-After")
 	spoil := func(act behaviour) behaviour {
 		return func(w http.ResponseWriter, q *http.Request, l leg) {
 			for _, name := range names {
@@ -86,6 +86,9 @@ func TestHeaders_NoHeaderOfAnEngineReachesTheClient(t *testing.T) {
 		r.decode[0].next(spoil(decodes), spoil(status(503, "busy")), spoil(status(503, "busy")))
 		for range 3 {
 			p := r.turn("", 1, stream)
+			if got := p.header.Get("Keep-Alive"); got != "timeout=650" {
+				t.Errorf("status %d: got Keep-Alive %q", p.status, got)
+			}
 			for name, values := range p.header {
 				if !slices.Contains(allowed, name) || strings.Contains(fmt.Sprint(values), "CANARY") {
 					t.Errorf("status %d: got header %s: %q", p.status, name, values)

@@ -119,6 +119,14 @@ const drainDelay = 5 * time.Second
 // maxHeaderBytes bounds the header of a request.
 const maxHeaderBytes = 32 << 10
 
+// keepAlive is for how long a connection is kept between two requests. Load balancers keep theirs for up to ten minutes, and the side that
+// sends requests has to be the one that closes: a request that meets a close is lost. When connections are scarce, those that were idle for
+// longest end before that (package connlimit).
+const keepAlive, announced = 650 * time.Second, "timeout=650"
+
+// underWay is how much longer it is kept than is announced, for the answer that announces it and the next request.
+const underWay = 5 * time.Second
+
 // Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
 // on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
@@ -131,7 +139,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		BaseContext:       func(net.Listener) context.Context { return s.background.Context() },
 		ConnState:         clients.ConnState,
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
-		IdleTimeout:       120 * time.Second,
+		IdleTimeout:       keepAlive + underWay,
 		MaxHeaderBytes:    maxHeaderBytes,
 		// Without this net/http would answer "OPTIONS *" with 200; the program answers 404.
 		DisableGeneralOptionsHandler: true,

@@ -28,6 +28,7 @@ func AnswerHeaders() []record.Term {
 		{Name: "X-KV-Path", Means: "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`"},
 		{Name: "Server-Timing", Means: "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds"},
 		{Name: "X-Request-Id", Means: "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`"},
+		{Name: "Keep-Alive", Means: "for how long the connection is kept between two requests; sooner it ends only when connections are scarce"},
 		{Name: "Retry-After", Means: "seconds, on 429 and 503"},
 	}
 }

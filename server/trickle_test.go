@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -41,8 +42,8 @@ func (l *oneConn) Close() error {
 // Addr implements net.Listener.
 func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// trickle sends the given number of bytes of a body per second, and returns the status of the answer and after how long it came.
-func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
+// unreached is a server without engines, which in-memory connections reach.
+func unreached(t *testing.T) (*server.Server, *oneConn) {
 	t.Helper()
 	cfg := defaults(&logBook{})
 	cfg.ClientBodyTimeout, cfg.ClientHeaderTimeout = time.Minute, 10*time.Second
@@ -50,12 +51,49 @@ func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(cfg, newDeps(nil, newFleet(nil, nil), secret))
+	return server.New(cfg, newDeps(nil, newFleet(nil, nil), secret)), &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
+}
+
+// A request that comes within the announced time is answered.
+func TestClientLimits_IdleConnectionIsKeptAsAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, listener := unreached(t)
+		near, far := net.Pipe()
+		listener.conn <- far
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = s.Run(ctx, listener) })
+		answers := bufio.NewReader(near)
+		for _, row := range []struct{ line, header, want string }{
+			{"GET /healthz", "X: first", "timeout=650"}, {"GET /nope", "X: unknown", "timeout=650"}, {"POST " + chatPath, "Content-Encoding: br", "timeout=650"},
+			{"GET /healthz", "X: idle", "timeout=650"}, {"GET /healthz", "Connection: close", ""},
+		} {
+			if _, err := io.WriteString(near, wire(row.line, "", row.header)); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			if got := answer.Header.Get("Keep-Alive"); got != row.want || answer.Close != (row.want == "") {
+				t.Errorf("%v: got Keep-Alive %q, closes %v", row, got, answer.Close)
+			}
+			<-time.After(650 * time.Second)
+		}
+		stop()
+		run.Wait()
+	})
+}
+
+// trickle sends the given number of bytes of a body per second, and returns the status of the answer and after how long it came.
+func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
+	t.Helper()
+	s, listener := unreached(t)
 	near, far := net.Pipe()
-	listener := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	listener.conn <- far
 	ended := make(chan struct{})
-	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: cfg.ClientHeaderTimeout, ConnState: func(_ net.Conn, state http.ConnState) {
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: 10 * time.Second, ConnState: func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
 			close(ended)
 		}
