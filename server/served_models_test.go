@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/rand"
 	"net/http"
 	"strings"
 	"testing"
@@ -44,28 +45,46 @@ func TestModels_TurnsGoWhereTheirModelIsServed(t *testing.T) {
 	if first, second := len(r.decode[0].seen()), len(r.decode[1].seen()); first != 0 || second != 1 {
 		t.Errorf("got %d and %d decode legs, want one where the model is", first, second)
 	}
+	// One that no list shows may be loaded when it is asked for. What an engine has refused is not asked again for five seconds.
+	r.prefill[0].always(status(http.StatusNotFound, "no such adapter"))
+	if e := r.wantError(r.send(askFor("x")), http.StatusNotFound, "invalid_request"); e.Message != "no such adapter" {
+		t.Errorf("got %+v, want the engine's words", e)
+	}
 	e := r.wantError(r.send(askFor("x")), http.StatusNotFound, "model_not_found")
 	if e.Message != "The model `x` does not exist." || e.Type != "NotFoundError" || e.Param == nil || *e.Param != "model" {
 		t.Errorf("got %+v, want vLLM's words", e)
 	}
-	if n := len(r.prefill[0].seen()); n != 1 {
-		t.Errorf("got %d prefill legs, want none for a model that is not served", n)
+	for i := range 20 { // one client's invented names are asked at a bounded rate, and another's are still asked
+		r.wantError(r.send(askFor(rand.Text())), http.StatusNotFound, map[bool]string{true: "invalid_request", false: "model_not_found"}[i < 7])
 	}
-	// One that has been loaded since is found before the turn is refused.
-	r.decode[0].models, r.prefill[0].models = listing("m", "x"), listing("m", "x")
+	r.wantError(r.send(askFor("y"), "Authorization", "Bearer b"), http.StatusNotFound, "invalid_request")
+	r.prefill[0].always(prefills)
 	later()
 	p := r.send(askFor("x"))
 	r.wantOK(p, "miss;")
 	r.wantPath(p, "prefill_decode;tokens=0")
 }
 
-// A model that decode serves and prefill does not is decode's alone.
+// A model that prefill has refused is decode's alone, until prefill is asked again.
 func TestModels_ThatPrefillDoesNotServe(t *testing.T) {
 	r, later := serving(t, setup{})
 	r.prefill[0].models = listing("m")
+	r.prefill[0].next(status(http.StatusNotFound, "no"))
 	later()
 	r.deps.Fleet.Catalogue.Refresh(t.Context())
-	r.wantPath(r.send(askFor("n")), "decode_only;reason=prefill_unavailable;tokens=0")
+	for range 2 {
+		r.wantPath(r.send(askFor("n")), "decode_only;reason=prefill_failed;tokens=0")
+	}
+	later()
+	r.wantPath(r.send(askFor("n")), "prefill_decode;tokens=0")
+	// Nor does prefill compute for a decode instance that has to be asked whether it loads the model.
+	r.prefill[0].models = listing("m", "p")
+	later()
+	r.decode[0].next(status(http.StatusNotFound, "no"))
+	r.wantError(r.send(askFor("p")), http.StatusNotFound, "invalid_request")
+	if n := len(r.prefill[0].seen()); n != 2 {
+		t.Errorf("got %d prefill legs, want the two before", n)
+	}
 }
 
 func TestModels_ListsAreMerged(t *testing.T) {

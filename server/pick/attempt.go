@@ -36,7 +36,7 @@ type Earlier struct {
 	Failed        *upstream.LegError // the failure that led to the attempt, nil for the first attempt
 	Excluded      []*fleet.Engine    // engines that are not picked any more
 	NoPrefill     bool               // prefill is not asked any more
-	PrefillFailed bool               // a prefill leg was sent and failed
+	PrefillFailed bool               // a prefill leg was sent and failed, or prefill has refused the model
 	TooLong       bool               // prefill has refused the prompt, which may be longer than it takes
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }

@@ -63,9 +63,16 @@ func (g *picking) prefill(ctx context.Context, quarantined bool) (*fleet.Engine,
 	if g.NoPrefill || g.gaveUp(upstream.RolePrefill) >= MaxDials {
 		return nil, nil
 	}
+	if g.unlisted && !g.PrefillError && slices.ContainsFunc(g.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool { return e.MayServe(g.Request.Model) }) {
+		g.PrefillFailed = true // it would compute the prompt for a decode instance that may refuse the model, and keep its blocks
+		return nil, nil
+	}
 	prefill, err := g.engine(ctx, upstream.RolePrefill, quarantined, &g.pair.prefillSlot)
 	switch {
-	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
+	case errors.Is(err, upstream.ErrNoModel):
+		g.PrefillFailed = true
+		return nil, nil
+	case errors.Is(err, upstream.ErrNoInstance):
 		return nil, nil
 	case err != nil:
 		return nil, err

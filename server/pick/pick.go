@@ -94,7 +94,8 @@ func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 type picking struct {
 	*Picker
 	Attempt
-	pair *Pair
+	pair     *Pair
+	unlisted bool // no decode engine shows the model, so that one is asked whether it loads it
 }
 
 func (g *picking) pick(ctx context.Context) error {
@@ -137,6 +138,7 @@ func (g *picking) uncached(tokens int) {
 
 // engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
+// Then one engine is asked for the model itself, which may be loaded when it is asked for.
 func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *attemptSlot) (*fleet.Engine, error) {
 	hint := g.hint()
 	hint.AllowQuarantined = quarantined
@@ -144,6 +146,10 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	if errors.Is(err, upstream.ErrNoModel) && !g.Refreshed {
 		g.Refreshed = true
 		g.deps.Fleet.Catalogue.Refresh(ctx)
+		engine, err = g.awaitSlot(ctx, role, hint, in)
+	}
+	if errors.Is(err, upstream.ErrNoModel) && g.deps.Fleet.Catalogue.MayTry(g.Client, role, hint.Model) {
+		hint.Model, g.unlisted = "", g.unlisted || role == upstream.RoleDecode
 		engine, err = g.awaitSlot(ctx, role, hint, in)
 	}
 	return engine, err

@@ -16,7 +16,7 @@ const (
 	WhyNoPrefiller = "no_prefiller"        // requests name their prefill instance, and this one names none
 	WhyUnavailable = "prefill_unavailable" // no prefill instance can be reached
 	WhyQuarantined = "prefill_quarantined" // the prefill instances that can be reached are quarantined
-	WhyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
+	WhyFailed      = "prefill_failed"      // prefill failed, has not the model, or gave nothing that decode could read
 
 	WhyConnector = "connector" // the connector can't move the request, or leaves no KV that a next turn could use
 )

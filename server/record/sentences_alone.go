@@ -13,7 +13,7 @@ var aloneReasons = []Term{
 	{body.WhyTruncate, "Decode served the turn alone: prefill and decode would cut the prompt differently.", ""},
 	{WhyUnavailable, "Decode served the turn alone: no prefill instance could be reached.", "Check the prefill instances."},
 	{WhyQuarantined, "Decode served the turn alone: the prefill instances that could be reached are under quarantine.", "Restart them."},
-	{WhyFailed, "Decode served the turn alone: prefill failed, or gave nothing that decode could read.", "Look at `blame` and `kind` in the log line."},
+	{WhyFailed, "Decode served the turn alone: prefill failed, has not the model, or gave nothing that decode could read.", "Look at `blame` and `kind` in the log line."},
 	{WhyNoPrefiller, "Decode served the turn alone: requests have to name their prefill instance (`--prefiller-allow`), and this one named none.", ""},
 	{WhyConnector, "Decode served the turn alone: the KV connector can't move this request or turns of this API, or prefill had nothing for decode.", ""},
 	{"prompt_too_long", "Decode served the turn alone: LMCache would not announce the KV of a prompt of this length.", "Raise `--lmcache-max-prompt-tokens` if LMCache's buffer is large enough."},

@@ -54,6 +54,9 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	if ctx.Err() != nil || !errors.As(err, &leg) {
 		return giveUp
 	}
+	if leg.Kind == upstream.Status && leg.Status == http.StatusNotFound {
+		return r.withoutModel(t, of, leg)
+	}
 	// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV has
 	// not arrived.
 	useless := leg.Role == upstream.RolePrefill && (leg.Kind == upstream.Garbage || errors.Is(leg.Err, upstream.ErrNotReady))
@@ -118,6 +121,23 @@ func (r *retryPolicy) tooLong(leg *upstream.LegError, of *retryContext) bool {
 	}
 	length := facts.ContextLength(prefill.Models(), of.model)
 	return length > 0 && of.most >= length
+}
+
+// withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
+// the model, and decode's does.
+func (r *retryPolicy) withoutModel(t *retryState, of *retryContext, leg *upstream.LegError) decision {
+	r.fleet.Catalogue.Refused(of.client, leg.Role, of.model)
+	serves := func(e *fleet.Engine) bool { return e.MayServe(of.model) }
+	switch asked := r.fleet.Engine(leg.Role, leg.Instance); {
+	case leg.Role == upstream.RoleDecode, asked == nil, serves(asked):
+		return giveUp
+	case of.afterPrefill == PrefillError, !slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), serves):
+		r.fleet.Catalogue.Refused(of.client, upstream.RoleDecode, of.model) // which prefill has answered for
+		return giveUp
+	}
+	t.earlier.NoPrefill, t.earlier.PrefillFailed = true, true
+	t.refresh(of.missed)
+	return restart
 }
 
 // exclude keeps further attempts from picking the engine of a leg.

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +16,19 @@ const (
 	modelsAgain  = 5 * time.Second // between the beginnings of two refreshes, whatever clients ask for
 	modelsAtOnce = 16              // lists that a refresh reads at the same time
 	refreshLimit = 5 * time.Second
+
+	triesOfClient = 16 // models that no list shows, asked for by one client within modelsAgain; the name of a turn counts once for each role
+	triesOfAll    = 8 * triesOfClient
+	maxTriedName  = 256
 )
+
+// try is a model that no list of the role shows, and that an engine was asked for nevertheless.
+type try struct {
+	client, model string
+	role          upstream.Role
+	at            time.Time
+	refused       bool
+}
 
 // Catalogue is which models the engines of a fleet serve. It is safe for concurrent use.
 type Catalogue struct {
@@ -25,6 +39,7 @@ type Catalogue struct {
 	mu    sync.Mutex // guards the rest; it is the innermost lock
 	begun time.Time  // when the last refresh began
 	under *reading   // the refresh under way, nil if there is none
+	tries []try      // of the last modelsAgain
 }
 
 // Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
@@ -85,6 +100,40 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 	c.mu.Unlock()
 	if r != nil {
 		wait(ctx, r.done)
+	}
+}
+
+// MayTry reports whether an engine of the role may be asked for a model that no list of them shows, because engines load some adapters when
+// they are first asked for. It is false for five seconds after engines have refused the model, and for a client that asks for too many names.
+func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, own := c.now(), 0
+	c.tries = slices.DeleteFunc(c.tries, func(t try) bool { return upstream.Elapsed(t.at, now) >= modelsAgain })
+	for _, t := range c.tries {
+		switch {
+		case t.client != client:
+		case t.role == role && t.model == model:
+			return !t.refused
+		default:
+			own++
+		}
+	}
+	if own >= triesOfClient || len(c.tries) >= triesOfAll || len(model) > maxTriedName {
+		return false
+	}
+	c.tries = append(c.tries, try{client: client, model: strings.Clone(model), role: role, at: now})
+	return true
+}
+
+// Refused notes that an engine of the role has refused a client's request because of its model.
+func (c *Catalogue) Refused(client string, role upstream.Role, model string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.tries {
+		if t := &c.tries[i]; t.client == client && t.role == role && t.model == model {
+			t.refused = true
+		}
 	}
 }
 
