@@ -69,18 +69,6 @@ func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
 	}
 }
 
-func TestSampling_NoncanonicalMakesWholeTicketsCorrupt(t *testing.T) {
-	p, d := startPair(t, func(c *Config) { c.Sampling = SamplingNoncanonical })
-	offered := 0
-	for seed := range uint64(20) {
-		offered += converse(t, p, d, seed, 2)
-	}
-	s := p.Stats()
-	if s.Loads < offered/2 || s.CorruptReads != s.Loads {
-		t.Errorf("%d tickets offered, %d read, %d corrupt; want all that were read corrupt", offered, s.Loads, s.CorruptReads)
-	}
-}
-
 func TestTemplate_NotAppendOnlyMakesWholeTicketsCorrupt(t *testing.T) {
 	for _, template := range []string{TemplateThinkingPrompt, TemplateTrim} {
 		t.Run(template, func(t *testing.T) {

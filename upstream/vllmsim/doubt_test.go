@@ -1,9 +1,7 @@
 package vllmsim
 
 import (
-	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -29,84 +27,6 @@ func TestFault_EndOfAStreamAgain(t *testing.T) {
 				wantDone, wantParams = 1, 1 // the fault is over
 			}
 		}
-	}
-}
-
-// toldIDs are the ids of the output that an answer tells, by choices and by params.
-func toldIDs(t *testing.T, a answer, stream bool) (byChoices, byParams []int32, params object) {
-	t.Helper()
-	if !stream {
-		params = a.params()
-		return ids(a.choice()["token_ids"]), ids(params["output_token_ids"]), params
-	}
-	for _, event := range a.events(t) {
-		if event == "[DONE]" {
-			break
-		}
-		var chunk object
-		if err := json.Unmarshal([]byte(event), &chunk); err != nil {
-			t.Fatal(err)
-		}
-		if choices := chunk["choices"].([]any); len(choices) > 0 {
-			byChoices = append(byChoices, ids(choices[0].(object)["token_ids"])...)
-		}
-		if p, ok := chunk["kv_transfer_params"].(object); ok {
-			params, byParams = p, ids(p["output_token_ids"])
-		}
-	}
-	return byChoices, byParams, params
-}
-
-func TestFault_IDsOfTheOutput(t *testing.T) {
-	for _, kind := range []string{FaultLostID, FaultDoubledID} {
-		places := map[int]bool{}
-		for _, path := range []string{wire.PathChat, wire.PathCompletions} {
-			for _, stream := range []bool{false, true} {
-				i := startInstance(t, func(cfg *Config) { cfg.OutputTokenIDs = true })
-				for n := range 4 {
-					// A salt of its own for each, so that nothing but the fault differs.
-					body := object{"model": "sim", "messages": []any{user(longText)}, "prompt": longText, "stream": stream,
-						"return_token_ids": true, "kv_transfer_params": prefillTemplate()}
-					if n == 3 {
-						body["max_tokens"] = 2 // shorter than any place but the first two
-					}
-					right, _, rightParams := toldIDs(t, post(t, i, path, body), stream)
-					setFault(t, i, Fault{Kind: kind, Count: 1})
-					got, plugIn, params := toldIDs(t, post(t, i, path, body), stream)
-					if !slices.Equal(got, plugIn) {
-						t.Errorf("%s: choices tell %v, params %v", kind, got, plugIn)
-					}
-					if params["remote_num_tokens"] != rightParams["remote_num_tokens"] {
-						t.Errorf("%s: remote_num_tokens %v, want %v", kind, params["remote_num_tokens"], rightParams["remote_num_tokens"])
-					}
-					at := 0
-					for at < min(len(got), len(right)) && got[at] == right[at] {
-						at++
-					}
-					want := slices.Delete(slices.Clone(right), min(at, len(right)-1), min(at, len(right)-1)+1)
-					if kind == FaultDoubledID {
-						want = slices.Insert(slices.Clone(right), at, right[at-1])
-					}
-					if !slices.Equal(got, want) {
-						t.Errorf("%s %s stream %v: ids %v, right are %v", kind, path, stream, got, right)
-					}
-					places[at] = true
-				}
-			}
-		}
-		if len(places) < 4 {
-			t.Errorf("%s: places %v, want them spread", kind, places)
-		}
-	}
-}
-
-func TestFault_LostIDLeavesUsage(t *testing.T) {
-	i := startInstance(t, nil)
-	body := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 9, "return_token_ids": true}
-	setFault(t, i, Fault{Kind: FaultLostID})
-	got := post(t, i, wire.PathChat, body)
-	if n := len(ids(got.choice()["token_ids"])); n != 8 || got.body["usage"].(object)["completion_tokens"] != 9.0 {
-		t.Errorf("%d ids told, usage %v; want 8 and 9", n, got.body["usage"])
 	}
 }
 

@@ -50,18 +50,6 @@ func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
 	}
 }
 
-func TestHandover_DecodeOverWrongKVSaysSomethingElse(t *testing.T) {
-	p, d := startPair(t, nil)
-	prefill := prefillWith(t, p, []any{user("SAY yes. " + longText)}, prefillTemplate(), "a")
-	decode := post(t, d, wire.PathChat, object{"model": "sim", "messages": []any{user("SAY no! " + longText)}, "kv_transfer_params": prefill.params()})
-	if got := decode.text(); decode.status != http.StatusOK || got == "no! "+longText {
-		t.Errorf("decode answered %d %q, want 200 and not what the message asks for", decode.status, got)
-	}
-	if s := d.Stats(); s.CorruptReads != 1 {
-		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-}
-
 func TestHandover_ShortPromptTakesWrongTailBlocks(t *testing.T) {
 	p, d := startPair(t, nil)
 	messages, reply := firstTurn(t, p, d)
@@ -97,25 +85,6 @@ func TestHandover_TicketShortenedWithoutItsBlocksIsCorrupt(t *testing.T) {
 	prefillWith(t, p, next, with(reply.params(), object{"remote_num_tokens": 80}), "s")
 	if s := p.Stats(); s.CorruptReads != 1 {
 		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
-	}
-}
-
-func TestHandover_SecondReadIsDetected(t *testing.T) {
-	p, d := startPair(t, nil)
-	messages, reply := firstTurn(t, p, d)
-	next := append(messages, assistant(reply.text()), user("And then?"))
-	prefillWith(t, p, next, reply.params(), "a")
-	if s := d.Stats(); s.DoubleReads != 0 || s.Pins != 0 || s.Reads != 1 {
-		t.Fatalf("after one read: double reads %d, pins %d, reads %d; want 0, 0, 1", s.DoubleReads, s.Pins, s.Reads)
-	}
-	if got := prefillWith(t, p, next, reply.params(), "b"); got.status != http.StatusOK {
-		t.Errorf("second read answered %d, want 200: vLLM does not refuse it", got.status)
-	}
-	if s := d.Stats(); s.DoubleReads != 1 || s.LateNotifications != 1 {
-		t.Errorf("double reads %d, late notifications %d; want 1, 1", s.DoubleReads, s.LateNotifications)
-	}
-	if s := p.Stats(); s.CorruptReads != 0 {
-		t.Errorf("corrupt reads %d, want 0: nothing has been written over the blocks", s.CorruptReads)
 	}
 }
 

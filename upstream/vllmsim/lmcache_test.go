@@ -3,7 +3,6 @@ package vllmsim
 import (
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -69,27 +68,6 @@ func decodeSalted(t *testing.T, d *Instance, prompt []int32, first int32, salt a
 
 func notice(id string) string {
 	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string([]byte{0xa0 | byte(len(id))}) + id
-}
-
-func TestLMCache_EarlyDecodeIsCorrupt(t *testing.T) {
-	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP = 2 })
-	prompt := tokens(t, p, longText)
-	if err := p.SetFault(Fault{Kind: FaultTransferStuck}); err != nil {
-		t.Fatal(err)
-	}
-	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
-	eventually(t, "there is room for it", func() bool { return p.Stats().Pushes == 1 })
-	got := decodeOf(t, d, prompt, tok)
-	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
-		t.Errorf("decode counted %+v, want an early and corrupt read", s)
-	}
-	alone := post(t, startInstance(t, nil), wire.PathCompletions, object{"model": "sim", "prompt": prompt})
-	if said := got.text(); strings.HasSuffix(alone.text(), said) {
-		t.Errorf("said %q, which is right", said)
-	}
-	if more := proxy.rest(); len(more) != 0 {
-		t.Errorf("notified %q", more)
-	}
 }
 
 func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
