@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"carryover/sse/rawjson"
@@ -67,33 +66,6 @@ func TestClient_RefusedConnectionSentNothing(t *testing.T) {
 	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: rawjson.Pieces{[]byte(`{}`)}}, minutes())
 	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
 		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
-	}
-}
-
-// A connection that died while it was idle: net/http must not repeat the request
-// by itself once it may have been sent, and the leg must say that it may have.
-func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
-	var calls atomic.Int32
-	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 {
-			answerJSON(`{}`)(w, r)
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		conn, _, _ := http.NewResponseController(w).Hijack()
-		_ = conn.Close()
-	})
-	client := newTestClient(t, "")
-	leg := Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}
-	stream, err := client.Decode(t.Context(), leg, minutes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, stream)
-	_ = stream.Close()
-	_, err = client.Decode(t.Context(), leg, minutes())
-	if e := legError(t, err); e.Kind != Broken || !e.Sent || calls.Load() != 2 {
-		t.Errorf("second leg: %v after %d calls, want broken after 2", e, calls.Load())
 	}
 }
 

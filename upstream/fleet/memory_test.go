@@ -3,11 +3,9 @@ package fleet
 import (
 	"fmt"
 	"reflect"
-	"runtime"
 	"testing"
 	"time"
 	"unsafe"
-	"weak"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
@@ -113,49 +111,4 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 			t.Fatalf("after %d restarts the fleet reaches %d values, at first it was %d", restart, is, was)
 		}
 	}
-}
-
-// What discovery removes is gone, with everything known of it, once no block of it can be pinned.
-func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
-	r := newRig(t)
-	p, d := r.incarnations()
-	kept := r.instances
-	p.computed.Record([]uint64{1, 2, 3}) // the hashes stay, bounded; the incarnations that have computed them do not
-	was := reached(r.Fleet)
-	var gone []weak.Pointer[Engine]
-	var incarnations []weak.Pointer[Incarnation]
-	func() {
-		q, e := r.named(upstream.RolePrefill, "q")[0], r.named(upstream.RoleDecode, "e")[0]
-		for _, id := range []string{"1", "2"} {
-			r.learnAll(tells(q, id), tells(e, id))
-			p.PairWith(e.known).Begin()
-			q.known.PairWith(d).Begin()
-			incarnations = append(incarnations, weak.Make(q.known), weak.Make(e.known))
-		}
-		gone = append(gone, weak.Make(q), weak.Make(e))
-	}()
-	if reached(r.Fleet) == was {
-		t.Fatal("nothing was learnt, so that this test shows nothing")
-	}
-	r.instances = kept
-	r.Set(kept)
-	if len(r.removed.away) != 1 {
-		t.Errorf("%d quarantines are kept, want the one", len(r.removed.away))
-	}
-	r.forgetGone()
-	if is := reached(r.Fleet); is != was {
-		t.Errorf("the fleet reaches %d values, before the engines came it was %d", is, was)
-	}
-	runtime.GC()
-	for i := range gone {
-		if gone[i].Value() != nil {
-			t.Errorf("engine %d is held on to", i)
-		}
-	}
-	for i := range incarnations {
-		if incarnations[i].Value() != nil {
-			t.Errorf("start %d is held on to", i)
-		}
-	}
-	runtime.KeepAlive(d)
 }

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet/health"
 )
 
 // ranks returns two data-parallel ranks of one server.
@@ -16,27 +15,6 @@ func (r *rig) ranks() (zero, one *Engine) {
 	}
 	r.Set(r.instances)
 	return r.Engine(upstream.RolePrefill, "p@0"), r.Engine(upstream.RolePrefill, "p@1")
-}
-
-// All ranks are behind the API server that refused.
-func TestRanks_ARefusalIsOneOfAllRanks(t *testing.T) {
-	r := newRig(t)
-	zero, one := r.ranks()
-	other := r.named(upstream.RolePrefill, "q")[0]
-	for _, e := range []*Engine{zero, one, other} {
-		tells(e, "1")
-	}
-	one.Refused()
-	if zero.Reachable() || one.Reachable() || zero.Last().Known() || one.Last().Known() {
-		t.Error("a rank of a server that refuses is picked, or its reading counts")
-	}
-	if !other.Reachable() || !other.Last().Known() || r.pick() != "q" {
-		t.Error("another server is down too")
-	}
-	r.pass(health.DownFor)
-	if !zero.Reachable() {
-		t.Error("a rank is down for longer than the refusal counts")
-	}
 }
 
 // Each rank has a prefix cache of its own.
