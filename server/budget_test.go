@@ -21,22 +21,6 @@ func crowded(t *testing.T, deps func(*server.Deps)) *rig {
 	return r
 }
 
-func TestBudget_GivesUpWhatCanBeReleased(t *testing.T) {
-	r := crowded(t, nil)
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.wantStored(1, "yes")
-	r.server.MakeRoom(t.Context())
-	if n := r.store.Len(); n != 0 {
-		t.Errorf("%d tickets are in the store, want none", n)
-	}
-	legs := r.prefill[0].await(2) // it waits for no turn
-	if got, want := legs[1].ticket(), left(r.decode[0].seen()[0]); got != want || legs[1].params()["remote_num_tokens"] != 0.0 {
-		t.Errorf("released %q with %v, want %q with no token", got, legs[1].params(), want)
-	}
-	r.prefill[0].awaitEnd(2)
-	r.wantOK(r.turn("c", 2, true), "miss;reason=released_over_budget")
-}
-
 // Giving up a ticket that no instance can release costs its reuse and frees nothing.
 func TestBudget_KeepsWhatCannotBeReleased(t *testing.T) {
 	r := crowded(t, nil)

@@ -104,7 +104,7 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 			r := newRig(t, setup{prefills: 2, cfg: handingBack})
 			r.inIDs(nil)
 			for _, e := range r.prefill {
-				e.always(readsIDs(&atomic.Int64{}, nil))
+				e.always(readsIDs(&atomic.Int64{}))
 			}
 			r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
 			r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;") // which waits for its hand-back in no store
@@ -122,7 +122,7 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 
 // A note of KV that is in doubt leads no turn anywhere, and says nothing of what prefill has found.
 func TestQuarantine_NotesAreIgnored(t *testing.T) {
-	r, cached := handBackRig(t, nil)
+	r, cached := handBackRig(t)
 	prompt := count(1, 40)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
 	r.handBack(overdue, 1)

@@ -56,7 +56,7 @@ func exitRig(t *testing.T, prefills int, more ...func(*server.Config)) (*exits, 
 	})
 	e.inIDs(nil)
 	for _, p := range e.prefill {
-		p.always(readsIDs(&atomic.Int64{}, nil))
+		p.always(readsIDs(&atomic.Int64{}))
 	}
 	return e, legs
 }

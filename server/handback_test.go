@@ -28,8 +28,8 @@ const overdue = 6 * time.Second
 func (l leg) handsBack() bool { return l.streams() && l.ticket() != "" && !l.releases() }
 
 // readsIDs is a prefill instance that answers hand-backs with a first event and then nothing more, and other legs as prefillsIDs, with so many tokens from its
-// cache; tell may change the event.
-func readsIDs(cached *atomic.Int64, tell func(l leg, event string) string) behaviour {
+// cache.
+func readsIDs(cached *atomic.Int64) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
 		a := answerOf(l)
 		if !l.handsBack() {
@@ -39,9 +39,6 @@ func readsIDs(cached *atomic.Int64, tell func(l leg, event string) string) behav
 		}
 		event := fmt.Sprintf(`{"id":"cmpl-%s","object":"text_completion","choices":[{"index":0,"text":" w","finish_reason":null,"prompt_token_ids":%s,"token_ids":[5]}],`+
 			`"usage":{"prompt_tokens":%d,"completion_tokens":1,"total_tokens":%d}}`, l.id(), list(a.prompt), len(a.prompt), len(a.prompt)+1)
-		if tell != nil {
-			event = tell(l, event)
-		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = fmt.Fprintf(w, "data: %s\n\n", event)
 		_ = http.NewResponseController(w).Flush()
@@ -50,7 +47,7 @@ func readsIDs(cached *atomic.Int64, tell func(l leg, event string) string) behav
 }
 
 // handBackRig is a rig whose turns can be handed back.
-func handBackRig(t *testing.T, tell func(l leg, event string) string, more ...func(*server.Config)) (*rig, *atomic.Int64) {
+func handBackRig(t *testing.T, more ...func(*server.Config)) (*rig, *atomic.Int64) {
 	t.Helper()
 	r := newRig(t, setup{cfg: func(c *server.Config) {
 		handingBack(c)
@@ -61,7 +58,7 @@ func handBackRig(t *testing.T, tell func(l leg, event string) string, more ...fu
 	cached := &atomic.Int64{}
 	r.inIDs(nil)
 	for _, e := range r.prefill {
-		e.always(readsIDs(cached, tell))
+		e.always(readsIDs(cached))
 	}
 	return r, cached
 }
@@ -93,7 +90,7 @@ func continued(prompt []int) []int {
 
 func TestHandBack_SendsExactlyTheIDsOfTheTicket(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		r, _ := handBackRig(t, nil)
+		r, _ := handBackRig(t)
 		prompt := count(1, 40)
 		r.wantOK(r.sendIDs("c", stream, prompt...), "miss;reason=first_turn")
 		r.handBack(0, 0) // a turn may come and use it
@@ -121,7 +118,7 @@ func TestHandBack_SendsExactlyTheIDsOfTheTicket(t *testing.T) {
 }
 
 func TestHandBack_NextTurnHitsByPrefillsOwnCache(t *testing.T) {
-	r, cached := handBackRig(t, nil)
+	r, cached := handBackRig(t)
 	prompt := count(1, 40)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;reason=first_turn")
 	r.handBack(overdue, 1)
@@ -141,13 +138,13 @@ func TestHandBack_NextTurnHitsByPrefillsOwnCache(t *testing.T) {
 
 func TestHandBack_MissesSayWhy(t *testing.T) {
 	t.Run("evicted", func(t *testing.T) {
-		r, _ := handBackRig(t, nil)
+		r, _ := handBackRig(t)
 		r.sendIDs("c", true, count(1, 40)...)
 		r.handBack(overdue, 1)
 		r.wantOK(r.sendIDs("c", true, continued(count(1, 40))...), "miss;reason=handed_back_evicted")
 	})
 	t.Run("untold", func(t *testing.T) {
-		r, _ := handBackRig(t, nil)
+		r, _ := handBackRig(t)
 		r.sendIDs("c", true, count(1, 40)...)
 		r.handBack(overdue, 1)
 		r.prefill[0].always(prefillsIDs)
@@ -156,7 +153,7 @@ func TestHandBack_MissesSayWhy(t *testing.T) {
 }
 
 func TestHandBack_TurnThatComesSoonerUsesTheTicket(t *testing.T) {
-	r, _ := handBackRig(t, nil)
+	r, _ := handBackRig(t)
 	prompt := count(1, 40)
 	r.sendIDs("c", true, prompt...)
 	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "hit;tokens=49")
@@ -165,13 +162,13 @@ func TestHandBack_TurnThatComesSoonerUsesTheTicket(t *testing.T) {
 }
 
 func TestHandBack_NowIsAtTheEndOfTheTurn(t *testing.T) {
-	r, _ := handBackRig(t, nil, func(c *server.Config) { c.HandBack = pins.HandBackNow })
+	r, _ := handBackRig(t, func(c *server.Config) { c.HandBack = pins.HandBackNow })
 	r.sendIDs("c", true, count(1, 40)...)
 	r.handBack(0, 1)
 }
 
 func TestHandBack_WithoutAConversationInPlaceOfRelease(t *testing.T) {
-	r, _ := handBackRig(t, nil)
+	r, _ := handBackRig(t)
 	p := r.sendIDs("", true, count(1, 155)...) // and ten more fill a block
 	r.wantOK(p, "miss;reason=no_conversation")
 	r.handBack(0, 1)
@@ -182,7 +179,7 @@ func TestHandBack_WithoutAConversationInPlaceOfRelease(t *testing.T) {
 }
 
 func TestHandBack_FinalAndOffAreReleased(t *testing.T) {
-	r, _ := handBackRig(t, nil)
+	r, _ := handBackRig(t)
 	r.wantOK(r.sendTo(textPath, askIDs("c", true, count(1, 40)...), "X-Conversation-Final", "true"), "miss;")
 	r.wantOK(r.sendTo(textPath, askIDs("d", true, count(1, 40)...), "X-KV-Reuse", "off"), "off")
 	r.handBack(overdue, 0)
@@ -192,7 +189,7 @@ func TestHandBack_FinalAndOffAreReleased(t *testing.T) {
 }
 
 func TestHandBack_WithoutMemoryForIDsTicketsStay(t *testing.T) {
-	r, _ := handBackRig(t, nil, func(c *server.Config) { c.HandBackMemory = 8 })
+	r, _ := handBackRig(t, func(c *server.Config) { c.HandBackMemory = 8 })
 	prompt := count(1, 40)
 	r.sendIDs("c", true, prompt...)
 	r.handBack(overdue, 0)
@@ -200,7 +197,7 @@ func TestHandBack_WithoutMemoryForIDsTicketsStay(t *testing.T) {
 }
 
 func TestHandBack_NotWhilePrefillLetsRequestsWait(t *testing.T) {
-	r, _ := handBackRig(t, nil)
+	r, _ := handBackRig(t)
 	r.sendIDs("c", true, count(1, 40)...)
 	r.tell(r.prefill[0], waiting(3))
 	r.engine(r.prefill[0]).Refresh(t.Context())
@@ -210,35 +207,8 @@ func TestHandBack_NotWhilePrefillLetsRequestsWait(t *testing.T) {
 	r.handBack(overdue, 1)
 }
 
-func TestHandBack_OtherIDEchoQuarantinesPrefill(t *testing.T) {
-	for name, spoil := range map[string]func(l leg, event string) string{
-		"other ids": func(_ leg, event string) string {
-			return strings.Replace(event, `"prompt_token_ids":[1,`, `"prompt_token_ids":[2,`, 1)
-		},
-		"none": func(_ leg, event string) string { return strings.Replace(event, `prompt_token_ids`, `prompt_ids`, 1) },
-		"count": func(_ leg, event string) string {
-			return strings.Replace(event, `"prompt_tokens":49`, `"prompt_tokens":48`, 1)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r, _ := handBackRig(t, spoil)
-			r.sendIDs("c", true, count(1, 40)...)
-			r.handBack(overdue, 1)
-			if !r.engine(r.prefill[0]).Quarantined() {
-				t.Error("prefill is not quarantined")
-			}
-			if c := r.server.Counts(); c.HandBacks.Failed != 1 || c.Quarantines != 1 {
-				t.Errorf("counted %+v", c)
-			}
-			if n := r.store.Len(); n != 0 {
-				t.Errorf("%d conversations have a ticket or a note", n)
-			}
-		})
-	}
-}
-
 func TestHandBack_RefusedIsReleased(t *testing.T) {
-	r, _ := handBackRig(t, nil)
+	r, _ := handBackRig(t)
 	r.sendIDs("c", true, count(1, 40)...)
 	r.prefill[0].next(refuses)
 	r.handBack(overdue, 1)
@@ -248,19 +218,6 @@ func TestHandBack_RefusedIsReleased(t *testing.T) {
 	r.refused = append(r.refused, r.prefill[0].seen()[1].ticket())
 	r.wantOK(r.sendIDs("d", true, count(1, 40)...), "miss;")
 	r.wantCarried(2, r.prefill[0].seen()[1].ticket())
-}
-
-func TestHandBack_ErrorsAreStrikesAndNeverTriedAgain(t *testing.T) {
-	r, _ := handBackRig(t, nil)
-	prompt := count(1, 40)
-	r.sendIDs("c", true, prompt...)
-	r.prefill[0].next(answers500)
-	r.handBack(overdue, 1)
-	r.handBack(overdue, 1)
-	if c := r.server.Counts().HandBacks; c != (record.HandBacks{Failed: 1}) {
-		t.Errorf("counted %+v", c)
-	}
-	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "miss;reason=first_turn") // a text does not tell
 }
 
 // waiting is an engine that lets so many requests wait.
@@ -282,7 +239,7 @@ func answers500(w http.ResponseWriter, _ *http.Request, _ leg) {
 
 func TestHandBack_NotOfWhatFillsTheContext(t *testing.T) {
 	for tokens, want := range map[int]int{4094: 1, 4095: 0} { // of 4,096
-		r, _ := handBackRig(t, nil)
+		r, _ := handBackRig(t)
 		r.deps.Fleet.Catalogue.Refresh(t.Context())
 		r.sendIDs("c", true, count(1, tokens-len(outputIDs())+1)...)
 		r.handBack(overdue, want)

@@ -91,14 +91,3 @@ func TestSlot_ClientThatLeavesWhileItWaits(t *testing.T) {
 	o.free()
 	o.wantOK(o.turn("", 1, true), "miss;")
 }
-
-func TestSlot_ShutdownEndsWaits(t *testing.T) {
-	r := run(t, setup{cfg: roomy})
-	o := fill(r.rig)
-	second := o.waits(1)
-	r.stop()
-	p := <-second
-	o.wantError(p, 503, "server_shutting_down")
-	o.free()
-	r.end()
-}

@@ -38,17 +38,6 @@ func TestPut_IsDoneBeforeTheEndShows(t *testing.T) {
 	})
 }
 
-func TestPut_NextTurnAtOnceIsAHit(t *testing.T) {
-	r := newRig(t, setup{})
-	for n := 1; n <= 20; n++ {
-		want := "hit;"
-		if n == 1 {
-			want = "miss;"
-		}
-		r.wantOK(r.turn("c", n, n%2 == 0), want)
-	}
-}
-
 func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
 	t.Parallel()
 	ways(t, func(t *testing.T, stream bool) {
