@@ -79,7 +79,7 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 func (t *turn) retryContext() *retryContext {
 	return &retryContext{
 		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
-		most: 2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
+		most:  2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
 		began: t.record.Times().Began, retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
 }

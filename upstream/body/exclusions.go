@@ -41,7 +41,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	// Prompt logprobs need a prompt that is computed, not read. With echo, logprobs and top_logprobs are logprobs of the
 	// prompt, too (to_sampling_params). Decode computes the prompt for them after a hand-over as well (measured on 0.33).
 	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) ||
-		!off(r.body.Get("echo")) && !(rawjson.IsNull(r.body.Get("logprobs")) && rawjson.IsNull(r.body.Get("top_logprobs"))) {
+		!off(r.body.Get("echo")) && (!rawjson.IsNull(r.body.Get("logprobs")) || !rawjson.IsNull(r.body.Get("top_logprobs"))) {
 		return WhyPromptLogprobs, false
 	}
 	// The beam path of vLLM drops kv_transfer_params (to_beam_search_params).

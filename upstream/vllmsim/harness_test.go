@@ -232,11 +232,3 @@ func assertClean(t *testing.T, instances ...*Instance) {
 		}
 	}
 }
-
-// same returns the length of the common prefix of two prompts.
-func same(a, b []int32) (n int) {
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
