@@ -24,7 +24,7 @@ func TestTraces_NothingOfAClientIsExported(t *testing.T) {
 	r.turn(t, h, traceOf(0), true, map[string]any{"conversation_id": canaryID, canaryPrompt: 1, "user": canaryPrompt})
 	r.turn(t, h, traceOf(1), true, map[string]any{"model": canaryPrompt, "conversation_id": canaryID})
 	r.traces.of(t, traceOf(0), 3)
-	r.traces.of(t, traceOf(1), 2)
+	r.traces.of(t, traceOf(1), 3)
 	r.traces.mu.Lock()
 	defer r.traces.mu.Unlock()
 	text, hits := r.traces.raw.String(), 0
