@@ -240,21 +240,6 @@ func (a *told) read(raw []byte) {
 	}
 }
 
-// detokenize returns the text of ids.
-func (e *engine) detokenize(t *testing.T, ids []int) string {
-	t.Helper()
-	resp, err := e.client.Post(e.url+"/detokenize", "application/json", bytes.NewReader(encode(map[string]any{"model": model, "tokens": ids})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var answer struct{ Prompt string }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("detokenize: status %d, %v", resp.StatusCode, err)
-	}
-	return answer.Prompt
-}
-
 // tokenize returns the ids of a prompt: messages for chat, a text otherwise.
 func (e *engine) tokenize(t *testing.T, prompt map[string]any) []int {
 	t.Helper()
