@@ -179,20 +179,23 @@ func moveHandBacks(t *testing.T, m *moves) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.PromptTokensDetails = true, true
 	s := &scripted{operated: startOperated(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", "idle", "--hand-back-after", "2s"},
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", "now"},
 	}, "")}
 	see := func() scraped { return m.see(s.scrape(t)) }
 	see()
 	release := s.prefill[0].HoldHandBacks(vllmsim.HandBackQueued)
 	defer release()
-	for _, id := range []string{"a", "b"} {
-		(&chatting{rig: s.rig, id: id, cfg: cfg}).learnt(t)
-	}
-	if see().sum("carryover_hand_back_memory_bytes") <= 0 {
-		t.Errorf("no ids are kept of tickets: %v", m.last.own("carryover_hand_back"))
-	}
-	if !within(workedOff, func() bool { return see().sum("carryover_hand_back_waiting") > 0 }) {
+	talks := []*chatting{{rig: s.rig, id: "a", cfg: cfg}, {rig: s.rig, id: "b", cfg: cfg}}
+	if !within(workedOff, func() bool { // until the shapes of answers are known, so that the ids of their tickets are
+		for _, talk := range talks {
+			talk.turn(t)
+		}
+		return see().sum("carryover_hand_back_waiting") > 0
+	}) {
 		t.Errorf("no ticket waits while another is handed back: %v", m.last.own("carryover_hand_back"))
+	}
+	if m.last.sum("carryover_hand_back_memory_bytes") <= 0 {
+		t.Errorf("no ids are kept of tickets: %v", m.last.own("carryover_hand_back"))
 	}
 	release()
 	if !within(workedOff, func() bool {
