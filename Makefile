@@ -101,7 +101,7 @@ compose: build redis nginx ## compose.yaml, image, alerts and dashboards against
 .PHONY: page
 page: build ## the page for operators in headless Chromium, in front of bin/carryover; pictures go to bin/screens
 	@scripts/need-chromium.sh
-	cd scripts/page-test && go vet ./... && go test -count 1 ./...
+	cd scripts/page-test && go vet ./... && go test -count 1 -parallel 4 ./...
 
 .PHONY: page-picture
 page-picture: build ## write docs/page.png anew, the picture in the README

@@ -29,6 +29,7 @@ func (b *tab) accessible(t *testing.T) (nodes []node) {
 }
 
 func TestPage_EverythingHasAName(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -72,6 +73,7 @@ type focus struct {
 }
 
 func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -130,6 +132,7 @@ const contrast = `(() => {
 })()`
 
 func TestPage_IsLegibleInLightAndDark(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -171,6 +174,7 @@ func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 }
 
 func TestPage_MovesOnlyWhereThatIsWanted(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))

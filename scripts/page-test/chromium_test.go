@@ -13,7 +13,7 @@ import (
 )
 
 // patience bounds each wait. It is long because machines that test are busy.
-const patience = 40 * time.Second
+const patience = 90 * time.Second
 
 // chromium is a browser with a profile of its own. Commands and events are JSON on two pipes, each ended by a zero
 // (--remote-debugging-pipe), as the DevTools protocol describes them.

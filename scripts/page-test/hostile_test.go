@@ -11,6 +11,7 @@ import (
 const hostile = `<img src=x onerror="document.title='pwned'"><script>document.title='pwned'</script>`
 
 func TestPage_AsksForTheTokenAndShowsNamesAsText(t *testing.T) {
+	t.Parallel()
 	const token = "0123456789abcdef"
 	s := startServing(t, hostile, token)
 	c := startChromium(t)
@@ -62,6 +63,7 @@ func TestPage_AsksForTheTokenAndShowsNamesAsText(t *testing.T) {
 
 // The policy holds: this shows that a breach would be seen, and comes to nothing.
 func TestPage_RunsNoOtherScript(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
@@ -94,6 +96,7 @@ func TestPage_RunsNoOtherScript(t *testing.T) {
 }
 
 func TestPage_ShowsAConversation(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -113,6 +116,7 @@ func TestPage_ShowsAConversation(t *testing.T) {
 }
 
 func TestPage_SaysWhyThereIsNoConversation(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
@@ -153,6 +157,7 @@ func TestPage_SaysWhyThereIsNoConversation(t *testing.T) {
 
 // Engines say when they were started. Of what is no date the page shows what was said, and all else as ever.
 func TestPage_ShowsAStartThatIsNoDate(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)

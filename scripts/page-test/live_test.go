@@ -42,6 +42,7 @@ func number(t *testing.T, text string) float64 {
 }
 
 func TestPage_ShowsADemoAsItGoes(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0") // whose conversation goes on while the page is looked at
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
@@ -106,6 +107,7 @@ func (b *tab) agrees(t *testing.T, s *system) {
 }
 
 func TestPage_FiltersTurns(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
@@ -149,6 +151,7 @@ func (b *tab) choose(t *testing.T, id, value string) {
 		if (select.value !== "`+value+`") throw new Error("no such choice"); select.dispatchEvent(new Event("change")); })()`, nil)
 }
 
+// Not beside others, one of which might be given the port meanwhile.
 func TestPage_ConnectsAgainAfterTheProgramHasEnded(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
@@ -170,6 +173,7 @@ func TestPage_ConnectsAgainAfterTheProgramHasEnded(t *testing.T) {
 }
 
 func TestPage_CanBePaused(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", counts(demo.held))
@@ -187,6 +191,7 @@ func TestPage_CanBePaused(t *testing.T) {
 }
 
 func TestPage_LeavesItsPlaceToOthersWhileItIsHidden(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", counts(demo.held))
@@ -204,6 +209,7 @@ func TestPage_LeavesItsPlaceToOthersWhileItIsHidden(t *testing.T) {
 }
 
 func TestPage_SaysWhyNothingIsLive(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).blank(t, demo.page)
 	b.answerFor(t, "/admin/live", stub{503, "application/json", `{"error":{"message":"full"}}`})
@@ -219,6 +225,7 @@ func TestPage_SaysWhyNothingIsLive(t *testing.T) {
 }
 
 func TestPage_SaysWhyAnInstanceIsDown(t *testing.T) {
+	t.Parallel()
 	s := startServing(t, "sim", "")
 	b := startChromium(t).open(t, s.page)
 	b.await(t, "both are up", `[...document.querySelectorAll("#fleet-table tbody tr")].filter((row) => row.cells[2].textContent.trim() === "● up").length === 2`)
@@ -230,6 +237,7 @@ func TestPage_SaysWhyAnInstanceIsDown(t *testing.T) {
 
 // Each state that carryover_instance_state has (docs/operating.md) stands in the table of instances by its word, behind a mark of its own.
 func TestPage_MarksEachStateOfAnInstance(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)

@@ -9,6 +9,7 @@ import (
 )
 
 func TestPage_DrainsAnInstanceAndTakesItBack(t *testing.T) {
+	t.Parallel()
 	const token = "0123456789abcdef"
 	s := startServing(t, "sim", token)
 	b := startChromium(t).open(t, s.page)
@@ -55,6 +56,7 @@ func TestPage_DrainsAnInstanceAndTakesItBack(t *testing.T) {
 }
 
 func TestPage_FindsTurnsByTheClientsID(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	demo.turn("sim", "chat/7 <b>", question)
 	demo.turn("sim", "chat/7 <b>", question, "Other words.", "Thank you.")
@@ -94,6 +96,7 @@ func TestPage_FindsTurnsByTheClientsID(t *testing.T) {
 }
 
 func TestPage_SaysWhichProgramAndExplains(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -128,6 +131,7 @@ func TestPage_SaysWhichProgramAndExplains(t *testing.T) {
 }
 
 func TestPage_SaysWhyItIsNotReady(t *testing.T) {
+	t.Parallel()
 	s := startServing(t, "sim", "")
 	b := startChromium(t).open(t, s.page)
 	b.await(t, "both are up", `[...document.querySelectorAll("#fleet-table tbody tr")].filter((row) => row.cells[2].textContent.trim() === "● up").length === 2`)
@@ -140,6 +144,7 @@ func TestPage_SaysWhyItIsNotReady(t *testing.T) {
 
 // The server keeps the last hour, so that a page that is loaded later has it.
 func TestPage_ShowsTheLastHour(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -179,6 +184,7 @@ func TestPage_ShowsTheLastHour(t *testing.T) {
 
 // Rows of tiles have no gap at their end, and on a telephone the time to the first token needs no scrolling.
 func TestPage_FitsItsScreen(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.await(t, "all turns are shown", lists(demo.held))
@@ -217,6 +223,7 @@ func TestPage_FitsItsScreen(t *testing.T) {
 
 // Sentences of events may hold the text of another program.
 func TestPage_ShowsEventsAsText(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)

@@ -20,6 +20,7 @@ var update = flag.Bool("update", false, "write docs/page.png anew")
 
 // TestPage_IsPicturedInTheDocuments takes the picture that the README shows: the demo, after its conversation. With -update it is written.
 func TestPage_IsPicturedInTheDocuments(t *testing.T) {
+	t.Parallel()
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.prefer(t, "prefers-color-scheme", "light")
