@@ -33,6 +33,9 @@ func agentSoaks() map[string]func(*vllmsim.Config) {
 	}
 }
 
+// Conversations of each deployment within go test. With CARRYOVER_SOAK each has a fortieth of what it says.
+const agentsShort, agentsShare = 30, 40
+
 // Agents of either API, with the histories that they send: no KV is read wrongly, every answer is that of a lone engine, what could be
 // reused is, and what is said of a miss is true.
 func TestAgents_SoakOfRandomConversations(t *testing.T) {
@@ -45,7 +48,7 @@ func TestAgents_SoakOfRandomConversations(t *testing.T) {
 				c.Render, c.OutputTokenIDs, c.MessageParams = true, true, true
 				agentSoaks()[name](c)
 			}, seed)
-			s.runAgents(t, 60)
+			s.runAgents(t, soakSize(t, agentsShort, agentsShare))
 		})
 	}
 }

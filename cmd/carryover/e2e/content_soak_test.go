@@ -3,9 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -63,15 +61,7 @@ func TestByContent_SoakOfConversationsWithoutIDs(t *testing.T) {
 	t.Parallel()
 	for i, soak := range unnamedSoaks() {
 		t.Run(soak.name, func(t *testing.T) {
-			conversations := unnamedShort
-			if set := os.Getenv(soakVariable); set != "" {
-				n, err := strconv.Atoi(set)
-				if err != nil {
-					t.Fatalf("%s: %v", soakVariable, err)
-				}
-				conversations = max(1, n/soak.share)
-			}
-			soak.run(t, uint64(800+i), conversations)
+			soak.run(t, uint64(800+i), soakSize(t, unnamedShort, soak.share))
 		})
 	}
 }

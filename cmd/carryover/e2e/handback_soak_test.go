@@ -44,7 +44,7 @@ func sparing(kinds []doubt) []doubt {
 // The soak of doubts with tickets that are handed back whenever no turn comes, and conversations that nobody names.
 func TestSoakOfDoubts_HandingBack(t *testing.T) {
 	t.Parallel()
-	alone, mixture := doubtConversations(t)
+	alone, mixture := soakSize(t, doubtAlone, doubtShare), soakSize(t, doubtMixture, 1)
 	seed := uint64(200)
 	for _, mode := range []string{"now", "idle"} {
 		for _, of := range []struct {

@@ -14,7 +14,8 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// Conversations under the nemesis: so that each of its steps meets fifty turns, and twice that in the long form.
+// Conversations under the nemesis: so that each of its steps meets fifty turns, and twice that in the long form. With hand-backs it is half of
+// that.
 const (
 	nemesisShort, nemesisLong = 150, 300
 	nemesisAtOnce             = 6
@@ -32,13 +33,13 @@ func nemesisConversations() int {
 // failed over: no answer is wrong, no block is read twice, and no request fails.
 func TestReplicas_RedisUnderANemesis(t *testing.T) {
 	t.Parallel()
-	underANemesis(t, 11)
+	underANemesis(t, 11, nemesisConversations())
 }
 
 // The same with tickets that are handed back by the replica that has put them, and notes that replicas share.
 func TestReplicas_RedisUnderANemesisHandingBack(t *testing.T) {
 	t.Parallel()
-	f, s := underANemesis(t, 12, append([]string{"--routing-prefill", "affinity"}, handBackModes()["idle"]...)...)
+	f, s := underANemesis(t, 12, nemesisConversations()/2, append([]string{"--routing-prefill", "affinity"}, handBackModes()["idle"]...)...)
 	done := f.replicas[0].sum(t, config.RolePrefill)["hand_backs"]
 	t.Logf("%d hand-backs, %d turns found what came of them", done, s.tally.engine)
 	if done == 0 || s.tally.engine == 0 {
@@ -47,12 +48,11 @@ func TestReplicas_RedisUnderANemesisHandingBack(t *testing.T) {
 }
 
 // underANemesis holds conversations while the nemesis rages.
-func underANemesis(t *testing.T, seed uint64, flags ...string) (*replicas, *soak) {
+func underANemesis(t *testing.T, seed uint64, conversations int, flags ...string) (*replicas, *soak) {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.Blocks = true, 1<<16
 	cfg.Lease = 10 * time.Minute // hand-overs that nobody reads are counted at the end
-	conversations := nemesisConversations()
 	n := newNemesis(t, 3)
 	f := startFleet(t, cfg, n.addresses(), append([]string{"--store-timeout", "500ms"}, flags...)...)
 	s := f.soakOf(t, cfg, seed)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,24 +34,11 @@ const (
 	doubtCalm = 6
 )
 
-func doubtConversations(t *testing.T) (alone, mixture int) {
-	t.Helper()
-	set := os.Getenv(soakVariable)
-	if set == "" {
-		return doubtAlone, doubtMixture
-	}
-	n, err := strconv.Atoi(set)
-	if err != nil {
-		t.Fatalf("%s: %v", soakVariable, err)
-	}
-	return max(1, n/doubtShare), n
-}
-
 // Random conversations while engines and clients leave doubts about what is where: nothing is read wrongly or twice,
 // no answer is wrong, no request fails for which no doubt accounts, and no blocks stay pinned.
 func TestSoakOfDoubts(t *testing.T) {
 	t.Parallel()
-	alone, mixture := doubtConversations(t)
+	alone, mixture := soakSize(t, doubtAlone, doubtShare), soakSize(t, doubtMixture, 1)
 	seed := uint64(0)
 	soak := func(name string, kinds []doubt, conversations int, flags ...string) {
 		seed++

@@ -41,8 +41,7 @@ const (
 // read twice or after its time.
 func TestSoakOfDoubts_PausedProcess(t *testing.T) {
 	t.Parallel()
-	_, mixture := doubtConversations(t)
-	conversations := max(pausedConversations, mixture/doubtShare)
+	conversations := soakSize(t, pausedConversations, doubtShare)
 	const seed = uint64(100)
 	d, process := startPaused(t, seed)
 	group, ctx := errgroup.WithContext(t.Context())

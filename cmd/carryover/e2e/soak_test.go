@@ -76,18 +76,26 @@ type tally struct{ turns, hits, engine, offered, possible, shared, learning int 
 
 func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
 	t.Parallel()
-	conversations := soakShort
-	if set := os.Getenv(soakVariable); set != "" {
-		var err error
-		if conversations, err = strconv.Atoi(set); err != nil {
-			t.Fatalf("%s: %v", soakVariable, err)
-		}
-	}
+	conversations := soakSize(t, soakShort, 1)
 	seed := uint64(0)
 	for _, name := range slices.Sorted(maps.Keys(soaks())) {
 		seed++
 		t.Run(name, func(t *testing.T) { newSoak(t, soaks()[name], seed).run(t, conversations/len(soaks())) })
 	}
+}
+
+// soakSize returns short, or with CARRYOVER_SOAK a share of what it says.
+func soakSize(t *testing.T, short, share int) int {
+	t.Helper()
+	set := os.Getenv(soakVariable)
+	if set == "" {
+		return short
+	}
+	n, err := strconv.Atoi(set)
+	if err != nil {
+		t.Fatalf("%s: %v", soakVariable, err)
+	}
+	return max(1, n/share)
 }
 
 func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
