@@ -62,11 +62,10 @@ quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing,
 
 # Most tests wait for timers of seconds: with as many at once as there are cores, two, the cores were idle for half the time.
 .PHONY: test
-test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
+test: redis zmq ## all tests with the race detector, and the plug-in's tests
 	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -p 4 -parallel 6 -timeout 30m ./...
-	$(MAKE) cover
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
 # watched, the tests of sse took seven times as long. The short form is enough for the floors. Its tests wait more than they compute, so eight
@@ -122,7 +121,7 @@ soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, 
 	CARRYOVER_SOAK_REDIS=150 go test -run 'RedisLinear|Redis_Does' -count 1 -timeout 30m -v ./convcache/redisstore
 
 .PHONY: check
-check: fmt vet lint imports house test manifests ## the gate: format, vet, lint, import rules, words and papers, tests, manifests
+check: fmt vet lint imports house test cover manifests ## the gate: format, vet, lint, import rules, words and papers, tests, coverage floors, manifests
 
 .PHONY: fmt
 fmt: ## fail if gofmt would change a file
