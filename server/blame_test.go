@@ -73,7 +73,8 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 		"decode 501":              {decode, status(501, "x"), "up"},
 		"decode 404":              {decode, status(404, "x"), "up"},
 		"decode 429":              {decode, status(429, "x"), "up"},
-		"decode ends without end": {decode, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[:3]...) }, "up"},
+		"decode ends without end": {decode, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[:3]...) }, "open"},
+		"decode sends no [DONE]":  {decode, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[:4]...) }, "up"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

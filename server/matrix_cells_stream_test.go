@@ -179,14 +179,21 @@ func streamEnds() (faults []fault) {
 	upTo := func(n int) func(l leg) []string {
 		return func(l leg) []string { return []string{frames(firstEvents(n)(l)...)} }
 	}
+	early := func(n int) func(variant) want { // before the finish
+		return func(v variant) want { return broken(v, n, "decode_failed") }
+	}
 	for n, name := range []string{"no event", "the role only", "half of its text", "all of its text", "all but [DONE]"} {
 		row("B-16", "with "+name, upTo(n), shown(n), "incomplete")
-		if n < 2 { // nothing shows that decode has taken the hand-over
-			end := &faults[len(faults)-1]
-			end.want = rescued(end.want)
+		end := &faults[len(faults)-1]
+		switch {
+		case n < 2: // nothing has reached the client
+			end.want = restarted
+		case n < 4:
+			end.want = early(n)
 		}
 	}
-	row("B-16", "mid-event", func(l leg) []string { return append(upTo(2)(l), "data: {") }, func(l leg) string { return shown(2)(l) + "data: {" }, "incomplete")
+	row("B-16", "mid-event", func(l leg) []string { return append(upTo(2)(l), "data: {") }, nil, "")
+	faults[len(faults)-1].want = early(2)
 	const comments = ": comment\n\nretry: 3\n\nevent: x\nid: 7\n\nfoo: bar\n\n"
 	row("B-20", "with comments and unknown fields", func(l leg) []string { return []string{comments, frames(chatEvents(l)...)} },
 		func(l leg) string { return comments + chatBytes(l) }, "yes")

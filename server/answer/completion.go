@@ -24,7 +24,7 @@ func (a *Reader) judge(ev sse.Event) sse.Verdict {
 		a.ends()
 	}
 	if string(ev.Data) == "[DONE]" {
-		a.done = true
+		a.done, a.over = true, true
 		a.turn.Ended()
 		return sse.Forward
 	}
@@ -61,6 +61,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Forward
 	}
 	choice, some := a.read(&found)
+	a.over = a.over || a.finishedAll(&found)
 	if first && some && a.usage.Prompt >= 0 {
 		a.leg.Asks.Usage = false // the engine sends its usage to every client (--enable-force-include-usage)
 	}
@@ -82,11 +83,37 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// tells reports whether an event can matter for more than its ids: it ends the choice, follows the end, has a usage, or
+// tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or
 // exists only because ids were asked for.
 func (a *Reader) tells(data []byte) bool {
-	return a.leg.IDs.Wanted() && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
-		a.leg.Asks.Hidden && rawjson.MayHave(data, "delta", "{}"))
+	if (a.leg.Choices > 1 || !goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
+		return true
+	}
+	return a.leg.IDs.Wanted() && (a.finish != "" || rawjson.MayHave(data, "usage", "{") || a.leg.Asks.Hidden && rawjson.MayHave(data, "delta", "{}"))
+}
+
+// goesOn reports whether an event of one choice ends as vLLM 0.32 and 0.33 end a chunk without ids whose choice goes on. A search for the finish
+// takes six times as long.
+func goesOn(data []byte) bool {
+	return bytes.HasSuffix(data, []byte(`"finish_reason":null,"token_ids":null}]}`)) ||
+		bytes.HasSuffix(data, []byte(`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}`)) ||
+		bytes.HasSuffix(data, []byte(`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null,"weight_versions":null}]}`))
+}
+
+// finishedAll notes the choices of a chunk that have their finish, and reports whether all choices of the answer have.
+func (a *Reader) finishedAll(found *answerMembers) bool {
+	if a.leg.Choices <= 1 {
+		return a.finish != ""
+	}
+	for raw := range rawjson.Elements(found.choices) {
+		if choice := readChoice(raw); rawjson.Kind(choice.finish) == '"' {
+			if a.finished == nil {
+				a.finished = map[string]bool{}
+			}
+			a.finished[string(choice.index)] = true
+		}
+	}
+	return len(a.finished) >= a.leg.Choices
 }
 
 // onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back

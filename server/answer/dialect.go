@@ -59,7 +59,6 @@ func (a *Reader) breaks(failure []byte) sse.Verdict {
 	if !a.passed && a.turn.MayRestart() {
 		return sse.Stop
 	}
-	a.over = true
 	return sse.Forward
 }
 

@@ -187,6 +187,45 @@ func completedWith(members string) string {
 	return "event: response.completed\ndata: {\"response\":{\"id\":\"resp_leg\"," + members + "},\"sequence_number\":9,\"type\":\"response.completed\"}\n\n"
 }
 
+// A stream of chat or text that ends in order has all of its answer, or it has broken off.
+func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
+	choice := func(index, finish string) string {
+		return `{"index": ` + index + `, "text": "a", "finish_reason": ` + finish + `}`
+	}
+	event := func(choices ...string) string {
+		return `data: {"id": "cmpl-x", "choices": [` + strings.Join(choices, ", ") + "]}\n\n"
+	}
+	on0, on1, end0, end1 := choice("0", "null"), choice("1", "null"), choice("0", `"stop"`), choice("1", `"length"`)
+	for _, tc := range []struct {
+		choices int
+		stream  string
+		whole   bool
+	}{
+		{1, "", false},
+		{1, ": ping\n\n", false},
+		{1, event(on0), false},
+		{1, event() + `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}` + "\n\n", false},
+		{1, event(on0) + strings.TrimSuffix(event(end0), "\n"), false},
+		{1, event(on0) + event(end0), true},
+		{1, event(on0) + "data: [DONE]\n\n", true},
+		{1, event(on0) + "data: {\"error\": {\"message\": \"m\"}}\n\n", true},
+		{2, event(on0, on1) + event(end0), false},
+		{2, event(on0) + event(end0) + event(end0), false},
+		{2, event(on0) + event(end1) + event(on0), false},
+		{2, event(on0) + event(end1) + event(on0) + event(end0), true},
+		{2, event(on0, end1) + event(end0), true},
+		{2, event(end0, end1), true},
+	} {
+		a := agentAnswer(&facts.AnswerIDs{}, body.Text, "x", Asks{}, &told{})
+		a.leg.Choices = tc.choices
+		var out strings.Builder
+		err := sse.New(&out, nil, a.Relay()).Run(a.Checked(strings.NewReader(tc.stream)))
+		if tc.whole != (err == nil) || tc.whole && out.String() != tc.stream {
+			t.Errorf("%d choices: got %v behind %q of %q", tc.choices, err, out.String(), tc.stream)
+		}
+	}
+}
+
 func TestDialect_Finishes(t *testing.T) {
 	delta := func(stop, more string) string {
 		return `data: {"type":"message_delta","delta":{"stop_reason":` + stop + `,"stop_sequence":null}` + more + "}\n\ndata: {\"type\":\"message_stop\"}\n\n"

@@ -26,6 +26,7 @@ type Leg struct {
 	Cached    CachedTokens      // what the usage tells of prefill's caches
 	Rewrite   upstream.Rewriter // changes what the client gets, nil if nothing is to be changed
 	IDs       *proof.IDs        // takes the answer's token ids, nil if they are not compared
+	Choices   int               // of a chat or text completion, that the client asked for; 0 is 1
 }
 
 // Asks is what decode was asked for in addition to the client's request.
@@ -64,11 +65,12 @@ type Reader struct {
 	progress
 	usageFilter usageFilter
 
-	ineligible string    // why the answer leaves no ticket, "" for nothing
-	id         []byte    // the id of the last event that was found to belong to the leg
-	params     []byte    // the last kv_transfer_params that are not null
-	began      time.Time // a moment before a whole answer, or an event that is split, began to arrive; zero for other events
-	freshAsOf  time.Time // a moment before the first event arrived that shows decode's end
+	ineligible string          // why the answer leaves no ticket, "" for nothing
+	finished   map[string]bool // the indexes of choices that have their finish, if there are several
+	id         []byte          // the id of the last event that was found to belong to the leg
+	params     []byte          // the last kv_transfer_params that are not null
+	began      time.Time       // a moment before a whole answer, or an event that is split, began to arrive; zero for other events
+	freshAsOf  time.Time       // a moment before the first event arrived that shows decode's end
 }
 
 // progress is how far an answer has come.
@@ -76,7 +78,7 @@ type progress struct {
 	first   bool   // an event has been seen
 	passed  bool   // an event has been forwarded to the client, so that no attempt can follow
 	done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
-	over    bool   // the last event of a dialect has been seen
+	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
 	failed  bool   // the engine reported an error
 	fault   int    // the status in that error
 	why     string // the message in that error
@@ -166,6 +168,6 @@ const maxWhy = 256
 // fails notes the error that the engine reports, and its status.
 func (a *Reader) fails(failure []byte) {
 	why := rawjson.GetText(failure, "message")
-	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
+	a.failed, a.over, a.fault, a.why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
 	tell(&a.fault, failure, "code")
 }

@@ -32,22 +32,19 @@ func (a *Reader) Relay() sse.Config {
 	return cfg
 }
 
-// Checked returns the stream with an error in place of a clean end that comes before the API's last event. The completion endpoints need
-// no check, because their end is part of what clients see.
+// Checked returns the stream with an error in place of a clean end that comes before the API's last event, or before the finish of each
+// choice: chunks that end in order are all that is left of an answer when a gateway or an engine gives it up.
 func (a *Reader) Checked(stream io.Reader) io.Reader {
-	if a.dialect == nil {
-		return stream
-	}
 	return &toTheEnd{Reader: stream, over: &a.over}
 }
 
 // Over reports whether the client has got all of the answer when everything that was seen has been forwarded.
-func (a *Reader) Over() bool { return a.done && (a.over || a.dialect == nil) }
+func (a *Reader) Over() bool { return a.done && a.over }
 
 // errNoEnd says that a stream has ended without an error but also without its last event.
-var errNoEnd = errors.New("the stream ends without its last event")
+var errNoEnd = errors.New("the stream ends before the end of its answer")
 
-// toTheEnd reads a stream, and turns its clean end into errNoEnd unless over says that the last event was seen.
+// toTheEnd reads a stream, and turns its clean end into errNoEnd unless over says that nothing is missing.
 type toTheEnd struct {
 	io.Reader
 	over *bool

@@ -74,7 +74,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		return nil, err
 	}
 	d := &decoding{
-		leg:    answer.Leg{API: a.Request.API, AnswerIDs: &incarnation.Engine().AnswerIDs},
+		leg:    answer.Leg{API: a.Request.API, AnswerIDs: &incarnation.Engine().AnswerIDs, Choices: a.Body.Choices()},
 		origin: reuse.Origin{Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Prefilled: h.prefilled},
 	}
 	asks := &d.leg.Asks

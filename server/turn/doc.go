@@ -62,7 +62,8 @@
 // each API's clients expect.
 //
 // The events that open an answer of Messages or Responses come before its KV is loaded, so they wait for the next event. A stream that ends
-// without its API's last event has broken off, however clean the connection's end was. The ticket is stored before message_delta or
+// without its API's last event has broken off, however clean the connection's end was; and so has one of chat or text that ends before each
+// choice has its finish_reason, unless its [DONE] or an error of the engine has come. The ticket is stored before message_delta or
 // response.completed leaves. What Carryover asked of decode beyond the client's request is null again in every event, and no event is
 // dropped, because events are numbered. A ticket doesn't know the API that left it: ids prove.
 //

@@ -58,6 +58,18 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	return "", true
 }
 
+// Choices returns how many choices a chat or text completion asks for: n for each of its prompts.
+func (r *Request) Choices() int {
+	prompts := 1
+	if kind := r.Prompt().kind(); r.api == Text && (kind == promptTextBatch || kind == promptTokensBatch) {
+		prompts = 0
+		for range rawjson.Elements(r.Prompt().Text()) {
+			prompts++
+		}
+	}
+	return prompts * r.n
+}
+
 // Reusable reports whether the request may use or leave a ticket; why says why not. It checks only what rules out
 // every proof.
 func (r *Request) Reusable() (why string, ok bool) {

@@ -51,7 +51,7 @@ const (
 	DieBeforeFirstEvent = "die_before_first_event"
 	// DieMidEvent closes the connection in the middle of the event after Events events.
 	DieMidEvent = "die_mid_event"
-	// EndWithoutDone ends a stream normally but without [DONE].
+	// EndWithoutDone ends a stream normally but without [DONE], or after Events events if that is not 0.
 	EndWithoutDone = "end_without_done"
 	// NeverEnd sends everything but [DONE] and keeps the connection open.
 	NeverEnd = "never_end"

@@ -75,7 +75,7 @@ func (w *FaultWriter) Write(event []byte) (n int, err error) {
 			return 0, ErrConnectionGone
 		}
 	case fault.EndWithoutDone:
-		if last {
+		if last || w.fault.Events > 0 && w.events >= w.fault.Events {
 			return len(event), nil
 		}
 	case fault.NeverEnd:
