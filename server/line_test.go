@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -84,6 +85,46 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 				return r.turn("c", 1, true)
 			},
 			map[string]any{"status": 422.0, "code": "invalid_request", "blame": "prefill-0", "kind": "status", "stored": "", "legs": 1.0},
+		},
+		"an error of the engine's own": {
+			func(r *rig) reply {
+				r.decode[0].next(writes(func(l leg) []string {
+					return []string{frames(append(firstEvents(2)(l), `{"error":{"message":"no","code":500}}`, "[DONE]")...)}
+				}))
+				return r.turn("c", 1, true)
+			},
+			map[string]any{"status": 200.0, "code": "decode_failed", "blame": "decode-0", "kind": "status", "level": "WARN"},
+		},
+		"an error in place of a whole answer": {
+			func(r *rig) reply {
+				r.decode[0].next(replyBody("application/json", `{"error":{"message":"no","code":400}}`))
+				return r.turn("c", 1, false)
+			},
+			map[string]any{"status": 200.0, "code": "invalid_request", "blame": "decode-0", "kind": "status", "level": "WARN"},
+		},
+		"it breaks off inside an event that is passing": {
+			func(r *rig) reply {
+				r.decode[0].next(breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)))
+				return r.turn("c", 1, true)
+			},
+			map[string]any{"status": 200.0, "code": "decode_failed", "blame": "decode-0", "kind": "broken", "level": "WARN"},
+		},
+		"the client leaves in the stream": {
+			func(r *rig) reply {
+				r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+					say(w, firstEvents(2)(l)...)
+					silent(w, q, l)
+				})
+				ctx, leave := context.WithCancel(r.t.Context())
+				defer leave()
+				resp, err := r.open(ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(1)...)))
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				readUntil(r.t, resp.Body, "Hello")
+				return reply{resp.StatusCode, resp.Header, "", nil}
+			},
+			map[string]any{"status": 200.0, "code": "client_gone", "blame": "", "kind": "", "level": "INFO"},
 		},
 		"decode fails, twice": {
 			func(r *rig) reply {

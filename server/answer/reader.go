@@ -134,6 +134,8 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 		case !ev.Supplant(out):
 			a.unwritable = true
 			return sse.Stop
+		case !a.failed && rawjson.Begins(out, `{"error":`): // the connector can't read the event
+			a.fails(rawjson.Get(out, "error"))
 		}
 	}
 	if !a.passed && (verdict == sse.Forward || verdict == sse.Supersede) {

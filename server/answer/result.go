@@ -35,7 +35,7 @@ func (a *Reader) Result(left bool) Result {
 // Record returns the answer's part of the turn's record. It is called when the answer has ended.
 func (a *Reader) Record(relayed sse.Stats) record.Answer {
 	return record.Answer{
-		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.Prompt, CompletionTokens: a.usage.Completion,
+		Events: relayed.Events, Bytes: relayed.Bytes, Finish: a.finish, PromptTokens: a.usage.Prompt, CompletionTokens: a.usage.Completion,
 		CachedTokens: a.usage.Cached,
 	}
 }

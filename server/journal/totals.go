@@ -111,7 +111,7 @@ func (r *TurnRecord) failed() bool {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false
 	}
-	return r.Status != http.StatusOK || r.Code != "" || r.Kind != ""
+	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
 }
 
 func (h *Histogram) add(milliseconds float64) {

@@ -96,8 +96,8 @@ func (b *Builder) Refused(header http.Header, status int, code string) {
 	}
 }
 
-// Broke records the error that the client gets behind the beginning of its answer.
-func (b *Builder) Broke(code string) { b.turn.End.Code = code }
+// Broke records how an answer failed behind its beginning, and the code of that error.
+func (b *Builder) Broke(err error, code string) { b.turn.End.Err, b.turn.End.Code = err, code }
 
 // Answered records decode's answer.
 func (b *Builder) Answered(answer Answer) { b.turn.Answer = answer }
@@ -108,8 +108,11 @@ func (b *Builder) Chosen(keep Keep) { b.turn.End.Keep = keep }
 // Stored records "yes" if a ticket was stored, or why the answer left none.
 func (b *Builder) Stored(what string) { b.turn.Stored = what }
 
-// End records how the turn failed, nil if it did not, and returns the record.
+// End records how the turn failed, nil if it did not or that is recorded, and returns the record.
 func (b *Builder) End(err error) *Turn {
-	b.turn.Took, b.turn.End.Err = time.Since(b.turn.Began), err
+	b.turn.Took = time.Since(b.turn.Began)
+	if err != nil {
+		b.turn.End.Err = err
+	}
 	return &b.turn
 }

@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"carryover/upstream"
@@ -18,7 +19,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //     does not report them), prompt_tokens, completion_tokens (from decode's usage, -1 if no usage was read);
 //   - time: ttft_ms (of a stream), answer_ms (of a whole answer), duration_ms;
 //   - instances: prefill, decode (the instance that had the last leg of each role);
-//   - errors: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (of that failure),
+//   - errors: status, code (of the error that the client got, or that broke its answer), blame (the instance whose leg failed the turn), kind (of that failure),
 //     error;
 //   - hint: of a miss, what happened and what can be done, in words;
 //   - more about the answer and its path: stored (yes, or why no ticket is left), keep (what was chosen for
@@ -37,7 +38,7 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 	short := omitter != nil && omitter.OmitsEmpty()
 	return func(r *Turn) {
 		now, level := time.Now(), slog.LevelInfo
-		if r.End.Err != nil && (r.End.Status >= 500 || r.Aborted()) {
+		if r.End.Err != nil && (r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK && !r.ClientLeft()) {
 			level = slog.LevelWarn
 		}
 		if !handler.Enabled(context.Background(), level) {

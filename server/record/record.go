@@ -30,7 +30,7 @@ type Turn struct {
 type End struct {
 	Keep   Keep
 	Status int    // what the client got; 499 if it had gone before it got any
-	Code   string // code of the error that the client got, "" for none
+	Code   string // code of the error that the client got, or that broke its answer; "" for none
 	Err    error  // how the turn failed, nil if it did not
 }
 
@@ -93,7 +93,6 @@ type Leg struct {
 // Answer is what is recorded of decode's answer and of what the client got.
 type Answer struct {
 	Events, Bytes int64
-	Fault         int    // status of the error that decode told within its answer, 0 for none
 	Finish        string // finish_reason, its beginning if it is long; "" if it was not seen
 	// What decode's usage counts, -1 where it does not tell or was not read.
 	PromptTokens, CompletionTokens int

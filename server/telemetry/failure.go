@@ -10,9 +10,8 @@ import (
 
 // Failures for which no other package has a word.
 const (
-	clientGone  = "client_gone"
-	engineError = "engine_error" // an error that decode put into its stream
-	errorOther  = "_OTHER"       // the word of the conventions for any other error
+	clientGone = "client_gone"
+	errorOther = "_OTHER" // the word of the conventions for any other error
 )
 
 // failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
@@ -22,11 +21,9 @@ func failureOf(r *record.Turn) (kind string, ours bool) {
 	case r.ClientLeft():
 		return clientGone, false
 	case r.End.Code != "":
-		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the stream broke off
+		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the answer broke off
 	case r.End.Err != nil:
 		return failureOfLeg(r.End.Err), true
-	case r.Answer.Fault != 0:
-		return engineError, true
 	}
 	return "", false
 }

@@ -148,7 +148,6 @@ func TestSpans_SayHowATurnFailed(t *testing.T) {
 		"the stream broke off":     {func(r *record.Turn) { r.End.Code, r.End.Err = "decode_failed", leg }, "decode_failed", true},
 		"it broke off in an event": {func(r *record.Turn) { r.End.Err = leg }, "status", true},
 		"the client left":          {func(r *record.Turn) { r.End.Status, r.End.Code, r.End.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
-		"the engine's own error":   {func(r *record.Turn) { r.Answer.Fault = 500 }, "engine_error", true},
 		"a defect":                 {func(r *record.Turn) { r.End.Err = errors.New("CANARY") }, "_OTHER", true},
 	} {
 		r := aTurn()

@@ -100,9 +100,7 @@ func (c *commitWriter) Flush() error { return c.flusher.FlushError() }
 // lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for a complete one.
 func (c *commitWriter) lastWords(err error, events int64) {
-	known := c.errors.Map(err)
-	c.record.Broke(known.Code)
-	if _, err := c.Write(known.Event(c.api, events)); err == nil {
+	if _, err := c.Write(c.errors.Map(err).Event(c.api, events)); err == nil {
 		_ = c.Flush()
 	}
 }

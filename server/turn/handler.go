@@ -70,7 +70,11 @@ func (h *Handler) begin(api body.API, header http.Header) *turn {
 
 // ended sends the error of a turn that failed before it was committed, and accounts for every turn.
 func (h *Handler) ended(w http.ResponseWriter, t *turn, err error) {
-	if err != nil && !t.committed() {
+	switch {
+	case err == nil:
+	case t.committed():
+		t.record.Broke(err, h.errors.Map(err).Code)
+	default:
 		h.refuse(w, t, h.errors.Map(err))
 	}
 	if r := h.account(t, err); r.Aborted() || r.End.Status == record.StatusClientGone {

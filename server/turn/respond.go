@@ -46,6 +46,7 @@ func (r *reading) relayed() (err error) {
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
+		r.out.record.Broke(told, r.out.errors.Map(told).Code)
 	}
 	Blame(d.origin.Decode.Engine(), told, false)
 	d.sent.Over(told)

@@ -218,7 +218,6 @@ func TestJudge_WordsOfRecords(t *testing.T) {
 		{"counts", turns(func(r *record.Turn) { r.Stored = "ineligible_token_count" }, same), codeNoTicket},
 		{"too little", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonBelowThreshold} }), codeRewritten},
 		{"gone", turns(same, func(r *record.Turn) { r.Reuse = record.Reuse{Reason: record.ReasonInstanceGone} }), codeMiss},
-		{"an error within an answer", turns(func(r *record.Turn) { r.Answer.Fault = 500 }, same), codeHandoverFails},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := &doctor{cfg: config.Default(), report: newDoctorReport()}

@@ -112,9 +112,6 @@ func (v *verdict) unloaded(r *record.Turn) (code, what string) {
 			return codeHandoverFails, leg.Error()
 		}
 	}
-	if r.Answer.Fault >= http.StatusInternalServerError {
-		return codeHandoverFails, fmt.Sprintf("decode's answer tells an error of %d", r.Answer.Fault)
-	}
 	return "", ""
 }
 

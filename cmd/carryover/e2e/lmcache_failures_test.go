@@ -147,6 +147,9 @@ func TestLMCache_DecodeFailsUnderAStream(t *testing.T) {
 			if a.status == http.StatusOK && a.ends == endsDone && a.code == "" || finished && name != "without done" {
 				t.Errorf("the stream ends %s with code %q as if it were complete: %.500s", a.ends, a.code, a.raw)
 			}
+			if rec := r.turns.await(t, a.header.Get("X-Request-Id")); rec.End.Code == "" && !finished {
+				t.Errorf("the record of a turn that failed has no code: %.500s", a.raw)
+			}
 			r.clearFaults(t, r.decode[0])
 			r.look()
 			d = &dialogueOf{}

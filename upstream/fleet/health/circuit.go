@@ -69,18 +69,24 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	}
 	c.failures++
 	c.last = how
-	if c.pause == 0 && c.failures < FailuresToOpen {
-		return false
-	}
-	opened = c.pause == 0
+	return (c.pause > 0 || c.failures >= FailuresToOpen) && c.trip(now)
+}
+
+// trip opens the circuit, and reports whether it was closed.
+func (c *circuit) trip(now time.Time) (closed bool) {
+	closed = c.pause == 0
 	c.pause = min(max(OpenFirst, 2*c.pause), openMax)
 	c.until, c.trial = now.Add(c.pause), 0
-	return opened
+	return closed
 }
 
 // failed describes why the circuit was opened.
 func (c *circuit) failed() string {
-	return fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
+	legs := "1 leg has"
+	if c.failures > 1 {
+		legs = fmt.Sprintf("%d legs in a row have", c.failures)
+	}
+	return fmt.Sprintf("%s failed since %s, the last with %s", legs, moment(c.since), c.last)
 }
 
 // unresponsive reports whether no leg was answered since a time.
@@ -135,8 +141,7 @@ func (h *Health) Unanswered(began time.Time) {
 	var c circuit
 	h.change(func(is *condition, now time.Time) {
 		if opened = is.circuit.pause == 0 && is.circuit.unresponsive(began); opened {
-			is.circuit.failures = max(is.circuit.failures, FailuresToOpen-1)
-			is.circuit.fail(is.circuit.last, now)
+			is.circuit.trip(now)
 		}
 		c = is.circuit
 	})
