@@ -67,11 +67,12 @@ func TestLearnt_FromTurnsWithoutTickets(t *testing.T) {
 	}
 }
 
-// Decode serves the steps of a loop of tools alone. Where no ids are wanted of their streams, nobody reads whether they end with calls, and
-// they teach nothing of requests with tools. A request without tools ends without calls.
-func TestLearnt_NothingFromEndsThatAreNotRead(t *testing.T) {
+// An engine that ends its streams without a finish_reason does not say whether they end with calls. They teach nothing of requests with tools.
+// A request without tools ends without calls.
+func TestLearnt_NothingFromEndsThatAreNotTold(t *testing.T) {
 	for tools, known := range map[string]int{`"tools":[{"type":"function","function":{"name":"f"}}],`: 0, "": 3} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { learning(c); byTokens(c); disagg(10_000)(c) }})
+		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, append(firstEvents(3)(l), "[DONE]")...) })
 		for range 4 {
 			r.wantOK(r.send(strings.Replace(ask("c", true, "go"), "{", "{"+tools, 1)), "miss;reason=bypass")
 		}

@@ -21,8 +21,8 @@
 // A request with examples (assistant messages that no model of this deployment has written) has keys that no answer had, and counts as no
 // continuation. Neither does an equal request that is sent again.
 //
-// The end of a stream is read only if the answer may leave a ticket. Other answers to requests with tools are of a kind of their own (Kind.Unread):
-// they teach nothing about answers that leave tickets, and their next turns still count for the coverage below.
+// Answers to requests with tools whose finish_reason the engine has not told are of a kind of their own (Kind.Unread): they teach
+// nothing about answers that leave tickets, and their next turns still count for the coverage below.
 //
 // # Several replicas
 //

@@ -8,6 +8,6 @@ type Kind struct {
 	FollowUp  bool // the request has an assistant message
 	Tools     bool // the request offers tools
 	ToolCalls bool // the answer ended with calls of tools
-	Unread    bool // the request offers tools, and it was not read whether the answer ended with calls
+	Unread    bool // the request offers tools, and the engine has not told whether the answer ended with calls
 	Explicit  bool // the client named the conversation; otherwise its key comes from the content
 }
