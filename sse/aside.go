@@ -30,14 +30,14 @@ func (r *Relay) beside(rest []byte) (done bool) {
 	return true
 }
 
-// aside decides on the first n bytes of the rest, which have no data. While nothing has gone out, they wait behind the held event,
-// or for the first event if Config.EventFirst is set. Once something has gone out, bytes that do not affect the held events go out
-// before these.
+// aside decides on the first n bytes of the rest, which have no data. Bytes that do not affect the held events go out before these, behind
+// the byte order mark; others wait behind the held event.
 func (r *Relay) aside(n int, meansNothing bool) {
 	r.previous.lone, r.previous.meansNothing = true, meansNothing
-	waits := r.held.any && !meansNothing || !r.held.out && (r.held.any || r.cfg.EventFirst)
+	waits := r.held.any && !meansNothing
 	if r.held.any && !waits && n <= r.cfg.MaxEvent {
-		r.buf.pass(n)
+		r.buf.pass(n, r.mark)
+		r.released, r.mark = true, 0
 		return
 	}
 	r.buf.hold(n)
@@ -61,13 +61,14 @@ func (r *Relay) tail() {
 
 // letGo releases everything that is held back.
 func (r *Relay) letGo() {
-	r.held = held{out: true}
+	r.held, r.released, r.mark = held{}, true, 0
 	r.buf.letGo()
 }
 
-// pass releases the first n bytes of the rest, before everything that is held back.
-func (b *buffer) pass(n int) {
+// pass releases the first n bytes of the rest, before everything that is held back but its first bytes.
+func (b *buffer) pass(n, first int) {
 	b.hold(n)
+	b.ready += first
 	held := b.b[b.ready:b.heldEnd]
 	slices.Reverse(held[:len(held)-n])
 	slices.Reverse(held[len(held)-n:])

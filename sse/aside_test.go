@@ -38,27 +38,26 @@ func steps(cfg Config, reads ...string) (written []string, r *Relay, err error) 
 func TestAside_WhatHasNoDataGoesOutWhenItMay(t *testing.T) {
 	long := ": " + strings.Repeat("x", 60)
 	for name, tc := range map[string]struct {
-		first bool // Config.EventFirst
 		reads []string
 		want  []string // by read, and at the end
 	}{
-		"before the first event":           {true, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{"", "", "", "", ": ping\n\n\nid: 1\n\n: a\r\ndata: a\n\n", ""}},
-		"nobody waits for an event":        {false, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n", ""}},
-		"before the first, which is held":  {true, []string{": ping\n\n", "data: hold\n\n", ": ping\n\n", "data: a\n\n"}, []string{"", "", "", ": ping\n\ndata: hold\n\n: ping\n\ndata: a\n\n", ""}},
-		"before the first, which stops":    {true, []string{": ping\n\n", "data: hold\n\n", ": ping\n\ndata: stop\n\n"}, []string{"", "", "", ""}},
-		"no event at all":                  {true, []string{": ping\n\n", "\n"}, []string{"", "", ": ping\n\n\n"}},
-		"behind an event, without a blank": {true, []string{"data: a\n\n", ": ping\n", ": pi", "ng\r", "\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n", "", ": ping\r", "\n", "data: b\n\n", ""}},
-		"behind one that is held":          {true, []string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "\r", "\n", "id: 1\n\n", "data: b\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "\r", "\n", "", "data: hold\n\nid: 1\n\ndata: b\n\n", ""}},
-		"behind one that is superseded":    {true, []string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "data: super\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "data: super\n\n", ""}},
-		"behind one that is dropped":       {true, []string{"data: a\n\n", "data: drop\n\n: ping\n\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n\n", "data: b\n\n", ""}},
-		"with a byte order mark":           {true, []string{"\xef\xbb\xbf: ping\n", "data: a\n\n"}, []string{"", "\xef\xbb\xbf: ping\ndata: a\n\n", ""}},
-		"too long to be held":              {true, []string{long, "data: x\n\n", "data: a\n\n"}, []string{long, "data: x\n\n", "data: a\n\n", ""}},
-		"too many to be held":              {true, []string{": 20 bytes of a ping\n\n", ": 20 bytes of a ping\n\n", ": 20 bytes of a ping\n\n"}, []string{"", "", strings.Repeat(": 20 bytes of a ping\n\n", 3), ""}},
-		"long, behind one that is held":    {true, []string{"data: a\n\n", "data: hold\n\n", long + "\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long + "\n", ""}},
-		"long, in two":                     {true, []string{"data: a\n\n", "data: hold\n\n", long, "y\n\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long, "y\n\n", ""}},
+		"before the first event":           {[]string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n", ""}},
+		"behind the first, which is held":  {[]string{"data: hold\n\n", ": ping\n\n", "id: 1\n\n", "data: a\n\n"}, []string{"", ": ping\n\n", "", "data: hold\n\nid: 1\n\ndata: a\n\n", ""}},
+		"behind the first, which stops":    {[]string{": ping\n\n", "data: hold\n\n", ": ping\n\ndata: stop\n\n"}, []string{": ping\n\n", "", ": ping\n\n", ""}},
+		"behind one that waits":            {[]string{"data: await\n\n", ": ping\n\n", "data: await\n\n", "data: drop\n\n", "data: hold\n\n"}, []string{"", ": ping\n\n", "", "data: await\n\ndata: await\n\n", "", "data: hold\n\n"}},
+		"behind one that waits, then held": {[]string{"data: await\r\n\r\n", "data: hold\n\n", "data: a\n\n"}, []string{"", "data: await\r\n\r\n", "data: hold\n\ndata: a\n\n", ""}},
+		"behind an event, without a blank": {[]string{"data: a\n\n", ": ping\n", ": pi", "ng\r", "\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n", "", ": ping\r", "\n", "data: b\n\n", ""}},
+		"behind one that is held":          {[]string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "\r", "\n", "id: 1\n\n", "data: b\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "\r", "\n", "", "data: hold\n\nid: 1\n\ndata: b\n\n", ""}},
+		"behind one that is superseded":    {[]string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "data: super\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "data: super\n\n", ""}},
+		"behind one that is dropped":       {[]string{"data: a\n\n", "data: drop\n\n: ping\n\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n\n", "data: b\n\n", ""}},
+		"with a byte order mark":           {[]string{"\xef\xbb\xbf: ping\n", "data: a\n\n"}, []string{"\xef\xbb\xbf: ping\n", "data: a\n\n", ""}},
+		"behind a byte order mark":         {[]string{"\xef\xbb\xbfdata: hold\n\n", ": ping\n", "data: a\n\n"}, []string{"", "\xef\xbb\xbf: ping\n", "data: hold\n\ndata: a\n\n", ""}},
+		"too long to be held":              {[]string{long, "data: x\n\n", "data: a\n\n"}, []string{long, "data: x\n\n", "data: a\n\n", ""}},
+		"long, behind one that is held":    {[]string{"data: a\n\n", "data: hold\n\n", long + "\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long + "\n", ""}},
+		"long, in two":                     {[]string{"data: a\n\n", "data: hold\n\n", long, "y\n\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long, "y\n\n", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, r, err := steps(Config{EventFirst: tc.first, MaxEvent: 50}, tc.reads...)
+			got, r, err := steps(Config{MaxEvent: 50}, tc.reads...)
 			if err != nil && !errors.Is(err, ErrStopped) {
 				t.Fatal(err)
 			}

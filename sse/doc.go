@@ -5,13 +5,14 @@
 //
 // It promises:
 //   - What goes out equals what came in, byte for byte. The exceptions: the member that is cut, ranges that the caller replaces,
-//     events that are dropped, and bytes held back when the relay ends in an error. Only comments change their place: they may
+//     events that are dropped, and bytes held back when the relay ends in an error. Only comments change their place: they
 //     go out before an event that is held back. No edit can end a line or an event or expose a cut member. (relay.go, buffer.go,
 //     edit.go)
 //   - The number and size of reads change nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
-//     before its bytes go out. (relay.go)
+//     before its bytes go out. Comments are never held back. An event that waits only for the next one waits Config.Patience at
+//     most, while the next read lasts. (relay.go, aside.go, await.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
 //     looks like it, in a string or deeper down, never is. The same holds for token ids. It also holds for events that are
 //     nested too deep to be read: the deep value is skipped, and the member beside it is cut. (relay.go, data.go, tokenids.go,

@@ -1,6 +1,10 @@
 package sse
 
-import "carryover/sse/rawjson"
+import (
+	"time"
+
+	"carryover/sse/rawjson"
+)
 
 // Event is one dispatched event, valid only during the call to Observe.
 type Event struct {
@@ -50,9 +54,10 @@ const (
 	// Forward relays the event, without the member that is stripped.
 	Forward Verdict = iota
 	// Hold keeps the event's bytes back until the next event is forwarded, or until a clean end of the stream. Comments that
-	// follow wait with it while nothing has gone out; later they go out at once, before it. If more than Config.MaxEvent bytes
-	// are held, the relay releases all of them.
+	// follow go out at once, before it. If more than Config.MaxEvent bytes are held, the relay releases all of them.
 	Hold
+	// Await is Hold until the next event with another verdict than Await or Stop, or until Config.Patience has passed.
+	Await
 	// Drop removes the event; the client never sees it.
 	Drop
 	// Supersede forwards the event in place of the last held event. The client sees neither that event nor the comments
@@ -80,9 +85,8 @@ type Config struct {
 	// Bounded makes a longer event end the relay with ErrOversize. It is for streams in which only the observer can remove
 	// what clients must not see.
 	Bounded bool
-	// EventFirst makes comments, blank lines and events without data wait until the first event goes out, so that Stop can
-	// still take back everything before that event.
-	EventFirst bool
+	// Patience is how long a read may last until what the verdict Await keeps back goes out; 0 is for ever.
+	Patience time.Duration
 	// Begin is called when a read ends in the middle of an event that began in it, before the next read. What the source knows of its
 	// last read then concerns the beginning of that event. For an event that is not Split, it concerns the whole event when the event
 	// is observed. So the caller asks for the age of an event only where it matters. Begin may be nil.

@@ -93,7 +93,7 @@ func relayed(t *testing.T, src io.Reader, cfg Config, seed uint64) outcome {
 // compare checks one input under one configuration and one way of splitting it.
 func compare(t *testing.T, input []byte, seed uint64) {
 	t.Helper()
-	cfg := Config{Strip: params, MaxEvent: []int{DefaultMaxEvent, 0, 20, 150}[seed>>1&3], Bounded: seed&64 != 0, EventFirst: seed&128 != 0}
+	cfg := Config{Strip: params, MaxEvent: []int{DefaultMaxEvent, 0, 20, 150}[seed>>1&3], Bounded: seed&64 != 0}
 	if seed&8 != 0 {
 		cfg.Substance = []string{"choices", "usage", params}
 	}
@@ -122,7 +122,7 @@ var vocabulary = []string{
 	`{"x":"stop","kv_transfer_params":1}`, `{"x":"hold","usage":1,"kv_transfer_params":1}`, `{"x":"drop","kv_transfer_params":1}`,
 	"data: {\ndata: \"kv_transfer_params\":\rdata: 1,\r\ndata: \"choices\":[1]}\n\n", "data:{\"usage\":1\n: ping\ndata:,\"kv_transfer_params\"\ndata::1\ndata:}\n\n",
 	`{"choices":[{"kv_transfer_params":{"a":1}}]}`, `{"text":"\"kv_transfer_params\":{}"}`, "{", "}", ",", `"x":`, "1", "[DONE]",
-	"data: super\n\n", "data: hold\r\n\r\n", "data: a\n\n: ping\n", ": ping\r\n\r\n", ": a comment longer than twenty bytes",
+	"data: super\n\n", "data: await\r\n\r\n", "data: hold\r\n\r\n", "data: a\n\n: ping\n", ": ping\r\n\r\n", ": a comment longer than twenty bytes",
 	"edit", "[5]", "data: [5]\n\n", "data: [5][5][5]\r\n\r\n", `{"choices":[5],"kv_transfer_params":[5],"usage":[1]}`, "data: edit {\ndata: \"x\":[5]\ndata: }\n\n",
 	`data: {"choices":[{"a":[5]}],"kv_transfer_params":null}` + "\n\n", `data:{"kv_transfer_params":1,"x":[{}],"kv_transfer_params":null}` + "\r\n\r\n",
 	`{"x":"hold","usage":[{"a":1}]`, `{"x":"edit drop","choices":[{}]`, `}],"kv_transfer_params":null}`, `,"kv_transfer_params":null}`, ",\"kv_transfer_params\":null}\nid: 1\n\n",

@@ -14,7 +14,7 @@ import (
 
 // verdictOf makes the verdict a function of the data, so that the oracle and the relay agree on it.
 func verdictOf(data []byte) Verdict {
-	for v, word := range []string{Hold: "hold", Drop: "drop", Supersede: "super", Stop: "stop"} {
+	for v, word := range []string{Hold: "hold", Await: "await", Drop: "drop", Supersede: "super", Stop: "stop"} {
 		if word != "" && bytes.Contains(data, []byte(word)) {
 			return Verdict(v)
 		}
@@ -60,13 +60,17 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 	var want outcome
 	var held string
 	holding, last := false, 0 // bytes of the event held last, with the comments behind it
-	out := false              // something has gone out
+	awaits := false
 	// aside does what becomes of lines without data.
 	aside := func(sent string, empty bool) {
 		size := len(sent) - strings.Count(sent[len(sent)-1:], "\n")*strings.Count(sent[max(0, len(sent)-2):], "\r\n")
-		waits := holding && !empty || !out && (holding || cfg.EventFirst)
+		waits := holding && !empty
 		switch {
 		case holding && !waits && size <= cfg.MaxEvent:
+			rest, marked := strings.CutPrefix(held, "\xef\xbb\xbf")
+			if marked = marked && want.Out == ""; marked {
+				want.Out, held = "\xef\xbb\xbf", rest
+			}
 			want.Out += sent
 		case waits && len(held+sent) <= cfg.MaxEvent:
 			held += sent
@@ -74,7 +78,7 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 				last += len(sent)
 			}
 		default:
-			want.Out, held, holding, last, out = want.Out+held+sent, "", false, 0, true
+			want.Out, held, holding, last = want.Out+held+sent, "", false, 0
 		}
 	}
 	if rest, ok := strings.CutPrefix(input, "\xef\xbb\xbf"); ok {
@@ -126,14 +130,20 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 		case verdict == Stop:
 			want.Stopped = true
 			return want
+		case awaits && verdict != Await:
+			want.Out, held, holding, last = want.Out+held, "", false, 0
+		}
+		awaits = false
+		switch {
 		case verdict == Drop, verdict == Supersede && last == 0:
-		case verdict == Hold && len(held+sent) <= cfg.MaxEvent:
+		case (verdict == Hold || verdict == Await) && len(held+sent) <= cfg.MaxEvent:
+			awaits = verdict == Await
 			held, holding, last = held+sent, true, len(sent)
 		default:
 			if verdict == Supersede {
 				held = held[:len(held)-last]
 			}
-			want.Out, held, holding, last, out = want.Out+held+sent, "", false, 0, true
+			want.Out, held, holding, last = want.Out+held+sent, "", false, 0
 		}
 	}
 	partial := strings.Join(block, "") + input

@@ -29,17 +29,23 @@ type Relay struct {
 	edits edits
 
 	held     held
+	released bool // something has been released to the client
+	mark     int  // length of the byte order mark that is held back
 	previous decided
 }
 
 // client is where a stream goes.
 type client struct {
-	dst   io.Writer
-	flush func() error // nil if there is nothing to flush
+	dst    io.Writer
+	flush  func() error // nil if there is nothing to flush
+	failed error        // of a write
 }
 
 // send writes and flushes, and returns how many bytes were written.
 func (c *client) send(b []byte) (n int, err error) {
+	if c.failed != nil {
+		return 0, c.failed
+	}
 	n, err = c.dst.Write(b)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
@@ -47,6 +53,7 @@ func (c *client) send(b []byte) (n int, err error) {
 	if err == nil && c.flush != nil {
 		err = c.flush()
 	}
+	c.failed = err
 	return n, err
 }
 
@@ -61,9 +68,9 @@ type scanned struct {
 
 // held is what the client does not get yet.
 type held struct {
-	any  bool // an observed event is held back
-	last int  // length of the last held event, with what follows it
-	out  bool // something has been released to the client
+	any   bool // an observed event is held back
+	brief bool // its verdict was Await
+	last  int  // length of the last held event, with what follows it
 }
 
 // decided is the last thing that was decided on. The LF of its CRLF may still follow, and shares its fate.
@@ -79,7 +86,7 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent
 	}
-	r := &Relay{cfg: cfg, client: client{dst, flush}, buf: buffer{memory: cfg.Memory}}
+	r := &Relay{cfg: cfg, client: client{dst: dst, flush: flush}, buf: buffer{memory: cfg.Memory}}
 	if cfg.Strip != "" {
 		r.member.open(cfg.Strip)
 	}
@@ -89,6 +96,9 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 // Stats returns the counts so far. Observe may call it during Run, and anyone after Run.
 func (r *Relay) Stats() Stats { return r.stats }
 
+// Released reports whether anything of the stream has gone out, or is about to. Observe may call it during Run.
+func (r *Relay) Released() bool { return r.released }
+
 // Run relays src until its end, an error, or the verdict Stop. The end of src is clean only if the error is io.EOF itself; an
 // error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out. That includes an unfinished
 // event, which Run does not observe, because clients discard it (WHATWG HTML 9.2.6).
@@ -96,8 +106,7 @@ func (r *Relay) Run(src io.Reader) error {
 	defer r.buf.free()
 	empty := 0
 	for {
-		n, err := src.Read(r.buf.spare())
-		r.buf.filled(n)
+		n, err := r.read(src)
 		stop := r.scan()
 		clean := err == io.EOF
 		if clean && stop == nil {
@@ -122,6 +131,17 @@ func (r *Relay) Run(src io.Reader) error {
 			}
 		}
 	}
+}
+
+// read reads once.
+func (r *Relay) read(src io.Reader) (int, error) {
+	space := r.buf.spare()
+	if r.held.brief && r.cfg.Patience > 0 {
+		return r.readMeanwhile(src, space)
+	}
+	n, err := src.Read(space)
+	r.buf.filled(n)
+	return n, err
 }
 
 // scan decides on the bytes that have been read, event by event, and returns why the relay has to stop, if it has to.
@@ -196,7 +216,8 @@ func (r *Relay) begin() bool {
 		return false
 	}
 	if bytes.HasPrefix(head, []byte(byteOrderMark)) {
-		r.buf.hold(len(byteOrderMark))
+		r.mark = len(byteOrderMark)
+		r.buf.hold(r.mark)
 	}
 	r.begun = true
 	return true
@@ -254,6 +275,9 @@ func (r *Relay) settle(verdict Verdict, n int) {
 	behind := r.previous.behind
 	r.previous.behind, r.previous.lone = false, false
 	defer r.edits.reset()
+	if r.held.brief && verdict != Await {
+		r.letGo()
+	}
 	if verdict == Supersede && r.held.last == 0 {
 		verdict = Drop
 	}
@@ -274,8 +298,8 @@ func (r *Relay) settle(verdict Verdict, n int) {
 		done = e.To
 	}
 	r.buf.hold(n - done)
-	if verdict == Hold && r.buf.heldBytes() <= r.cfg.MaxEvent {
-		r.held.any = true
+	if (verdict == Hold || verdict == Await) && r.buf.heldBytes() <= r.cfg.MaxEvent {
+		r.held.any, r.held.brief = true, verdict == Await
 		if !behind {
 			r.held.last = 0
 		}

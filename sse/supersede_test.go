@@ -11,8 +11,8 @@ func TestRelay_Supersede(t *testing.T) {
 	for _, tc := range []struct{ name, in, want string }{
 		{"takes the place of the last held", "data:h1\n\ndata:h2\n\ndata:s\n\n", "data:h1\n\ndata:s\n\n"},
 		{"of the only one", "data:f\n\ndata:h\n\ndata:s\n\ndata:f2\n\n", "data:f\n\ndata:s\n\ndata:f2\n\n"},
-		{"with a comment behind it", "data:h\n\n:c\n\ndata:s\n\n", "data:s\n\n"},
-		{"with a comment before it", "data:h1\n\n:c\n\ndata:h2\n\ndata:s\n\n", "data:h1\n\n:c\n\ndata:s\n\n"},
+		{"with a comment behind it", "data:h\n\n:c\n\ndata:s\n\n", ":c\n\ndata:s\n\n"},
+		{"with a comment before it", "data:h1\n\n:c\n\ndata:h2\n\ndata:s\n\n", ":c\n\ndata:h1\n\ndata:s\n\n"},
 		{"with lines that end in CRLF", "data:h\r\n\r\ndata:s\r\n\r\n", "data:s\r\n\r\n"},
 		{"drops behind it change nothing", "data:h\n\ndata:d\n\ndata:s\n\n", "data:s\n\n"},
 		{"once", "data:h\n\ndata:s1\n\ndata:s2\n\n", "data:s1\n\n"},

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 )
 
 func TestRelay_Verdicts(t *testing.T) {
@@ -24,7 +26,7 @@ func TestRelay_Verdicts(t *testing.T) {
 		{"stopped at the last bytes", "data:a\n\ndata:stop\n\n", "data:a\n\n", io.EOF, ErrStopped},
 		{"stopped before a read error", "data:stop\n\n", "", errBroken, ErrStopped},
 		{"held, then dropped", "data:hold\n\ndata:drop\n\ndata:a\n\n", "data:hold\n\ndata:a\n\n", io.EOF, nil},
-		{"a comment waits with the held event", "data:hold\n\n: ping\n\ndata:stop\n\n", "", io.EOF, ErrStopped},
+		{"a comment passes the held event", "data:hold\n\n: ping\n\ndata:stop\n\n", ": ping\n\n", io.EOF, ErrStopped},
 		{"a comment before it does not wait", ": ping\n\ndata:hold\n\ndata:stop\n\n", ": ping\n\n", io.EOF, ErrStopped},
 		{"nothing waits after the held event is out", "data:hold\n\ndata:a\n\n: ping\n\n", "data:hold\n\ndata:a\n\n: ping\n\n", errBroken, errBroken},
 		{"LF of a dropped event", "data:drop\r\n\r\ndata:a\n\n", "data:a\n\n", io.EOF, nil},
@@ -75,5 +77,44 @@ func TestRelay_NothingOfARecordedFailureReachesTheClient(t *testing.T) {
 	err := r.Run(strings.NewReader(string(recorded(t)["vllm-0.32-chat-error"])))
 	if !errors.Is(err, ErrStopped) || out.Len() != 0 || r.Stats().Bytes != 0 {
 		t.Errorf("Run = %v, wrote %q, Stats.Bytes %d; want ErrStopped and nothing written", err, out.String(), r.Stats().Bytes)
+	}
+}
+
+// What awaits the next event goes out when its time is over, although no read has returned, and nothing of it a second time.
+func TestRelay_AwaitsForAWhile(t *testing.T) {
+	for name, fails := range map[string]error{"client": nil, "client that left": io.ErrClosedPipe} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				from, engine := io.Pipe()
+				got, client := io.Pipe()
+				if fails != nil {
+					_ = got.Close()
+				}
+				seen, began := "", time.Now()
+				r := New(client, nil, Config{Patience: time.Second, Observe: func(e Event) Verdict { seen += string(e.Data); return verdictOf(e.Data) }})
+				ended := make(chan error)
+				go func() {
+					err := r.Run(from)
+					_ = client.Close()
+					ended <- err
+				}()
+				go func() {
+					_, _ = io.WriteString(engine, "data: await\n\nda")
+					<-time.After(time.Hour)
+					_, _ = io.WriteString(engine, "ta: a\n\n")
+					_ = engine.Close()
+				}()
+				first := make([]byte, 100)
+				n, _ := got.Read(first)
+				waited := time.Since(began)
+				rest, _ := io.ReadAll(got)
+				if err := <-ended; !errors.Is(err, fails) || seen != "awaita" {
+					t.Errorf("got %v of %q, want %v", err, seen, fails)
+				}
+				if fails == nil && (string(first[:n]) != "data: await\n\n" || waited != time.Second || string(rest) != "data: a\n\n") {
+					t.Errorf("got %q after %v and then %q", first[:n], waited, rest)
+				}
+			})
+		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
@@ -72,7 +73,7 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	case a.foreign && !a.passed:
 		return sse.Stop
 	case first && choice.roleOnly():
-		return sse.Hold
+		return sse.Await
 	case a.leg.Asks.Hidden && choice.onlyForIDs():
 		return sse.Drop
 	case a.leg.Asks.Usage && !some && found.hasUsage(): // the event with the usage has no choice
@@ -86,18 +87,24 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 // tells reports whether an event can matter for more than its ids: it ends a choice, follows the end, has a usage, or
 // exists only because ids were asked for.
 func (a *Reader) tells(data []byte) bool {
-	if (a.leg.Choices > 1 || !goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
+	if (a.leg.Choices > 1 || !a.goesOn(data)) && rawjson.MayHave(data, "finish_reason", `"`) {
 		return true
 	}
 	return a.leg.IDs.Wanted() && (a.finish != "" || rawjson.MayHave(data, "usage", "{") || a.leg.Asks.Hidden && rawjson.MayHave(data, "delta", "{}"))
 }
 
-// goesOn reports whether an event of one choice ends as vLLM 0.32 and 0.33 end a chunk without ids whose choice goes on. A search for the finish
-// takes six times as long.
-func goesOn(data []byte) bool {
-	return bytes.HasSuffix(data, []byte(`"finish_reason":null,"token_ids":null}]}`)) ||
-		bytes.HasSuffix(data, []byte(`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}`)) ||
-		bytes.HasSuffix(data, []byte(`"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null,"weight_versions":null}]}`))
+// goesOn reports whether an event of one choice ends as vLLM 0.32 and 0.33 end a chunk without ids whose choice goes on. A search for the
+// finish takes six times as long.
+func (a *Reader) goesOn(data []byte) bool {
+	const text = `"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null`
+	if a.leg.API == body.Chat {
+		return endsIn(data, `"finish_reason":null,"token_ids":null}]}`)
+	}
+	return endsIn(data, text+"}]}") || endsIn(data, text+`,"weight_versions":null}]}`)
+}
+
+func endsIn(data []byte, end string) bool {
+	return len(data) >= len(end) && string(data[len(data)-len(end):]) == end
 }
 
 // finishedAll notes the choices of a chunk that have their finish, and reports whether all choices of the answer have.

@@ -41,7 +41,7 @@ func (a *Reader) open(id string) sse.Verdict {
 	case a.passed:
 		return sse.Forward
 	}
-	return sse.Hold
+	return sse.Await
 }
 
 // goOn notes the first event behind those that open the answer. It shows that decode has the KV.

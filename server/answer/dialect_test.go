@@ -189,40 +189,44 @@ func completedWith(members string) string {
 
 // A stream of chat or text that ends in order has all of its answer, or it has broken off.
 func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
-	choice := func(index, finish string) string {
-		return `{"index": ` + index + `, "text": "a", "finish_reason": ` + finish + `}`
-	}
-	event := func(choices ...string) string {
-		return `data: {"id": "cmpl-x", "choices": [` + strings.Join(choices, ", ") + "]}\n\n"
-	}
-	on0, on1, end0, end1 := choice("0", "null"), choice("1", "null"), choice("0", `"stop"`), choice("1", `"length"`)
-	for _, tc := range []struct {
-		choices int
-		stream  string
-		whole   bool
-	}{
-		{1, "", false},
-		{1, ": ping\n\n", false},
-		{1, event(on0), false},
-		{1, event() + `data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}` + "\n\n", false},
-		{1, event(on0) + strings.TrimSuffix(event(end0), "\n"), false},
-		{1, event(on0) + event(end0), true},
-		{1, event(on0) + "data: [DONE]\n\n", true},
-		{1, event(on0) + "data: {\"error\": {\"message\": \"m\"}}\n\n", true},
-		{2, event(on0, on1) + event(end0), false},
-		{2, event(on0) + event(end0) + event(end0), false},
-		{2, event(on0) + event(end1) + event(on0), false},
-		{2, event(on0) + event(end1) + event(on0) + event(end0), true},
-		{2, event(on0, end1) + event(end0), true},
-		{2, event(end0, end1), true},
+	const on0, on1, end0, end1 = "0:null", "1:null", `0:"stop"`, `1:"length"`
+	chunk := regexp.MustCompile(`(\d):("\w+"|null)`)
+	for stream, whole := range map[string]bool{
+		"1 ": false, "1 : ping": false, "1 " + on0: false, `1 {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`: false,
+		"1 " + on0 + "|" + end0: true, "1 " + on0 + "|[DONE]": true, "1 " + on0 + `|{"error": {"message": "m"}}`: true,
+		"2 " + on0 + on1 + "|" + end0: false, "2 " + end0 + "|" + end0: false, "2 " + end1 + "|" + on0: false,
+		"2 " + end1 + "|" + on0 + "|" + end0: true, "2 " + on0 + end1 + "|" + end0: true, "2 " + end0 + end1: true,
 	} {
 		a := agentAnswer(&facts.AnswerIDs{}, body.Text, "x", Asks{}, &told{})
-		a.leg.Choices = tc.choices
+		a.leg.Choices = int(stream[0] - '0')
+		text := strings.ReplaceAll(chunk.ReplaceAllString(stream[2:], `{"index": $1, "text": "a", "finish_reason": $2}`), "}{", "}, {")
 		var out strings.Builder
-		err := sse.New(&out, nil, a.Relay()).Run(a.Checked(strings.NewReader(tc.stream)))
-		if tc.whole != (err == nil) || tc.whole && out.String() != tc.stream {
-			t.Errorf("%d choices: got %v behind %q of %q", tc.choices, err, out.String(), tc.stream)
+		in := ""
+		for data := range strings.SplitSeq(text, "|") {
+			if strings.HasPrefix(data, `{"index"`) {
+				data = `{"choices": [` + data + "]}"
+			}
+			in += "data: " + data + "\n\n"
 		}
+		if err := sse.New(&out, nil, a.Relay()).Run(a.Checked(strings.NewReader(in))); whole != (err == nil) || whole && out.String() != in {
+			t.Errorf("%s: got %v behind %q", stream, err, out.String())
+		}
+	}
+}
+
+// Any further event releases the first, also one that no client sees.
+func TestAwait_EventThatIsDroppedReleasesTheRole(t *testing.T) {
+	event := func(delta, ids string) string {
+		return `data: {"id":"chatcmpl-x","choices":[{"index":0,"delta":` + delta + `,"logprobs":null,"finish_reason":null,"token_ids":` + ids + "}]}\n\n"
+	}
+	turn := &told{}
+	a := agentAnswer(&facts.AnswerIDs{}, body.Chat, "x", Asks{IDs: true, Hidden: true}, turn)
+	chunkMode{proven: true}.prove(t, a)
+	role := event(`{"role":"assistant","content":""}`, "null")
+	var out strings.Builder
+	_ = sse.New(&out, nil, a.Relay()).Run(io.MultiReader(strings.NewReader(role+event("{}", "[5]")), iotest.ErrReader(errors.New("broken"))))
+	if out.String() != role || turn.passed != 1 {
+		t.Errorf("got %q and passed %d times, want the role, once", out.String(), turn.passed)
 	}
 }
 

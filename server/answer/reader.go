@@ -48,7 +48,7 @@ type Turn interface {
 	FreshAsOf() time.Time
 	// Begun says that decode has begun the answer.
 	Begun()
-	// Passed says that the first event is about to be forwarded to the client, so that no attempt can follow.
+	// Passed says that decode works on the answer, and that its first event is about to be forwarded to the client.
 	Passed()
 	// Ended says that decode's end of the answer has been read, before the client can see it. It may be called more than once.
 	Ended()
@@ -76,7 +76,8 @@ type Reader struct {
 // progress is how far an answer has come.
 type progress struct {
 	first   bool   // an event has been seen
-	passed  bool   // an event has been forwarded to the client, so that no attempt can follow
+	waits   bool   // an event waits for the next one, or has waited
+	passed  bool   // an event has been forwarded to the client that shows that decode works on the answer
 	done    bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
 	over    bool   // nothing that matters is missing: each choice has its finish, or the last event of an API, or an error, has been seen
 	failed  bool   // the engine reported an error
@@ -138,7 +139,10 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 			a.fails(rawjson.Get(out, "error"))
 		}
 	}
-	if !a.passed && (verdict == sse.Forward || verdict == sse.Supersede) {
+	switch {
+	case verdict == sse.Await:
+		a.waits = true
+	case !a.passed && (verdict == sse.Forward || verdict == sse.Supersede || verdict != sse.Stop && a.waits):
 		a.passed = true
 		a.turn.Passed()
 	}

@@ -21,15 +21,14 @@ type commitWriter struct {
 
 	api       body.API
 	record    *record.Builder
-	forget    func() // frees the request, which no attempt needs any more
-	committed bool   // status and headers have reached the client
+	committed bool // status and headers have reached the client
 }
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
 func newCommitWriter(
-	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, forget func(),
+	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder,
 ) *commitWriter {
-	o := &commitWriter{w: w, limit: limit, bounded: record.Times().Began, errors: errors, api: api, record: record, forget: forget}
+	o := &commitWriter{w: w, limit: limit, bounded: record.Times().Began, errors: errors, api: api, record: record}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
 		o.flusher = flusher
 	} else {
@@ -60,7 +59,6 @@ func (c *commitWriter) announceStream(contentType string) {
 // commit sends status and headers. From now on the turn can't be tried again.
 func (c *commitWriter) commit() {
 	c.committed = true
-	c.forget()
 	c.record.Committed(c.w.Header(), c.whole)
 	c.w.WriteHeader(http.StatusOK)
 }

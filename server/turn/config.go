@@ -46,6 +46,7 @@ type LegConfig struct {
 	HandoverBudget     time.Duration
 	FirstByteTimeout   time.Duration
 	IdleTimeout        time.Duration
+	FirstEvent         time.Duration // how long decode's first event waits for the next one, which may say that the KV can't be loaded; 0 is for ever
 	ClientWriteTimeout time.Duration
 }
 

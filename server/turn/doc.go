@@ -50,8 +50,9 @@
 //
 // A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs no retry budget, because the fault was
 // ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even when it failed to load the KV, and the
-// error as the next event. So the first chunk waits for the second event, and such a turn is still retried. Comments and blank lines commit
-// nothing either: they wait for the first event that goes out, and behind it they reach the client at once (package sse).
+// error as the next event. So the first chunk waits for the second event, whatever becomes of that, but for LegConfig.FirstEvent at most; until
+// then such a turn is still retried. Comments and blank lines reach the client at once, because they tell it, and the proxies before it, that
+// the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
 //
 // # The APIs
 //

@@ -96,7 +96,7 @@ func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err 
 	}
 	// The context ends when the client leaves, and when the server abandons its turns (Run of package server).
 	ctx := r.Context()
-	t.out = newCommitWriter(w, h.turns.cfg.ClientWriteTimeout, h.errors, t.API, &t.record, t.dropBody)
+	t.out = newCommitWriter(w, h.turns.cfg.ClientWriteTimeout, h.errors, t.API, &t.record)
 	return h.turns.run(ctx, t)
 }
 

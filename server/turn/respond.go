@@ -73,8 +73,10 @@ func (r *reading) Begun() {
 // FreshAsOf implements answer.Turn.
 func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
 
-// Passed implements answer.Turn. It sends what the hand-over has of the answer before decode's first event.
+// Passed implements answer.Turn. It frees the request, with whose ids the first event has been compared, and sends what the
+// hand-over has of the answer before that event.
 func (r *reading) Passed() {
+	r.turn.dropBody()
 	r.taken()
 	if head := r.decoding.head; head != nil {
 		r.decoding.head = nil
@@ -95,7 +97,7 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
 	t := r.turn
-	return !t.committed() && r.runner.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began)
+	return !t.committed() && !r.relay.Released() && r.runner.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
@@ -133,6 +135,7 @@ func (r *reading) whole() error {
 			return r.broken(errors.Join(errNotJSON, err))
 		}
 	}
+	r.turn.dropBody()
 	r.out.announce("application/json", len(rest))
 	if _, err := r.out.Write(rest); err != nil {
 		return record.ErrClientGone
@@ -140,8 +143,8 @@ func (r *reading) whole() error {
 	return nil
 }
 
-// stream relays events. The reader sees each event before the client does. It holds decode's first chunk back until the next event, and the
-// ticket is stored when it sees the end.
+// stream relays events. The reader sees each event before the client does. It holds decode's first chunk back until the next event, or for
+// LegConfig.FirstEvent, and the ticket is stored when it sees the end.
 func (r *reading) stream() error {
 	r.start()
 	return r.ended(r.relay.Run(r.Checked(r.decoding)))
@@ -151,8 +154,7 @@ func (r *reading) stream() error {
 func (r *reading) start() {
 	r.out.announceStream(r.decoding.ContentType())
 	cfg := r.Relay()
-	// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
-	cfg.EventFirst, cfg.Memory = !r.out.committed, &r.runner.streamed
+	cfg.Patience, cfg.Memory = r.runner.cfg.FirstEvent, &r.runner.streamed
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
@@ -169,14 +171,15 @@ func (r *reading) ended(err error) error {
 	if stopped {
 		fault, why = r.Fault()
 	}
+	if stopped && r.Foreign() {
+		err, stopped = upstream.ErrForeign, false
+	}
 	switch {
 	case err == nil:
 		if !r.out.committed { // an empty stream
 			r.out.commit()
 		}
 		return nil
-	case r.Foreign() && !r.out.committed:
-		return r.broken(upstream.ErrForeign)
 	case fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
 		return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})

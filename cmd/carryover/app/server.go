@@ -56,7 +56,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, ClientWriteTimeout: clientWriteTimeout,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, FirstEvent: firstEvent, ClientWriteTimeout: clientWriteTimeout,
 		},
 		TimeConfig: server.TimeConfig{
 			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,
@@ -64,6 +64,9 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 	}
 }
+
+// firstEvent is how long decode's first event waits for the next one. vLLM reports a failed load of KV at once behind it.
+const firstEvent = 250 * time.Millisecond
 
 // storeTimeout is what an operation of the ticket store may take: without Redis it never waits.
 func storeTimeout(cfg config.Config) time.Duration {
