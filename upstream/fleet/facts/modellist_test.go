@@ -93,3 +93,16 @@ func FuzzParseModels(f *testing.F) {
 		}
 	})
 }
+
+// An adapter has the context of the instance that serves it.
+func TestContextLength(t *testing.T) {
+	models := []Model{{ID: "adapter"}, {ID: "m", length: 512}, {ID: "n", length: 64}}
+	for model, want := range map[string]int{"m": 512, "n": 64, "adapter": 512, "loaded when asked": 512, "": 512} {
+		if got := ContextLength(models, model); got != want {
+			t.Errorf("%q: %d, want %d", model, got, want)
+		}
+	}
+	if got := ContextLength(models[:1], "adapter"); got != 0 {
+		t.Errorf("%d, where no entry tells it", got)
+	}
+}

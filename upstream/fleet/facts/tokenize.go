@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,15 +89,16 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 	return prompt, nil
 }
 
-// ContextLength returns max_model_len of a model's entry in /v1/models, of the first entry if model is ""; 0 if it is
-// not known.
-func ContextLength(models []Model, model string) int {
+// ContextLength returns max_model_len of a model's entry in /v1/models, 0 if it is not known. Of a name without one it is that of the first
+// entry: a vLLM instance has one for all that it serves, and tells none of adapters (serving_models.py, 0.33).
+func ContextLength(models []Model, model string) (length int) {
 	for _, m := range models {
-		if m.ID == model || model == "" {
+		if m.ID == model && m.length > 0 {
 			return m.length
 		}
+		length = cmp.Or(length, m.length)
 	}
-	return 0
+	return length
 }
 
 // askFailed returns the error of a question about a prompt that had no proper answer.
