@@ -111,6 +111,10 @@ page-picture: build ## write docs/page.png anew, the picture in the README
 clients: build ## the SDKs of OpenAI and Anthropic, the AI SDK, Claude Code and Codex against simulated engines (python3-venv, npm and their registries needed)
 	scripts/clients/run
 
+.PHONY: reports
+reports: ## the faults that public reports tell of other proxies, one file each in testdata/reports
+	go test -run TestReports -count 1 ./cmd/carryover/e2e
+
 .PHONY: soak
 soak: redis ## 2,000 random conversations of 5 turns against the simulator, as many without ids, and as many with each proof among doubts
 	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover/e2e

@@ -169,7 +169,7 @@ func dropIdle(ctx context.Context, client *upstream.Client) {
 	}
 }
 
-// readStarts reads of every instance which start is alive, once the program knows them.
+// readStarts reads of every instance which start is alive, once the program knows them, and what models it serves.
 func readStarts(t *testing.T, p *app.Proxy) {
 	t.Helper()
 	if !testrig.Eventually(func() bool { return len(p.Fleet.Engines(upstream.RoleDecode)) > 0 }) {
@@ -184,6 +184,7 @@ func readStarts(t *testing.T, p *app.Proxy) {
 			}
 		}
 	}
+	p.Fleet.Catalogue.Refresh(t.Context())
 }
 
 // keepReading reads which start of each instance is alive where that is not known any more: a machine that is busy with
@@ -300,6 +301,21 @@ type interposed struct {
 // atLeg has something happen before the next leg is sent, and before another that is sent at the same time.
 func (e *interposed) atLeg(act func()) {
 	act = sync.OnceFunc(act)
+	e.ahead.Store(&act)
+}
+
+// gather holds legs back until so many are about to be sent, each by a turn of its own.
+func (e *interposed) gather(legs int) {
+	var arrived sync.WaitGroup
+	arrived.Add(legs)
+	left := atomic.Int32{}
+	left.Store(int32(legs))
+	act := func() {
+		if left.Add(-1) >= 0 {
+			arrived.Done()
+		}
+		arrived.Wait()
+	}
 	e.ahead.Store(&act)
 }
 

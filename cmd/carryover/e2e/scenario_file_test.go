@@ -19,11 +19,16 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-const scenarioFolder = "../../../testdata/scenarios"
+const (
+	scenarioFolder = "../../../testdata/scenarios"
+	reportFolder   = "../../../testdata/reports"
+)
 
-// scenario is one file of testdata/scenarios; README.md there explains the format.
+// scenario is one file of testdata/scenarios or testdata/reports; README.md there explains the format.
 type scenario struct {
 	About   string
+	Source  string // the address of a public report, and what its writer saw
+	Symptom string
 	API     string
 	Modes   []string
 	Engines engineSetup
@@ -162,17 +167,37 @@ func (s *scenario) flags() []string {
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob(scenarioFolder + "/*.yaml")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scenarios in %s (%v)", scenarioFolder, err)
+	playAll(t, scenarioFolder)
+}
+
+// Faults that were reported of other proxies and routers in public, each in one small file.
+func TestReports(t *testing.T) {
+	t.Parallel()
+	for name, s := range playAll(t, reportFolder) {
+		if !strings.HasPrefix(s.Source, "https://") || s.Symptom == "" {
+			t.Errorf("%s: source and symptom are needed", name)
+		}
 	}
+}
+
+// playAll plays the scenarios of a folder, and returns them by name.
+func playAll(t *testing.T, folder string) map[string]*scenario {
+	t.Helper()
+	paths, err := filepath.Glob(folder + "/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scenarios in %s (%v)", folder, err)
+	}
+	all := map[string]*scenario{}
 	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		s, err := readScenario(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		all[name] = s
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := readScenario(path)
-			if err != nil {
-				t.Fatal(err)
-			}
 			for _, mode := range s.Modes {
 				t.Run(mode, func(t *testing.T) {
 					t.Parallel()
@@ -181,4 +206,5 @@ func TestScenarios(t *testing.T) {
 			}
 		})
 	}
+	return all
 }

@@ -159,6 +159,9 @@ func (p *play) together(t *testing.T, s step) {
 		again.header.Set("X-Request-Id", again.id)
 		requests = append(requests, again)
 	}
+	if s.Hits != nil {
+		p.between.gather(s.Together) // none comes so late that it finds the ticket of another
+	}
 	hits := 0
 	for i, a := range p.sendAll(t, requests) {
 		p.check(t, requests[i], a, false)
