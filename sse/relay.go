@@ -108,7 +108,7 @@ func (r *Relay) Run(src io.Reader) error {
 	for {
 		n, err := r.read(src)
 		stop := r.scan()
-		clean := err == io.EOF
+		clean := err == io.EOF //nolint:errorlint // what wraps io.EOF has broken off
 		if clean && stop == nil {
 			r.finish()
 		}
