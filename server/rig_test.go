@@ -213,7 +213,7 @@ func defaults(book *logBook) server.Config {
 			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000,
 		},
 		LegConfig: turn.LegConfig{
-			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,
+			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, AnswerTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,
 		},
 		TimeConfig: server.TimeConfig{StoreTimeout: patience, ShutdownGrace: patience, ClientHeaderTimeout: patience},
 		Version:    "test", Logger: slog.New(slog.NewJSONHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})),

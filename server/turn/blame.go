@@ -67,6 +67,12 @@ func atFault(leg *upstream.LegError) bool {
 	return false
 }
 
+// tookLong reports whether err says that decode has not finished an answer in time that is no stream. How long such an answer takes, the
+// client says: a well engine sends nothing of it before its end.
+func tookLong(stream bool, err error) bool {
+	return !stream && errors.Is(err, upstream.ErrFirstByteTimeout)
+}
+
 // failed returns the failure of the leg, which was sent, with the rest of what is known of it.
 func (d *decoding) failed(leg upstream.LegError) error {
 	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.origin.Decode.Engine().Name, true

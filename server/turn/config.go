@@ -44,10 +44,19 @@ func (c *RoutingConfig) Picks() pick.Routing {
 type LegConfig struct {
 	PrefillTimeout     time.Duration
 	HandoverBudget     time.Duration
-	FirstByteTimeout   time.Duration
+	FirstByteTimeout   time.Duration // of a stream
+	AnswerTimeout      time.Duration // of an answer that comes whole
 	IdleTimeout        time.Duration
 	FirstEvent         time.Duration // how long decode's first event waits for the next one, which may say that the KV can't be loaded; 0 is for ever
 	ClientWriteTimeout time.Duration
+}
+
+// begins returns how long decode's answer may take to begin. One that is no stream begins when decode has finished it.
+func (c *LegConfig) begins(stream bool) time.Duration {
+	if stream {
+		return c.FirstByteTimeout
+	}
+	return c.AnswerTimeout
 }
 
 // Config configures how turns run.
@@ -92,10 +101,7 @@ type Deps struct {
 func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
 		cfg: cfg, deps: deps, background: deps.Background.Run,
-		retries: &retryPolicy{
-			fleet: deps.Fleet, budget: newRetryBudget(),
-			patience: cfg.FirstByteTimeout / 2,
-		},
+		retries: &retryPolicy{fleet: deps.Fleet, budget: newRetryBudget()},
 	}
 	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, rescues: make(chan struct{}, mostRescues)}
 	return s

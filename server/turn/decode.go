@@ -93,7 +93,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
 	d.leg.RequestID = leg.RequestID
-	limits := upstream.Limits{FirstByte: a.cfg.FirstByteTimeout, Idle: a.cfg.IdleTimeout, Gone: gone}
+	limits := upstream.Limits{FirstByte: a.cfg.begins(a.Request.Stream), Idle: a.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
@@ -102,7 +102,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
-		Blame(incarnation.Engine(), err, false)
+		Blame(incarnation.Engine(), err, tookLong(a.Request.Stream, err))
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes

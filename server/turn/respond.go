@@ -48,7 +48,7 @@ func (r *reading) relayed() (err error) {
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 		r.out.record.Broke(told, r.out.errors.Map(told).Code)
 	}
-	Blame(d.origin.Decode.Engine(), told, false)
+	Blame(d.origin.Decode.Engine(), told, tookLong(r.turn.Stream, told))
 	d.sent.Over(told)
 	return err
 }
@@ -97,7 +97,7 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
 	t := r.turn
-	return !t.committed() && !r.relay.Released() && r.runner.retries.mayRestart(&t.retry, upstream.RoleDecode, t.record.Times().Began)
+	return !t.committed() && !r.relay.Released() && t.retry.mayRestart(upstream.RoleDecode)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.

@@ -16,9 +16,8 @@ import (
 
 // retryPolicy decides what may be tried again.
 type retryPolicy struct {
-	fleet    *fleet.Fleet
-	budget   *RetryBudget
-	patience time.Duration // how long a client may have waited when a leg that was sent is followed by another
+	fleet  *fleet.Fleet
+	budget *RetryBudget
 }
 
 // retryContext is what these decisions need to know of a turn.
@@ -27,7 +26,6 @@ type retryContext struct {
 	model        string
 	prefiller    string         // the only prefill instance that the request allows, "" for any
 	afterPrefill PrefillFailure // what the operator wants after a failure of prefill
-	began        time.Time
 	retries      int
 	most         int           // tokens that the prompt can't exceed
 	missed       record.Reason // why the failed attempt reused nothing, "" if it reused a ticket
@@ -93,7 +91,7 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	case echo && of.retries >= pick.MaxDials:
 		return giveUp
 	case echo: // each such failure quarantines an incarnation, so that they end
-	case !r.mayRestart(t, leg.Role, of.began) || !t.last.caused(leg) && !r.budget.take(of.client):
+	case !t.mayRestart(leg.Role) || !t.last.caused(leg) && !r.budget.take(of.client):
 		return giveUp
 	default:
 		t.again = append(t.again, leg.Role)
@@ -154,12 +152,6 @@ func (r *retryPolicy) decodesElsewhere(t *retryState, leg *upstream.LegError, mo
 	})
 }
 
-// mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
-// not waited for long.
-func (r *retryPolicy) mayRestart(t *retryState, role upstream.Role, began time.Time) bool {
-	return !slices.Contains(t.again, role) && time.Since(began) < r.patience
-}
-
 // afterPrefill decides, as the operator has chosen, what follows a prefill leg that failed for a reason of its own, not because of a
 // ticket, a release or ids that were added to it:
 //
@@ -177,7 +169,7 @@ func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstrea
 		t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 		r.exclude(t, leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
-	case time.Since(of.began) >= r.patience:
+	case time.Until(t.until) <= 0:
 		return giveUp
 	}
 	t.earlier.PrefillFailed = true

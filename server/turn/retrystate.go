@@ -2,6 +2,8 @@ package turn
 
 import (
 	"errors"
+	"slices"
+	"time"
 
 	"carryover/server/pick"
 	"carryover/server/pins"
@@ -13,11 +15,18 @@ import (
 // retryState is what a turn's attempts so far mean for the next one.
 type retryState struct {
 	last           attempted
+	until          time.Time       // from when on no leg that was sent is followed by another, because the client has waited for long
 	retries        int             // how many attempts have failed and were tried again
 	earlier        pick.Earlier    // what they mean for the next pick
 	again          []upstream.Role // roles whose leg was sent, failed, and was tried again
 	withoutTicket  record.Reason   // why further attempts must not use a ticket, "" if they may
 	withoutRelease bool            // further attempts must carry no release
+}
+
+// mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
+// not waited for long.
+func (t *retryState) mayRestart(role upstream.Role) bool {
+	return !slices.Contains(t.again, role) && time.Until(t.until) > 0
 }
 
 // attempted is what an attempt has got to: what its prefill leg carried, and what ties it to its decode instance.

@@ -47,6 +47,7 @@ type runner struct {
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *runner) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
+	t.retry.until = t.record.Times().Began.Add(s.cfg.begins(t.Stream) / 2)
 	for {
 		err := s.try(ctx, t)
 		switch {
@@ -79,8 +80,8 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 func (t *turn) retryContext() *retryContext {
 	return &retryContext{
 		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
-		most:  2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
-		began: t.record.Times().Began, retries: t.retry.retries, missed: t.record.Reuse().Reason,
+		most:    2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
+		retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
 }
 

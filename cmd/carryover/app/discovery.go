@@ -106,7 +106,7 @@ func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Con
 	return kubernetes.Config{
 		APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
 		Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Port: d.K8sPort,
-		ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
+		PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
 	}
 }
 

@@ -56,7 +56,8 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle, FirstEvent: firstEvent, ClientWriteTimeout: clientWriteTimeout,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, AnswerTimeout: cfg.Timeouts.Answer, IdleTimeout: cfg.Timeouts.Idle,
+			FirstEvent: firstEvent, ClientWriteTimeout: clientWriteTimeout,
 		},
 		TimeConfig: server.TimeConfig{
 			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,

@@ -69,8 +69,8 @@ func explainInstances(cfg config.Config) (lines []string) {
 		if namespace == "" {
 			namespace = "this pod's namespace"
 		}
-		lines = append(lines, fmt.Sprintf("pods of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", namespace,
-			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
+		lines = append(lines, fmt.Sprintf("pods of %s that match %q, port %s; prefill where label model is %s, decode where it is %s", namespace,
+			d.K8sLabelSelector, d.K8sPort, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
 	if cfg.KVEvents.Port > 0 {
 		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))

@@ -93,7 +93,6 @@ type DiscoveryConfig struct {
 	K8sLabelSelector   string
 	K8sNamespace       string // empty: the pod's own
 	K8sPort            string // number or name
-	K8sModelLabel      string
 	PrefillModelLabels []string
 	DecodeModelLabels  []string
 }
@@ -173,6 +172,7 @@ type TimeoutsConfig struct {
 	Prefill        time.Duration
 	HandoverBudget time.Duration
 	FirstByte      time.Duration
+	Answer         time.Duration
 	Idle           time.Duration
 	Store          time.Duration
 	ShutdownGrace  time.Duration
@@ -209,7 +209,7 @@ func Default() Config {
 		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", ChunkTokens: 256},
 		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(turn.PrefillRetryOther)},
 		Discovery: DiscoveryConfig{
-			K8sPort: "8000", K8sModelLabel: "model",
+			K8sPort:            "8000",
 			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
 		},
 		Conversation: ConversationConfig{Sources: UsualSources(), ByContent: "on", TeachShapes: "on"},
@@ -228,6 +228,7 @@ func Default() Config {
 			Prefill:        120 * time.Second,
 			HandoverBudget: 20 * time.Second,
 			FirstByte:      300 * time.Second,
+			Answer:         time.Hour,
 			Idle:           300 * time.Second,
 			Store:          5 * time.Millisecond,
 			ShutdownGrace:  30 * time.Second,

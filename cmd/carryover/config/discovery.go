@@ -57,9 +57,6 @@ func validateKubernetes(v *validation, d *DiscoveryConfig) {
 	if d.K8sPort == "" {
 		v.fault("discovery.k8s_port", "", "a number or a name")
 	}
-	if d.K8sModelLabel == "" {
-		v.fault("discovery.k8s_model_label", "", "the name of a label")
-	}
 	for _, label := range d.PrefillModelLabels {
 		for _, other := range d.DecodeModelLabels {
 			if label == other {

@@ -103,8 +103,7 @@ func discoverySettings(c *Config) []Setting {
 		{Key: "discovery.k8s_label_selector", Flag: "k8s-label-selector", To: &d.K8sLabelSelector, Help: "which objects of Kubernetes are instances, such as app in (prefill,decode)"},
 		{Key: "discovery.k8s_namespace", Flag: "k8s-namespace", To: &d.K8sNamespace, Help: "where they are (default: the namespace of the pod)"},
 		{Key: "discovery.k8s_port", Flag: "k8s-port", To: &d.K8sPort, Help: "number or name of their port"},
-		{Key: "discovery.k8s_model_label", Flag: "k8s-model-label", To: &d.K8sModelLabel, Help: "label that tells their role"},
-		{Key: "discovery.prefill_model_labels", Flag: "prefill-model-labels", To: &d.PrefillModelLabels, Help: "its values for prefill instances"},
+		{Key: "discovery.prefill_model_labels", Flag: "prefill-model-labels", To: &d.PrefillModelLabels, Help: "values of the pods' label model for prefill instances"},
 		{Key: "discovery.decode_model_labels", Flag: "decode-model-labels", To: &d.DecodeModelLabels, Help: "its values for decode instances"},
 	}
 }
@@ -157,7 +156,8 @@ func boundSettings(c *Config) []Setting {
 		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
 		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg"},
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
-		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's answer"},
+		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's stream"},
+		{Key: "timeouts.answer", Flag: "answer-timeout", To: &t.Answer, Help: "decode's answer to a request without stream, which comes whole"},
 		{Key: "timeouts.idle", Flag: "idle-timeout", To: &t.Idle, Help: "between two reads of a stream"},
 		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store in Redis"},
 		{Key: "timeouts.shutdown_grace", Flag: "shutdown-grace", To: &t.ShutdownGrace, Help: "for turns in flight after SIGTERM"},

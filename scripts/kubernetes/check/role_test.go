@@ -20,7 +20,6 @@ type discovered struct {
 	Discovery struct {
 		Selector string   `json:"k8s_label_selector"`
 		Port     string   `json:"k8s_port"`
-		Label    string   `json:"k8s_model_label"`
 		Prefill  []string `json:"prefill_model_labels"`
 		Decode   []string `json:"decode_model_labels"`
 	} `json:"discovery"`
@@ -81,7 +80,7 @@ func TestSourceFindsTheEngines(t *testing.T) {
 		APIHost: host, APIPort: port,
 		TokenFile: api.Path("token"), CAFile: api.Path("ca.crt"), NamespaceFile: api.Path("namespace"),
 		LabelSelector: cfg.Discovery.Selector, Port: cfg.Discovery.Port,
-		ModelLabel: cfg.Discovery.Label, PrefillLabels: cfg.Discovery.Prefill, DecodeLabels: cfg.Discovery.Decode,
+		PrefillLabels: cfg.Discovery.Prefill, DecodeLabels: cfg.Discovery.Decode,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -36,9 +36,7 @@ type Config struct {
 	LabelSelector string
 	// Port is the port that vLLM serves HTTP on: its number, or its name in the pod.
 	Port string
-	// ModelLabel is the label whose value tells the role.
-	ModelLabel string
-	// PrefillLabels and DecodeLabels are the values of ModelLabel for each role. A value may be in both.
+	// PrefillLabels and DecodeLabels are the values of the label model for each role. A value may be in both.
 	PrefillLabels []string
 	DecodeLabels  []string
 	// Logger gets errors, and pods that should be instances and cannot be. nil for none.
@@ -82,8 +80,7 @@ func (c Config) validate() error {
 	fault(portNumber(c.APIPort) == 0, "port %q of the API server: want 1 to 65535, a pod has it in KUBERNETES_SERVICE_PORT", c.APIPort)
 	fault(c.Namespace != "" && !isNamespace(c.Namespace), "namespace %q: want at most 63 lower-case letters, digits and hyphens", c.Namespace)
 	fault(portNumber(c.Port) == 0 && !isPortName(c.Port), "port %q of the instances: want 1 to 65535, or a port's name", c.Port)
-	fault(c.ModelLabel == "", "no label that tells the role")
-	fault(len(c.PrefillLabels)+len(c.DecodeLabels) == 0, "no value of label %q for prefill or decode", c.ModelLabel)
+	fault(len(c.PrefillLabels)+len(c.DecodeLabels) == 0, "no value of label %q for prefill or decode", roleLabel)
 	return errors.Join(faults...)
 }
 

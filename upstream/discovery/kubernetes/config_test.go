@@ -9,7 +9,7 @@ import (
 func valid() Config {
 	return Config{
 		APIHost: "10.96.0.1", APIPort: "443", Port: "8000",
-		ModelLabel: "model", PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
+		PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
 	}
 }
 
@@ -18,7 +18,7 @@ func TestNew_SaysAllThatIsWrong(t *testing.T) {
 	if err == nil {
 		t.Fatal("New accepted it")
 	}
-	for _, part := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", `"a/b"`, `"Web"`, "no label", "no value"} {
+	for _, part := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", `"a/b"`, `"Web"`, "no value"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not about %s", err, part)
 		}

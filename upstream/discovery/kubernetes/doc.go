@@ -8,7 +8,7 @@
 //     is away, refuses or forbids, the last instances stay, and it is asked again after 1 s, 2 s, … 30 s.
 //   - It lists whole and watches from there; a watch goes on from the version of its last event or bookmark. A version that the
 //     API server has forgotten (410), or may never have had, makes it list again (follow.go).
-//   - Roles are labels: the value of ModelLabel is among PrefillLabels, or DecodeLabels, or both (vLLM's kv_both); any other pod
+//   - Roles are labels: the value of the label model is among PrefillLabels, or DecodeLabels, or both (vLLM's kv_both); any other pod
 //     is skipped (role.go). A pod is an instance while it runs, is ready and is not being deleted (pod.go).
 //   - The token is read anew for every request, because the kubelet replaces it (after 80 % of an hour), and is sent to the API
 //     server only: redirects are not followed, the environment's proxies are not used, and the server's certificate must be

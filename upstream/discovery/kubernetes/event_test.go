@@ -66,7 +66,7 @@ func TestEvent_Refusal(t *testing.T) {
 
 // FuzzEvents reads a watch to its end and checks what it makes of it.
 func FuzzEvents(f *testing.F) {
-	roles := roles{label: "model", prefill: []string{"prefill"}, decode: []string{"decode"}}
+	roles := roles{prefill: []string{"prefill"}, decode: []string{"decode"}}
 	f.Fuzz(func(t *testing.T, text string) {
 		var last []upstream.Instance
 		watch := follower{reader: reader{port: "http", roles: roles}, roster: &roster{

@@ -46,7 +46,7 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 	}
 	f := &follower{
 		client: newClient(s.cfg, namespace),
-		reader: reader{port: s.cfg.Port, roles: roles{label: s.cfg.ModelLabel, prefill: s.cfg.PrefillLabels, decode: s.cfg.DecodeLabels}},
+		reader: reader{port: s.cfg.Port, roles: roles{prefill: s.cfg.PrefillLabels, decode: s.cfg.DecodeLabels}},
 		roster: &roster{set: set, logger: s.cfg.Logger},
 	}
 	defer f.client.close()

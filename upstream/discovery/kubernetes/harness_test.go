@@ -41,7 +41,7 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 		cfg := Config{
 			APIHost: kubetest.Host, APIPort: "443",
 			TokenFile: w.api.Path("token"), CAFile: w.api.Path("ca.crt"), NamespaceFile: w.api.Path("namespace"),
-			LabelSelector: "model in (prefill,decode)", Port: "8000", ModelLabel: "model",
+			LabelSelector: "model in (prefill,decode)", Port: "8000",
 			PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
 			Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Dial: w.dial(pipe),
 		}

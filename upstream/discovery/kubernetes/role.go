@@ -9,15 +9,15 @@ import (
 	"carryover/upstream"
 )
 
-// roles tells roles by a label.
-type roles struct {
-	label           string
-	prefill, decode []string // its values
-}
+// roleLabel is the label whose value tells the role, as vLLM's production stack has it.
+const roleLabel = "model"
+
+// roles are the values of roleLabel for each role.
+type roles struct{ prefill, decode []string }
 
 // of returns the roles of a pod with these labels: none, one or both.
 func (r roles) of(labels map[string]string) []upstream.Role {
-	value, ok := labels[r.label]
+	value, ok := labels[roleLabel]
 	if !ok {
 		return nil
 	}

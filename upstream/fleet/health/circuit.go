@@ -27,6 +27,7 @@ type circuit struct {
 	pause    time.Duration // how long it was opened for, 0 if it is closed
 	until    time.Time     // when it becomes half-open
 	trial    uint64        // number of the attempt that tries the engine, 0 if none does
+	lapses   time.Time     // when another may try it: a whole answer may take an hour
 }
 
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
@@ -34,8 +35,8 @@ func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Befo
 
 // begin makes an attempt the trial if the circuit is half-open and has none.
 func (c *circuit) begin(number uint64, now time.Time) {
-	if c.halfOpen(now) && c.trial == 0 {
-		c.trial = number
+	if c.halfOpen(now) && (c.trial == 0 || !now.Before(c.lapses)) {
+		c.trial, c.lapses = number, now.Add(openMax)
 	}
 }
 

@@ -50,7 +50,7 @@ func circuitEvents() []string {
 func (m circuitModel) after(event string) (next circuitModel, seen seenOf) {
 	next = m
 	switch {
-	case event == waits && m.phase == opened:
+	case event == waits && (m.phase == opened || m.phase == tried):
 		next = circuitModel{halfOpen, m.n}
 	case event == attempted && m.phase == halfOpen:
 		next, seen.trial = circuitModel{tried, m.n}, true

@@ -72,8 +72,11 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 			return int64(t.Sub(h.cfg.Born))
 		}
 		down = at(is.outage.until)
-		if !is.drain && is.circuit.trial == 0 {
+		if !is.drain {
 			avoid = max(down, at(is.circuit.until), at(is.ejection.until), at(is.pausedUntil))
+		}
+		if !is.drain && is.circuit.trial != 0 {
+			avoid = max(avoid, at(is.circuit.lapses))
 		}
 	}
 	h.shown.avoid.Store(avoid)
