@@ -16,7 +16,7 @@ func (r *Relay) besides(rest []byte) bool {
 func (r *Relay) beside(rest []byte) (done bool) {
 	end := r.event.seen + lineEnd(rest[r.event.seen:])
 	if r.event.inComment = end == len(rest); r.event.inComment {
-		if r.event.seen = end; r.event.seen > r.cfg.MaxEvent || r.stats.MidEvent { // a comment without end is passed on in constant memory
+		if r.event.seen = end; r.event.seen > r.room || r.stats.MidEvent { // a comment without end is passed on in constant memory
 			r.stats.MidEvent = true
 			r.aside(r.event.seen, true)
 			r.event.seen = 0

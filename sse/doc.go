@@ -25,7 +25,8 @@
 //
 // It repairs and invents nothing: it adds no [DONE], no keep-alive and no line end. Data that is not JSON passes unchanged, with two
 // exceptions: it cuts a member beside a value that is nested too deep to be checked, and a null member whose bytes end the data as
-// they end a chunk. An event longer than Config.MaxEvent passes unobserved and uncut, in constant memory, unless Config.Bounded is set.
+// they end a chunk. An event longer than Config.MaxEvent passes unobserved, in constant memory and with null in place of Config.Blank, unless Config.Bounded is set, and so does one that
+// Config.Room has no memory for.
 //
 // It fails in four ways that a caller has to tell apart: *ReadError (the engine broke off; the unfinished event and held
 // bytes have not been written), *WriteError (the client is gone), ErrStopped (the caller's own verdict) and ErrOversize (an event

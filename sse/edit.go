@@ -29,6 +29,16 @@ func (e *edits) takeCuts() {
 	}
 }
 
+// blank puts null in the place of a value in an event that passes unread.
+func (e *edits) blank(b rawjson.Blank) {
+	with := rawjson.Span{From: len(e.text), To: len(e.text)}
+	if b.Begins {
+		e.text = append(e.text, "null"...)
+		with.To = len(e.text)
+	}
+	e.list = append(e.list, edit{b.Span, with})
+}
+
 // open lets the observer of an event with this data replace ranges until close is called.
 func (e *edits) open(data []byte) { e.data = data }
 

@@ -79,11 +79,18 @@ type Config struct {
 	// otherwise the event is dropped, because OpenAI clients index choices[0] of any chunk without usage. An empty
 	// list drops nothing. Changes by Event.Replace do not count.
 	Substance []string
-	// MaxEvent is the length in bytes above which an event passes without being held, observed or cut; 0 means
-	// DefaultMaxEvent. A longer comment is passed on as it arrives.
+	// MaxEvent is the length in bytes above which an event passes without being held, observed or cut; 0 means DefaultMaxEvent. A longer comment is passed on as it arrives.
 	MaxEvent int
-	// Bounded makes a longer event end the relay with ErrOversize. It is for streams in which only the observer can remove
-	// what clients must not see.
+	// Room is asked for n bytes of memory before an event of more than DefaultMaxEvent bytes is held, and each time that it has doubled.
+	// Without them the event passes like one that is longer than MaxEvent. Room(0) gives back what the event had. Nil means that there is
+	// always room.
+	Room func(n int64) bool
+	// Blank are names of members that are null in an event that passes (rawjson.Blanks).
+	Blank []string
+	// Unread is told the beginning of an event that is too long to be observed, before any of it goes out. Unread may be nil.
+	Unread func(head []byte)
+	// Bounded makes a longer event end the relay with ErrOversize. It is for streams of which the client must see no event that
+	// was not observed.
 	Bounded bool
 	// Patience is how long a read may last until what the verdict Await keeps back goes out; 0 is for ever.
 	Patience time.Duration

@@ -19,9 +19,11 @@ type Relay struct {
 	cfg    Config
 	client client
 	member memberSearch
+	blanks rawjson.Blanks // of the oversize event that passes, or was the last to pass
 	stats  Stats
 
 	buf   buffer
+	room  int  // the longest event that there is memory for
 	begun bool // the byte order mark, if any, was handled
 	frame framer
 	event scanned
@@ -86,7 +88,7 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent
 	}
-	r := &Relay{cfg: cfg, client: client{dst: dst, flush: flush}, buf: buffer{memory: cfg.Memory}}
+	r := &Relay{cfg: cfg, client: client{dst: dst, flush: flush}, buf: buffer{memory: cfg.Memory}, room: cfg.usualRoom()}
 	if cfg.Strip != "" {
 		r.member.open(cfg.Strip)
 	}
@@ -116,6 +118,10 @@ func (r *Relay) Run(src io.Reader) error {
 			return &WriteError{werr}
 		}
 		r.buf.sent()
+		if r.event.seen == 0 && r.room > r.cfg.usualRoom() {
+			r.room = r.cfg.usualRoom()
+			r.cfg.Room(0)
+		}
 		switch {
 		case stop != nil:
 			return stop
@@ -171,7 +177,7 @@ func (r *Relay) scan() error {
 		} else {
 			n, done := r.frame.next(rest[r.event.seen:])
 			r.event.seen += n
-			if r.event.opened || r.event.seen > r.cfg.MaxEvent {
+			if r.event.opened || r.event.seen > r.room && !r.grows() {
 				if r.cfg.Bounded {
 					r.stats.Oversize++
 					return ErrOversize
@@ -200,6 +206,25 @@ func (r *Relay) scan() error {
 	}
 }
 
+// usualRoom is the longest event that is held without asking for memory.
+func (c *Config) usualRoom() int {
+	if c.Room == nil {
+		return c.MaxEvent
+	}
+	return min(c.MaxEvent, DefaultMaxEvent)
+}
+
+// grows reports whether the event may be held although it is longer than the room.
+func (r *Relay) grows() bool {
+	for r.event.seen > r.room {
+		if r.room >= r.cfg.MaxEvent || !r.cfg.Room(2*int64(r.room)) {
+			return false
+		}
+		r.room = min(2*r.room, r.cfg.MaxEvent)
+	}
+	return true
+}
+
 // unfinished records that the read has ended within an event.
 func (r *Relay) unfinished() {
 	if !r.event.split && r.cfg.Begin != nil {
@@ -223,10 +248,21 @@ func (r *Relay) begin() bool {
 	return true
 }
 
-// passThrough releases the held bytes, and then the bytes read so far of an oversize event.
+// Blanked returns the value of the first of Config.Blank in the last event that passed unread, nil for none.
+func (r *Relay) Blanked() []byte { return r.blanks.First }
+
+// passThrough releases the held bytes, and then the bytes read so far of an oversize event, with null in place of Config.Blank.
 func (r *Relay) passThrough(done bool) {
 	if !r.event.opened {
-		r.stats.Oversize++
+		r.blanks = rawjson.Blanks{Names: r.cfg.Blank}
+		if r.stats.Oversize++; r.cfg.Unread != nil {
+			r.cfg.Unread(r.buf.rest()[:r.event.seen])
+		}
+	}
+	if r.cfg.Blank != nil {
+		for _, blank := range r.blanks.Next(r.buf.rest()[:r.event.seen]) {
+			r.edits.blank(blank)
+		}
 	}
 	r.settle(Forward, r.event.seen)
 	r.event.seen, r.event.split = 0, false

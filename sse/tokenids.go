@@ -48,17 +48,25 @@ func (ids TokenIDs) Null(e Event) {
 // is. prompt and output are the arrays that FindTokenIDs finds, slices of object. If there is nothing to replace, and for anything
 // but one valid JSON object, rest is object itself.
 func NullTokenIDs(object []byte) (rest, prompt, output []byte) {
-	w := idWalk{b: object, every: true}
-	w.find()
-	if len(w.all) == 0 {
+	all, prompt, output := AllTokenIDs(object)
+	if len(all) == 0 {
 		return object, nil, nil
 	}
 	kept := 0
-	for _, r := range w.all {
+	for _, r := range all {
 		rest = append(append(rest, object[kept:r.From]...), "null"...)
 		kept = r.To
 	}
-	return append(rest, object[kept:]...), w.ids.Prompt, w.ids.Output
+	return append(rest, object[kept:]...), prompt, output
+}
+
+// AllTokenIDs returns the arrays that NullTokenIDs replaces, ascending, and those that it returns.
+func AllTokenIDs(object []byte) (all []rawjson.Span, prompt, output []byte) {
+	w := idWalk{b: object, every: true}
+	if w.find(); len(w.all) == 0 {
+		return nil, nil, nil
+	}
+	return w.all, w.ids.Prompt, w.ids.Output
 }
 
 // idWalk is one pass over an answer. Its results count only after the end, when the object has turned out to be valid.

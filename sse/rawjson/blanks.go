@@ -1,0 +1,83 @@
+package rawjson
+
+import "slices"
+
+// Blanks finds the values of members in a JSON text that comes in pieces, because it is too long to be held. It finds the members of objects
+// that are no deeper than a choice of an answer. Their names have to be spelled without escapes.
+type Blanks struct {
+	Names []string
+	First []byte // the last value of the first name, no more than maxBlank bytes of it
+
+	depth   int
+	inText  bool
+	escaped bool
+	text    []byte // the last text, no more than maxName bytes of it
+	value   int    // depth of the object whose member's value the next byte belongs to, 0 for none
+	kept    bool   // the value is of the first name
+	begins  bool   // no byte of the value has been found
+}
+
+// Blank is a part of a value.
+type Blank struct {
+	Span
+	Begins bool // it is the first part
+}
+
+// maxBlank is how much of a value is kept: what parameters may have.
+const maxBlank = 1 << 20
+
+const (
+	deepest = 3  // how deep members are looked for
+	maxName = 32 // longer names are not found
+)
+
+// Next returns where values are in the next piece, in ascending order.
+func (b *Blanks) Next(piece []byte) (found []Blank) {
+	from := 0
+	for i, c := range piece {
+		switch {
+		case b.inText:
+			b.inText = c != '"' || b.escaped
+			b.escaped = c == '\\' && !b.escaped
+			if b.inText && len(b.text) < maxName {
+				b.text = append(b.text, c)
+			}
+		case c == '"':
+			b.inText, b.text = true, b.text[:0]
+		case c == '{', c == '[':
+			b.depth++
+		case c == ':':
+			if name := slices.Index(b.Names, string(b.text)); name >= 0 && b.value == 0 && b.depth <= deepest {
+				if b.kept = name == 0; b.kept {
+					b.First = nil
+				}
+				b.value, b.begins, from = b.depth, true, i+1
+			}
+		case c == ',' || c == '}' || c == ']':
+			if b.value > 0 && b.value == b.depth {
+				found = b.add(found, piece, Span{from, i})
+				b.value = 0
+			}
+			if c != ',' {
+				b.depth--
+			}
+		}
+	}
+	if b.value > 0 {
+		found = b.add(found, piece, Span{from, len(piece)})
+	}
+	return found
+}
+
+// add appends a part of the value, unless it is empty.
+func (b *Blanks) add(found []Blank, piece []byte, part Span) []Blank {
+	if part.From == part.To {
+		return found
+	}
+	if b.kept {
+		b.First = append(b.First, piece[part.From:min(part.To, part.From+maxBlank-len(b.First))]...)
+	}
+	found = append(found, Blank{part, b.begins})
+	b.begins = false
+	return found
+}
