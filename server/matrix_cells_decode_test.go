@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -169,9 +170,15 @@ func wholeAnswerFaults() (faults []fault) {
 		answerJSON(w, `{"x":"`)
 		piece := []byte(strings.Repeat("y", 1<<20))
 		for range 65 {
-			_, _ = w.Write(piece) // the proxy has had enough in between
+			_, _ = w.Write(piece)
 		}
-	}), want: bad})
+		_, _ = io.WriteString(w, `"}`)
+	}), want: func(v variant) want {
+		w := served(v)
+		w.body = func(leg) string { return `{"x":"` + strings.Repeat("y", 65<<20) + `"}` }
+		w.stored, w.kept = "ineligible_unparsable", false
+		return w
+	}})
 	row("B-17", "short of its length", raw(okJSON+"Content-Length: 500\r\n\r\n{\"id\":"), nil, restarted)
 	row("B-17", "bad chunk", wireOf(func(l leg) string { return okJSON + chunked(wholeAnswer(l)) + "zz\r\n" }), nil, restarted)
 	row("B-15", "breaks off", wireOf(func(l leg) string { return okJSON + chunked(wholeAnswer(l)) }), nil, restarted)

@@ -210,7 +210,7 @@ func defaults(book *logBook) server.Config {
 			},
 		},
 		LimitConfig: server.LimitConfig{
-			MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000,
+			MaxInflightBytes: 1 << 30, MaxStreams: 1000, MaxConnections: 2000,
 		},
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, AnswerTimeout: 2 * patience, IdleTimeout: patience, ClientWriteTimeout: patience,

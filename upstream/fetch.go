@@ -76,9 +76,23 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit
 
 // readAll is ReadAll with a buffer, which is used if the body fits.
 func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
-	need := int64(usualAnswer)
+	body, err := ReadWithin(r, limit, buffer, func(int64) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// ReadWithin reads r to its end, into a buffer if the body fits. It asks room for all memory beyond usualAnswer. With ErrAnswerTooLarge,
+// because of limit or for want of room, it returns what it has read, at least the beginning: the rest is left to the caller.
+func ReadWithin(r io.Reader, limit int64, buffer []byte, room func(n int64) bool) ([]byte, error) {
+	announced, need := int64(-1), int64(usualAnswer)
 	if r, ok := r.(interface{ Left() int64 }); ok && r.Left() >= 0 {
-		need = min(max(r.Left(), 1), mostAtOnce)
+		announced = r.Left()
+		need = min(max(announced, 1), mostAtOnce)
+	}
+	if announced > limit || need > usualAnswer && !room(need) {
+		need, limit = usualAnswer, min(limit, usualAnswer-1)
 	}
 	body := buffer[:0]
 	if need = min(need, limit+1); need > int64(cap(body)) {
@@ -86,13 +100,20 @@ func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 	}
 	for {
 		if len(body) == cap(body) {
-			body = append(make([]byte, 0, min(2*int64(cap(body)), limit+1)), body...)
+			next := 2 * int64(cap(body))
+			if announced > int64(cap(body)) { // much of it has come
+				next = announced
+			}
+			if next = min(next, limit+1); !room(next) {
+				return body, ErrAnswerTooLarge
+			}
+			body = append(make([]byte, 0, next), body...)
 		}
 		n, err := r.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
 		case int64(len(body)) > limit:
-			return nil, ErrAnswerTooLarge
+			return body, ErrAnswerTooLarge
 		case errors.Is(err, io.EOF):
 			return body, nil
 		case err != nil:

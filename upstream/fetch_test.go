@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -155,6 +157,56 @@ func TestClient_PostIntoUsesTheRoomThatSuffices(t *testing.T) {
 		_, answer, err := client.PostInto(t.Context(), instance, "/", want, "", buffer)
 		if used := err == nil && &answer[0] == &buffer[0]; err != nil || !bytes.Equal(answer, want) || used && n > cap(buffer) || !used && n <= cap(buffer) {
 			t.Errorf("got %d bytes, in the room %t, %v, want %d in room for %d", len(answer), used, err, n, cap(buffer))
+		}
+	}
+}
+
+// announced is a reader that knows how many bytes it has left.
+type announced struct {
+	io.Reader
+	text *strings.Reader
+}
+
+func (a announced) Left() int64 { return int64(a.text.Len()) }
+
+// Memory is asked for before it is taken. Where there is none, what was read is returned, and the rest is left in the reader.
+func TestReadWithin_TakesWhatThereIsRoomFor(t *testing.T) {
+	for name, row := range map[string]struct {
+		size, limit, room int
+		read              bool
+		asked             int // at most
+	}{
+		"small":               {100, 1 << 20, 0, true, 0},
+		"large":               {3 << 20, 4 << 20, 16 << 20, true, 9 << 20},
+		"no room":             {3 << 20, 4 << 20, 0, false, 0},
+		"room for a part":     {3 << 20, 4 << 20, 2 << 20, false, 2 << 20},
+		"as long as may be":   {4 << 20, 4 << 20, 16 << 20, true, 9 << 20},
+		"longer than may be":  {4<<20 + 1, 4 << 20, 16 << 20, false, 13 << 20},
+		"a byte of the usual": {4 << 10, 1 << 20, 0, true, 0},
+	} {
+		for _, known := range []bool{true, false} {
+			if name == "a byte of the usual" && !known {
+				continue // its end does not come with its last byte
+			}
+			text, asked := strings.Repeat("x", row.size), 0
+			from := strings.NewReader(text)
+			r := iotest.DataErrReader(from)
+			if known {
+				r = announced{r, from}
+			}
+			body, err := ReadWithin(r, int64(row.limit), nil, func(n int64) bool {
+				if asked+int(n) > row.room {
+					return false
+				}
+				asked += int(n)
+				return true
+			})
+			if row.read != (err == nil) || err != nil && !errors.Is(err, ErrAnswerTooLarge) || asked > row.asked {
+				t.Errorf("%s, known %t: %v, asked for %d", name, known, err, asked)
+			}
+			if rest, _ := io.ReadAll(r); string(body)+string(rest) != text || len(body) == 0 {
+				t.Errorf("%s, known %t: read %d bytes of %d, and %d later", name, known, len(body), row.size, len(rest))
+			}
 		}
 	}
 }

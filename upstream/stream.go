@@ -25,7 +25,7 @@ type Stream struct {
 	total     int64 // bytes read
 }
 
-// maxStream bounds an answer, so that one that never ends is recognised. A million tokens with their log probabilities
+// maxStream bounds an answer of unknown length, so that one that never ends is recognised. A million tokens with their log probabilities
 // fit.
 const maxStream = 256 << 20
 
@@ -55,7 +55,7 @@ func (s *Stream) ContentType() string { return s.contentType }
 func (s *Stream) MediaType() string { return mediaType(s.contentType) }
 
 // Read implements io.Reader. After a limit, or after the end of the client's context, the error is that cause; an
-// answer of more than maxStream bytes is ErrStreamTooLong.
+// answer of unknown length of more than maxStream bytes is ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.limits.waits()
 	if s.conn != nil {
@@ -66,7 +66,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	if err != nil {
 		s.conn = nil // it may serve another leg
 	}
-	if s.total += int64(n); s.total > maxStream {
+	if s.total += int64(n); s.total > maxStream && s.Left() < 0 {
 		s.limits.cancel(ErrStreamTooLong)
 		return n, ErrStreamTooLong
 	}

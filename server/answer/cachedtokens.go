@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"carryover/sse"
@@ -45,21 +46,23 @@ func (a *Reader) tellCached(ev sse.Event, path ...string) {
 	}
 }
 
-// whole returns a whole answer whose usage tells prefill's number.
-func (c CachedTokens) whole(api body.API, answer []byte) []byte {
+// whole returns the changes after which the usage of a whole answer tells prefill's number.
+func (c CachedTokens) whole(api body.API, answer []byte) []valueEdit {
 	if !c.Told {
-		return answer
+		return nil
 	}
-	var out []byte
-	done := 0
-	for _, edit := range c.edits(api, answer, []string{"usage"}) {
-		out = append(append(out, answer[done:edit.From]...), edit.with...)
+	return c.edits(api, answer, []string{"usage"})
+}
+
+// edited returns an answer with these changes, which do not overlap, in pieces: a copy would double the memory of a long answer.
+func edited(answer []byte, edits []valueEdit) rawjson.Pieces {
+	slices.SortFunc(edits, func(a, b valueEdit) int { return a.From - b.From })
+	pieces, done := make(rawjson.Pieces, 0, 2*len(edits)+1), 0
+	for _, edit := range edits {
+		pieces = append(pieces, answer[done:edit.From], edit.with)
 		done = edit.To
 	}
-	if done == 0 {
-		return answer
-	}
-	return append(out, answer[done:]...)
+	return append(pieces, answer[done:])
 }
 
 // edits returns the changes of an event or a whole answer, in ascending order. They are none if the usage does not count the prompt, or is

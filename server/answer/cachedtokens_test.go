@@ -56,10 +56,10 @@ func TestCachedTokens_ChangesTheNumberAndNothingElse(t *testing.T) {
 			if want == "" {
 				want = tc.in
 			}
-			if got := string((CachedTokens{true, tc.tokens}).whole(tc.api, []byte(tc.in))); got != want {
+			if got := string(edit(CachedTokens{true, tc.tokens}, tc.api, []byte(tc.in))); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}
-			if got := string((CachedTokens{false, tc.tokens}).whole(tc.api, []byte(tc.in))); got != tc.in {
+			if got := string(edit(CachedTokens{false, tc.tokens}, tc.api, []byte(tc.in))); got != tc.in {
 				t.Errorf("prefill has not told, and yet: %s", got)
 			}
 		})
@@ -132,14 +132,14 @@ func FuzzCachedTokens(f *testing.F) {
 		if !ok {
 			return
 		}
-		got := CachedTokens{true, tokens}.whole(api, bytes.Clone(data))
+		got := edit(CachedTokens{true, tokens}, api, bytes.Clone(data))
 		if usage, is := want["usage"].(map[string]any); is {
 			expectCached(api, usage, tokens)
 		}
 		if object, ok := decoded(got); !ok || !reflect.DeepEqual(object, want) {
 			t.Errorf("%q\nbecomes %q\nwant    %v", data, got, want)
 		}
-		if again := (CachedTokens{true, tokens}).whole(api, got); !bytes.Equal(again, got) {
+		if again := edit(CachedTokens{true, tokens}, api, got); !bytes.Equal(again, got) {
 			t.Errorf("%q is changed again into %q", got, again)
 		}
 	})
@@ -202,4 +202,9 @@ func TestCachedTokens_InStreamsOfCompletions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// edit returns a whole answer that tells prefill's number.
+func edit(c CachedTokens, api body.API, answer []byte) []byte {
+	return edited(answer, c.whole(api, answer)).Bytes()
 }

@@ -173,28 +173,37 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 }
 
 // Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.
-func (a *Reader) Whole(body []byte) []byte {
+func (a *Reader) Whole(body []byte) rawjson.Pieces {
 	a.first, a.done = true, true
 	a.ends()
 	if a.dialect != nil {
-		return a.dialect.whole(a, body)
+		return edited(body, a.dialect.whole(a, body))
 	}
-	rest, params, found := rawjson.Cut(body, ParamsMember)
-	if found && string(params) != "null" {
-		a.params = params
-	}
+	edits := a.cutParams(body)
 	members, ok := readMembers(body)
 	if !ok {
 		a.ineligible = Unparsable
-		return rest
+		return edited(body, edits)
 	}
 	a.read(&members)
 	if a.leg.Asks.IDs {
-		plain, prompt, output := sse.NullTokenIDs(rest)
+		all, prompt, output := sse.AllTokenIDs(body)
 		a.takes(a.leg.IDs.Add(prompt, output))
-		if a.leg.Asks.Hidden {
-			rest = plain
+		for i := 0; a.leg.Asks.Hidden && i < len(all); i++ {
+			edits = append(edits, valueEdit{all[i], []byte("null")})
 		}
 	}
-	return a.leg.Cached.whole(a.leg.API, rest)
+	return edited(body, append(edits, a.leg.Cached.whole(a.leg.API, body)...))
+}
+
+// cutParams notes the params of a whole answer, and returns the changes that cut them out.
+func (a *Reader) cutParams(body []byte) (edits []valueEdit) {
+	params, cuts := rawjson.FindMember(body, ParamsMember, nil)
+	if len(cuts) > 0 && !rawjson.IsNull(params) {
+		a.params = params
+	}
+	for _, cut := range cuts {
+		edits = append(edits, valueEdit{cut, nil})
+	}
+	return edits
 }

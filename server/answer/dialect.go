@@ -11,8 +11,8 @@ import (
 type dialect interface {
 	// judge decides on one event of a stream before it is forwarded.
 	judge(a *Reader, ev sse.Event) sse.Verdict
-	// whole reads a whole answer, and returns it as an engine without additions would have sent it.
-	whole(a *Reader, body []byte) []byte
+	// whole reads a whole answer, and returns the changes after which it is as an engine without additions would have sent it.
+	whole(a *Reader, body []byte) []valueEdit
 }
 
 // dialectOf returns the dialect of an API, nil for the completion endpoints.

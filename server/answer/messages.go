@@ -77,25 +77,22 @@ func (messagesDialect) ended(a *Reader, message, delta []byte) {
 	}
 }
 
-// whole reads a whole message, and returns it without kv_transfer_params unless the client may see them.
-func (d messagesDialect) whole(a *Reader, body []byte) []byte {
-	rest, params, found := rawjson.Cut(body, ParamsMember)
-	if found && string(params) != "null" {
-		a.params = params
-	}
+// whole reads a whole message.
+func (d messagesDialect) whole(a *Reader, body []byte) []valueEdit {
+	edits := a.cutParams(body)
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable
-		return rest
+		return edits
 	}
 	if failure := rawjson.Get(body, "error"); rawjson.Kind(failure) == '{' {
 		a.fails(failure)
-		return rest
+		return edits
 	}
 	if id := upstream.AnswerID(rawjson.Get(body, "id")); id != "" {
 		a.belongs(id)
 	}
 	d.ended(a, body, body)
-	return a.leg.Cached.whole(a.leg.API, rest)
+	return append(edits, a.leg.Cached.whole(a.leg.API, body)...)
 }
 
 var _ dialect = messagesDialect{}

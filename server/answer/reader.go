@@ -21,6 +21,7 @@ type Leg struct {
 	API       body.API
 	RequestID string           // the leg's X-Request-Id, which the id of its answer repeats
 	AnswerIDs *facts.AnswerIDs // whether answers of this engine carry the ids of their requests
+	Size      int              // bytes of the leg's body
 	Arrived   time.Time        // no byte behind the headers had arrived at this moment
 	Asks      Asks
 	Cached    CachedTokens      // what the usage tells of prefill's caches
@@ -142,9 +143,8 @@ func (a *Reader) Observe(ev sse.Event) sse.Verdict {
 	switch {
 	case verdict == sse.Await:
 		a.waits = true
-	case !a.passed && (verdict == sse.Forward || verdict == sse.Supersede || verdict != sse.Stop && a.waits):
-		a.passed = true
-		a.turn.Passed()
+	case verdict == sse.Forward || verdict == sse.Supersede || verdict != sse.Stop && a.waits:
+		a.passes()
 	}
 	return verdict
 }

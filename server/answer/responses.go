@@ -13,10 +13,6 @@ import (
 // response is incomplete. If loading fails, the engine cuts the connection behind the first two events.
 type responsesDialect struct{}
 
-// maxResponseEvent is the most bytes of an event of a response. The last event has the ids and the text of the whole prompt if ids were
-// asked for.
-const maxResponseEvent = 8 << 20
-
 // judge parses the first events and the last. Of the others it checks only that they have no response and no error.
 func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
@@ -127,23 +123,20 @@ func (responsesDialect) hidden(a *Reader, data []byte, inEvent bool) (spans []ra
 }
 
 // whole reads a response.
-func (d responsesDialect) whole(a *Reader, body []byte) []byte {
+func (d responsesDialect) whole(a *Reader, body []byte) []valueEdit {
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable
-		return body
+		return nil
 	}
 	if failure := rawjson.Get(body, "error"); rawjson.Kind(failure) == '{' {
 		a.fails(failure)
 	}
 	d.completed(a, body)
-	rest, size := []byte(nil), 0
+	edits := a.leg.Cached.whole(a.leg.API, body)
 	for _, span := range d.hidden(a, body, false) {
-		rest, size = append(append(rest, body[size:span.From]...), "null"...), span.To
+		edits = append(edits, valueEdit{span, []byte("null")})
 	}
-	if size == 0 {
-		return a.leg.Cached.whole(a.leg.API, body)
-	}
-	return a.leg.Cached.whole(a.leg.API, append(rest, body[size:]...))
+	return edits
 }
 
 var _ dialect = responsesDialect{}

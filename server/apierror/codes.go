@@ -48,7 +48,7 @@ var codes = []Code{
 	{"decode_unavailable", http.StatusServiceUnavailable, "no decode instance can be reached"},
 	{"queue_full", http.StatusServiceUnavailable, "`--max-queue` turns wait already"},
 	{"queue_timeout", http.StatusServiceUnavailable, "the turn waited for `--queue-timeout`"},
-	{"overloaded", http.StatusServiceUnavailable, "bodies in flight take `--max-inflight-bytes`, or one client's share of it"},
+	{"overloaded", http.StatusServiceUnavailable, "bodies in flight, and answers that are held, take `--max-inflight-bytes`, or one client's share of it"},
 	{"server_shutting_down", http.StatusServiceUnavailable, "the process ends"},
 	{"prefill_timeout", http.StatusGatewayTimeout, "prefill did not answer within `--prefill-timeout`"},
 	{"decode_timeout", http.StatusGatewayTimeout, "decode did not begin a stream within `--first-byte-timeout`, or did not give a whole answer within `--answer-timeout`"},

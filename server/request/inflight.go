@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Inflight counts the memory of request bodies, for all clients together and for each.
+// Inflight counts the memory of request bodies, and of answers that are held, for all clients together and for each.
 type Inflight struct {
 	most      int64 // the limit of all clients together
 	perClient int64 // the limit of each client
@@ -32,6 +32,9 @@ type Reservation struct {
 	Client   string // whose bytes these are
 	reserved int64
 }
+
+// Beside returns a reservation of the same client, which holds nothing yet.
+func (r *Reservation) Beside() Reservation { return Reservation{account: r.account, Client: r.Client} }
 
 // Grow adds n bytes. If they exceed a limit, it adds none and returns the error for the client.
 func (r *Reservation) Grow(n int64) error {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 
+	"carryover/sse"
 	"carryover/upstream"
 )
 
@@ -15,6 +16,7 @@ func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
 	}{
 		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Broken, Err: upstream.ErrStreamTooLong}, false},
 		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, false},
+		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: sse.ErrOversize}, false},
 		{upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, true},
 		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: io.ErrUnexpectedEOF}, true},
 	} {

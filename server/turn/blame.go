@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -53,7 +54,8 @@ func atFault(leg *upstream.LegError) bool {
 	if leg.Paused() {
 		return false // an operator has paused the engine
 	}
-	if errors.Is(leg.Err, upstream.ErrStreamTooLong) || leg.Role == upstream.RoleDecode && errors.Is(leg.Err, upstream.ErrAnswerTooLarge) {
+	if errors.Is(leg.Err, upstream.ErrStreamTooLong) ||
+		leg.Role == upstream.RoleDecode && (errors.Is(leg.Err, upstream.ErrAnswerTooLarge) || errors.Is(leg.Err, sse.ErrOversize)) {
 		return false
 	}
 	switch leg.Kind {

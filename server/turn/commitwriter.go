@@ -43,11 +43,13 @@ type controlled struct{ *http.ResponseController }
 // FlushError does what Flush does.
 func (c controlled) FlushError() error { return c.Flush() }
 
-// announce sets the headers of an answer that is sent whole.
+// announce sets the headers of an answer that is sent whole. length is negative if it is not known.
 func (c *commitWriter) announce(mediaType string, length int) {
 	c.whole = true
 	c.w.Header().Set("Content-Type", mediaType)
-	c.w.Header().Set("Content-Length", strconv.Itoa(length))
+	if length >= 0 {
+		c.w.Header().Set("Content-Length", strconv.Itoa(length))
+	}
 }
 
 // announceStream sets the headers of an event stream, unless they are sent.

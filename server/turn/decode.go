@@ -92,7 +92,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		d.leg.Cached = answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.Body.DecodeBody(edit))
-	d.leg.RequestID = leg.RequestID
+	d.leg.RequestID, d.leg.Size = leg.RequestID, leg.Body.Len()
 	limits := upstream.Limits{FirstByte: a.cfg.begins(a.Request.Stream), Idle: a.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes

@@ -3,18 +3,24 @@ package turn
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
 	"carryover/server/answer"
 	"carryover/server/background"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/sse"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
-// maxAnswer is the most bytes of a whole answer.
+// maxAnswer is the most bytes of a whole answer that is read.
 const maxAnswer = 64 << 20
+
+// passedAtOnce is the most bytes of an unread answer that are held.
+const passedAtOnce = 32 << 10
 
 // reading is decode's answer while it is read and sent to the client.
 type reading struct {
@@ -23,15 +29,18 @@ type reading struct {
 	decoding  *decoding
 	out       *commitWriter
 	runner    *runner
-	turn      *turn      // whose answer it is
-	relay     *sse.Relay // nil for a whole answer
-	concluded bool       // the answer's ticket has been stored or given up
+	turn      *turn               // whose answer it is
+	share     request.Reservation // what is held of the answer; a usual stream holds nothing worth counting
+	relay     *sse.Relay          // nil for a whole answer
+	concluded bool                // the answer's ticket has been stored or given up
 }
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
 func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
-	return s.reading(ctx, t, d).relayed()
+	r := s.reading(ctx, t, d)
+	defer r.share.GiveBack()
+	return r.relayed()
 }
 
 // relayed reads the answer to its end, and tells the fleet how decode's leg has ended.
@@ -56,7 +65,7 @@ func (r *reading) relayed() (err error) {
 // reading begins to read an answer.
 func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
 	d.leg.IDs = t.proving.Listen(&d.origin)
-	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t}
+	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t, share: t.share.Beside()}
 	r.Reset(&d.leg, r)
 	return r
 }
@@ -106,17 +115,31 @@ func (r *reading) keep(result answer.Result) {
 		return
 	}
 	r.concluded = true
-	if r.relay != nil && r.relay.Stats().Oversize > 0 { // the reader has not seen all of the answer
-		result.Ineligible = answer.Unparsable
+	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
+		result.Params = r.relay.Blanked()
 	}
 	r.runner.deps.Tickets.Maker.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
+}
+
+// room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
+// so that it is held without room, too.
+func (r *reading) room(n int64) bool {
+	if n == 0 {
+		r.share.GiveBack()
+		return true
+	}
+	return r.share.Grow(n) == nil || r.decoding.leg.Rewrite != nil
 }
 
 // whole relays a JSON answer as it is, without kv_transfer_params.
 func (r *reading) whole() error {
 	r.decoding.Spare()
-	body, err := upstream.ReadAll(r.decoding, maxAnswer)
-	if err != nil {
+	rewrite := r.decoding.leg.Rewrite
+	body, err := upstream.ReadWithin(r.decoding, maxAnswer, nil, r.room)
+	switch {
+	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
+		return r.unread(body)
+	case err != nil:
 		return r.broken(err)
 	}
 	rest := r.Whole(body)
@@ -130,17 +153,71 @@ func (r *reading) whole() error {
 		return r.broken(errNotJSON)
 	}
 	r.taken()
-	if rewrite := r.decoding.leg.Rewrite; rewrite != nil {
-		if rest, err = rewrite.Body(rest); err != nil {
+	if rewrite != nil {
+		whole, err := rewrite.Body(rest.Bytes())
+		if err != nil {
 			return r.broken(errors.Join(errNotJSON, err))
 		}
+		rest = rawjson.Pieces{whole}
 	}
 	r.turn.dropBody()
-	r.out.announce("application/json", len(rest))
-	if _, err := r.out.Write(rest); err != nil {
-		return record.ErrClientGone
+	r.out.announce("application/json", rest.Len())
+	for _, piece := range rest {
+		if _, err := r.out.Write(piece); err != nil {
+			return record.ErrClientGone
+		}
 	}
 	return nil
+}
+
+// unread passes a whole answer on as it comes, of which head has been read, with null as kv_transfer_params.
+func (r *reading) unread(head []byte) (err error) {
+	r.UnreadWhole(head)
+	if r.Foreign() {
+		return r.broken(upstream.ErrForeign)
+	}
+	r.taken()
+	r.turn.dropBody()
+	r.out.record.Answered(r.Record(sse.Stats{}))
+	r.out.announce("application/json", -1)
+	blanks := rawjson.Blanks{Names: r.Blank()}
+	defer func() {
+		result := r.Result(false)
+		if rawjson.Kind(blanks.First) == '{' {
+			result.Params = blanks.First
+		}
+		r.keep(result)
+	}()
+	gone := r.passOn(head, blanks.Next(head))
+	r.share.GiveBack()
+	for head = make([]byte, passedAtOnce); ; {
+		n, err := r.decoding.Read(head)
+		if blank := blanks.Next(head[:n]); gone == nil { // else the engine's blocks are all that matters
+			gone = r.passOn(head[:n], blank)
+		}
+		switch {
+		case err == nil:
+		case gone != nil:
+			return record.ErrClientGone
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return r.broken(err)
+		}
+	}
+}
+
+// passOn sends a part of an unread answer without blanks.
+func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
+	done := 0
+	for _, blank := range blanks {
+		_, _ = r.out.Write(part[done:blank.From]) // the flush fails too
+		if done = blank.To; blank.Begins {
+			_, _ = r.out.Write([]byte("null"))
+		}
+	}
+	_, _ = r.out.Write(part[done:])
+	return r.out.Flush()
 }
 
 // stream relays events. The reader sees each event before the client does. It holds decode's first chunk back until the next event, or for
@@ -154,7 +231,7 @@ func (r *reading) stream() error {
 func (r *reading) start() {
 	r.out.announceStream(r.decoding.ContentType())
 	cfg := r.Relay()
-	cfg.Patience, cfg.Memory = r.runner.cfg.FirstEvent, &r.runner.streamed
+	cfg.Patience, cfg.Memory, cfg.Room = r.runner.cfg.FirstEvent, &r.runner.streamed, r.room
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
