@@ -64,7 +64,7 @@ func startMooncake(t *testing.T, m pushing) *operated {
 	}
 	o.configure(t, text.String())
 	// A decode leg that waits for KV in vain must fail the test before the engine's 480 s are over.
-	own := []string{"--config", o.file, "--connector", "mooncake", "--first-byte-timeout", "20s"}
+	own := []string{"--config", o.file, "--connector", "mooncake", "--first-byte-timeout", "20s", "--answer-timeout", "20s"}
 	o.args = strings.Join(slices.Concat(testrig.Patient(), steady, own, m.flags), " ")
 	cfg, err := configtest.Load(t, o.args)
 	if err != nil {

@@ -23,7 +23,7 @@ func startRescue(t *testing.T, replace func(*server.Deps)) *rig {
 	cfg.Lease = time.Hour // blocks that wait for their lease to end are pinned when the test ends
 	return startRig(t, rigConfig{
 		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, replace: replace,
-		server: func(c *server.Config) { c.FirstByteTimeout = time.Second },
+		server: func(c *server.Config) { c.FirstByteTimeout, c.AnswerTimeout = time.Second, time.Second },
 	})
 }
 
