@@ -18,6 +18,13 @@ func restarted(v variant) want {
 	return w
 }
 
+// leftAlone is a turn that decode has saved by itself, after it could not load the KV of the only prefill instance.
+func leftAlone(variant) want {
+	w := alone("first")
+	w.decode, w.rescued = "handed alone", true
+	return w
+}
+
 // rescued is what a fault leaves whose hand-over is rescued, too.
 func rescued(of func(variant) want) func(variant) want {
 	return func(v variant) want {
@@ -102,7 +109,6 @@ func decodeFailures() (faults []fault) {
 		status     int
 		retryAfter string
 	}{
-		{"B-13", "500", status(500, "KV load failed"), 502, ""},
 		{"B-13", "502", status(502, "x"), 502, ""},
 		{"B-13", "503", status(503, "x", "Retry-After", "7"), 503, "7"},
 		{"B-13", "504", status(504, "x"), 502, ""},
@@ -122,9 +128,30 @@ func decodeFailures() (faults []fault) {
 				return w
 			}})
 	}
-	return append(faults, fault{
-		row: "B-13", phase: phase, name: "500, by the first of two", needs: twoDecodes, begin: next(ofDecode, status(500, "KV load failed")), want: restarted,
+	loadFails := status(500, "KV load failed")
+	of := func(name string, needs func(*cell, *setup), begin func(*cell), want func(variant) want) {
+		faults = append(faults, fault{row: "B-47", phase: phase, name: name, needs: needs, begin: begin, want: want})
+	}
+	at := func(decode string, of func(variant) want) func(variant) want {
+		return func(v variant) want {
+			w := of(v)
+			w.decode = decode
+			return w
+		}
+	}
+	of("500, once", nil, next(ofDecode, loadFails), leftAlone)
+	of("500, always", nil, always(ofDecode, loadFails), func(variant) want {
+		w := decodeFailedTwice(502, "decode_failed")
+		w.prefill, w.decode = "first", "handed alone"
+		return w
 	})
+	of("500, by the first of two", twoDecodes, next(ofDecode, loadFails), at("handed alone@1", leftAlone))
+	of("500, of the first of two", twoPrefills, next(ofDecode, loadFails), func(v variant) want {
+		w := restarted(v)
+		w.prefill = strings.Replace(w.prefill, " plain", " plain@1", 1)
+		return w
+	})
+	return faults
 }
 
 // decodeTimeouts are legs that decode does not begin to answer.

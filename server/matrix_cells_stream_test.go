@@ -49,7 +49,7 @@ func streamFaults() (faults []fault) {
 	row("B-14", "dies inside its first event", breaks(nothing, `data: {"id":"chatcmpl-`), nil, restarted)
 	row("B-14", "dies behind the role", breaks(roleOnly, ""), nil, restarted)
 	row("B-14", "dies behind the role, mid-UTF-8", breaks(roleOnly, "data: {\"choices\":[\xf0\x9f"), nil, restarted)
-	row("B-47", "KV load fails", kvFails, nil, restarted)
+	row("B-47", "KV load fails", kvFails, nil, leftAlone)
 	for _, at := range []struct{ name, rest string }{
 		{"between events", ""}, {"mid-line", `data: {"id":"chatcm`}, {"mid-UTF-8", "data: \xf0\x9f\x98"}, {"behind a line", "data: {}\n"},
 		{"behind CRLF", "data: {}\r\n"},

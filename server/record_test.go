@@ -97,7 +97,7 @@ func TestRecord_ARetryWithoutTheTicketHasSavedNothing(t *testing.T) {
 	r, all := recorded(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;")
-	r.decode[0].next(status(500, "KV load"))
+	r.decode[0].next(status(503, "later"))
 	r.wantOK(r.turn("c", 3, true), "miss;reason=retried_without_ticket")
 	r.until(func() bool { return len(all()) == 3 })
 	if hit, retried := all()[1], all()[2]; hit.Reuse.Saved <= 0 || retried.Reuse.Saved != 0 {

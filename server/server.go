@@ -73,7 +73,7 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	s.turns = turn.New(turn.Config{
 		LegConfig: cfg.LegConfig, Release: cfg.Release, ReuseTrialTimeout: cfg.ReuseTrialTimeout,
-		Logger: cfg.Logger,
+		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
 		Picker: picker, Tickets: tickets,

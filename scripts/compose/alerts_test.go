@@ -43,6 +43,10 @@ func TestAlerts(t *testing.T) {
 			`carryover_instance_state{role="decode", instance="d", state="ejected"} 1x480`,
 			`carryover_instance_state{role="decode", instance="d", state="draining"} 1x480`,
 		},
+		"CarryoverPairApart": {
+			`carryover_instance_state{role="prefill", instance="p", state="apart"} 1x480`,
+			`carryover_instance_state{role="prefill", instance="p", state="up"} 1x480`,
+		},
 		"CarryoverPrefillQuarantined": {
 			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x480`,
 			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x400 _x80`,

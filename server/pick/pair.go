@@ -18,6 +18,7 @@ type Pair struct {
 	uncached                int // an estimate of the prompt's tokens that are in no cache
 	prefillSlot, decodeSlot attemptSlot
 	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
+	untried                 func() // ends the trial of a pair that was left alone, nil if the attempt is none
 }
 
 // Done gives all slots of the attempt back. It is called once.
@@ -26,6 +27,9 @@ func (p *Pair) Done() {
 	p.Prefilled()
 	if p.decodeOnly != nil {
 		p.decodeOnly()
+	}
+	if p.untried != nil {
+		p.untried()
 	}
 }
 

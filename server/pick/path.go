@@ -10,6 +10,7 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/pairs"
 )
 
 // alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
@@ -59,7 +60,7 @@ func (g *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 }
 
 // prefill picks a prefill instance for the pair, and returns nil if no instance may be asked.
-func (g *picking) prefill(ctx context.Context, quarantined bool) (*fleet.Engine, error) {
+func (g *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined bool) (*fleet.Engine, error) {
 	if g.NoPrefill || g.gaveUp(upstream.RolePrefill) >= MaxDials {
 		return nil, nil
 	}
@@ -67,23 +68,44 @@ func (g *picking) prefill(ctx context.Context, quarantined bool) (*fleet.Engine,
 		g.PrefillFailed = true // it would compute the prompt for a decode instance that may refuse the model, and keep its blocks
 		return nil, nil
 	}
-	prefill, err := g.engine(ctx, upstream.RolePrefill, quarantined, &g.pair.prefillSlot)
-	switch {
-	case errors.Is(err, upstream.ErrNoModel):
-		g.PrefillFailed = true
-		return nil, nil
-	case errors.Is(err, upstream.ErrNoInstance):
-		return nil, nil
-	case err != nil:
-		return nil, err
+	excluded := g.Excluded
+	defer func() { g.Excluded = excluded }() // another decode instance may read what this one can't
+	apart := g.deps.Fleet.Apart(decode)
+	for {
+		g.Excluded = append(slices.Clip(g.Excluded), apart...)
+		prefill, err := g.engine(ctx, upstream.RolePrefill, quarantined, &g.pair.prefillSlot)
+		switch {
+		case errors.Is(err, upstream.ErrNoModel), errors.Is(err, upstream.ErrNoInstance) && len(g.Excluded) > len(excluded):
+			g.PrefillFailed = true
+			return nil, nil
+		case errors.Is(err, upstream.ErrNoInstance):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		if g.mayHandOver(prefill, decode) {
+			return prefill, nil
+		}
+		g.pair.Prefilled()
+		apart = []*fleet.Engine{prefill} // another turn has become the trial since
 	}
-	return prefill, nil
+}
+
+// mayHandOver reports whether the pair of two engines may exchange KV. A turn that is the trial of a pair that was left alone ends the trial
+// with the attempt, unless that has shown before how the hand-over ends.
+func (g *picking) mayHandOver(prefill, decode *fleet.Engine) bool {
+	from, to := prefill.Last(), decode.Last()
+	ok, trial := from.BeginLoad(to)
+	if trial {
+		g.pair.untried = func() { from.EndLoad(to, pairs.Inconclusive) }
+	}
+	return ok
 }
 
 // withoutPrefill decides how a turn goes on that no prefill instance can serve. Decode serves a bounded number of turns alone, which is
 // the result nil, unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own,
 // so that they read nothing from its prefix cache.
-func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
+func (g *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fleet.Engine, error) {
 	p := g.pair
 	p.Quarantined = slices.ContainsFunc(g.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return g.Request.MayPrefill(e.Name) && e.Quarantined()
@@ -96,7 +118,7 @@ func (g *picking) withoutPrefill(ctx context.Context) (*fleet.Engine, error) {
 		}
 	}
 	if p.Quarantined {
-		if prefill, err := g.prefill(ctx, true); prefill != nil || err != nil {
+		if prefill, err := g.prefill(ctx, decode, true); prefill != nil || err != nil {
 			p.Salt = upstream.NewID()
 			return prefill, err
 		}

@@ -83,9 +83,20 @@ func (k *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, err
 func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
 	attempt.Excluded = refused
 	g := picking{Picker: k, Attempt: attempt, pair: pair}
-	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), g.excluding(upstream.RoleDecode))
-	if err == nil {
+	apart := false
+	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
+		if slices.Contains(refused, e) {
+			return true
+		}
+		unread := pair.Prefill != nil && pair.Prefill.ApartFrom(e.Last())
+		apart = apart || unread
+		return unread
+	})
+	switch {
+	case err == nil:
 		pair.decodes(Slot{free: leave})
+	case apart && errors.Is(err, upstream.ErrNoInstance):
+		err = upstream.ErrBusy // a new attempt can go there, with other KV
 	}
 	return next, err
 }
@@ -116,9 +127,9 @@ func (g *picking) pick(ctx context.Context) error {
 		g.pin(ctx, nil, decode)
 		return nil
 	}
-	prefill, err := g.prefill(ctx, false)
+	prefill, err := g.prefill(ctx, decode, false)
 	if prefill == nil && err == nil {
-		prefill, err = g.withoutPrefill(ctx)
+		prefill, err = g.withoutPrefill(ctx, decode)
 	}
 	if err != nil {
 		return err

@@ -65,6 +65,14 @@ type Config struct {
 	Release           bool          // have decode free the blocks that no turn will use
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	Logger            *slog.Logger
+	Tell              func(sentence string) // is told of pairs that are left alone; nil for nobody
+}
+
+// tell tells operators, as one plain sentence.
+func (c *Config) tell(sentence string) {
+	if c.Tell != nil {
+		c.Tell(sentence)
+	}
 }
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.

@@ -24,6 +24,7 @@ type decoding struct {
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
 	untaken func()       // has the hand-over rescued; nil once decode has taken it
+	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 }
 
 // Close ends the leg, and has a hand-over rescued that decode has not taken.
@@ -85,6 +86,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	asks.Stops = a.Body.Has("stop")
 	edit.ReturnTokenIDs, edit.Usage = asks.IDs, asks.Usage
 	if h.Handover != nil {
+		d.unread = h.rescue != nil && !h.left && !h.arrived // else decode finds the KV at home, or in a store
 		d.origin.Prefill, d.origin.Pair, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 		if a.Request.Stream {
 			d.head = h.Head
@@ -102,7 +104,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
-		Blame(incarnation.Engine(), err, tookLong(a.Request.Stream, err))
+		a.blameDecode(d, a.tried, a.Record.ID(), err, tookLong(a.Request.Stream, err))
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes

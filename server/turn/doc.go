@@ -23,8 +23,8 @@
 // given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
 // rescue.go; package storetime).
 //
-// Three places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
-// blame.go decides which engine a failure counts against; package apierror decides how an error looks to a client. Around the turns,
+// Four places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
+// blame.go decides which engine a failure counts against, and loads.go which failures count against a pair; package apierror decides how an error looks to a client. Around the turns,
 // package pins has decode free the blocks of tickets that no turn will use, and package quarantine shares with other replicas which
 // incarnations of prefill computed other ids than they were sent, and which KV may descend from them.
 //
@@ -51,8 +51,9 @@
 // A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs no retry budget, because the fault was
 // ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even when it failed to load the KV, and the
 // error as the next event. So the first chunk waits for the second event, whatever becomes of that, but for LegConfig.FirstEvent at most; until
-// then such a turn is still retried. Comments and blank lines reach the client at once, because they tell it, and the proxies before it, that
-// the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
+// then such a turn is still retried, without the prefill instance whose KV could not be loaded, as long as that has not been restarted, and on
+// another decode instance if there is one. Comments and blank lines reach the client at once, because they tell it, and the proxies before it,
+// that the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
 //
 // # The APIs
 //

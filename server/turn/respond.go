@@ -14,6 +14,7 @@ import (
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // maxAnswer is the most bytes of a whole answer that is read.
@@ -57,7 +58,7 @@ func (r *reading) relayed() (err error) {
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 		r.out.record.Broke(told, r.out.errors.Map(told).Code)
 	}
-	Blame(d.origin.Decode.Engine(), told, tookLong(r.turn.Stream, told))
+	r.runner.legs.blameDecode(d, &r.turn.retry.last, r.turn.record.ID(), told, tookLong(r.turn.Stream, told))
 	d.sent.Over(told)
 	return err
 }
@@ -86,17 +87,23 @@ func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
 // hand-over has of the answer before that event.
 func (r *reading) Passed() {
 	r.turn.dropBody()
-	r.taken()
+	r.taken(true)
 	if head := r.decoding.head; head != nil {
 		r.decoding.head = nil
 		_, _ = r.out.Write(head) // the relay's write behind it fails too
 	}
 }
 
-// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error.
-func (r *reading) taken() {
-	if fault, _ := r.Fault(); fault == 0 {
-		r.decoding.untaken = nil
+// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error. What decode says before
+// it has the KV does not show that it could load it.
+func (r *reading) taken(loaded bool) {
+	d := r.decoding
+	if fault, _ := r.Fault(); fault != 0 {
+		return
+	}
+	if d.untaken = nil; d.unread && loaded {
+		d.unread = false
+		r.runner.legs.loads(d, pairs.Answered, r.turn.record.ID(), nil)
 	}
 }
 
@@ -152,7 +159,7 @@ func (r *reading) whole() error {
 	case result.Ineligible == answer.Unparsable:
 		return r.broken(errNotJSON)
 	}
-	r.taken()
+	r.taken(true)
 	if rewrite != nil {
 		whole, err := rewrite.Body(rest.Bytes())
 		if err != nil {
@@ -176,7 +183,7 @@ func (r *reading) unread(head []byte) (err error) {
 	if r.Foreign() {
 		return r.broken(upstream.ErrForeign)
 	}
-	r.taken()
+	r.taken(true)
 	r.turn.dropBody()
 	r.out.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce("application/json", -1)
@@ -241,7 +248,7 @@ func (r *reading) ended(err error) error {
 	r.out.record.Answered(r.Record(r.relay.Stats()))
 	left := leftEarly(r.ctx, err)
 	if left && r.Seen() { // the event that waits for the next one
-		r.taken()
+		r.taken(false)
 	}
 	r.keep(r.Result(left)) // does nothing if the end was seen, because the ticket was stored then
 	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""

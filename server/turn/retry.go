@@ -96,6 +96,9 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	default:
 		t.again = append(t.again, leg.Role)
 	}
+	if t.last.unread != nil {
+		r.leavePair(ctx, t, of, leg)
+	}
 	t.refresh(of.missed)
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
 	if unanswered && t.last.ticket {
@@ -179,11 +182,36 @@ func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstrea
 	return restart
 }
 
+// leavePair has the next attempt leave out both engines of a pair whose hand-over decode has failed to load, as far as others are left: without
+// another prefill instance decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
+func (r *retryPolicy) leavePair(ctx context.Context, t *retryState, of *retryContext, leg *upstream.LegError) {
+	prefill := t.last.unread.Engine()
+	prefill.Refresh(ctx)
+	if t.last.unread.Ended() {
+		return
+	}
+	another := r.anotherPrefill(t, of, prefill.Name)
+	if !another && of.afterPrefill == PrefillError {
+		return
+	}
+	t.earlier.PrefillFailed = true
+	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
+	t.earlier.Excluded = append(t.earlier.Excluded, prefill)
+	if r.decodesElsewhere(t, leg, of.model) {
+		r.exclude(t, leg)
+	}
+}
+
+// anotherPrefill reports whether a prefill instance is left besides the named one.
+func (r *retryPolicy) anotherPrefill(t *retryState, of *retryContext, but string) bool {
+	return slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return e.Name != but && (of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) && !e.Quarantined() && e.Reachable()
+	})
+}
+
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
 func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstream.LegError) bool {
-	another := slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && (of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) && !e.Quarantined() && e.Reachable()
-	})
+	another := r.anotherPrefill(t, of, leg.Instance)
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady)
 	if !another && lastWord || !r.budget.take(of.client) {
 		return false

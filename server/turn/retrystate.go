@@ -9,6 +9,7 @@ import (
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -31,10 +32,11 @@ func (t *retryState) mayRestart(role upstream.Role) bool {
 
 // attempted is what an attempt has got to: what its prefill leg carried, and what ties it to its decode instance.
 type attempted struct {
-	ticket        bool // the prefill leg carried a ticket
-	release       bool // the prefill leg carried a piggybacked release
-	anotherDecode bool // the hand-over was bound to its decode engine, so that no other engine has been tried
-	pathTied      bool // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
+	ticket        bool               // the prefill leg carried a ticket
+	release       bool               // the prefill leg carried a piggybacked release
+	anotherDecode bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
+	unread        *fleet.Incarnation // of prefill, which has handed over KV that decode has failed to load, nil if it has not
+	pathTied      bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
 }
 
 // caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill

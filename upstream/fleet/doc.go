@@ -12,8 +12,10 @@
 //     drain.go, holders.go); only its quarantine outlasts it (quarantine.go);
 //   - an engine that is down, drained, slower than its role or whose legs fail is picked only if no other is left, and at
 //     least one engine of a role is never ejected (package health);
-//   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no unused tickets and no findings
-//     (incarnation.go, pairing.go);
+//   - prefill hands nothing over to a decode engine that has failed to load its KV three times in a row, nor to any while
+//     different ones fail (loads.go);
+//   - an incarnation that is not known equals nothing, not even itself: no ticket goes to or from it, and it has no unused
+//     tickets and no findings (incarnation.go, pairing.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one that stands for unknown ones, a
 //     prefill incarnation has one pair for each decode engine, and all memory of clients' requests is bounded
 //     (readings.go, pairing.go);

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 	"carryover/upstream/fleet/unused"
 )
@@ -29,11 +30,13 @@ type Incarnation struct {
 	computed *prefixindex.Computed
 
 	stops atomic.Int64 // how many of its pairs were stopped and have not answered since
+	loads *pairs.State // of a prefill incarnation with all decode engines
 
 	// mu guards the rest. Lock order: readings, Incarnation, pairs.State.
 	mu          sync.Mutex
 	quarantined bool
 	pairs       map[*Engine]pair // of a prefill incarnation: its pairs, by decode engine
+	unreadBy    *Engine          // the decode engine that was the last to fail to load its KV, nil if one has loaded it since
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
@@ -41,6 +44,7 @@ func newIncarnation(e *Engine, id string) *Incarnation {
 	s.Pins = unused.New(unused.Config{
 		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Now: e.fleet.facts.Now, Born: e.fleet.born,
 	})
+	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.Picker.stops, &e.fleet.Picker.unread)
 	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && s.current() }, s.latest)
 	return s
 }
@@ -77,6 +81,7 @@ func (i *Incarnation) end() {
 	for _, p := range i.pairs {
 		p.Drop()
 	}
+	i.loads.Drop()
 	i.pairs = nil
 	i.Pins.End()
 	i.computed.Drop()

@@ -10,7 +10,8 @@ import (
 // Live is the state of an engine at one moment.
 type Live struct {
 	// State is "up" for an engine that is picked. All other states mean that it is picked only when no other is left:
-	// "down", "open", "half_open", "ejected", "paused", "quarantined", "draining".
+	// "down", "open", "half_open", "ejected", "paused", "quarantined", "draining"; "apart" means that decode can't load KV of
+	// prefill, and that the two are not picked together.
 	State       string
 	Why         string // a sentence for operators, "" for "up"
 	Incarnation string // id of the engine's incarnation, "" if it is not known

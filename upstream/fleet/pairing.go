@@ -20,6 +20,11 @@ func (i *Incarnation) PairWith(decode *Incarnation) *pairs.State {
 	if !i.Known() || !decode.Known() {
 		return nil
 	}
+	return i.pairWith(decode)
+}
+
+// pairWith is PairWith also where an incarnation is not known: for as long as that is so.
+func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	f := i.engine.fleet
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -90,6 +95,7 @@ func (i *Incarnation) leave() {
 	for _, p := range i.pairs {
 		p.Drop()
 	}
+	i.loads.Drop()
 	i.pairs = nil
 	i.computed.Drop()
 }
@@ -103,6 +109,9 @@ func (i *Incarnation) retry(changed *Engine) {
 		if decode == changed || i.engine == changed {
 			p.Retry()
 		}
+	}
+	if i.engine == changed {
+		i.loads.Retry()
 	}
 }
 

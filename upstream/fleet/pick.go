@@ -17,7 +17,8 @@ type Picker struct {
 	now      func() time.Time
 	born     time.Time
 	prefixes *prefixindex.Index
-	stops    atomic.Int64 // how many pairs are stopped (stops.go)
+	stops    atomic.Int64 // how many pairs are stopped (stops.go), or all pairs of how many prefill incarnations
+	unread   atomic.Int64 // how many of them are these prefill incarnations
 	onFreed  atomic.Pointer[func()]
 
 	mu              sync.Mutex // guards the rest. Lock order: Fleet, Picker, Engine
@@ -142,6 +143,11 @@ func (k *Picker) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Eng
 	}
 	p.engines = p.engines[:0]
 	busy := false
+	if role == upstream.RoleDecode && k.stops.Load() > 0 {
+		ask.reads = k.reads
+		p.gather(engines, role, ask, preferred)
+		ask.reads = nil
+	}
 	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {
 		busy = p.gather(engines, role, ask, choosy)
 	}

@@ -69,7 +69,8 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	serves := true
 	for _, e := range engines {
 		v := &e.seen
-		if !choosy.admits(v, ask.now) || e.member.gone.Load() || ask.avoidQuarantined && e.Quarantined() {
+		if !choosy.admits(v, ask.now) || e.member.gone.Load() || ask.avoidQuarantined && e.Quarantined() ||
+			ask.reads != nil && !ask.reads(e) {
 			continue
 		}
 		if models := v.models.Load(); models != same { // the same list as the engine before, mostly
@@ -106,10 +107,11 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 // asked is what a pick requires of all candidates.
 type asked struct {
 	now              time.Duration
-	model            string  // "" allows all
-	avoidQuarantined bool    // leave out quarantined engines
-	most             int     // maximum of attempts at once
-	tokens           float64 // prompt tokens of this turn
+	model            string                    // "" allows all
+	avoidQuarantined bool                      // leave out quarantined engines
+	most             int                       // maximum of attempts at once
+	tokens           float64                   // prompt tokens of this turn
+	reads            func(decode *Engine) bool // leave out engines of which it says no, nil for none
 }
 
 // speeds are the prefill speeds of a pick's candidates.

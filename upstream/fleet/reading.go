@@ -104,7 +104,10 @@ func (r *readings) readFacts(ctx context.Context) (told facts.Metrics, witness u
 // become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
 // between. It needs r.mu.
 func (r *readings) become(told facts.Metrics) {
-	r.blank = nil
+	if r.blank != nil {
+		r.blank.leave()
+		r.blank = nil
+	}
 	old := r.known
 	if old == nil || old.id != told.Incarnation {
 		r.known = newIncarnation(r.engine, told.Incarnation)

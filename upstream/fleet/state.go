@@ -44,6 +44,9 @@ func (e *Engine) state() (state, why string) {
 	if state != "draining" && state != "down" && e.Quarantined() {
 		return "quarantined", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
 	}
+	if apart := e.apart(); state == "up" && apart != "" {
+		return "apart", apart
+	}
 	return state, why
 }
 

@@ -150,7 +150,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	want("malformed", s.say(ctx, t, map[string]any{"model": 1}, nil), 400, "miss;reason=bypass")
 	fault := func(instance *vllmsim.Instance, count int) {
 		t.Helper()
-		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Route: "/v1/chat/completions", Count: count}); err != nil {
+		if err := instance.SetFault(vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 502, Route: "/v1/chat/completions", Count: count}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -38,7 +38,7 @@ export function text(element, value) {
 const glyphs = {
   hit: "◆", miss: "◇", off: "·",
   quarantine: "⊘", stop: "▽", drain: "◐", reload: "↻", engine: "●", store: "▤", prefix: "◈",
-  up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", quarantined: "⊘",
+  up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", quarantined: "⊘", apart: "▽",
 };
 
 // tagged is a word of a closed set with its glyph. kind is the class that colours it, title explains it.

@@ -1,6 +1,6 @@
 // Package pairs has what a prefill and a decode incarnation have shown together: whether prefill answers decode's
-// tickets (state.go), and whether a leg of the two may release tickets (releases.go). Package fleet keeps one [State] for
-// each pair, and drops it with either incarnation.
+// tickets (state.go), whether decode reads prefill's hand-overs (loads.go), and whether a leg of the two may release
+// tickets (releases.go). Package fleet keeps one [State] for each pair, and drops it with either incarnation.
 //
 // It promises that
 //
@@ -17,4 +17,7 @@
 // were unanswered or answered 5xx. An answer clears the strikes before it; it counts when prefill has answered, not when
 // the turn ends. A broken connection is no strike: busy API servers close idle connections under legs. A stopped pair is
 // left alone for 1, 2, 4, 8, 16, 30, 30 … minutes, and then one turn is its trial again.
+//
+// Hand-overs have the same strikes and stops, apart from those of tickets, but no first trial: nearly all pairs can
+// exchange KV, and those that can't have a wrong address or another version.
 package pairs

@@ -49,7 +49,7 @@ const (
 )
 
 // State is what is known of a prefill incarnation together with a decode incarnation: whether prefill answers
-// decode's tickets, and whether it may carry releases to decode.
+// decode's tickets, whether decode reads prefill's hand-overs (loads.go), and whether prefill may carry releases to decode.
 //
 // Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer parks the request for ever
 // (vLLM nixl/pull_scheduler.py), and so does kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be
@@ -63,24 +63,29 @@ type State struct {
 	stops []*atomic.Int64 // the counts of stopped pairs that it belongs to
 
 	mu       sync.Mutex // guards the rest; no other lock is taken under it
-	trials   trials
+	tickets  trials
+	loads    trials
 	counted  bool // it is among the stopped pairs
 	dropped  bool // the incarnations do not share it any more
 	releases releases
 }
 
 // New returns the state of a pair that was never tried. It counts itself in stops while it is stopped.
-func New(now func() time.Time, stops ...*atomic.Int64) *State { return &State{now: now, stops: stops} }
+func New(now func() time.Time, stops ...*atomic.Int64) *State {
+	return &State{now: now, stops: stops, loads: trials{proven: true}}
+}
 
 // Over returns the state of a pair of which an incarnation has ended: it allows no reuse, because a state that is not
 // shared would allow one trial per caller.
-func Over(now func() time.Time) *State { return &State{now: now, over: true} }
+func Over(now func() time.Time) *State {
+	return &State{now: now, over: true, loads: trials{proven: true}}
+}
 
-// trials is what is known of a pair's tickets. The zero value is a pair that was never tried.
+// trials is what is known of a pair's tickets, or of its hand-overs. The zero value is a pair that was never tried.
 type trials struct {
 	proven  bool
 	trial   bool          // a turn is the pair's trial now
-	strikes int           // tickets that went wrong since the last answer
+	strikes int           // those that went wrong since the last answer
 	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
 	until   time.Time     // when the last stop ends
 }
@@ -93,21 +98,25 @@ func (ps *State) Begin() Status {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	status := ps.status()
-	ps.trials.trial = ps.trials.trial || status == Trial
+	if ps.over {
+		return Busy
+	}
+	return ps.tickets.begin(ps.now())
+}
+
+func (r *trials) begin(now time.Time) Status {
+	status := r.status(now)
+	r.trial = r.trial || status == Trial
 	return status
 }
 
-// status needs ps.mu.
-func (ps *State) status() Status {
+func (r *trials) status(now time.Time) Status {
 	switch {
-	case ps.over: // one of the incarnations has ended; a state that is not shared would allow one trial per caller
-		return Busy
-	case ps.trials.proven:
+	case r.proven:
 		return Proven
-	case ps.trials.trial:
+	case r.trial:
 		return Busy
-	case ps.now().Before(ps.trials.until):
+	case now.Before(r.until):
 		return NoReuse
 	}
 	return Trial
@@ -117,7 +126,10 @@ func (ps *State) status() Status {
 func (ps *State) Status() Status {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.status()
+	if ps.over {
+		return Busy
+	}
+	return ps.tickets.status(ps.now())
 }
 
 // End reports how a ticket ended, once per Begin and as soon as that is known.
@@ -134,7 +146,12 @@ func (ps *State) End(outcome Outcome) (pause time.Duration, resumed bool) {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	r := &ps.trials
+	pause, resumed = ps.tickets.end(outcome, ps.now())
+	ps.count()
+	return pause, resumed
+}
+
+func (r *trials) end(outcome Outcome, now time.Time) (pause time.Duration, resumed bool) {
 	if !r.proven && !r.trial {
 		return 0, false
 	}
@@ -145,7 +162,6 @@ func (ps *State) End(outcome Outcome) (pause time.Duration, resumed bool) {
 	case Answered:
 		resumed = r.pause > 0
 		*r = trials{proven: true}
-		ps.count(false)
 		return 0, resumed
 	}
 	r.strikes++
@@ -153,14 +169,17 @@ func (ps *State) End(outcome Outcome) (pause time.Duration, resumed bool) {
 		return 0, false
 	}
 	pause = min(max(RetrialAfter, 2*r.pause), retrialMax)
-	*r = trials{pause: pause, until: ps.now().Add(pause)}
-	ps.count(true)
+	*r = trials{pause: pause, until: now.Add(pause)}
 	return pause, false
 }
 
-// count adds the pair to the stopped ones, or removes it. It needs ps.mu.
-func (ps *State) count(stopped bool) {
-	if stopped == ps.counted || ps.over || ps.dropped {
+// stopped reports whether begin would return NoReuse.
+func (r *trials) stopped(now time.Time) bool { return !r.proven && !r.trial && now.Before(r.until) }
+
+// count adds the pair to the stopped ones while it is stopped, or removes it. It needs ps.mu.
+func (ps *State) count() {
+	stopped := !ps.dropped && ps.tickets.pause+ps.loads.pause > 0
+	if stopped == ps.counted || ps.over {
 		return
 	}
 	ps.counted = stopped
@@ -177,20 +196,20 @@ func (ps *State) count(stopped bool) {
 func (ps *State) Drop() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.count(false)
 	ps.dropped = true
+	ps.count()
 }
 
 // Stopped reports whether Begin would return NoReuse.
 func (ps *State) Stopped(now time.Time) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return !ps.trials.proven && !ps.trials.trial && now.Before(ps.trials.until)
+	return ps.tickets.stopped(now)
 }
 
-// Retry ends the pair's stop and the pause of its releases.
+// Retry ends the pair's stops and the pause of its releases.
 func (ps *State) Retry() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.releases.paused, ps.trials.until = time.Time{}, time.Time{}
+	ps.releases.paused, ps.tickets.until, ps.loads.until = time.Time{}, time.Time{}, time.Time{}
 }

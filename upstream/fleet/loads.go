@@ -1,0 +1,128 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
+)
+
+// A decode instance that can't load what prefill hands over says nothing of why: prefill's side channel may be out of its
+// reach, or out of everybody's. So each pair has its own strikes, and a prefill incarnation has strikes of its own, which
+// count while different decode engines fail one after the other.
+
+// BeginLoad asks for permission to hand KV of this prefill incarnation over to a decode incarnation. A caller that is
+// the trial of one that was left alone must call EndLoad. Unlike a ticket a hand-over needs no known incarnation.
+func (i *Incarnation) BeginLoad(decode *Incarnation) (ok, trial bool) {
+	if i.engine.fleet.Picker.stops.Load() == 0 {
+		return true, false
+	}
+	pair := i.pairWith(decode)
+	own := pair.BeginLoad()
+	if own == pairs.Busy || own == pairs.NoReuse {
+		return false, false
+	}
+	all := i.loads.BeginLoad()
+	if ok = all == pairs.Proven || all == pairs.Trial; !ok && own == pairs.Trial {
+		pair.EndLoad(pairs.Inconclusive)
+	}
+	return ok, ok && (own == pairs.Trial || all == pairs.Trial)
+}
+
+// EndLoad reports how a hand-over to a decode incarnation ended, as [pairs.State.EndLoad]. all is whether several decode
+// engines have failed, so that this prefill incarnation is left alone and not only the pair.
+func (i *Incarnation) EndLoad(decode *Incarnation, outcome pairs.Outcome) (pause time.Duration, all, resumed bool) {
+	pause, resumed = i.pairWith(decode).EndLoad(outcome)
+	if i.blames(decode.engine, outcome) {
+		longer, again := i.loads.EndLoad(outcome)
+		pause, all, resumed = max(pause, longer), longer > 0, resumed || again
+	}
+	return pause, all, resumed
+}
+
+// blames reports whether an outcome counts for the prefill incarnation: a failure does behind one of another decode
+// engine, and while the incarnation is tried again.
+func (i *Incarnation) blames(decode *Engine, outcome pairs.Outcome) bool {
+	_, apart := i.loads.Apart()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	last := i.unreadBy
+	switch outcome {
+	case pairs.Inconclusive:
+	case pairs.Answered:
+		i.unreadBy = nil
+	default:
+		i.unreadBy = decode
+		return apart || last != decode
+	}
+	return true
+}
+
+// ApartFrom reports whether BeginLoad would refuse a hand-over to a decode incarnation.
+func (i *Incarnation) ApartFrom(decode *Incarnation) bool {
+	_, apart := i.loads.Apart()
+	return apart || i.apartFrom(decode)
+}
+
+// apartFrom reports the same of the pair alone.
+func (i *Incarnation) apartFrom(decode *Incarnation) (apart bool) {
+	if known := i.known(decode); known != nil {
+		_, apart = known.Apart()
+	}
+	return apart
+}
+
+// Apart returns the prefill engines that hand nothing over to a decode engine for now.
+func (f *Fleet) Apart(decode *Engine) (apart []*Engine) {
+	if f.Picker.stops.Load() == 0 {
+		return nil
+	}
+	last := decode.Last()
+	for _, e := range f.Engines(upstream.RolePrefill) {
+		if e.Last().ApartFrom(last) {
+			apart = append(apart, e)
+		}
+	}
+	return apart
+}
+
+// reads reports whether any prefill engine hands over to a decode engine.
+func (k *Picker) reads(decode *Engine) bool {
+	prefills, last := k.members.Load().engines[upstream.RolePrefill], decode.Last()
+	return int(last.stops.Load()+k.unread.Load()) < len(prefills) ||
+		slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().ApartFrom(last) })
+}
+
+// apart says for operators with which engines an engine exchanges no KV for now, "" for none. A decode engine is apart if
+// several prefill engines are from it.
+func (e *Engine) apart() string {
+	if e.fleet.Picker.stops.Load() == 0 {
+		return ""
+	}
+	last := e.Last()
+	if e.Role == upstream.RolePrefill {
+		return last.apart()
+	}
+	prefills := e.fleet.Engines(upstream.RolePrefill)
+	if len(prefills) < 2 || slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().apartFrom(last) }) {
+		return ""
+	}
+	return "it has failed to load the KV of every prefill instance; it serves alone, and each of them is tried again in time"
+}
+
+// apart is that of a prefill incarnation.
+func (i *Incarnation) apart() (why string) {
+	if until, apart := i.loads.Apart(); apart {
+		return "several decode instances have failed to load its KV; one turn tries it at " + until.UTC().Format(time.RFC3339)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for decode, p := range i.pairs {
+		if until, apart := p.Apart(); apart {
+			why = fmt.Sprintf("decode %s has failed to load its KV; one turn tries the pair at %s", decode.Name, until.UTC().Format(time.RFC3339))
+		}
+	}
+	return why
+}
