@@ -70,9 +70,7 @@ func (g *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined
 	}
 	excluded := g.Excluded
 	defer func() { g.Excluded = excluded }() // another decode instance may read what this one can't
-	apart := g.deps.Fleet.Apart(decode)
 	for {
-		g.Excluded = append(slices.Clip(g.Excluded), apart...)
 		prefill, err := g.engine(ctx, upstream.RolePrefill, quarantined, &g.pair.prefillSlot)
 		switch {
 		case errors.Is(err, upstream.ErrNoModel), errors.Is(err, upstream.ErrNoInstance) && len(g.Excluded) > len(excluded):
@@ -87,7 +85,7 @@ func (g *picking) prefill(ctx context.Context, decode *fleet.Engine, quarantined
 			return prefill, nil
 		}
 		g.pair.Prefilled()
-		apart = []*fleet.Engine{prefill} // another turn has become the trial since
+		g.Excluded = append(slices.Clip(g.Excluded), prefill)
 	}
 }
 

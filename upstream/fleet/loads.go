@@ -74,20 +74,6 @@ func (i *Incarnation) apartFrom(decode *Incarnation) (apart bool) {
 	return apart
 }
 
-// Apart returns the prefill engines that hand nothing over to a decode engine for now.
-func (f *Fleet) Apart(decode *Engine) (apart []*Engine) {
-	if f.Picker.stops.Load() == 0 {
-		return nil
-	}
-	last := decode.Last()
-	for _, e := range f.Engines(upstream.RolePrefill) {
-		if e.Last().ApartFrom(last) {
-			apart = append(apart, e)
-		}
-	}
-	return apart
-}
-
 // reads reports whether any prefill engine hands over to a decode engine.
 func (k *Picker) reads(decode *Engine) bool {
 	prefills, last := k.members.Load().engines[upstream.RolePrefill], decode.Last()

@@ -72,3 +72,43 @@ func TestLoads_PairsAndAll(t *testing.T) {
 		})
 	}
 }
+
+// A decode engine that can read no prefill engine is picked behind those that can, and like them where none can.
+func TestLoads_PicksPreferDecodeThatReads(t *testing.T) {
+	r := newRig(t)
+	prefills := []*Incarnation{tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RolePrefill, "q")[0], "1")}
+	a, b := tells(r.named(upstream.RoleDecode, "a")[0], "1"), tells(r.named(upstream.RoleDecode, "b")[0], "1")
+	fails := func(p, d *Incarnation) {
+		for range pairs.Strikes {
+			p.EndLoad(d, pairs.Failed)
+		}
+	}
+	picks := func(want string, states ...string) {
+		t.Helper()
+		e, err := r.Picker.Choose(upstream.RoleDecode, Hint{}, nil)
+		if err != nil || e.Name != want {
+			t.Errorf("picked %v, %v, want %s", e, err, want)
+		}
+		for i, s := range []*Incarnation{prefills[0], prefills[1], a, b} {
+			if got := s.Engine().Live(); got.State != states[i] || (got.Why == "") != (got.State == "up") {
+				t.Errorf("%s is %s, %q, want %s", s.Engine().Name, got.State, got.Why, states[i])
+			}
+		}
+	}
+	picks("a", "up", "up", "up", "up")
+	fails(prefills[0], a)
+	picks("a", "apart", "up", "up", "up")
+	fails(prefills[1], a)
+	picks("b", "apart", "apart", "apart", "up")
+	fails(prefills[0], b)
+	fails(prefills[1], b)
+	picks("a", "apart", "apart", "apart", "apart")
+	prefills[1].EndLoad(b, pairs.Answered) // a turn from before
+	picks("a", "apart", "apart", "apart", "apart")
+	r.pass(pairs.RetrialAfter)
+	if ok, trial := prefills[1].BeginLoad(b); !ok || !trial {
+		t.Errorf("it is tried again: %t, as a trial: %t", ok, trial)
+	}
+	prefills[1].EndLoad(b, pairs.Answered)
+	picks("a", "up", "up", "up", "up")
+}
