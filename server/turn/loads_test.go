@@ -41,3 +41,26 @@ func TestLoadFailed(t *testing.T) {
 		})
 	}
 }
+
+// What a refused rescue says of prefill's blocks.
+func TestFrees(t *testing.T) {
+	paused := upstream.PausedError(&upstream.Instance{Role: upstream.RoleDecode})
+	for _, row := range []struct {
+		err  error
+		want bool
+	}{
+		{&upstream.LegError{Kind: upstream.Status, Status: 400}, true},
+		{&upstream.LegError{Kind: upstream.Status, Status: 404}, true},
+		{paused, true},
+		{&upstream.LegError{Kind: upstream.Status, Status: 401}, false},
+		{&upstream.LegError{Kind: upstream.Status, Status: 429}, false},
+		{&upstream.LegError{Kind: upstream.Status, Status: 500}, false},
+		{&upstream.LegError{Kind: upstream.Status, Status: 503}, false},
+		{&upstream.LegError{Kind: upstream.Timeout}, false},
+		{errTooLate, false},
+	} {
+		if got := frees(row.err); got != row.want {
+			t.Errorf("%v: got %t, want %t", row.err, got, row.want)
+		}
+	}
+}

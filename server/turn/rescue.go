@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -122,8 +123,9 @@ func (r *legRunner) rescuers(first *fleet.Incarnation, bound bool, model string)
 }
 
 // rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease. The blocks
-// of decode's answer are released.
+// of decode's answer are released. It returns nil also if an engine has had prefill free the blocks.
 func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h handed, model string) (err error) {
+	freed := false
 	for _, decode := range instances {
 		if !h.arrived && time.Now().After(h.until) {
 			return errors.Join(errTooLate, err)
@@ -137,8 +139,20 @@ func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h
 			r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
 			return nil
 		}
+		freed = freed || !h.arrived && frees(err)
+	}
+	if freed {
+		return nil
 	}
 	return err
+}
+
+// frees reports whether an engine that has failed a leg of only a prompt and a hand-over has told prefill that it does not read the KV. vLLM
+// does so where its serving layer refuses the leg (#41269), for the prompt's length or the model, and where it is paused (0.33, core.py).
+func frees(err error) bool {
+	var leg *upstream.LegError
+	return errors.As(err, &leg) && leg.Kind == upstream.Status &&
+		(leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
 }
 
 // rescueBy runs the leg, and returns decode's kv_transfer_params. It tells the fleet of a failure as of a leg of our own. A good end says

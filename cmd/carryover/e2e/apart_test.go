@@ -108,6 +108,9 @@ func TestApart_ALonePair(t *testing.T) {
 					t.Error("no series says that prefill is apart")
 				}
 				o.verify(t, pins{leased: pairs.Strikes}) // each of them was handed over once
+				if n := o.counts().Stranded; n != pairs.Strikes {
+					t.Errorf("%d hand-overs count as stranded, want %d", n, pairs.Strikes)
+				}
 			})
 		}
 	}

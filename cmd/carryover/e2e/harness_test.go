@@ -19,6 +19,7 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -35,6 +36,7 @@ type rig struct {
 	look            func() // has the program read of every instance which start is alive
 	args            string // the command line
 	metrics         http.Handler
+	counts          func() record.Counts
 	know            func() // has the program know how each instance of prefill reads prompts
 	stop            func()
 }
@@ -113,6 +115,7 @@ func (r *rig) serve(t *testing.T, cfg config.Config, c rigConfig) {
 		c.server(&settings)
 	}
 	p.Server = server.New(settings, deps)
+	r.counts = p.Server.Counts
 	if c.wire != nil {
 		c.wire(cfg, p)
 	}

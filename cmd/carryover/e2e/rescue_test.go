@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
@@ -43,7 +45,7 @@ func (r *rig) leased(t *testing.T) int {
 
 // untaken are the ways in which decode does not take a hand-over.
 func untaken() map[string]vllmsim.Fault {
-	return map[string]vllmsim.Fault{
+	faults := map[string]vllmsim.Fault{
 		"400":                           {Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest},
 		"429":                           {Kind: vllmsim.FaultStatus, Status: http.StatusTooManyRequests},
 		"500":                           {Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError},
@@ -54,7 +56,14 @@ func untaken() map[string]vllmsim.Fault {
 		"closed connection, KV is read": {Kind: vllmsim.FaultLostAnswer},
 		"closed behind the headers":     {Kind: vllmsim.FaultDieBeforeFirstEvent},
 		"silence":                       {Kind: vllmsim.FaultSilent},
+		"an error in place of a token":  {Kind: vllmsim.FaultErrorEvent},
+		"garbage":                       {Kind: vllmsim.FaultGarbageJSON},
+		"half an answer":                {Kind: vllmsim.FaultTruncatedJSON},
 	}
+	for _, code := range []int{401, 403, 404, 413, 422, 501} {
+		faults[strconv.Itoa(code)] = vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: code}
+	}
+	return faults
 }
 
 // Whatever decode answers to a hand-over that it does not take, prefill's blocks are free when the program has ended.
@@ -68,16 +77,79 @@ func TestRescue_DecodeDoesNotTakeTheHandOver(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/stream %t", name, stream), func(t *testing.T) {
 				t.Parallel()
-				r := startRescue(t, nil)
-				if err := r.decode[0].SetFault(fault); err != nil {
-					t.Fatal(err)
-				}
-				r.say(t, members{"model": "sim", "messages": []json.RawMessage{question("SAY " + longText(1) + ".")}, "max_tokens": 50, "stream": stream})
-				if n := r.leased(t); n != 0 {
-					t.Errorf("prefill keeps the blocks of %d hand-overs", n)
+				for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
+					r := startRescue(t, nil)
+					if err := r.decode[0].SetFault(fault); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {}); err != nil {
+						t.Error(err)
+					}
+					if n := r.leased(t); n != 0 {
+						t.Errorf("%s: prefill keeps the blocks of %d hand-overs", path, n)
+					}
+					if n := r.counts().Stranded; n != 0 {
+						t.Errorf("%s: %d hand-overs count as stranded", path, n)
+					}
 				}
 			})
 		}
+	}
+}
+
+// What decode refuses in its serving layer, it has had prefill free (vLLM #41269, measured on 0.33): nothing is stranded, although the rescue is
+// refused in the same words.
+func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", pathMessages, pathResponses} {
+		for _, stream := range []bool{false, true} {
+			short := vllmsim.DefaultConfig()
+			short.MaxModelLen = 80
+			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{short}})
+			a, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {})
+			if err != nil || a.status != http.StatusBadRequest {
+				t.Fatalf("%s: %v, %+v", path, err, a)
+			}
+			r.verify(t, pins{})
+			if r.sum(t, config.RolePrefill)["computed_tokens"] == 0 {
+				t.Errorf("%s, stream %t: decode has refused before prefill", path, stream)
+			}
+			if n := r.counts().Stranded; n != 0 {
+				t.Errorf("%s, stream %t: %d hand-overs count as stranded", path, stream, n)
+			}
+		}
+	}
+}
+
+// Where the decode instance that a hand-over was for takes no leg at all, another one takes it; where none can read it, it is given up.
+func TestRescue_ByAnotherDecodeInstance(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prefill vllmsim.Config
+		fault   vllmsim.Fault
+		left    int
+	}{
+		"it refuses":        {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusBadRequest}, 0},
+		"it can't load":     {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultStatus, Handovers: true}, 0},
+		"none can load":     {unread(), vllmsim.Fault{}, 1},
+		"it resets, always": {vllmsim.DefaultConfig(), vllmsim.Fault{Kind: vllmsim.FaultReset}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := vllmsim.DefaultConfig()
+			r := startRig(t, rigConfig{prefill: []vllmsim.Config{c.prefill}, decode: []vllmsim.Config{d, d}, flags: []string{"--routing-decode", "round_robin"}})
+			if c.fault.Kind != "" {
+				r.setFault(t, r.decode[0], c.fault)
+			}
+			_, _ = r.post(t.Context(), "/v1/chat/completions", http.Header{}, encode(shortAsk("/v1/chat/completions", 1, false)), nil)
+			r.stop()
+			if n := r.sum(t, "")["leased_pins"]; n != c.left {
+				t.Errorf("prefill keeps the blocks of %d hand-overs, want %d", n, c.left)
+			}
+			if n := r.counts().Stranded; n != uint64(c.left) {
+				t.Errorf("%d hand-overs count as stranded, want %d", n, c.left)
+			}
+		})
 	}
 }
 
