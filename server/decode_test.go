@@ -49,7 +49,7 @@ func TestDecode_HandOverIsNeverOfferedToASecondInstance(t *testing.T) {
 func TestRetry_AfterDecodeFailedHasNoTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.decode[0].next(status(500, "KV load"))
+	r.decode[0].next(status(502, "x"))
 	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
 	if legs := r.prefill[0].seen(); len(legs) != 3 || legs[1].ticket() == "" || legs[2].ticket() != "" {
 		t.Errorf("got %d prefill legs, want the first of the turn with a ticket and the second without", len(legs))
