@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,7 +106,12 @@ func TestRescue_OfWhatTheEngineHasFreed(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			short := vllmsim.DefaultConfig()
 			short.MaxModelLen = 80
-			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{short}})
+			behind := testrig.StartInstance(t, short, "")
+			untold := tampering{answer: func(_ string, body []byte) []byte {
+				return bytes.ReplaceAll(body, []byte(`"max_model_len":80`), []byte(`"max_model_len":null`))
+			}}
+			r := startRig(t, rigConfig{prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, flags: []string{"--decode", untold.front(t, behind)}})
+			r.decode = append(r.decode, behind)
 			a, err := r.post(t.Context(), path, http.Header{}, encode(shortAsk(path, 1, stream)), func(int, []byte) {})
 			if err != nil || a.status != http.StatusBadRequest {
 				t.Fatalf("%s: %v, %+v", path, err, a)
