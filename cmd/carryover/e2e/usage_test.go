@@ -79,34 +79,42 @@ func untold(raw []byte) string {
 func TestUsage_TellsWhatPrefillHad(t *testing.T) {
 	t.Parallel()
 	for _, details := range []bool{true, false} {
-		change := func(c *vllmsim.Config) {
-			c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
-		}
-		rigs := map[string]*rig{
-			"prefill": startTokens(t, 1, 1, change), "decode": startUntold(t, change),
-		}
-		for _, r := range rigs {
-			r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
-		}
 		for _, kind := range []string{"chat", "text", pathMessages, pathResponses} {
-			for _, stream := range []bool{true, false} {
-				for _, continuous := range []bool{true, false} {
-					if continuous && (!stream || strings.HasPrefix(kind, "/")) {
-						continue
-					}
-					t.Run(fmt.Sprintf("details %v/%s/stream %v/continuous %v", details, strings.TrimPrefix(kind, "/v1/"), stream, continuous), func(t *testing.T) {
-						toldUsage := map[string][]toldUsage{}
-						for mode, r := range rigs {
-							toldUsage[mode] = r.toldTurns(t, kind, stream, continuous)
-						}
-						for i, want := range toldUsage["decode"] {
-							got := toldUsage["prefill"][i]
-							sameBytes(t, []string{untold(got.raw)}, []string{untold(want.raw)})
-							got.check(t, i, stream)
-						}
-					})
-				}
+			t.Run(fmt.Sprintf("details %v/%s", details, strings.TrimPrefix(kind, "/v1/")), func(t *testing.T) {
+				t.Parallel()
+				tellsWhatPrefillHad(t, details, kind)
+			})
+		}
+	}
+}
+
+func tellsWhatPrefillHad(t *testing.T, details bool, kind string) {
+	t.Helper()
+	change := func(c *vllmsim.Config) {
+		c.PromptTokensDetails, c.Render, c.OutputTokenIDs, c.MessageParams = details, true, true, true
+	}
+	rigs := map[string]*rig{
+		"prefill": startTokens(t, 1, 1, change), "decode": startUntold(t, change),
+	}
+	for _, r := range rigs {
+		r.toldTurns(t, "chat", false, true) // the first request with an answer in it shows what the token proof has to know of such requests
+	}
+	for _, stream := range []bool{true, false} {
+		for _, continuous := range []bool{true, false} {
+			if continuous && (!stream || strings.HasPrefix(kind, "/")) {
+				continue
 			}
+			t.Run(fmt.Sprintf("stream %v/continuous %v", stream, continuous), func(t *testing.T) {
+				toldUsage := map[string][]toldUsage{}
+				for mode, r := range rigs {
+					toldUsage[mode] = r.toldTurns(t, kind, stream, continuous)
+				}
+				for i, want := range toldUsage["decode"] {
+					got := toldUsage["prefill"][i]
+					sameBytes(t, []string{untold(got.raw)}, []string{untold(want.raw)})
+					got.check(t, i, stream)
+				}
+			})
 		}
 	}
 }
