@@ -9,6 +9,9 @@ var ErrStopped = errors.New("relay stopped by its observer")
 // neither the event nor the bytes that it held back.
 var ErrOversize = errors.New("event is longer than the bound")
 
+// errNoEnd says that a stream has ended without an error but also without the end of its answer.
+var errNoEnd = errors.New("the stream ends before the end of its answer")
+
 // ReadError is a failure to read from the engine. Complete events that came before it have been written. The unfinished event
 // and the held bytes have not; Stats.MidEvent tells the exception.
 type ReadError struct{ Err error }

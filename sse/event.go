@@ -94,6 +94,9 @@ type Config struct {
 	Bounded bool
 	// Patience is how long a read may last until what the verdict Await keeps back goes out; 0 is for ever.
 	Patience time.Duration
+	// Complete reports, at a clean end, whether nothing of the answer is missing; if it is, the stream has broken off: chunks that end in order
+	// are all that is left of an answer when a gateway or an engine gives it up. Nil takes each clean end for the answer's.
+	Complete func() bool
 	// Begin is called when a read ends in the middle of an event that began in it, before the next read. What the source knows of its
 	// last read then concerns the beginning of that event. For an event that is not Split, it concerns the whole event when the event
 	// is observed. So the caller asks for the age of an event only where it matters. Begin may be nil.

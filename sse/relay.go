@@ -108,9 +108,19 @@ func (r *Relay) Run(src io.Reader) error {
 	defer r.buf.free()
 	empty := 0
 	for {
-		n, err := r.read(src)
+		var n int
+		var err error
+		if space := r.buf.spare(); r.held.brief && r.cfg.Patience > 0 {
+			n, err = r.readMeanwhile(src, space)
+		} else {
+			n, err = src.Read(space)
+			r.buf.filled(n)
+		}
 		stop := r.scan()
 		clean := err == io.EOF //nolint:errorlint // what wraps io.EOF has broken off
+		if clean && r.cfg.Complete != nil && !r.cfg.Complete() {
+			clean, err = false, errNoEnd
+		}
 		if clean && stop == nil {
 			r.finish()
 		}
@@ -137,17 +147,6 @@ func (r *Relay) Run(src io.Reader) error {
 			}
 		}
 	}
-}
-
-// read reads once.
-func (r *Relay) read(src io.Reader) (int, error) {
-	space := r.buf.spare()
-	if r.held.brief && r.cfg.Patience > 0 {
-		return r.readMeanwhile(src, space)
-	}
-	n, err := src.Read(space)
-	r.buf.filled(n)
-	return n, err
 }
 
 // scan decides on the bytes that have been read, event by event, and returns why the relay has to stop, if it has to.

@@ -152,7 +152,7 @@ func relayTold(tb testing.TB, leg Leg, stream io.Reader) string {
 	a := &Reader{}
 	leg.AnswerIDs, leg.Arrived = &facts.AnswerIDs{}, time.Now()
 	a.Reset(&leg, &told{})
-	if err := sse.New(&out, nil, a.Relay()).Run(a.Checked(stream)); err != nil {
+	if err := sse.New(&out, nil, a.Relay()).Run(stream); err != nil {
 		tb.Fatal(err)
 	}
 	return out.String()

@@ -64,7 +64,7 @@ func relayAgents(answerIDs *facts.AnswerIDs, api body.API, leg string, asks Asks
 	asks.UsageDue = true // their answers all have a usage
 	s := &agentStream{}
 	s.Reader = agentAnswer(answerIDs, api, leg, asks, &told{restart: restart, atEnd: func() { s.ended = append(s.ended, s.out.String()) }})
-	err := sse.New(&s.out, nil, s.Relay()).Run(s.Checked(from))
+	err := sse.New(&s.out, nil, s.Relay()).Run(from)
 	return s, err
 }
 
@@ -208,7 +208,7 @@ func TestChecked_EachChoiceNeedsItsFinish(t *testing.T) {
 			}
 			in += "data: " + data + "\n\n"
 		}
-		if err := sse.New(&out, nil, a.Relay()).Run(a.Checked(strings.NewReader(in))); whole != (err == nil) || whole && out.String() != in {
+		if err := sse.New(&out, nil, a.Relay()).Run(strings.NewReader(in)); whole != (err == nil) || whole && out.String() != in {
 			t.Errorf("%s: got %v behind %q", stream, err, out.String())
 		}
 	}

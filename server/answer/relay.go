@@ -2,8 +2,6 @@ package answer
 
 import (
 	"bytes"
-	"errors"
-	"io"
 
 	"carryover/sse"
 	"carryover/sse/rawjson"
@@ -39,7 +37,7 @@ var substance = []string{"choices", "usage", "error"}
 func (a *Reader) Relay() sse.Config {
 	cfg := sse.Config{
 		Strip: ParamsMember, Substance: substance, MaxEvent: sse.DefaultMaxEvent, Bounded: a.leg.Rewrite != nil,
-		Begin: a.Begin, Observe: a.Observe, Unread: a.Unread, Blank: a.Blank(),
+		Begin: a.Begin, Observe: a.Observe, Unread: a.Unread, Blank: a.Blank(), Complete: func() bool { return a.over },
 	}
 	if a.leg.API == body.Responses {
 		cfg.MaxEvent = maxResponseEvent
@@ -89,39 +87,5 @@ func (a *Reader) passes() {
 	}
 }
 
-// Checked returns the stream with an error in place of a clean end that comes before the API's last event, or before the finish of each
-// choice: chunks that end in order are all that is left of an answer when a gateway or an engine gives it up.
-func (a *Reader) Checked(stream io.Reader) io.Reader {
-	return &toTheEnd{Reader: stream, over: &a.over}
-}
-
 // Over reports whether the client has got all of the answer when everything that was seen has been forwarded.
 func (a *Reader) Over() bool { return a.done && a.over }
-
-// errNoEnd says that a stream has ended without an error but also without its last event.
-var errNoEnd = errors.New("the stream ends before the end of its answer")
-
-// toTheEnd reads a stream, and turns its clean end into errNoEnd unless over says that nothing is missing.
-type toTheEnd struct {
-	io.Reader
-	over *bool
-	end  bool
-}
-
-// Read implements io.Reader. It returns the end in a read of its own, when the observer has seen everything before it.
-func (r *toTheEnd) Read(p []byte) (int, error) {
-	if !r.end {
-		n, err := r.Reader.Read(p)
-		if err != io.EOF { // a clean end is io.EOF itself
-			return n, err
-		}
-		r.end = true
-		if n > 0 {
-			return n, nil
-		}
-	}
-	if !*r.over {
-		return 0, errNoEnd
-	}
-	return 0, io.EOF
-}

@@ -41,19 +41,15 @@ type reading struct {
 func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
 	r := s.reading(ctx, t, d)
 	defer r.share.GiveBack()
-	return r.relayed()
+	if d.MediaType() == "text/event-stream" {
+		return r.over(r.stream())
+	}
+	return r.over(r.whole())
 }
 
-// relayed reads the answer to its end, and tells the fleet how decode's leg has ended.
-func (r *reading) relayed() (err error) {
-	d := r.decoding
-	switch {
-	case d.MediaType() == "text/event-stream":
-		err = r.stream()
-	default:
-		err = r.whole()
-	}
-	told := err
+// over tells the fleet how decode's leg has ended, and returns err.
+func (r *reading) over(err error) error {
+	d, told := r.decoding, err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 		r.out.record.Broke(told, r.out.errors.Map(told).Code)
@@ -231,7 +227,7 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 // LegConfig.FirstEvent, and the ticket is stored when it sees the end.
 func (r *reading) stream() error {
 	r.start()
-	return r.ended(r.relay.Run(r.Checked(r.decoding)))
+	return r.ended(r.relay.Run(r.decoding))
 }
 
 // start makes the relay of a stream.
