@@ -22,11 +22,10 @@ type Config struct {
 	turn.LegConfig
 	TimeConfig
 
-	RedisRequired bool   // /readyz fails while Redis does not answer
-	Version       string // shown at /version
-	Logger        *slog.Logger
-	Tell          Tellers
-	LogClients    request.ClientsMode
+	Version    string // shown at /version
+	Logger     *slog.Logger
+	Tell       Tellers
+	LogClients request.ClientsMode
 }
 
 // Tellers tell operators what happens, as one plain sentence each. A nil one tells nobody.

@@ -13,13 +13,12 @@ import (
 
 // health answers whether the server is healthy, and whether turns can be served.
 type health struct {
-	fleet         *fleet.Fleet
-	store         Store
-	slots         *admission.Slots
-	routing       func() *turn.RoutingConfig
-	redis         func() string // RedisUp, or a word for the fault; nil if tickets live in this process
-	redisRequired bool          // the server is not ready while Redis does not answer
-	named         bool          // requests name their prefill instance
+	fleet   *fleet.Fleet
+	store   Store
+	slots   *admission.Slots
+	routing func() *turn.RoutingConfig
+	redis   func() string // RedisUp, or a word for the fault; nil if tickets live in this process
+	named   bool          // requests name their prefill instance
 }
 
 // handlers returns the handlers that report the server's health, by path.
@@ -36,7 +35,7 @@ func (h *health) handleHealth(c echo.Context) error {
 
 // handleReady answers whether turns can be served: the server is not draining, and at least one instance of each role has answered, or only
 // decode if it may serve alone. Quarantined prefill instances are reported, but do not make the server unready, because decode serves
-// without them. Turns are also served without Redis, so that a replica without it is unready only if the operator asks for that.
+// without them. Turns are also served without Redis.
 func (h *health) handleReady(c echo.Context) error {
 	word, why := h.verdict()
 	answer := map[string]any{
@@ -86,8 +85,6 @@ func (h *health) verdict() (word, why string) {
 		return "starting", "no decode instance has answered yet"
 	case needsPrefill:
 		return "starting", "no prefill instance has answered yet"
-	case h.redis != nil && h.redisRequired && h.redis() != RedisUp:
-		return "store_down", "Redis does not answer, and redis.required is set"
 	case prefill == 0:
 		return wordDecodeOnly, alone
 	}

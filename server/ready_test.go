@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,35 +14,20 @@ import (
 )
 
 func TestReady_TellsOfRedis(t *testing.T) {
-	for _, tc := range []struct {
-		state            string
-		required, decode bool
-		status           int
-		word             string
-	}{
-		{"up", false, true, 200, "ready"},
-		{"up", true, true, 200, "ready"},
-		{"down", false, true, 200, "ready"},
-		{"down", true, true, 503, "store_down"},
-		{"refused", false, true, 200, "ready"},
-		{"refused", true, true, 503, "store_down"},
-		{"down", true, false, 503, "starting"},
-	} {
-		s := setup{
-			cfg:  func(c *server.Config) { c.RedisRequired = tc.required },
-			deps: func(d *server.Deps) { d.RedisState = func() string { return tc.state } },
-		}
-		decodes := "1"
-		if !tc.decode {
-			s.deadDecodes, decodes = -1, "0"
-		}
-		r := newRig(t, s)
-		if !tc.decode {
-			r.turn("c", 1, true) // finds out that decode is gone
-		}
-		want := `{"decode":` + decodes + `,"prefill":1,"redis":"` + tc.state + `","status":"` + tc.word + `","store":"redis"}`
-		if p := r.get("/readyz"); p.status != tc.status || strings.TrimSpace(p.body) != want {
-			t.Errorf("redis %s, required %t: got %d %s, want %d %s", tc.state, tc.required, p.status, p.body, tc.status, want)
+	for _, state := range []string{"up", "down", "refused"} {
+		for decodes, word := range map[string]string{"1": "ready", "0": "starting"} {
+			s, status := setup{deps: func(d *server.Deps) { d.RedisState = func() string { return state } }}, http.StatusOK
+			if decodes == "0" {
+				s.deadDecodes, status = -1, http.StatusServiceUnavailable
+			}
+			r := newRig(t, s)
+			if decodes == "0" {
+				r.turn("c", 1, true) // finds out that decode is gone
+			}
+			want := `{"decode":` + decodes + `,"prefill":1,"redis":"` + state + `","status":"` + word + `","store":"redis"}`
+			if p := r.get("/readyz"); p.status != status || strings.TrimSpace(p.body) != want {
+				t.Errorf("redis %s: got %d %s, want %d %s", state, p.status, p.body, status, want)
+			}
 		}
 	}
 }

@@ -86,7 +86,7 @@ func New(cfg Config, deps Deps) *Server {
 		Fleet: deps.Fleet, Epoch: s.epoch, Tickets: s.pins, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
 	})
 	s.health = health{
-		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState, redisRequired: cfg.RedisRequired,
+		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState,
 		named: deps.Prefillers != nil,
 	}
 	s.handler = s.routes(&questions{

@@ -21,7 +21,8 @@ type commitWriter struct {
 
 	api       body.API
 	record    *record.Builder
-	committed bool // status and headers have reached the client
+	committed bool // status and headers have reached the client, and so does the answer's beginning
+	heart     heart
 }
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
@@ -54,6 +55,15 @@ func (c *commitWriter) announce(mediaType string, length int) {
 
 // announceStream sets the headers of an event stream, unless they are sent.
 func (c *commitWriter) announceStream(contentType string) {
+	c.heart.mu.Lock()
+	defer c.heart.mu.Unlock()
+	if !c.heart.beaten {
+		c.streamHeaders(contentType)
+	}
+}
+
+// streamHeaders sets the headers of an event stream.
+func (c *commitWriter) streamHeaders(contentType string) {
 	header, values := c.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
@@ -61,8 +71,11 @@ func (c *commitWriter) announceStream(contentType string) {
 // commit sends status and headers. From now on the turn can't be tried again.
 func (c *commitWriter) commit() {
 	c.committed = true
+	beaten := c.heart.stop()
 	c.record.Committed(c.w.Header(), c.whole)
-	c.w.WriteHeader(http.StatusOK)
+	if !beaten {
+		c.w.WriteHeader(http.StatusOK)
+	}
 }
 
 // Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The stream as a whole

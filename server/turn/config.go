@@ -48,6 +48,7 @@ type LegConfig struct {
 	AnswerTimeout      time.Duration // of an answer that comes whole
 	IdleTimeout        time.Duration
 	FirstEvent         time.Duration // how long decode's first event waits for the next one, which may say that the KV can't be loaded; 0 is for ever
+	Heartbeat          time.Duration // how often a client hears something until its stream begins; 0 is never
 	ClientWriteTimeout time.Duration
 }
 

@@ -74,6 +74,10 @@ func (h *Handler) ended(w http.ResponseWriter, t *turn, err error) {
 	case err == nil:
 	case t.committed():
 		t.record.Broke(err, h.errors.Map(err).Code)
+	case t.out != nil && t.out.heart.stop():
+		t.out.lastWords(err, 0)
+		t.record.Broke(err, h.errors.Map(err).Code)
+		err = &record.AbortError{Err: err}
 	default:
 		h.refuse(w, t, h.errors.Map(err))
 	}
@@ -97,6 +101,9 @@ func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err 
 	// The context ends when the client leaves, and when the server abandons its turns (Run of package server).
 	ctx := r.Context()
 	t.out = newCommitWriter(w, h.turns.cfg.ClientWriteTimeout, h.errors, t.API, &t.record)
+	if every := h.turns.cfg.Heartbeat; t.Stream && every > 0 {
+		t.out.beat(every)
+	}
 	return h.turns.run(ctx, t)
 }
 

@@ -44,6 +44,9 @@ func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
 	if d.MediaType() == "text/event-stream" {
 		return r.over(r.stream())
 	}
+	if t.Stream && t.out.heart.stop() { // headers of a stream have been sent
+		return r.over(r.broken(errNotStream))
+	}
 	return r.over(r.whole())
 }
 
@@ -284,6 +287,8 @@ func (r *reading) ended(err error) error {
 var (
 	errKVLoad  = errors.New("decode's first event is an error")
 	errNotJSON = errors.New("the answer is not JSON")
+	// errNotStream is about an answer to a client that has had heartbeats.
+	errNotStream = errors.New("the answer is no stream")
 	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
 	errUnwritable = errors.New("an event can't be written")
 )
@@ -299,7 +304,7 @@ func (r *reading) broken(err error) error {
 		r.runner.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errUnwritable):
+	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
 		leg.Kind = upstream.Garbage
 	}
 	return r.decoding.failed(leg)

@@ -30,7 +30,7 @@ type turn struct {
 	record  record.Builder
 }
 
-// committed reports whether status and headers have reached the client, so that the turn can't be tried again.
+// committed reports whether the answer's beginning has reached the client, so that the turn can't be tried again.
 func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
 // runner runs turns. One value serves all of them.

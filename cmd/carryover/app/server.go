@@ -57,12 +57,12 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 		LegConfig: turn.LegConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
 			FirstByteTimeout: cfg.Timeouts.FirstByte, AnswerTimeout: cfg.Timeouts.Answer, IdleTimeout: cfg.Timeouts.Idle,
-			FirstEvent: firstEvent, ClientWriteTimeout: clientWriteTimeout,
+			FirstEvent: firstEvent, Heartbeat: cfg.Timeouts.Heartbeat, ClientWriteTimeout: clientWriteTimeout,
 		},
 		TimeConfig: server.TimeConfig{
 			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,
 		},
-		RedisRequired: cfg.Redis.Required, Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
+		Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 	}
 }
 

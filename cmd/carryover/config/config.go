@@ -139,7 +139,6 @@ type RedisConfig struct {
 	KeyFile              string
 	Prefix               string
 	Insecure             bool
-	Required             bool
 }
 
 // KVConfig is the handling of kv_transfer_params.
@@ -167,12 +166,13 @@ type LimitsConfig struct {
 // DialTimeout bounds the set-up of a connection to an engine, TLS included.
 const DialTimeout = 2 * time.Second
 
-// TimeoutsConfig bounds every wait of a turn. All are positive.
+// TimeoutsConfig bounds every wait of a turn. All but Heartbeat are positive.
 type TimeoutsConfig struct {
 	Prefill        time.Duration
 	HandoverBudget time.Duration
 	FirstByte      time.Duration
 	Answer         time.Duration
+	Heartbeat      time.Duration // 0 for none
 	Idle           time.Duration
 	Store          time.Duration
 	ShutdownGrace  time.Duration

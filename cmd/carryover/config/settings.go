@@ -20,6 +20,7 @@ type Setting struct {
 	OneOf []string // closed set for a text, and for each item of a list; nil if open
 	min   int      // bounds of a whole number; max 0 means none
 	max   int
+	off   bool // a duration of 0 stands for none
 	Live  bool // a reload can change it
 	Help  string
 }
@@ -140,7 +141,6 @@ func redisSettings(c *Config) []Setting {
 		{Key: "redis.key_file", Flag: "redis-key-file", To: &r.KeyFile, Help: "file with its key"},
 		{Key: "redis.prefix", Flag: "redis-prefix", To: &r.Prefix, Help: "beginning of every key in Redis"},
 		{Key: "redis.insecure", Flag: "redis-insecure", To: &r.Insecure, Help: "accept a Redis on the network without TLS or without a password"},
-		{Key: "redis.required", Flag: "redis-required", To: &r.Required, Help: "fail /readyz unless Redis is up"},
 	}
 }
 
@@ -158,6 +158,7 @@ func boundSettings(c *Config) []Setting {
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's stream"},
 		{Key: "timeouts.answer", Flag: "answer-timeout", To: &t.Answer, Help: "decode's answer to a request without stream, which comes whole"},
+		{Key: "timeouts.heartbeat", Flag: "stream-heartbeat", To: &t.Heartbeat, off: true, Help: "how often a client hears something until its stream begins, a comment or a ping, 0 for never; 15s where something in front ends connections that are silent"},
 		{Key: "timeouts.idle", Flag: "idle-timeout", To: &t.Idle, Help: "between two reads of a stream"},
 		{Key: "timeouts.store", Flag: "store-timeout", To: &t.Store, Help: "one operation of the ticket store in Redis"},
 		{Key: "timeouts.shutdown_grace", Flag: "shutdown-grace", To: &t.ShutdownGrace, Help: "for turns in flight after SIGTERM"},

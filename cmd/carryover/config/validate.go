@@ -58,7 +58,9 @@ func validateRow(v *validation, s Setting) {
 	value := FormatValue(s.To)
 	switch to := s.To.(type) {
 	case *time.Duration:
-		validateDuration(v, s.Key, *to)
+		if *to != 0 || !s.off {
+			validateDuration(v, s.Key, *to)
+		}
 	case *Wait:
 		if *to != WaitAuto {
 			validateDuration(v, s.Key, time.Duration(*to))
