@@ -41,8 +41,8 @@ func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err 
 			tried.unread = d.origin.Prefill
 		}
 	}
-	if failed && d.origin.Prefill.ApartFrom(d.origin.Decode) {
-		doubts = nil // the trial of a pair ends with its attempt
+	if failed && (len(r.deps.Fleet.Engines(decode.Role)) < 2 || d.origin.Prefill.ApartFrom(d.origin.Decode)) {
+		doubts = nil // no other engine can say the same to a hand-over; and the trial of a pair ends with its attempt
 	}
 	doubts.add(err, func(hopeless bool) {
 		switch {
