@@ -57,6 +57,17 @@ func (s Secret) ByContent(c Content) Key {
 	return s.hashed(contentVersion, c.Tenant, c.Model, c.CacheSalt, string(hash[:]))
 }
 
+// narrowedVersion begins the input of the keys under which conversations of one id are told apart.
+const narrowedVersion byte = 11
+
+// Narrowed returns the key of a conversation with an id whose user has begun with what the hash is of. Clients send one id for many
+// conversations.
+func (s Secret) Narrowed(id Key, first uint64) Key {
+	var hash [8]byte
+	binary.BigEndian.PutUint64(hash[:], first)
+	return s.hashed(narrowedVersion, string(id[:]), string(hash[:]))
+}
+
 // String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.
 func (k Key) String() string { return base64.RawURLEncoding.EncodeToString(k[:16]) }
 

@@ -44,6 +44,7 @@ type Memory struct {
 
 	mu            sync.Mutex // guards everything below
 	conversations *simplelru.LRU[Key, *conversation]
+	aliases       int        // conversations of which there are only aliases
 	expiry        expiryHeap // the same tickets by deadline
 	bytes         int64
 }
@@ -52,6 +53,15 @@ type Memory struct {
 type conversation struct {
 	key      Key
 	branches []*stored
+	aliases  int // how many of them are aliases
+}
+
+// only returns 1 if all that is kept are aliases, else 0.
+func (c *conversation) only() int {
+	if len(c.branches) > 0 && c.aliases == len(c.branches) {
+		return 1
+	}
+	return 0
 }
 
 // stored is one ticket as Memory keeps it.
@@ -282,7 +292,10 @@ func (m *Memory) add(key Key, s *stored) {
 		m.conversations.Add(key, c)
 	}
 	s.home = c
+	m.aliases -= c.only()
 	c.branches = slices.Insert(c.branches, 0, s)
+	c.aliases += s.ticket.alias()
+	m.aliases += c.only()
 	heap.Push(&m.expiry, s)
 	m.bytes += s.weight()
 }
@@ -292,7 +305,10 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 	heap.Remove(&m.expiry, s.heapAt)
 	m.bytes -= s.weight()
 	c := s.home
+	m.aliases -= c.only()
+	c.aliases -= s.ticket.alias()
 	c.branches = slices.DeleteFunc(c.branches, func(other *stored) bool { return other == s })
+	m.aliases += c.only()
 	if len(c.branches) > 0 {
 		return false
 	}
@@ -300,10 +316,10 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 	return true
 }
 
-// Len returns the number of conversations, including those with only notes, and those whose tickets have expired but
+// Len returns the number of conversations, including those with only notes but not those with only aliases, and those whose tickets have expired but
 // were not removed yet.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.conversations.Len()
+	return m.conversations.Len() - m.aliases
 }

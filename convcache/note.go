@@ -13,6 +13,40 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 	return Ticket{Branch: t.Branch}
 }
 
+// aliasOf is what an alias has in place of the name of a prefill instance.
+const aliasOf = "\x00alias"
+
+// Alias returns the note under which a ticket can be found by a second key: the same branch, without params. It says that the ticket is
+// stored under home. Only who takes the ticket from there may use it.
+func (t Ticket) Alias(home Key) Ticket {
+	a := Ticket{Branch: t.Branch}
+	a.ID, a.Prefill = t.ID.Alias(), Holder{aliasOf, string(home[:])}
+	return a
+}
+
+// Alias returns the id of a ticket's alias, and of an alias the ticket's.
+func (id TicketID) Alias() TicketID {
+	id[0] ^= 0xff
+	return id
+}
+
+// alias returns 1 for an alias, else 0.
+func (b *Branch) alias() int {
+	if b.Prefill.Instance == aliasOf {
+		return 1
+	}
+	return 0
+}
+
+// Resolved returns the branch of the ticket that an alias stands for, and any other branch as it is.
+func (b KeyedBranch) Resolved() (_ KeyedBranch, alias bool) {
+	if b.alias() == 0 || len(b.Prefill.Incarnation) != len(b.Key) {
+		return b, false
+	}
+	b.Key, b.ID, b.Prefill = Key([]byte(b.Prefill.Incarnation)), b.ID.Alias(), Holder{}
+	return b, true
+}
+
 // OutdatedBy reports whether a branch of the conversation makes the note useless: the branch covers all tokens of the
 // note, and it is a ticket or covers more. Then a later turn has stored the branch, and its ticket is worth more than the
 // note of the turn before. Of two notes for the same tokens, the later one is useful.

@@ -2,6 +2,7 @@ package convcache_test
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -129,4 +130,54 @@ func TestMemory_SupersededNotesKeepNothingAlive(t *testing.T) {
 	if got, want := ids(mustPut(t, m, key(3), ticket(3, 1), time.Hour)...), ids(old); !slices.Equal(got, want) {
 		t.Errorf("displaced: got %v, want %v", got, want)
 	}
+}
+
+// An alias has all of its ticket but what an engine is sent, and leads back to it. Stores treat it as a note.
+func TestAlias_LeadsToItsTicket(t *testing.T) {
+	home, second := convcache.Key{1}, convcache.Key{2}
+	ticket := convcache.Ticket{
+		Branch: convcache.Branch{ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: "d", Incarnation: "1"}, Tokens: 5, Outline: []uint32{7}},
+		Params: []byte(`{}`), EngineID: "e",
+	}
+	alias := ticket.Alias(home)
+	if !alias.HandedBack() || alias.Params != nil || alias.EngineID != "" || alias.ID == ticket.ID || alias.ID.Alias() != ticket.ID {
+		t.Errorf("got %+v", alias)
+	}
+	found, is := convcache.KeyedBranch{Key: second, Branch: alias.Branch}.Resolved()
+	if !is || !reflect.DeepEqual(found, convcache.KeyedBranch{Key: home, Branch: ticket.Branch}) {
+		t.Errorf("got %+v, %t", found, is)
+	}
+	note := ticket.Note(convcache.Holder{Instance: "p", Incarnation: "1"}, time.Now())
+	for name, b := range map[string]convcache.Branch{"a ticket": ticket.Branch, "a note": note.Branch} {
+		if same, is := (convcache.KeyedBranch{Key: second, Branch: b}).Resolved(); is || same.Key != second || same.ID != ticket.ID {
+			t.Errorf("%s is taken for an alias", name)
+		}
+	}
+}
+
+// Conversations with only aliases are those of others, and not counted; what is kept for them is found and forgotten as all else.
+func TestAlias_IsNoConversation(t *testing.T) {
+	c := &clock{}
+	m := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
+	ticket := holdingTicket(7, convcache.Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 32, Whole: 3})
+	home, second := convcache.Key{1}, convcache.Key{2}
+	want := func(n int) {
+		t.Helper()
+		if got := m.Len(); got != n {
+			t.Errorf("%d conversations, want %d", got, n)
+		}
+	}
+	m.Put(t.Context(), second, ticket.Alias(home), time.Minute)
+	want(0)
+	m.Put(t.Context(), home, ticket, time.Minute)
+	want(1)
+	other := holdingTicket(8, convcache.Chain{BlockSize: 16, Blocks: []uint64{8, 9}, Tokens: 32, Whole: 4})
+	m.Put(t.Context(), second, other, time.Minute)
+	want(2)
+	m.Take(t.Context(), second, other.ID)
+	want(1)
+	m.Take(t.Context(), home, ticket.ID)
+	want(0)
+	m.Take(t.Context(), second, ticket.ID.Alias())
+	want(0)
 }

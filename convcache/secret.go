@@ -85,7 +85,7 @@ func (s Secret) IsZero() bool { return len(s.key) == 0 }
 // Derive returns 32 bytes that only holders of the secret can compute: HMAC-SHA256 over a version byte and a text.
 // Every use has its own version, so that what leaves the process for one use is never a key of another: 1 for
 // conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for outlines, 7 for salts of epochs,
-// 8 for clients in logs, 9 for conversations without an id, 10 for clients' ids.
+// 8 for clients in logs, 9 for conversations without an id, 10 for clients' ids, 11 for conversations of one id.
 func (s Secret) Derive(version byte, text []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte{version})

@@ -52,6 +52,21 @@ func (c *Claim) Failed(leg *upstream.LegError) {
 	c.Conclude(OutcomeOf(leg))
 }
 
+// Doubted is Failed where it is not known yet whether the request is at fault, which the returned function is told.
+func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
+	of := *c
+	if c.Ticket != nil {
+		c.sent, c.paused, c.concluded = leg.Sent, leg.Paused(), true
+	}
+	return func(spared bool) {
+		if spared {
+			of.Conclude(pairs.Inconclusive)
+		} else {
+			of.Failed(leg)
+		}
+	}
+}
+
 // Conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered and not at the end of the turn,
 // because decode may go on for minutes, and a trial of the pair would last as long.
 func (c *Claim) Conclude(outcome pairs.Outcome) {

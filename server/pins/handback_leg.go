@@ -202,7 +202,7 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 		return false
 	}
 	k.arrived() // the ledger counts it again
-	outcome := h.store(ctx, k, *k.ticket)
+	outcome := h.store(ctx, k, k.key, *k.ticket)
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 
@@ -210,13 +210,17 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 func (h *HandBacks) note(ctx context.Context, k *retainedTicket) {
 	if k.homed && k.ticket.Epoch == h.deps.Epoch.Now() {
 		note := k.ticket.Note(convcache.Holder{Instance: k.queue.prefill.Engine().Name, Incarnation: k.queue.prefill.ID()}, time.Now())
-		h.store(ctx, k, note)
+		h.store(ctx, k, k.key, note)
+		if k.from.content != (convcache.Key{}) {
+			note.ID = note.ID.Alias() // it replaces the ticket's alias
+			h.store(ctx, k, k.from.content, note)
+		}
 	}
 }
 
 // store stores a ticket or a note.
-func (h *HandBacks) store(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
+func (h *HandBacks) store(ctx context.Context, k *retainedTicket, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
-	return h.put(bounded, k.key, ticket, k.from.model)
+	return h.put(bounded, key, ticket, k.from.model)
 }

@@ -88,6 +88,12 @@ func (r *Release) Malformed() {
 // Failed ends the release: its leg, which is a turn's, has failed.
 func (r *Release) Failed(leg *upstream.LegError) { r.counts.unsent(r.failed(leg)) }
 
+// Spared ends the release: its leg has failed, and its request is at fault.
+func (r *Release) Spared() {
+	r.open()
+	r.counts.unsent(false)
+}
+
 // failed decides what follows for an unused ticket whose leg failed. If nothing was sent, the ticket waits for another leg. Otherwise only a
 // leg of our own may carry it again, because the release may be what made the engine fail or refuse the client's request. requeued says
 // that the engine's scheduler has not seen the release.

@@ -68,6 +68,15 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	return outcome
 }
 
+// PutAlias lets a ticket that is stored at home be found under a second key.
+func (p *Pins) PutAlias(ctx context.Context, key, home convcache.Key, ticket *convcache.Ticket, model string) {
+	alias := ticket.Alias(home)
+	displaced, _ := p.deps.Store.Put(ctx, key, alias, time.Until(alias.Deadline))
+	for i := range displaced {
+		p.displaced(&displaced[i], &alias, model)
+	}
+}
+
 // displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
 // that the old one covers, so that there is nothing to hand back.
 func (p *Pins) displaced(old, by *convcache.Ticket, model string) {

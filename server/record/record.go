@@ -68,7 +68,17 @@ type Reuse struct {
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3]";
 	// "" if nothing was rewritten or it is not known.
 	Differs string
+	Name    Name // what is wrong with the conversation's id, "" if that is not known
 }
+
+// Name says what is wrong with a conversation's id.
+type Name string
+
+// The faults of ids.
+const (
+	NameUnseen Name = "unseen"
+	NameShared Name = "shared"
+)
 
 // Keep is what was chosen for the ticket that the answer left.
 type Keep struct {

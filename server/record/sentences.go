@@ -34,9 +34,18 @@ var (
 	aloneHints, storedTermHints = hintsOf(aloneReasons), hintsOf(storedResults)
 )
 
-// Hint returns in plain words why a turn reused nothing and what can be done; "" for a turn that did, and for one whose client wanted no
-// reuse.
+//nolint:gochecknoglobals // immutable table
+var nameHints = map[Name]string{
+	NameUnseen: "Nothing is kept under the request's id, and its content has found the conversation: ids that never repeat name none. Send one id with all turns of a conversation, or none.",
+	NameShared: "Many conversations share the request's id, and their contents tell them apart. Send each conversation's own id, or none.",
+}
+
+// Hint returns in plain words why a turn reused nothing, or why its id was of no use, and what can be done; "" for other turns, and for one
+// whose client wanted no reuse.
 func (r *Turn) Hint() string {
+	if hint := nameHints[r.Reuse.Name]; hint != "" && r.Reuse.Hit {
+		return hint
+	}
 	_, reason := r.Reuse.Outcome()
 	return Hint(reason, r.Path.Reason)
 }

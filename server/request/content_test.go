@@ -112,6 +112,32 @@ func TestIdentify_NoIDGivesAContentKey(t *testing.T) {
 	}
 }
 
+// An id's conversations are told apart by their first texts, and have the keys by content that they would have without the id.
+func TestIdentify_AnIDHasContentToo(t *testing.T) {
+	i := contentReader(t)
+	named := func(text, id string) Conversation {
+		return i.of(t, "tenant", nil, strings.Replace(text, `"m"`, `"m","conversation_id":"`+id+`"`, 1))
+	}
+	first, second, other := named(opening, "c"), named(followUp, "c"), named(strings.Replace(opening, "one", "else", 1), "c")
+	plain := i.of(t, "tenant", nil, followUp)
+	if !slices.Equal(second.Content, append([]convcache.Key{plain.Key}, plain.Earlier...)) {
+		t.Errorf("keys by content: %v, want those without an id", second.Content)
+	}
+	if first.Narrow != second.Narrow || first.Narrow == other.Narrow || first.Narrow == named(opening, "d").Narrow || first.Narrow == first.Key {
+		t.Error("an id's conversations are not told apart by their first texts")
+	}
+	if got := (&Request{Conversation: second}).Keys(); !slices.Equal(got, []convcache.Key{second.Narrow, second.Key}) {
+		t.Errorf("looks under %v", got)
+	}
+	opens, goesOn := &Request{Conversation: first}, &Request{Conversation: second, Length: body.PromptLength{Answered: true}}
+	if opens.ContentKeys() != nil || !slices.Equal(goesOn.ContentKeys(), second.Content) {
+		t.Error("content is asked for by what goes on, and by nothing else")
+	}
+	if c := i.of(t, "tenant", nil, `{"model":"m","conversation_id":"c","messages":[{"role":"system","content":"s"}]}`); c.Content != nil || c.Home() != first.Key {
+		t.Errorf("without a text of a user: got %+v", c)
+	}
+}
+
 const benchTenant = "bearer:0123456789abcdef0123456789abcdef"
 
 type contentRow struct {

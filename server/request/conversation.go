@@ -25,6 +25,11 @@ type Conversation struct {
 	// newest first, at most body.MaxEarlier; it is nil if there is an id.
 	Key     convcache.Key
 	Earlier []convcache.Key
+	// Narrow and Content are those of an id, zero if there is none, or no text of a user. Narrow is the key of the id's conversations that
+	// begin with the same text: the ticket is stored there, and Key has tickets of turns without a text. Content has the keys by content,
+	// newest first.
+	Narrow  convcache.Key
+	Content []convcache.Key
 	ID      convcache.ClientID // the hash of the client's id alone, by which operators find its turns
 	Name    string             // names the conversation to operators, equally in all of its turns; "" if it is not known
 	Tenant  string             // "" for none
@@ -94,6 +99,9 @@ func (i *Reader) identify(r *http.Request, req *body.Request, tenant string) (Co
 				Tenant: c.Tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			c.Affinity, c.Name = c.Key.String(), c.Key.Short()
+			if i.cfg.ByContent {
+				i.narrow(&c, req, salt)
+			}
 			return c, nil
 		}
 	}

@@ -12,12 +12,15 @@ import (
 // keeps their tokens apart. The rules of this file keep a turn from consuming a ticket that serves only another conversation, and from
 // counting another's tickets and notes as its own.
 
-// leavesToOthers returns why a turn whose conversation is known by its content leaves a ticket that it would cut, "" if it may use it: the
-// ticket's own next turn would find it gone. A chat leaves one of several under its key that is known to be of another prompt. A text
+// leavesToOthers returns why a turn that has found a ticket by content leaves it where it would be cut, "" if it may use it: the
+// ticket's own next turn would find it gone. One that an alias has shown is left, because its id will find it. A chat leaves one of several under its key that is known to be of another prompt. A text
 // leaves one if whole blocks of the ticket's prompt are not offered, since the two share a template and no history.
 func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Reason {
-	if !p.request.Conversation.ByContent() || c.offer.Whole {
+	if !looked.byContent || c.offer.Whole {
 		return ""
+	}
+	if _, alias := looked.aliases[c.branch.ID]; alias {
+		return record.ReasonNothingStored
 	}
 	if p.request.API == body.Text {
 		for _, has := range c.branch.Prefilled {
@@ -40,13 +43,13 @@ func (p *Proving) anothers(b *convcache.Branch) bool {
 	return p.request.API != body.Text && p.outline.leaves(b)
 }
 
-// doubtful lists the tickets that may be of another conversation, as far as outlines tell: none if the client names its conversation.
-func (p *Proving) doubtful(branches []convcache.KeyedBranch) (doubtful []convcache.TicketID) {
-	if !p.request.Conversation.ByContent() {
+// doubtful lists the tickets that may be of another conversation, as far as outlines tell: none if they were found by an id.
+func (p *Proving) doubtful(looked *Lookup) (doubtful []convcache.TicketID) {
+	if !looked.byContent {
 		return nil
 	}
-	for i := range branches {
-		if b := &branches[i]; !p.outline.mayContinue(&b.Branch) {
+	for i := range looked.Branches {
+		if b := &looked.Branches[i]; !p.outline.mayContinue(&b.Branch) {
 			doubtful = append(doubtful, b.ID)
 		}
 	}
@@ -59,7 +62,7 @@ func (c *Claim) expected(own int) int {
 	others := func(b convcache.KeyedBranch) bool {
 		return c.of.anothers(&b.Branch) || c.of.request.API == body.Text
 	}
-	if c.of.request.Conversation.ByContent() && !slices.ContainsFunc(c.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
+	if c.looked.byContent && !slices.ContainsFunc(c.looked.Notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
 		return own
 	}
 	return c.of.sharedPrefixTokens(c.looked)
@@ -68,7 +71,7 @@ func (c *Claim) expected(own int) int {
 // lacksOwn reports whether prefill lacks what was certainly handed back for this very conversation. By content that is certain of a
 // chat with one note, which nothing but the answer can tell from this conversation's, if prefill lacks even tokens that precede the answer.
 func (c *Claim) lacksOwn(own int) bool {
-	if !c.of.request.Conversation.ByContent() {
+	if !c.looked.byContent {
 		return true
 	}
 	notes := c.looked.Notes

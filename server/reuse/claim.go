@@ -55,13 +55,21 @@ func (c *Claim) Sent() {
 	c.Claim.Sent()
 }
 
-// Failed notes how the leg to prefill has failed.
-func (c *Claim) Failed(leg *upstream.LegError) {
+// Failed notes how the leg to prefill has failed. It returns a function that tells what follows for the pair; spared says that the request was
+// at fault.
+func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 	c.legSent = leg.Sent
-	c.Claim.Failed(leg)
-	if c.Piggyback != nil {
-		c.Piggyback.Failed(leg)
-		c.Piggyback = nil
+	ticket, unused := c.Doubted(leg), c.Piggyback
+	c.Piggyback = nil
+	return func(spared bool) {
+		ticket(spared)
+		switch {
+		case unused == nil:
+		case spared:
+			unused.Spared()
+		default:
+			unused.Failed(leg)
+		}
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 
 // Finder finds the tickets of a conversation, and claims the one that an attempt may use. It is safe for concurrent use.
 type Finder struct {
-	cfg  *Config
-	deps *Deps
+	cfg   *Config
+	deps  *Deps
+	names names
 }
 
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
@@ -27,6 +28,7 @@ func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
 	h.of, h.looked, h.finder = p, looked, f
 	r := p.record.Reuse()
 	r.Proof = proofTokens
+	r.Name = looked.fault(&p.request.Conversation, f.names.shared(&p.request.Conversation))
 	r.Hit, r.Reason, r.Offered, r.Prefix, r.Cached, r.Read, r.Saved = h.Ticket != nil, reason, h.Offer.Tokens, 0, -1, 0, 0
 	if !reason.Rewritten() {
 		r.Differs = ""
@@ -53,9 +55,44 @@ func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim,
 	if miss := p.proof.Look(ctx); miss != "" {
 		return &Claim{}, record.Reason(miss)
 	}
-	h, reason := f.take(ctx, p, looked)
+	h, reason := f.claim(ctx, p, looked)
+	if reason.Rewritten() {
+		r := p.record.Reuse()
+		r.Differs = p.differs(looked)
+		p.record.Reuses(r)
+	}
 	h.had = p.had(looked, true)
 	return h, reason
+}
+
+// claim takes a ticket that was found by the conversation's id, or by its content. Clients send one id for many conversations: where the
+// request does not continue what the id has found, the content is asked too, and what it continues comes first.
+func (f *Finder) claim(ctx context.Context, p *Proving, looked *Lookup) (h *Claim, reason record.Reason) {
+	var found Lookup
+	if keys := p.request.ContentKeys(); len(keys) > 0 && !looked.byContent && !p.continues(looked) {
+		if found = f.look(ctx, p, keys, true); p.continues(&found) {
+			if h, reason = f.take(ctx, p, &found); h.Ticket != nil {
+				*looked = found
+				looked.foreign = true
+				return h, reason
+			}
+		}
+	}
+	h, reason = f.take(ctx, p, looked)
+	foreign := reason.Rewritten() && !looked.byContent && len(p.request.Conversation.Content) > 0
+	if reason.Rewritten() && len(found.Branches) > 0 {
+		if claim, why := f.take(ctx, p, &found); !why.Rewritten() {
+			*looked, h, reason = found, claim, why
+		}
+	}
+	looked.foreign = foreign
+	return h, reason
+}
+
+// continues reports whether the request goes on where the first of its choices ends.
+func (p *Proving) continues(looked *Lookup) bool {
+	choices, _ := p.choices(looked)
+	return len(choices) > 0 && choices[0].offer.Whole
 }
 
 // nothing returns the reason why the look-up found nothing.
@@ -106,11 +143,6 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, 
 			break
 		}
 	}
-	if reason.Rewritten() {
-		r := p.record.Reuse()
-		r.Differs = p.differs(looked)
-		p.record.Reuses(r)
-	}
 	return &Claim{}, reason
 }
 
@@ -121,14 +153,14 @@ func (p *Proving) choices(looked *Lookup) (choices []choice, reason record.Reaso
 			choices = append(choices, choice{b, o})
 		}
 	}
-	order(choices, p.request.Conversation.ByContent())
+	order(choices, looked.byContent)
 	if looked.dropped != "" && len(looked.Branches) == 0 {
 		return choices, looked.dropped
 	}
 	return choices, record.ReasonRewritten
 }
 
-// order puts the branch with most usable tokens first. Where the request does not name its conversation, branches of which it may use all
+// order puts the branch with most usable tokens first. Where they were found by content, branches of which it may use all
 // come before others: a branch that would be cut may be of another conversation that began alike, and its own next turn would find it gone.
 func order(choices []choice, byContent bool) {
 	slices.SortStableFunc(choices, func(a, b choice) int {

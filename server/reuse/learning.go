@@ -2,11 +2,13 @@ package reuse
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/answer"
 	"carryover/server/continuation"
+	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/sse/rawjson"
@@ -21,16 +23,22 @@ func kindOf(req *request.Request, parsed *body.Request) continuation.Kind {
 	}
 }
 
-// learn tells once for each turn that it may continue an answer, whether it uses a ticket or not. found says that the store has something of
-// the conversation. A request by content that has no answer in it opens its conversation.
-func (f *Finder) learn(p *Proving, found bool) {
+// learn tells once for each turn that it may continue an answer, whether it uses a ticket or not. A request by content that has no answer in
+// it opens its conversation. Of one that an id has not found, the answer may wait under the id of the turn before.
+func (f *Finder) learn(p *Proving, looked *Lookup) {
 	if p.told || p.request == nil || !p.request.Conversation.Known {
 		return
 	}
 	p.told = true
 	c := &p.request.Conversation
 	if p.kind.Explicit || p.kind.FollowUp || p.request.API == body.Text {
-		f.deps.Pins.Continuations.Asked(continuation.Turn{Key: c.Key, Earlier: c.Earlier, Explicit: p.kind.Explicit, Found: found, GoesOn: p.goesOn}, p.record.Times().Began)
+		earlier := slices.Clip(c.Earlier)
+		if looked.byContent {
+			for i := range looked.Branches {
+				earlier = append(earlier, looked.Branches[i].Key)
+			}
+		}
+		f.deps.Pins.Continuations.Asked(continuation.Turn{Key: c.Home(), Earlier: earlier, Explicit: p.kind.Explicit, Found: !looked.empty(), GoesOn: p.goesOn}, p.record.Times().Began)
 	}
 }
 
@@ -38,7 +46,7 @@ func (f *Finder) learn(p *Proving, found bool) {
 func (m *Maker) learn(p *Proving, a *answer.Result) {
 	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
 		p.kind.ToolCalls, p.kind.Unread = a.Finish == "tool_calls", p.kind.Tools && a.Finish == ""
-		m.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Key, p.prompt, time.Now())
+		m.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Home(), p.prompt, time.Now())
 	}
 }
 
@@ -46,8 +54,8 @@ func (m *Maker) learn(p *Proving, a *answer.Result) {
 const StoredReleased = "released"
 
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
-func (m *Maker) choose(p *Proving, of *Origin, a *answer.Result, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
-	choice = m.deps.Pins.HandBacks.Choose(answered(p, of, a), p.request.Conversation.Tenant, p.kind, ticket)
+func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
+	choice = m.deps.Pins.HandBacks.Choose(to, p.request.Conversation.Tenant, p.kind, ticket)
 	p.record.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false

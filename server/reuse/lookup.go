@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/server/storetime"
 	"carryover/upstream/fleet"
 )
@@ -15,6 +16,10 @@ type Lookup struct {
 	Branches []convcache.KeyedBranch // the tickets, those of the first key first and the newest of a key first
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
 	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
+
+	byContent bool                                 // the branches were found by content, so that they may be of others who began alike
+	foreign   bool                                 // the id has tickets, none of which the request continues: they are of other conversations
+	aliases   map[convcache.TicketID]convcache.Key // of tickets found by their aliases, where those are
 
 	dropped  record.Reason        // why the last look gave tickets up, "" if it gave up none
 	taken    convcache.TicketID   // the ticket that the turn has taken, zero if none
@@ -26,25 +31,57 @@ type Lookup struct {
 func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	keys := p.request.Keys()
 	if p.proof == nil || len(keys) == 0 || p.Without != "" {
-		f.learn(p, false)
+		f.learn(p, &Lookup{})
 		last.Outcome = convcache.Empty
 		return last
 	}
+	looked := f.look(ctx, p, keys, p.request.Conversation.ByContent())
+	if keys = p.request.ContentKeys(); len(keys) > 0 && looked.empty() && looked.Outcome != convcache.Unavailable {
+		if found := f.look(ctx, p, keys, true); !found.empty() {
+			looked = found
+		}
+	}
+	f.learn(p, &looked)
+	if looked.Outcome == convcache.Found || looked.Outcome == convcache.Expired {
+		r := p.record.Reuse()
+		r.Continues = true
+		p.record.Reuses(r)
+	}
+	return looked
+}
+
+// look asks the store once.
+func (f *Finder) look(ctx context.Context, p *Proving, keys []convcache.Key, byContent bool) Lookup {
 	for _, key := range keys {
 		f.deps.Pins.HandBacks.Await(ctx, key)
 	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	looked := sorted(f.deps.Store.Peek(bounded, keys))
-	f.learn(p, len(looked.Branches)+len(looked.Notes) > 0)
-	if looked.Outcome == convcache.Found || looked.Outcome == convcache.Expired {
-		r := p.record.Reuse()
-		r.Continues = true
-		p.record.Reuses(r)
-	}
+	looked.byContent = byContent
 	f.dropOlder(bounded, p.request, &looked)
-	looked.doubtful = p.doubtful(looked.Branches)
+	looked.doubtful = p.doubtful(&looked)
 	return looked
+}
+
+// empty reports whether nothing of the conversation was found.
+func (l *Lookup) empty() bool { return len(l.Branches)+len(l.Notes) == 0 }
+
+// home returns the key under which the turn's ticket is stored. An id whose tickets are of others counts as none.
+func (l *Lookup) home(c *request.Conversation) convcache.Key {
+	if l.foreign {
+		return c.Content[0]
+	}
+	return c.Home()
+}
+
+// aliasOf returns the key under which the ticket that the turn has taken has an alias, zero if it has none. Where an id has found the
+// ticket, that is the key by content of the turn before.
+func (l *Lookup) aliasOf(c *request.Conversation) (key convcache.Key) {
+	if key = l.aliases[l.taken]; l.taken != (convcache.TicketID{}) && !l.byContent && len(c.Content) > 1 {
+		return c.Content[1]
+	}
+	return key
 }
 
 // sorted divides what the store has of a conversation into tickets and notes.
@@ -54,16 +91,28 @@ func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Lookup {
 		if all[i].HandedBack() {
 			looked.Branches = make([]convcache.KeyedBranch, 0, len(all))
 			for _, b := range all {
-				if b.HandedBack() {
-					looked.Notes = append(looked.Notes, b)
-				} else {
-					looked.Branches = append(looked.Branches, b)
-				}
+				looked.add(b)
 			}
 			break
 		}
 	}
 	return looked
+}
+
+func (l *Lookup) add(b convcache.KeyedBranch) {
+	ticket, alias := b.Resolved()
+	switch {
+	case alias:
+		if l.aliases == nil {
+			l.aliases = map[convcache.TicketID]convcache.Key{}
+		}
+		l.aliases[ticket.ID] = b.Key
+		l.Branches = append(l.Branches, ticket)
+	case b.HandedBack():
+		l.Notes = append(l.Notes, b)
+	default:
+		l.Branches = append(l.Branches, b)
+	}
 }
 
 // AllHandedBack reports whether everything that the store has of the conversation was handed back to prefill.

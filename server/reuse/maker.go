@@ -57,7 +57,7 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		} else {
 			m.deps.Pins.Releases.UnuseParams(a.Params, left)
 		}
-		if p.request.Conversation.Final && !p.request.Conversation.ByContent() && a.Completeness != answer.Incomplete {
+		if p.request.Conversation.Final && !looked.byContent && a.Completeness != answer.Incomplete {
 			m.giveUpBranches(ctx, looked.Branches, p.request.Model)
 		}
 		return
@@ -76,44 +76,69 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		m.keepOutside(p, of, &a, ticket)
 		return
 	}
-	choice, released := m.choose(p, of, &a, &ticket)
+	home := looked.home(&p.request.Conversation)
+	to := answered(p, of, &a, home)
+	if keys := p.request.Conversation.Content; len(keys) > 0 && home != keys[0] {
+		to.Content = keys[0]
+	}
+	choice, released := m.choose(p, to, &ticket)
 	if released {
 		return
 	}
 	bounded, cancel := storetime.Limit(ctx, m.cfg.StoreTimeout)
 	defer cancel()
-	if outcome := p.put(bounded, m.deps.Pins, p.request.Conversation.Key, ticket); outcome != convcache.Stored {
+	aliased := m.alias(bounded, p, looked, to, &ticket)
+	outcome := p.put(bounded, m.deps.Pins, home, ticket)
+	aliased()
+	if outcome != convcache.Stored {
 		p.record.Stored(outcome.String())
 		return
 	}
 	if ticket.Epoch != m.deps.Epoch.Now() { // since the ticket was made
 		p.record.Stored(string(record.ReasonQuarantined))
-		m.deps.Pins.GiveUp(bounded, p.request.Conversation.Key, ticket.ID, p.request.Model)
+		m.deps.Pins.GiveUp(bounded, home, ticket.ID, p.request.Model)
 		return
 	}
 	p.record.Stored("yes")
-	m.deps.Pins.HandBacks.Stored(answered(p, of, &a), &ticket, choice)
-	m.giveUpBranches(bounded, looked.outdatedBy(&ticket, p.request.Conversation.Key), p.request.Model)
-	if !p.request.Conversation.ByContent() { // else they may be of other conversations that began alike
+	m.deps.Pins.HandBacks.Stored(to, &ticket, choice)
+	m.giveUpBranches(bounded, looked.outdatedBy(&ticket, home), p.request.Model)
+	if !looked.byContent && !looked.foreign { // else they may be of other conversations that began alike
 		m.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
 	}
+}
+
+// alias stores beside the ticket of a conversation with an id an alias of it under the key by content, and forgets that of the ticket which
+// the turn has taken. It returns a function that waits for the alias: the next turn may have another id.
+func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, to pins.Answer, ticket *convcache.Ticket) (wait func()) {
+	if taken, at := looked.taken, looked.aliasOf(&p.request.Conversation); at != (convcache.Key{}) {
+		m.deps.Background("alias", p.record.ID(), func() {
+			bounded, cancel := storetime.Limit(context.WithoutCancel(ctx), m.cfg.StoreTimeout)
+			defer cancel()
+			m.deps.Pins.GiveUp(bounded, at, taken.Alias(), p.request.Model)
+		})
+	}
+	var group sync.WaitGroup
+	if to.Content != (convcache.Key{}) {
+		group.Go(func() { m.deps.Pins.PutAlias(ctx, to.Content, to.Key, ticket, to.Model) })
+	}
+	return group.Wait
 }
 
 // keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
 func (m *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredOutside)
-	if !m.deps.Pins.HandBacks.Outside(answered(p, of, a), &ticket) {
+	if !m.deps.Pins.HandBacks.Outside(answered(p, of, a, convcache.Key{}), &ticket) {
 		p.record.Stored(string(record.ReasonNoConversation))
 		m.deps.Pins.Releases.Unuse(ticket, p.request.Model)
 	}
 }
 
-// answered is what a hand-back needs to know of the turn and its answer.
-func answered(p *Proving, of *Origin, a *answer.Result) pins.Answer {
+// answered is what a hand-back needs to know of the turn and its answer, whose ticket is at home under a key.
+func answered(p *Proving, of *Origin, a *answer.Result, home convcache.Key) pins.Answer {
 	return pins.Answer{
 		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt),
-		Conversation: p.record.Asked().Conversation, Key: p.request.Conversation.Key, Affinity: p.request.Conversation.Affinity,
+		Conversation: p.record.Asked().Conversation, Key: home, Affinity: p.request.Conversation.Affinity,
 		PromptTokens: a.Usage.Prompt,
 	}
 }

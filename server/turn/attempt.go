@@ -34,6 +34,7 @@ type attempt struct {
 	epoch          int64      // of the fleet when the first leg was about to be sent
 	withoutRelease bool       // the legs must carry no release
 	tried          *attempted // what the attempt gets to
+	doubts         *doubts    // of the turn
 }
 
 // run runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit settles the claimed

@@ -13,9 +13,8 @@ import (
 // blamePrefill is Blame for the prefill leg of an attempt, which began at the given time. An engine that has let a leg reach its time limit,
 // and has answered no other leg since, leaves the rotation at once, whatever its health check says: an LMCache sender whose receiver does
 // not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
-func (a *attempted) blamePrefill(engine *fleet.Engine, err error, began time.Time) {
-	var leg *upstream.LegError
-	Blame(engine, err, errors.As(err, &leg) && a.caused(leg))
+func blamePrefill(engine *fleet.Engine, err error, own bool, began time.Time) {
+	Blame(engine, err, own)
 	if errors.Is(err, upstream.ErrPrefillTimeout) {
 		engine.Health.Unanswered(began)
 	}

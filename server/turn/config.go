@@ -110,7 +110,7 @@ type Deps struct {
 func newRunner(cfg Config, deps Deps) *runner {
 	s := &runner{
 		cfg: cfg, deps: deps, background: deps.Background.Run,
-		retries: &retryPolicy{fleet: deps.Fleet, budget: newRetryBudget()},
+		retries: &retryPolicy{fleet: deps.Fleet, budget: newRetryBudget()}, hopeless: newHopeless(),
 	}
 	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, rescues: make(chan struct{}, mostRescues)}
 	return s

@@ -23,8 +23,9 @@
 // given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
 // rescue.go; package storetime).
 //
-// Four places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
-// blame.go decides which engine a failure counts against, and loads.go which failures count against a pair; package apierror decides how an error looks to a client. Around the turns,
+// Five places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
+// blame.go decides which engine a failure counts against, loads.go which failures count against a pair, and everywhere.go which 500 are the
+// request's fault and count against none; package apierror decides how an error looks to a client. Around the turns,
 // package pins has decode free the blocks of tickets that no turn will use, and package quarantine shares with other replicas which
 // incarnations of prefill computed other ids than they were sent, and which KV may descend from them.
 //
@@ -47,6 +48,7 @@
 //   - Something may have been sent: once for each leg, with a new request id and no previous KV, within the retry
 //     budget.
 //   - Bytes have reached the client: nothing.
+//   - Another engine has answered 500 in equal words to the same body, now or within the last minute: nothing.
 //
 // A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs no retry budget, because the fault was
 // ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even when it failed to load the KV, and the

@@ -32,18 +32,27 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 
 // blameDecode tells the fleet how a decode leg has ended, once per leg. A failed load is a fact about the pair: neither engine can be told
 // to be at fault, and decode may serve alone well. A leg is spared that only took long.
-func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err error, spared bool) {
+func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err error, spared bool, doubts *doubts) {
 	decode := d.origin.Decode.Engine()
 	var leg *upstream.LegError
+	failed := false
 	if !spared && d.unread && errors.As(err, &leg) && leg.Role == decode.Role {
-		failed, only := loadFailed(leg, d.leg.API, d.Stream != nil)
-		if failed {
+		if failed, spared = loadFailed(leg, d.leg.API, d.Stream != nil); failed {
 			tried.unread = d.origin.Prefill
+		}
+	}
+	if failed && (len(r.deps.Fleet.Engines(decode.Role)) < 2 || d.origin.Prefill.ApartFrom(d.origin.Decode)) {
+		doubts = nil // no other engine can say the same to a hand-over; and the trial of a pair ends with its attempt
+	}
+	doubts.add(err, func(hopeless bool) {
+		switch {
+		case failed && hopeless:
+			r.loads(d, pairs.Inconclusive, turn, leg)
+		case failed:
 			r.loads(d, pairs.Failed, turn, leg)
 		}
-		spared = only
-	}
-	Blame(decode, err, spared)
+		Blame(decode, err, spared || hopeless)
+	})
 }
 
 // loads tells the state of a pair how a hand-over has ended, and logs what follows from it.

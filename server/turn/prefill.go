@@ -211,12 +211,19 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time
 	if !errors.As(err, &leg) {
 		return err
 	}
-	a.tried.blamePrefill(engine, err, began)
-	if leg.Kind == upstream.Garbage && !a.PrefillError {
+	own, unread := a.tried.caused(leg), leg.Kind == upstream.Garbage && !a.PrefillError
+	claim := func(bool) {}
+	if !unread {
+		claim = a.claim.Failed(leg)
+	}
+	a.doubts.add(err, func(hopeless bool) {
+		blamePrefill(engine, err, own || hopeless, began)
+		claim(hopeless)
+	})
+	if unread {
 		a.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
-	a.claim.Failed(leg)
 	return err
 }
 

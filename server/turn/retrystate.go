@@ -16,6 +16,7 @@ import (
 // retryState is what a turn's attempts so far mean for the next one.
 type retryState struct {
 	last           attempted
+	doubts         doubts          // failures that the request may be at fault for
 	until          time.Time       // from when on no leg that was sent is followed by another, because the client has waited for long
 	retries        int             // how many attempts have failed and were tried again
 	earlier        pick.Earlier    // what they mean for the next pick

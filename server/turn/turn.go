@@ -39,6 +39,7 @@ type runner struct {
 	deps       Deps
 	retries    *retryPolicy
 	legs       *legRunner
+	hopeless   *hopeless
 	background func(what, id string, work func()) // runs work that no turn waits for
 	streamed   sse.Memory                         // the memory of relays
 }
@@ -48,6 +49,7 @@ type runner struct {
 func (s *runner) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.share.Client)
 	t.retry.until = t.record.Times().Began.Add(s.cfg.begins(t.Stream) / 2)
+	defer t.retry.doubts.settle(nil)
 	for {
 		err := s.try(ctx, t)
 		switch {
@@ -55,7 +57,10 @@ func (s *runner) run(ctx context.Context, t *turn) error {
 			return nil
 		case t.committed():
 			return &record.AbortError{Err: err}
+		case s.isHopeless(t, err, false):
+			return err
 		case !s.again(ctx, t, err):
+			s.isHopeless(t, err, true)
 			return err
 		}
 	}
@@ -126,12 +131,13 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	lookup.Ended(true)
 	a := &attempt{
 		legRunner: s.legs, Attempt: asked, legID: t.legID, pair: pair, proving: &t.proving, claim: claimed, tried: &t.retry.last,
-		withoutRelease: t.retry.withoutRelease,
+		withoutRelease: t.retry.withoutRelease, doubts: &t.retry.doubts,
 	}
 	d, err := a.run(ctx) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
 		return nil, nil, err
 	}
+	t.retry.doubts.settle(nil) // an engine has served what others have failed
 	return pair, d, nil
 }
 

@@ -1,0 +1,82 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"carryover/upstream/fleet/health"
+)
+
+// failsOn answers 500 to legs whose body has a word, and acts as ever otherwise.
+func failsOn(word, message string, otherwise behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if strings.Contains(l.body, word) {
+			status(500, message)(w, r, l)
+			return
+		}
+		otherwise(w, r, l)
+	}
+}
+
+// What every engine answers with 500 is tried once more nowhere for a minute, and counts against none. What one of them serves, and what
+// they fail in different words, counts as ever.
+func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
+	const many = 2 * health.FailuresToOpen
+	for name, row := range map[string]struct {
+		prefills, decodes         int
+		prefill, decode           string // what they say, "" if they serve
+		first, later              int    // legs of the first such request, and of each later one; 0 if they are not told
+		prefillState, decodeState string
+		bodies                    int // how many different ones are sent
+	}{
+		"one pair, both":           {1, 1, "boom", "boom", 2, 1, "up", "up", 1},
+		"one pair, other words":    {1, 1, "boom", "other", 0, 0, "open", "open", 1},
+		"one pair, prefill alone":  {1, 1, "boom", "", 0, 0, "open", "up", 1},
+		"two pairs, both":          {2, 2, "boom", "boom", 3, 1, "up", "up", 1},
+		"two pairs, decode alone":  {2, 2, "", "boom", 4, 2, "up", "up", 1},
+		"two pairs, prefill alone": {2, 2, "boom", "", 0, 0, "open", "up", 1},
+		"one pair, all bodies":     {1, 1, "boom", "boom", 0, 0, "open", "open", 4 * many},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{prefills: row.prefills, decodes: row.decodes, fleet: frozen})
+			for _, e := range r.prefill {
+				if row.prefill != "" {
+					e.always(failsOn("POISON", row.prefill+" 1", prefills))
+				}
+			}
+			for _, e := range r.decode {
+				if row.decode != "" {
+					e.always(failsOn("POISON", row.decode+" 2", decodes))
+				}
+			}
+			legs := func() (n int) {
+				for _, e := range append(r.prefill, r.decode...) {
+					n += len(e.ofClients())
+				}
+				return n
+			}
+			for i := range max(many, row.bodies) {
+				before := legs()
+				r.send(ask("", true, fmt.Sprint("POISON", i%row.bodies)))
+				want := row.later
+				if i == 0 {
+					want = row.first
+				}
+				if got := legs() - before; row.first > 0 && got != want {
+					t.Errorf("request %d: %d legs, want %d", i, got, want)
+				}
+			}
+			if got := r.state(r.prefill[0]); got != row.prefillState {
+				t.Errorf("prefill is %s, want %s", got, row.prefillState)
+			}
+			if got := r.state(r.decode[0]); got != row.decodeState {
+				t.Errorf("decode is %s, want %s", got, row.decodeState)
+			}
+			if row.prefillState+row.decodeState == "upup" {
+				r.wantOK(r.send(ask("", true, "well")), "miss;")
+			}
+		})
+	}
+}

@@ -1,0 +1,191 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+// talk is the history of a chat of its own, up to its n-th question.
+func talk(name string, n int) []string {
+	texts := history(n)
+	for i := 0; i < len(texts); i += 2 {
+		texts[i] = name + " " + texts[i]
+	}
+	return texts
+}
+
+// An id that is new with each request finds nothing. The conversation is found by its content then, whether the id changes, comes or goes.
+func TestNames_ThatNeverRepeatHideNothing(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{cfg: byContent})
+		r.wantOK(r.turn("id-1", 1, stream), "miss;reason=first_turn")
+		for n, id := range []string{2: "id-2", 3: "id-3", 4: "", 5: "id-3", 6: "id-3"} {
+			if n > 1 {
+				r.wantOK(r.turn(id, n, stream), "hit;")
+			}
+		}
+		if n, stored := r.server.Tickets(), r.store.Len(); n != 1 || stored != 1 {
+			t.Errorf("%d tickets of %d conversations are kept, want that of the last turn", n, stored)
+		}
+	})
+}
+
+// Conversations that share an id take and displace nothing of each other's.
+func TestNames_ThatManyShareHideNothing(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{cfg: byContent})
+		for n := 1; n <= 4; n++ {
+			for i := range 8 {
+				want := "hit;"
+				if n == 1 {
+					want = "miss;reason=first_turn"
+				}
+				r.wantOK(r.send(ask("app", stream, talk(fmt.Sprint("chat ", i), n)...)), want)
+			}
+		}
+	})
+}
+
+// Where the conversations of an id have begun with the same words, they part by content from their second question on.
+func TestNames_ThatManyShareWhoBeginAlike(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) {
+		byContent(c)
+		c.ReuseMinTokens = 170 // more than what they have in common
+	}})
+	chat := func(i, n int) string {
+		texts := talk(fmt.Sprint("chat ", i), n)
+		texts[0] = "Hello"
+		return ask("app", false, texts...)
+	}
+	for i := range 8 {
+		r.send(chat(i, 1)) // whose ticket serves all second turns, because the answers are equal
+		r.send(chat(i, 2))
+	}
+	own := map[string]string{} // which chat has left the blocks that a leg names
+	for n := 3; n <= 5; n++ {
+		for i := range 8 {
+			r.wantOK(r.send(chat(i, n)), "hit;")
+			prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
+			chat := fmt.Sprint("chat ", i)
+			if from, known := own[prefill[len(prefill)-1].ticket()]; n > 3 && (!known || from != chat) {
+				t.Errorf("%s, turn %d reads what %q has left", chat, n, from)
+			}
+			own["chatcmpl-"+decode[len(decode)-1].id()] = chat
+		}
+	}
+}
+
+// Who names a conversation finds it by its name though others have begun with the same words, and what of it is edited.
+func TestNames_ThatAreGoodComeFirst(t *testing.T) {
+	r := newRig(t, setup{cfg: byContent})
+	for n := 1; n <= 3; n++ {
+		for i := range 8 {
+			p := r.turn(fmt.Sprint("c", i), n, true)
+			if n > 1 {
+				r.wantOK(p, "hit;")
+			}
+		}
+	}
+	edited := history(3)
+	edited[4] = "another question"
+	r.wantOK(r.send(ask("c3", true, edited...)), "hit;tokens=")
+}
+
+// Content crosses no scope: neither that of a tenant nor that of a salt or a model.
+func TestNames_ContentStaysInItsScope(t *testing.T) {
+	r := newRig(t, setup{cfg: byContent})
+	r.turn("a", 1, true, "Authorization", "Bearer alice")
+	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer mallory"), "miss;reason=nothing_stored")
+	r.wantOK(r.turn("b", 2, true), "miss;reason=nothing_stored")
+	r.wantOK(r.send(plus(ask("b", true, history(2)...), `,"cache_salt":"s"`), "Authorization", "Bearer alice"), "miss;reason=nothing_stored")
+	r.wantOK(r.turn("b", 2, true, "Authorization", "Bearer alice"), "hit;")
+	off := newRig(t, setup{})
+	off.turn("a", 1, true)
+	off.wantOK(off.turn("b", 2, true), "miss;reason=nothing_stored")
+}
+
+// A ticket has a single use, whatever finds it.
+func TestNames_TicketHasASingleUse(t *testing.T) {
+	r := newRig(t, setup{cfg: byContent})
+	r.turn("a", 1, true)
+	r.wantOK(r.turn("b", 2, true), "hit;")
+	r.wantOK(r.turn("a", 2, true), "miss;") // what the turn under b has left is left to the turn behind it
+	r.wantOK(r.turn("b", 3, true), "hit;")
+	for i, l := range r.prefill[0].seen() {
+		for _, other := range r.prefill[0].seen()[:i] {
+			if l.ticket() != "" && l.ticket() == other.ticket() {
+				t.Errorf("ticket %s was sent twice", l.ticket())
+			}
+		}
+	}
+}
+
+// The end of one conversation is not that of others which share its id.
+func TestNames_FinalTurnEndsItsOwnConversation(t *testing.T) {
+	r := newRig(t, setup{cfg: byContent})
+	for _, name := range []string{"x", "y"} {
+		r.send(ask("app", false, talk(name, 1)...))
+	}
+	r.wantOK(r.send(ask("app", false, talk("x", 2)...), "X-Conversation-Final", "true"), "hit;")
+	r.wantOK(r.send(ask("app", false, talk("y", 2)...)), "hit;")
+}
+
+// looks counts the look-ups of turns.
+type looks struct {
+	server.Store
+	n int
+}
+
+func (s *looks) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	s.n++
+	return s.Store.Peek(ctx, keys)
+}
+
+// A hit by name asks the store once, and what the name does not find costs one look-up more.
+func TestNames_LookUps(t *testing.T) {
+	asked := &looks{}
+	r := newRig(t, setup{cfg: byContent, deps: func(d *server.Deps) { asked.Store, d.Store = d.Store, asked }})
+	for _, row := range []struct {
+		id      string
+		n, most int
+	}{{"c", 1, 1}, {"c", 2, 1}, {"c", 3, 1}, {"new", 4, 2}, {"c", 5, 2}, {"c", 6, 1}} {
+		asked.n = 0
+		r.turn(row.id, row.n, true)
+		if asked.n != row.most {
+			t.Errorf("turn %d under %s: %d look-ups, want %d", row.n, row.id, asked.n, row.most)
+		}
+	}
+}
+
+// The log says what is wrong with an id that the content had to stand in for.
+func TestNames_HintSaysWhatIsWrong(t *testing.T) {
+	for want, turns := range map[string]func(r *rig){
+		"never repeat": func(r *rig) {
+			r.turn("id-1", 1, true)
+			r.turn("id-2", 2, true)
+		},
+		"share": func(r *rig) {
+			for i := range 5 {
+				r.send(ask("app", true, talk(fmt.Sprint("chat ", i), 1)...))
+			}
+			r.send(ask("app", true, talk("chat 0", 2)...))
+		},
+		"": func(r *rig) {
+			r.turn("c", 1, true)
+			r.turn("c", 2, true)
+		},
+	} {
+		r := newRig(t, setup{cfg: byContent})
+		turns(r)
+		r.until(func() bool {
+			_, values := r.line()
+			hint := fmt.Sprint(values["hint"])
+			return values["outcome"] == "hit" && strings.Contains(hint, want) && (want != "" || hint == "")
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package reuse
+
+import (
+	"testing"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/server/request"
+)
+
+// What is wrong with an id, by what its look-up has shown and whether many conversations begin under it.
+func TestLookup_FaultOfAnID(t *testing.T) {
+	for _, row := range []struct {
+		looked  Lookup
+		source  string
+		shared  bool
+		want    record.Name
+		because string
+	}{
+		{Lookup{}, "session_id", false, "", "an id that finds its own, or nothing at all"},
+		{Lookup{byContent: true}, request.SourceContent, false, "", "no id"},
+		{Lookup{byContent: true}, "session_id", false, record.NameUnseen, "nothing under the id, and something by content"},
+		{Lookup{byContent: true, foreign: true}, "session_id", false, record.NameShared, "others under the id"},
+		{Lookup{foreign: true}, "session_id", false, record.NameShared, "others under the id, and nothing by content"},
+		{Lookup{}, "session_id", true, record.NameShared, "many beginnings"},
+		{Lookup{byContent: true}, "session_id", true, record.NameShared, "many beginnings, and nothing under the id"},
+	} {
+		if got := row.looked.fault(&request.Conversation{Source: row.source}, row.shared); got != row.want {
+			t.Errorf("%s: got %q, want %q", row.because, got, row.want)
+		}
+	}
+}
+
+// An id of four beginnings is that of many conversations. One whose content is not known tells nothing.
+func TestNames_SharedByFourBeginnings(t *testing.T) {
+	var n names
+	for i, want := range []bool{false, false, false, true, true} {
+		c := request.Conversation{Key: convcache.Key{1}, Narrow: convcache.Key{2, byte(i)}, Content: []convcache.Key{{3}}}
+		for range 2 {
+			if got := n.shared(&c); got != want {
+				t.Errorf("beginning %d: shared %t, want %t", i, got, want)
+			}
+		}
+		other := request.Conversation{Key: convcache.Key{9, byte(i)}, Narrow: c.Narrow, Content: c.Content}
+		if n.shared(&other) || n.shared(&request.Conversation{Key: c.Key, Narrow: c.Narrow}) {
+			t.Error("an id of one beginning, or of none, counts as shared")
+		}
+	}
+	for i := range maxNames {
+		n.shared(&request.Conversation{Key: convcache.Key{7, byte(i), byte(i >> 8)}, Content: []convcache.Key{{3}}})
+	}
+	if len(n.begins) > maxNames {
+		t.Errorf("%d ids are known, want %d at most", len(n.begins), maxNames)
+	}
+}
+
+// Where a turn's ticket is at home, and where the alias of the one that it has taken is.
+func TestLookup_HomesAndAliases(t *testing.T) {
+	id, narrow, now, before := convcache.Key{1}, convcache.Key{2}, convcache.Key{3}, convcache.Key{4}
+	named := &request.Conversation{Key: id, Narrow: narrow, Content: []convcache.Key{now, before}}
+	unnamed := &request.Conversation{Key: now, Earlier: []convcache.Key{before}, Source: request.SourceContent}
+	plain := &request.Conversation{Key: id}
+	taken, at := convcache.TicketID{5}, convcache.Key{6}
+	byAlias := map[convcache.TicketID]convcache.Key{taken: at}
+	for name, row := range map[string]struct {
+		looked      Lookup
+		of          *request.Conversation
+		home, alias convcache.Key
+	}{
+		"nothing taken":           {Lookup{}, named, narrow, convcache.Key{}},
+		"by the id":               {Lookup{taken: taken}, named, narrow, before},
+		"by an alias":             {Lookup{taken: taken, byContent: true, aliases: byAlias}, named, narrow, at},
+		"by content":              {Lookup{taken: taken, byContent: true}, named, narrow, convcache.Key{}},
+		"the id is others'":       {Lookup{taken: taken, byContent: true, foreign: true}, named, now, convcache.Key{}},
+		"no text":                 {Lookup{taken: taken}, plain, id, convcache.Key{}},
+		"no id":                   {Lookup{taken: taken, byContent: true}, unnamed, now, convcache.Key{}},
+		"no id, but one's ticket": {Lookup{taken: taken, byContent: true, aliases: byAlias}, unnamed, now, at},
+	} {
+		if got := row.looked.home(row.of); got != row.home {
+			t.Errorf("%s: at home under %v, want %v", name, got[0], row.home[0])
+		}
+		if got := row.looked.aliasOf(row.of); got != row.alias {
+			t.Errorf("%s: alias under %v, want %v", name, got[0], row.alias[0])
+		}
+	}
+}
