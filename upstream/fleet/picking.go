@@ -48,12 +48,12 @@ type level int
 const (
 	preferred level = iota // engines that are up
 	answering              // engines that answer connections
-	whatever               // all engines
+	whatever               // all engines but those that are silent
 )
 
 // admits reports whether an engine may be picked at this level.
 func (l level) admits(v *view, now time.Duration) bool {
-	return l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now)
+	return !v.health.Silent(now) && (l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now))
 }
 
 // gather makes the admitted engines candidates. It reports whether it left out an engine because that has as many
