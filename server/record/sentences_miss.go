@@ -28,7 +28,7 @@ var missReasons = []Term{
 	{string(ReasonNoParams), "Decode's answers carry no kv_transfer_params, so nothing can be reused.", "Install the plug-in of scripts/vllm on the engines, or run vLLM 0.33."},
 	{string(ReasonRetried), "The first attempt of the turn failed, and the second ran without the ticket.", "Look at `trying again` in the log."},
 	{string(ReasonBypass), "Nothing was looked up: the request was refused, or decode served it alone.", "Look at `code` and `X-KV-Path`."},
-	{"tokenize_failed", "Prefill's /tokenize did not tell the ids of the prompt, so nothing could be compared.", "Check `/tokenize` of the prefill instances."},
+	{"tokenize_failed", "Prefill's /tokenize did not tell the ids of the prompt in time, so nothing could be compared.", "Check `/tokenize` of the prefill instances; a warning in the log says more."},
 	{unproven("incarnation"), "An engine does not tell when it was started (process_start_time_seconds), or was not asked in time.", "Run one API server per engine, and let Carryover read its /metrics."},
 	{unproven("probe"), "An engine has not shown that it computes the token ids that it is sent.", "Use vLLM 0.28 or newer, and give Carryover an API key that the engine takes."},
 	{unproven("ids"), "An engine does not tell the token ids that it used.", "Run `carryover doctor`: it names the engine and what to change."},
