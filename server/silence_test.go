@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ type silentRig struct {
 	waiting chan reply
 }
 
-func newSilentRig(t *testing.T, decodes int, then behaviour) silentRig {
+func newSilentRig(t *testing.T, decodes int, head string, then behaviour) silentRig {
 	t.Helper()
 	c := &clock{}
 	r := silentRig{clock: c, gate: make(chan struct{}), waiting: make(chan reply, 1)}
@@ -30,6 +31,8 @@ func newSilentRig(t *testing.T, decodes int, then behaviour) silentRig {
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		sayHeaders(w)
+		_, _ = io.WriteString(w, head)
+		_ = http.NewResponseController(w).Flush()
 		waits(r.gate, then)(w, q, l)
 	})
 	legs := len(r.decode[0].seen())
@@ -46,10 +49,10 @@ func (r silentRig) wantState(want, why string) {
 	}
 }
 
-// A decode instance that hangs is known by the streams that wait there, long before their limit.
+// A decode instance that hangs is known by the streams that wait there, long before their limit. What its API server sends is no sign of life.
 func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 	t.Parallel()
-	r := newSilentRig(t, 2, decodes)
+	r := newSilentRig(t, 2, ": this comes from the API server\n\n", decodes)
 	r.advance(r.rig, 9*time.Second)
 	r.wantState("up", "")
 	r.advance(r.rig, 2*time.Second)
@@ -73,7 +76,7 @@ func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
 // time tries it.
 func TestTurn_ALoneSilentDecode(t *testing.T) {
 	t.Parallel()
-	r := newSilentRig(t, 1, hangUp)
+	r := newSilentRig(t, 1, "", hangUp)
 	r.advance(r.rig, 11*time.Second)
 	refused := func() {
 		t.Helper()
