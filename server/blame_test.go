@@ -154,9 +154,8 @@ func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
 					states = append(states, r.state(e))
 				}
 			}
-			want := map[bool]string{false: "open", true: "up"}[busy]
-			if len(states) == 0 || states[0] != want {
-				t.Errorf("got %v, want the first to be %s", states, want)
+			if len(states) == 0 || (states[0] == "up") != busy {
+				t.Errorf("got %v, want the first to be up: %t", states, busy)
 			}
 		})
 	}

@@ -286,6 +286,14 @@ func unasked(prefill string) want {
 	return want{path: pathBoth, reuse: "miss;reason=tokenize_failed", prefill: prefill, decode: "handed", stored: "yes", kept: true, unused: true}
 }
 
+// outwaited is a turn that prefill has not answered within its limit: decode may serve it alone.
+func outwaited(v variant, legs string) want {
+	if v.mode == turn.PrefillError {
+		return failed(http.StatusGatewayTimeout, "prefill_timeout", legs)
+	}
+	return alone(legs)
+}
+
 // prefillTimeouts are legs that prefill does not answer.
 func prefillTimeouts() (faults []fault) {
 	const phase = "prefill is waited for"
@@ -305,11 +313,11 @@ func prefillTimeouts() (faults []fault) {
 		}
 		over := "nothing_stored"
 		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill())), begin: f.begin, want: func(v variant) want {
+			fault{row: f.row, phase: phase, name: f.name, modes: f.name == "silent", needs: both(withDoors, limited(shortPrefill())), begin: f.begin, want: func(v variant) want {
 				if v.ticket && f.name == "its machine is gone" {
 					return unasked("plain")
 				}
-				w := failed(http.StatusGatewayTimeout, "prefill_timeout", strings.TrimSpace(first))
+				w := outwaited(v, strings.TrimSpace(first))
 				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
 					w.pair = "miss;reason=prefill_not_bidirectional"
 				}
@@ -335,8 +343,8 @@ func prefillTimeouts() (faults []fault) {
 // slowFaults are those of prefill that take seconds: its answer has ten once it has begun.
 func slowFaults() []fault {
 	const phase = "prefill's answer is read"
-	unfinished := func(variant) want {
-		w := failed(http.StatusGatewayTimeout, "prefill_timeout", "first")
+	unfinished := func(v variant) want {
+		w := outwaited(v, "first")
 		w.pair = "miss;reason=prefill_not_bidirectional"
 		return w
 	}

@@ -50,7 +50,7 @@ var codes = []Code{
 	{"queue_timeout", http.StatusServiceUnavailable, "the turn waited for `--queue-timeout`"},
 	{"overloaded", http.StatusServiceUnavailable, "bodies in flight, and answers that are held, take `--max-inflight-bytes`, or one client's share of it"},
 	{"server_shutting_down", http.StatusServiceUnavailable, "the process ends"},
-	{"prefill_timeout", http.StatusGatewayTimeout, "prefill did not answer within `--prefill-timeout`"},
+	{"prefill_timeout", http.StatusGatewayTimeout, "prefill did not answer within `--prefill-timeout`, and `--prefill-failure` is `error`"},
 	{"decode_timeout", http.StatusGatewayTimeout, "decode did not begin a stream within `--first-byte-timeout`, or did not give a whole answer within `--answer-timeout`"},
 	{"stream_idle_timeout", http.StatusGatewayTimeout, "decode sent nothing for `--idle-timeout`"},
 	{"client_gone", record.StatusClientGone, "the client closed the connection; only the log has it"},

@@ -14,8 +14,8 @@ type Pair struct {
 	Quarantined     bool   // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
 	Salt            string // a cache_salt of this attempt alone, so that its legs read nothing from a quarantined prefix cache; "" for none
 	Tied            bool   // the path was chosen because of the KV that this decode instance holds
+	Uncached        int    // an estimate of the prompt's tokens that are in no cache
 
-	uncached                int // an estimate of the prompt's tokens that are in no cache
 	prefillSlot, decodeSlot attemptSlot
 	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
 	untried                 func() // ends the trial of a pair that was left alone, nil if the attempt is none

@@ -24,7 +24,7 @@ func (g *picking) alone(decode *fleet.Engine, ratio float64) string {
 		return record.WhyConnector
 	case g.deps.Named && g.Request.Prefiller == "":
 		return record.WhyNoPrefiller
-	case g.pair.uncached < g.Threshold:
+	case g.pair.Uncached < g.Threshold:
 		return record.WhyThreshold
 	case g.TooLong, !Fits(g.Body, g.Request.Length.Whole.Tokens(ratio)*3/4, decode): // the estimate may be too high
 		return record.WhyLimits

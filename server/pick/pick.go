@@ -143,7 +143,7 @@ func (g *picking) pick(ctx context.Context) error {
 
 // uncached notes an estimate of the prompt's tokens that are in no cache.
 func (g *picking) uncached(tokens int) {
-	g.pair.uncached = tokens
+	g.pair.Uncached = tokens
 	g.Record.Uncached(tokens)
 }
 
@@ -191,7 +191,7 @@ func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 // are left to compute.
 func (g *picking) hint() fleet.Hint {
 	return fleet.Hint{
-		Key: g.Request.Conversation.Affinity, Holds: g.Holds, PrefixHints: g.PrefixHints, Model: g.Request.Model, Tokens: g.pair.uncached, Chain: g.Chain,
+		Key: g.Request.Conversation.Affinity, Holds: g.Holds, PrefixHints: g.PrefixHints, Model: g.Request.Model, Tokens: g.pair.Uncached, Chain: g.Chain,
 	}
 }
 

@@ -27,7 +27,7 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.queue.prefill, k.queue.decode
 	pairState := prefill.PairWith(decode)
-	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(pairState.Begin()) {
+	if !prefill.Alive(ctx) || !decode.Alive(ctx) || decode.Engine().Health.Suspected() || !permits(pairState.Begin()) {
 		k.leg.again = true
 		return
 	}

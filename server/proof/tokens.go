@@ -100,7 +100,7 @@ func (t *Turn) forwardsTo(incarnation *fleet.Incarnation) bool {
 // turn reuses nothing, but its own answer can be handed back.
 func (t *Turn) render(ctx context.Context) (lacks string) {
 	prefill := t.attempt.Prefill
-	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
+	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
 	switch {
 	case err == nil:
 		t.ids.compare(prompt)
@@ -152,7 +152,7 @@ func (t *Turn) Look(ctx context.Context) (miss string) {
 	if t.shape == "" || prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
-	prompt, err := prefill.Prompts.Read(ctx, t.req, t.attempt.Authorization)
+	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
 	if err != nil {
 		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
 		return MissTokenizeFailed

@@ -14,7 +14,12 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 )
+
+// oneStep is how many tokens of a prompt decode computes in one step, by vLLM's least max_num_batched_tokens, so that its answer begins as
+// soon as behind a hand-over.
+const oneStep = 2048
 
 // decoding is a decode leg whose headers have arrived. It lives as long as the stream, so that it holds nothing of the prompt.
 type decoding struct {
@@ -25,11 +30,23 @@ type decoding struct {
 	head    []byte       // what the client gets before decode's first event, nil for nothing
 	untaken func()       // has the hand-over rescued; nil once decode has taken it
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
+	wait    health.Wait  // for the beginning of the answer
+	begun   bool         // what comes shows that decode works; what an API server sends before that does not
+}
+
+// Read implements io.Reader.
+func (d *decoding) Read(p []byte) (int, error) {
+	n, err := d.Stream.Read(p)
+	if n > 0 && d.begun {
+		d.wait.Heard()
+	}
+	return n, err
 }
 
 // Close ends the leg, and has a hand-over rescued that decode has not taken.
 func (d *decoding) Close() {
 	_ = d.Stream.Close()
+	d.wait.Over()
 	if d.untaken != nil {
 		d.untaken()
 	}
@@ -100,7 +117,17 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
 	d.sent = a.Record.Sent(&leg, incarnation.ID())
+	owed := limits.FirstByte
+	if !a.Request.Stream || h.together || h.Handover == nil && a.pair.Uncached > oneStep {
+		owed = 0
+	}
 	began := time.Now()
+	d.wait, d.begun = incarnation.Engine().Health.Wait(owed), !a.Request.Stream
+	defer func() {
+		if d.Stream == nil {
+			d.wait.Over()
+		}
+	}()
 	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {

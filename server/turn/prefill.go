@@ -187,12 +187,20 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.IDEcho, Sent: sent, Err: proof.ErrIDs}
 }
 
+// grown returns how long prefill may take that is expected to take so long: as the operator has set, or three times as long as expected where
+// that is more. An engine that hangs must be found out though what it has shown was wrong, so that the limit grows tenfold at most.
+func grown(set, expected time.Duration) time.Duration {
+	return max(set, min(3*expected, 10*set))
+}
+
 // prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
 func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
-	limit, cause = a.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
+	engine := a.pair.Prefill.Engine()
+	expected := engine.ExpectPrefill()
+	limit, cause = grown(a.cfg.PrefillTimeout, expected), upstream.ErrPrefillTimeout
 	if a.claim.Ticket != nil || a.claim.Piggyback != nil {
-		if trial := a.cfg.ReuseTrialTimeout + a.pair.Prefill.Engine().Speed.Expect(size); trial < limit {
+		if trial := a.cfg.ReuseTrialTimeout + max(engine.Speed.Expect(size), expected); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}

@@ -74,6 +74,8 @@ func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
 // the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (r *reading) Begun() {
 	d := r.decoding
+	d.begun = true
+	d.wait.Heard()
 	if d.sent.Began(); d.origin.HandedOver() {
 		d.origin.Decode.Engine().Health.Took(1, time.Since(d.origin.Began))
 	}

@@ -63,7 +63,7 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 		t.refresh(of.missed)
 		return restart
 	}
-	if !leg.Retryable() && !t.last.caused(leg) && !useless {
+	if !leg.Retryable() && !t.last.caused(leg) && !useless && !errors.Is(leg.Err, upstream.ErrPrefillTimeout) {
 		return giveUp
 	}
 	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
@@ -159,12 +159,15 @@ func (r *retryPolicy) decodesElsewhere(t *retryState, leg *upstream.LegError, mo
 // ticket, a release or ids that were added to it:
 //
 //   - another prefill instance: any number of times while connections are refused, and once, within the retry budget, if the leg was sent.
-//     The same instance is asked again if there is no other, except after a 500, which another try would repeat, and while it is paused;
-//   - decode alone at once, which costs no retry budget because it has a limit of its own (package pick);
+//     The same instance is asked again if there is no other, except after a 500 or its time limit, which another try would repeat, and while
+//     it is paused;
+//   - decode alone at once, which costs no retry budget because it has a limit of its own (package pick). It may also answer a client that has
+//     waited for long, because prefill has let its time limit pass;
 //   - the error.
 //
 // The decode leg that follows has a new request id.
 func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstream.LegError) decision {
+	late, overdue := time.Until(t.until) <= 0, errors.Is(leg.Err, upstream.ErrPrefillTimeout)
 	switch {
 	case of.afterPrefill == PrefillError:
 		return giveUp
@@ -172,11 +175,11 @@ func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstrea
 		t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 		r.exclude(t, leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
-	case time.Until(t.until) <= 0:
+	case late && !overdue:
 		return giveUp
 	}
 	t.earlier.PrefillFailed = true
-	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
+	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly || late || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
 	t.again = append(t.again, upstream.RolePrefill)
 	t.refresh(of.missed)
 	return restart
@@ -212,7 +215,8 @@ func (r *retryPolicy) anotherPrefill(t *retryState, of *retryContext, but string
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
 func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstream.LegError) bool {
 	another := r.anotherPrefill(t, of, leg.Instance)
-	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady)
+	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady) ||
+		errors.Is(leg.Err, upstream.ErrPrefillTimeout)
 	if !another && lastWord || !r.budget.take(of.client) {
 		return false
 	}

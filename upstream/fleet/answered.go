@@ -27,7 +27,7 @@ func (f *Fleet) Up(role upstream.Role) int {
 		case !e.Health.HasAnswered():
 		case e.Health.Usable():
 			usable++
-		case e.answers():
+		case e.answers() && !e.seen.health.Silent(f.clock()):
 			answer++
 		}
 	}

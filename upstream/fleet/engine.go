@@ -87,5 +87,7 @@ func (e *Engine) LearnPrefill(tokens int, took time.Duration, certain bool) {
 	}
 }
 
-// Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.
-func (e *Engine) Reachable() bool { return !e.member.gone.Load() && e.answers() }
+// Reachable reports whether the engine is in the fleet, is not down and not suspected to hang, so that its blocks can be read.
+func (e *Engine) Reachable() bool {
+	return !e.member.gone.Load() && e.answers() && !e.Health.Suspected()
+}

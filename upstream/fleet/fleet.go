@@ -20,7 +20,7 @@ type Config struct {
 	// ReadLimit bounds one reading of /metrics. vLLM answers Prometheus within milliseconds; the limit allows for a
 	// busy API server.
 	ReadLimit time.Duration
-	// AskLimit bounds the tokenising of one prompt, and one question about a chat template.
+	// AskLimit bounds the tokenising of a short prompt, and one question about a chat template.
 	AskLimit time.Duration
 	// Render is the server that renders prompts for the whole fleet where only a render endpoint can tell a prompt's
 	// tokens. nil: the prefill engines render themselves.
@@ -81,7 +81,7 @@ func New(cfg Config) *Fleet {
 		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(),
 	}
 	f.members.Store(&members{})
-	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Now: f.now}
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.now}
 	f.Picker = &Picker{
 		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes,
 		prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight,

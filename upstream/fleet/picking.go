@@ -48,12 +48,12 @@ type level int
 const (
 	preferred level = iota // engines that are up
 	answering              // engines that answer connections
-	whatever               // all engines
+	whatever               // all engines but those that are silent
 )
 
 // admits reports whether an engine may be picked at this level.
 func (l level) admits(v *view, now time.Duration) bool {
-	return l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now)
+	return !v.health.Silent(now) && (l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now))
 }
 
 // gather makes the admitted engines candidates. It reports whether it left out an engine because that has as many
@@ -125,10 +125,7 @@ type speeds struct {
 // turn's. A request of other clients counts like an ordinary leg of that engine. Where the speed is not known, delay
 // returns minus the number of tokens.
 func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64 {
-	tokens += float64(e.attempts.queued.Load())
-	if c.Others > 0 {
-		tokens += float64(c.Others) * max(e.seen.speed.Typical(), 1)
-	}
+	tokens += e.ahead(c.Others)
 	speed := e.seen.speed.PerToken(s.now)
 	if speed == 0 {
 		s.unknown++
@@ -136,6 +133,16 @@ func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64
 	}
 	s.sum, s.known = s.sum+speed, s.known+1
 	return speed * tokens
+}
+
+// ahead returns the prompt tokens that the engine has to compute for our attempts and for requests of others.
+func (e *Engine) ahead(others int) float64 {
+	return float64(e.attempts.queued.Load()) + float64(others)*max(e.seen.speed.Typical(), 1)
+}
+
+// ExpectPrefill returns how long a prefill leg that was picked is expected to take, behind those that are queued, 0 while no leg has shown that.
+func (e *Engine) ExpectPrefill() time.Duration {
+	return e.seen.speed.Expects(e.ahead(e.latest().Others))
 }
 
 // complete gives engines without a known speed the mean of the others. If no speed is known, it clears all delays.

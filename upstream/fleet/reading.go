@@ -58,6 +58,9 @@ func (r *readings) run(ctx context.Context, this *reading) {
 	r.under = nil // unless a failure of this very reading has reset it already
 	defer r.show()
 	if err == nil {
+		if !r.load.Read.IsZero() && told.Use.Generated > r.load.Generated {
+			r.engine.Health.Worked(r.load.Read)
+		}
 		r.load = Load{Use: told.Use, Others: max(0, told.Use.Running+told.Use.Waiting-ours), Read: began}
 	}
 	switch {

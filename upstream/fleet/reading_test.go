@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -290,5 +291,30 @@ func TestEngine_RefusedCountsForBothRoles(t *testing.T) {
 	}
 	if d.Incarnation("1") != alive || d.Incarnation("2") != nil {
 		t.Error("the start that was read last is not found by its id")
+	}
+}
+
+// An engine that serves others while a stream of ours waits in its line is not silent: its tokens are counted. One that repeats what it has
+// counted before is, however well it answers.
+func TestReading_TokensForOthersAreASignOfLife(t *testing.T) {
+	r := newRig(t)
+	asked, text := 0, "process_start_time_seconds 5\nvllm:generation_tokens_total 7\n"
+	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &text))
+	e.Refresh(t.Context())
+	wait := e.Health.Wait(time.Hour)
+	defer wait.Over()
+	for _, row := range []struct{ tokens, want string }{{"7", "up"}, {"9", "up"}, {"12", "up"}, {"12", "up"}, {"12", "open"}} {
+		r.pass(4 * time.Second)
+		text = "process_start_time_seconds 5\nvllm:generation_tokens_total " + row.tokens + "\n"
+		if e.Refresh(t.Context()); e.Live().State != row.want || e.Reachable() != (row.want == "up") {
+			t.Errorf("%s tokens: it is %s, want %s", row.tokens, e.Live().State, row.want)
+		}
+	}
+	if _, err := r.Picker.Choose(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || r.Up(upstream.RoleDecode) != 0 {
+		t.Errorf("got %v, want no instance although no other is left; %d up", err, r.Up(upstream.RoleDecode))
+	}
+	text = "process_start_time_seconds 6\nvllm:generation_tokens_total 0\n"
+	if e.Refresh(t.Context()); e.Live().State != "up" {
+		t.Errorf("the next process is %s", e.Live().State)
 	}
 }

@@ -154,7 +154,7 @@ func boundSettings(c *Config) []Setting {
 		{Key: "limits.max_per_tenant", Flag: "max-per-tenant", To: &l.MaxPerTenant, Live: true, Help: "most turns of one tenant at once, 0 for no limit"},
 		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among tenants"},
 		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
-		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg"},
+		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg; three times as long as a prompt is expected to take where that is more, up to ten times this"},
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{Key: "timeouts.first_byte", Flag: "first-byte-timeout", To: &t.FirstByte, Help: "first byte of decode's stream"},
 		{Key: "timeouts.answer", Flag: "answer-timeout", To: &t.Answer, Help: "decode's answer to a request without stream, which comes whole"},

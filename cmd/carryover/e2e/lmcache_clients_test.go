@@ -129,7 +129,7 @@ func TestLMCache_PrefillTimesOut(t *testing.T) {
 	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 1e6, Count: 1}); err != nil {
 		t.Fatal(err)
 	}
-	for n, want := range []fallen{{status: 504, code: "prefill_timeout"}, {way: overPrefill}} {
+	for n, want := range []fallen{{way: atDecode + "prefill_failed;"}, {way: overPrefill}} {
 		d := &dialogueOf{}
 		r.expect(t, want, bodyOf(d.next(longQuestion(n))))
 		if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["running"] == 0 }) {

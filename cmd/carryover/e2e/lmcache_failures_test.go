@@ -53,7 +53,7 @@ func TestLMCache_PrefillFails(t *testing.T) {
 		"null params": {fault: vllmsim.Fault{Kind: vllmsim.FaultNullParams}, of1: fallen{way: overPrefill}, of2: fallen{way: overPrefill}},
 		"silent": {
 			fault: vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/v1/completions"},
-			of1:   fallen{status: 504, code: "prefill_timeout"}, of2: fallen{status: 504, code: "prefill_timeout"},
+			of1:   fallen{way: failed}, of2: fallen{way: overPrefill},
 		},
 		"restarts": {fault: vllmsim.Fault{Kind: vllmsim.FaultRestart, Route: "/v1/completions", Count: 1}, of1: fallen{way: overPrefill}, of2: fallen{way: overPrefill}},
 		"500, by policy": {

@@ -30,9 +30,9 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 	}
 	for policy, rows := range map[string]map[string]outcome{
 		"retry_other": {
-			"500": {path: alone}, "refused": {path: gone}, "resets": {path: alone}, "silent": {code: "prefill_timeout"}, "restarts": {path: over}, "garbage": {path: alone},
+			"500": {path: alone}, "refused": {path: gone}, "resets": {path: alone}, "silent": {path: alone}, "restarts": {path: over}, "garbage": {path: alone},
 		},
-		"decode_only": {"500": {path: alone}, "refused": {path: gone}, "silent": {code: "prefill_timeout"}, "garbage": {path: alone}},
+		"decode_only": {"500": {path: alone}, "refused": {path: gone}, "silent": {path: alone}, "garbage": {path: alone}},
 		"error": {
 			"500": {code: "prefill_failed"}, "refused": {code: "prefill_unavailable"}, "silent": {code: "prefill_timeout"}, "garbage": {code: "bad_prefill_answer"},
 		},

@@ -129,7 +129,7 @@ func TestStorage_InstancesFail(t *testing.T) {
 		"prefill 500":         {config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultStatus}, fallen{way: failed}, fallen{way: overPrefill}},
 		"prefill garbage":     {config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultGarbageJSON}, fallen{way: failed}, fallen{}},
 		"prefill restarts":    {config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultRestart, Route: "/v1/", Count: 1}, fallen{}, fallen{}},
-		"prefill is silent":   {config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultSilent}, fallen{status: 504, code: "prefill_timeout"}, fallen{status: 504, code: "prefill_timeout"}},
+		"prefill is silent":   {config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultSilent}, fallen{way: failed}, fallen{way: overPrefill}},
 		"decode refuses":      {config.RoleDecode, vllmsim.Fault{Kind: vllmsim.FaultRefuse}, fallen{status: 503, code: "decode_unavailable"}, fallen{way: overPrefill}},
 		"decode 500":          {config.RoleDecode, vllmsim.Fault{Kind: vllmsim.FaultStatus}, fallen{status: 502, code: "decode_failed"}, fallen{}},
 		"decode 500, once":    {config.RoleDecode, vllmsim.Fault{Kind: vllmsim.FaultStatus, Count: 1}, fallen{way: overPrefill}, fallen{way: overPrefill}},

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"carryover/upstream"
@@ -31,7 +32,8 @@ type Engine interface {
 // Shared is what the facts of all incarnations of a fleet have in common. Its fields are set before it is used.
 type Shared struct {
 	Client   *upstream.Client
-	AskLimit time.Duration // bounds the tokenising of one prompt
+	AskLimit time.Duration // bounds the tokenising of a short prompt
+	Logger   *slog.Logger
 	Now      func() time.Time
 
 	renderer *renderer // nil if prefill engines render

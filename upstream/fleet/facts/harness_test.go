@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -33,7 +34,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})
 	t.Cleanup(client.Close)
-	r := &rig{t: t, Shared: Shared{Client: client, AskLimit: time.Minute}}
+	r := &rig{t: t, Shared: Shared{Client: client, AskLimit: time.Minute, Logger: slog.New(slog.DiscardHandler)}}
 	began := time.Now()
 	r.Now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
 	return r

@@ -138,6 +138,12 @@ func (s *Speed) Marginal() time.Duration {
 	return time.Duration(perToken)
 }
 
+// Expects returns how long prefill takes for so many tokens, at the speed that legs have shown last, however long ago: 0 before the first. It
+// is for limits. A pick has to try an engine anew that once seemed slow; a limit that forgets would end what works.
+func (s *SpeedNow) Expects(tokens float64) time.Duration {
+	return time.Duration(min(math.Float64frombits(s.perToken.Load())*tokens, float64(24*time.Hour)))
+}
+
 // Typical returns how many tokens an ordinary prefill leg computes, 0 while that is not known.
 func (s *SpeedNow) Typical() float64 { return math.Float64frombits(s.typical.Load()) }
 

@@ -34,16 +34,29 @@ type Prompts struct {
 
 	mu        sync.Mutex         // guards the rest
 	rendering [body.APIs]Finding // whether it has the render endpoint of the API
+	late      late
 }
 
 // Tokenize returns the ids of the request's prompt: the ids of the request itself if it has ids, else what the engine
-// makes of its text, within AskLimit. A chat is rendered by the endpoint that does nothing else
+// makes of its text, within a limit that grows with the text. A chat is rendered by the endpoint that does nothing else
 // (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
 // incarnation that is not known is not asked to render, because a refusal could not be remembered. Errors are
-// ErrNotComparable or *upstream.LegError.
+// ErrNotComparable, ErrLate or *upstream.LegError.
 func (p *Prompts) Tokenize(ctx context.Context, req *body.Request, authorization string) ([]uint32, error) {
-	prompt, err := p.Read(ctx, req, authorization)
+	prompt, err := p.ReadSoon(ctx, req, authorization)
 	return prompt.IDs, err
+}
+
+// ReadSoon is Read for a caller that can do without: it returns ErrLate at once for a prompt that is as long as one which the engine has not
+// read in time a while ago.
+func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+	p.mu.Lock()
+	spared := p.late.spares(req.Prompt().Bytes(), p.shared.Now())
+	p.mu.Unlock()
+	if spared {
+		return Prompt{}, ErrLate
+	}
+	return p.Read(ctx, req, authorization)
 }
 
 // Read is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
@@ -55,8 +68,19 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 		list := req.Prompt().Text()
 		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model())}, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)
+	size := req.Prompt().Bytes()
+	limited, cancel := context.WithTimeout(ctx, askLimit(p.shared.AskLimit, size))
 	defer cancel()
+	prompt, err := p.ask(limited, req, authorization)
+	var failed *upstream.LegError
+	if err == nil || limited.Err() != nil && ctx.Err() == nil && errors.As(err, &failed) && failed.Sent {
+		p.took(size, err == nil)
+	}
+	return prompt, err
+}
+
+// ask asks for the prompt's ids.
+func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if req.API().Rendered() {
 		return p.rendered(ctx, req, authorization)
 	}

@@ -9,11 +9,12 @@ import (
 // Use is an engine's load by its /metrics. Running and Waiting count requests. Short counts the waiting requests that
 // wait for cache space; the others wait for KV that they read, for example; without reasons, Short is all of them.
 // Usage is the share of the KV cache in use, 0 to 1, pinned blocks included. KVTokens is how many tokens the cache
-// holds.
+// holds. Generated is how many tokens it has generated.
 type Use struct {
 	Running, Waiting, Short int
 	Usage                   float64
 	KVTokens                int
+	Generated               float64
 	reasons                 bool // the engine tells why requests wait
 }
 
@@ -28,13 +29,14 @@ func (u Use) Wanting() int {
 
 // vLLM's gauges for the load (v1/metrics/loggers.py). The label engine is the data-parallel rank.
 const (
-	runningMetric = "vllm:num_requests_running"
-	waitingMetric = "vllm:num_requests_waiting"
-	reasonMetric  = "vllm:num_requests_waiting_by_reason" // measured on vLLM 0.32
-	usageMetric   = "vllm:kv_cache_usage_perc"
-	engineLabel   = "engine"
-	reasonLabel   = "reason"
-	forRoom       = "capacity" // the reason for cache space; the other one is "deferred"
+	runningMetric   = "vllm:num_requests_running"
+	waitingMetric   = "vllm:num_requests_waiting"
+	reasonMetric    = "vllm:num_requests_waiting_by_reason" // measured on vLLM 0.32
+	usageMetric     = "vllm:kv_cache_usage_perc"
+	generatedMetric = "vllm:generation_tokens_total" // of the engine core: an API server whose core hangs repeats it
+	engineLabel     = "engine"
+	reasonLabel     = "reason"
+	forRoom         = "capacity" // the reason for cache space; the other one is "deferred"
 )
 
 // Upper bounds of believable values: far above any engine, and far below an overflow of their sums.
@@ -75,6 +77,8 @@ func (m *metricUse) line(line []byte) {
 		}
 	} else if n, _, found = m.gauge(line, usageMetric); found {
 		m.total.Usage = max(m.total.Usage, min(n, 1))
+	} else if n, _, found = m.gauge(line, generatedMetric); found {
+		m.total.Generated += n
 	}
 }
 

@@ -29,6 +29,7 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200",kv_cache_
 		{"waiting for KV alone", reasons(0, 3), "0", Use{Waiting: 3, reasons: true}},
 		{"waiting on another rank", reasons(2, 3), "1", Use{}},
 		{"a rank that is not there", ranks, "2", Use{}},
+		{"tokens of all ranks", "vllm:generation_tokens_total{engine=\"0\"} 5.0\nvllm:generation_tokens_total{engine=\"1\"} 2.0\nvllm:generation_tokens_created 7\n", "", Use{Generated: 7}},
 		{"no labels", "vllm:num_requests_running 2\n", "", Use{Running: 2}},
 		{"no labels with a rank", "vllm:num_requests_running 2\n", "0", Use{}},
 		{"nothing", "", "", Use{}},

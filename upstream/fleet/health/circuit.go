@@ -28,6 +28,7 @@ type circuit struct {
 	until    time.Time     // when it becomes half-open
 	trial    uint64        // number of the attempt that tries the engine, 0 if none does
 	lapses   time.Time     // when another may try it: a whole answer may take an hour
+	silent   bool          // it was opened because the engine was silent, and not a byte has come since
 }
 
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
@@ -47,8 +48,13 @@ func (c *circuit) end(number uint64) {
 	}
 }
 
-// answered lets another attempt try: a stream may run for minutes, and its first bytes are reason enough.
-func (c *circuit) answered(now time.Time) { c.trial, c.heard = 0, now }
+// answered lets another attempt try: a stream may run for minutes, and its headers are reason enough, unless the engine was silent
+// behind them.
+func (c *circuit) answered(now time.Time) {
+	if c.heard = now; !c.silent {
+		c.trial = 0
+	}
+}
 
 // served closes the circuit, and reports whether it was half-open.
 func (c *circuit) served(now time.Time) (closed bool) {
@@ -83,6 +89,9 @@ func (c *circuit) trip(now time.Time) (closed bool) {
 
 // failed describes why the circuit was opened.
 func (c *circuit) failed() string {
+	if c.silent {
+		return "it has sent nothing to streams that waited since " + moment(c.since)
+	}
 	legs := "1 leg has"
 	if c.failures > 1 {
 		legs = fmt.Sprintf("%d legs in a row have", c.failures)

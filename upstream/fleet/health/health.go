@@ -38,11 +38,13 @@ type condition struct {
 	circuit     circuit
 	legSpeed    legSpeed
 	ejection    ejection
+	silence     silence
 }
 
 // Shown is what picks read of a Health, without a lock. Times are on the fleet's clock: the engine is avoided before
-// one, and counts as not answering connections before the other.
-type Shown struct{ avoid, down atomic.Int64 }
+// one, and counts as not answering connections before the other. It gets no turns before refuse, 0 for none, nor when it has been silent
+// for limit to streams that wait since waits, and was last heard at heard.
+type Shown struct{ avoid, down, refuse, waits, heard, limit atomic.Int64 }
 
 // Up reports whether picks prefer the engine at that time: it answers, its circuit is closed or waits for a trial, and
 // it is neither ejected, paused nor drained. Other engines are picked if no such engine is left.
@@ -63,22 +65,32 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 	defer h.mu.Unlock()
 	is := &h.is
 	change(is, h.cfg.Now())
-	avoid, down := int64(never), int64(never)
-	if is.outage.failed < UnhealthyAfter {
-		at := func(t time.Time) int64 {
-			if t.IsZero() {
-				return 0
-			}
-			return int64(t.Sub(h.cfg.Born))
+	at := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
 		}
+		return int64(t.Sub(h.cfg.Born))
+	}
+	avoid, down, waits, refuse := int64(never), int64(never), int64(0), int64(0)
+	tried := at(is.circuit.until)
+	if is.circuit.trial != 0 {
+		tried = max(tried, at(is.circuit.lapses))
+	}
+	if is.outage.failed < UnhealthyAfter {
 		down = at(is.outage.until)
 		if !is.drain {
-			avoid = max(down, at(is.circuit.until), at(is.ejection.until), at(is.pausedUntil))
-		}
-		if !is.drain && is.circuit.trial != 0 {
-			avoid = max(avoid, at(is.circuit.lapses))
+			avoid = max(down, tried, at(is.ejection.until), at(is.pausedUntil))
 		}
 	}
+	if is.circuit.silent {
+		refuse = tried
+	}
+	if len(is.silence.waiting) > 0 {
+		waits = max(1, at(is.silence.since))
+	}
+	h.shown.refuse.Store(refuse)
+	h.shown.limit.Store(int64(is.silence.limit()))
+	h.shown.waits.Store(waits)
 	h.shown.avoid.Store(avoid)
 	h.shown.down.Store(down)
 }
@@ -93,12 +105,13 @@ func (h *Health) read() condition {
 // Usable reports whether the engine is up, not counting that an attempt is trying it.
 func (h *Health) Usable() bool {
 	is, now := h.read(), h.cfg.Now()
-	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain && !now.Before(is.pausedUntil)
+	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain && !now.Before(is.pausedUntil) &&
+		!h.shown.Silent(h.clock())
 }
 
-// Restarted forgets how slow the engine was: a restart is how slow engines are mended.
+// Restarted forgets how slow or silent the engine was: a restart is how such engines are mended.
 func (h *Health) Restarted() {
-	h.change(func(is *condition, _ time.Time) { is.legSpeed, is.ejection = legSpeed{}, ejection{} })
+	_ = h.speaks(func(is *condition) { is.legSpeed, is.ejection, is.silence.waiting = legSpeed{}, ejection{}, nil })
 }
 
 // SetDrain takes the engine out of service, or back into it.

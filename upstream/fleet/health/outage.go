@@ -81,6 +81,7 @@ func (h *Health) Unreached() bool { return h.read().outage.told }
 func (h *Health) Probed(healthy bool) {
 	if healthy {
 		h.comeBack(false)
+		h.tellSilence()
 		return
 	}
 	first := false
@@ -94,4 +95,5 @@ func (h *Health) Probed(healthy bool) {
 	if first {
 		h.cfg.Down("health probes fail")
 	}
+	h.tellSilence()
 }

@@ -1,0 +1,114 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream/fleet"
+)
+
+// silentRig is a rig whose first decode instance owes a stream its first byte, until the gate is opened, and whose conversation "c" has a
+// ticket there.
+type silentRig struct {
+	*rig
+	*clock
+	gate    chan struct{}
+	waiting chan reply
+}
+
+func newSilentRig(t *testing.T, decodes int, head string, then behaviour) silentRig {
+	t.Helper()
+	c := &clock{}
+	r := silentRig{clock: c, gate: make(chan struct{}), waiting: make(chan reply, 1)}
+	r.rig = newRig(t, setup{
+		decodes: decodes, fleet: func(cfg *fleet.Config) { cfg.Now = c.now },
+		cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
+	})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+		sayHeaders(w)
+		_, _ = io.WriteString(w, head)
+		_ = http.NewResponseController(w).Flush()
+		waits(r.gate, then)(w, q, l)
+	})
+	legs := len(r.decode[0].seen())
+	go func() { r.waiting <- r.turn("", 1, true) }()
+	r.decode[0].await(legs + 1)
+	return r
+}
+
+// wantState wants decode's first instance to be in a state.
+func (r silentRig) wantState(want, why string) {
+	r.t.Helper()
+	if live := r.engine(r.decode[0]).Live(); live.State != want || !strings.Contains(live.Why, why) {
+		r.t.Errorf("decode-0 is %q (%s), want %s (… %s …)", live.State, live.Why, want, why)
+	}
+}
+
+// A decode instance that hangs is known by the streams that wait there, long before their limit. What its API server sends is no sign of life.
+func TestTurn_ASilentDecodeGetsNoTurnsUntilItAnswers(t *testing.T) {
+	t.Parallel()
+	r := newSilentRig(t, 2, ": this comes from the API server\n\n", decodes)
+	r.advance(r.rig, 9*time.Second)
+	r.wantState("up", "")
+	r.advance(r.rig, 2*time.Second)
+	r.wantState("open", "gets no turns until it answers")
+	legs := len(r.decode[0].seen())
+	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
+	r.wantOK(r.turn("", 1, false), "miss;reason=")
+	if n := len(r.decode[0].seen()) - legs; n > 0 {
+		t.Errorf("decode-0 got %d legs", n)
+	}
+	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"decode":1,`) {
+		t.Errorf("/readyz: %d %s, want ready by one decode instance", p.status, p.body)
+	}
+	close(r.gate)
+	r.wantOK(<-r.waiting, "miss;reason=")
+	r.wantState("up", "")
+	r.wantOK(r.turn("c", 3, true), "hit;")
+}
+
+// A lone instance that is silent is not picked because no other is left: turns are refused. When nothing is left in flight, one turn at a
+// time tries it.
+func TestTurn_ALoneSilentDecode(t *testing.T) {
+	t.Parallel()
+	r := newSilentRig(t, 1, "", hangUp)
+	r.advance(r.rig, 11*time.Second)
+	refused := func() {
+		t.Helper()
+		if p := r.turn("c", 2, true); p.header.Get("Retry-After") == "" {
+			t.Error("there is no Retry-After")
+		} else {
+			r.wantError(p, http.StatusServiceUnavailable, "decode_unavailable")
+		}
+	}
+	refused()
+	if p := r.get("/readyz"); p.status != http.StatusServiceUnavailable || !strings.Contains(p.body, "no_instance") {
+		t.Errorf("/readyz: %d %s, want no instance", p.status, p.body)
+	}
+	close(r.gate)
+	if p := <-r.waiting; p.status == http.StatusOK {
+		t.Error("the waiting turn was answered")
+	}
+	r.wantState("open", "one turn tries it")
+	refused()
+	r.advance(r.rig, time.Second)
+	r.wantState("half_open", "")
+	gate, tries := make(chan struct{}), make(chan reply)
+	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+		sayHeaders(w)
+		waits(gate, decodes)(w, q, l)
+	})
+	legs := len(r.decode[0].seen())
+	go func() { tries <- r.turn("d", 1, true) }()
+	r.decode[0].await(legs + 1)
+	refused()
+	close(gate)
+	r.wantOK(<-tries, "miss;reason=first_turn")
+	r.wantState("up", "")
+	r.wantOK(r.turn("c", 2, true), "hit;")
+}

@@ -1,0 +1,56 @@
+package turn
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// The limit of a prefill leg grows with its work, and not without end.
+func TestGrown(t *testing.T) {
+	for _, row := range []struct{ set, expected, want time.Duration }{
+		{2 * time.Minute, 0, 2 * time.Minute}, // nothing was learnt
+		{2 * time.Minute, 10 * time.Second, 2 * time.Minute},
+		{2 * time.Minute, 127 * time.Second, 381 * time.Second},
+		{2 * time.Minute, 24 * time.Hour, 20 * time.Minute},
+	} {
+		if got := grown(row.set, row.expected); got != row.want {
+			t.Errorf("%v, expected to take %v: %v, want %v", row.set, row.expected, got, row.want)
+		}
+	}
+}
+
+// What follows a prefill leg that was sent and failed, where no other instance is left: the one that has let its time pass is not asked again,
+// and decode may answer a client that has waited for long.
+func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
+	const soon, late = time.Minute, -time.Second
+	for name, row := range map[string]struct {
+		policy PrefillFailure
+		err    error
+		until  time.Duration
+		want   decision
+		alone  bool
+	}{
+		"broken":                {PrefillRetryOther, errors.New("EOF"), soon, restart, false},
+		"broken, late":          {PrefillRetryOther, errors.New("EOF"), late, giveUp, false},
+		"broken, decode alone":  {PrefillDecodeOnly, errors.New("EOF"), soon, restart, true},
+		"overdue":               {PrefillRetryOther, upstream.ErrPrefillTimeout, soon, restart, true},
+		"overdue, late":         {PrefillRetryOther, upstream.ErrPrefillTimeout, late, restart, true},
+		"overdue, decode alone": {PrefillDecodeOnly, upstream.ErrPrefillTimeout, late, restart, true},
+		"overdue, error":        {PrefillError, upstream.ErrPrefillTimeout, soon, giveUp, false},
+	} {
+		r := &retryPolicy{fleet: fleet.New(fleet.Config{}), budget: newRetryBudget()}
+		state := &retryState{until: time.Now().Add(row.until)}
+		leg := &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Sent: true, Err: row.err}
+		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
+			leg.Kind = upstream.Timeout
+		}
+		got := r.decide(t.Context(), state, &retryContext{client: "t", afterPrefill: row.policy}, leg)
+		if got != row.want || state.earlier.NoPrefill != row.alone {
+			t.Errorf("%s: got %d, decode alone: %t; want %d, %t", name, got, state.earlier.NoPrefill, row.want, row.alone)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package health
+
+import (
+	"slices"
+	"time"
+)
+
+// leastSilence is how long an engine may always be silent to a stream that waits for its first byte.
+const leastSilence = 10 * time.Second
+
+// silence is how an engine lets streams wait whose first byte it owes soon.
+type silence struct {
+	waiting []time.Time // when they began, in order, but for those that a later leg has overtaken: what these wait for is their own
+	since   time.Time   // when the first of them began, also if that has left a silent engine
+	longest time.Duration
+	least   time.Duration
+	told    bool // the log has reported it
+}
+
+// limit returns how long the engine may send nothing: several times what a first byte has taken at most recently, and leastSilence.
+func (s *silence) limit() time.Duration { return max(4*s.longest, s.least) }
+
+// begin adds a stream, whose first byte has to come within firstByte. A client whose patience is short is not let wait for leastSilence.
+func (s *silence) begin(firstByte time.Duration, now time.Time) {
+	if s.least = min(leastSilence, firstByte/4); len(s.waiting) == 0 {
+		s.since = now
+	}
+	s.waiting = append(s.waiting, now)
+}
+
+// first records a first byte. took is 0 for a leg whose first byte depends on its work. A wait teaches no more than the limit: else an engine
+// that has hung once might hang for four times as long.
+func (s *silence) first(began time.Time, took time.Duration) {
+	s.longest = max(min(took, s.limit()), s.longest/16*15)
+	s.waiting = slices.DeleteFunc(s.waiting, func(w time.Time) bool { return !w.After(began) })
+	if len(s.waiting) > 0 {
+		s.since = s.waiting[0]
+	}
+}
+
+// end removes a stream that has ended without a byte. It reports whether it was the last one of an engine that is silent.
+func (s *silence) end(began time.Time, silent bool) (last bool) {
+	at, found := slices.BinarySearchFunc(s.waiting, began, time.Time.Compare)
+	if !found {
+		return false
+	}
+	s.waiting = slices.Delete(s.waiting, at, at+1)
+	if len(s.waiting) > 0 && !silent {
+		s.since = s.waiting[0]
+	}
+	return silent && len(s.waiting) == 0
+}
+
+// Silent reports whether the engine is suspected to hang, so that it gets no turns at all: it has sent nothing to streams that wait, and no
+// leg has heard of it meanwhile. When no stream waits any more, its circuit is open, and one turn at a time tries it.
+func (s *Shown) Silent(now time.Duration) bool {
+	return isSilent(int64(now), s.waits.Load(), s.heard.Load(), s.limit.Load(), s.refuse.Load())
+}
+
+// isSilent decides that for streams that wait since waits, 0 for none.
+func isSilent(now, waits, heard, limit, refuse int64) bool {
+	return now < refuse || waits > 0 && now-max(waits, heard) >= limit
+}
+
+// Suspected reports whether the engine is silent, or has been and has not answered since: its blocks may not be read.
+func (h *Health) Suspected() bool { return h.shown.refuse.Load() > 0 || h.shown.Silent(h.clock()) }
+
+// clock returns the time as Shown counts it.
+func (h *Health) clock() time.Duration { return h.cfg.Now().Sub(h.cfg.Born) }
+
+// Wait is the wait of a leg for the beginning of its answer. One goroutine may use it.
+type Wait struct {
+	health *Health
+	began  time.Time
+	soon   bool
+	over   bool // the answer has begun, or the leg has ended
+}
+
+// Wait begins a leg's wait. limit is the time limit of a leg whose answer has to begin soon, 0 for one whose answer begins when its work is
+// done.
+func (h *Health) Wait(limit time.Duration) (w Wait) {
+	w = Wait{health: h, soon: limit > 0}
+	h.change(func(is *condition, now time.Time) {
+		if w.began = now; w.soon {
+			is.silence.begin(limit, now)
+		}
+	})
+	return w
+}
+
+// Heard records that the engine works on the leg's answer. This ends a suspicion. It is called for each read.
+func (w *Wait) Heard() {
+	h := w.health
+	now := h.clock()
+	suspected := h.shown.refuse.Load() > 0 || h.shown.Silent(now)
+	h.shown.heard.Store(int64(now))
+	if w.over && !suspected {
+		return
+	}
+	first, took := !w.over, time.Duration(0)
+	if w.over = true; w.soon {
+		took = now - w.began.Sub(h.cfg.Born)
+	}
+	if h.speaks(func(is *condition) {
+		if first {
+			is.silence.first(w.began, took)
+		}
+	}) {
+		h.cfg.Back()
+	}
+}
+
+// Over records that the leg has ended, with any result.
+func (w *Wait) Over() {
+	if w.over || !w.soon {
+		return
+	}
+	w.over = true
+	h := w.health
+	h.change(func(is *condition, now time.Time) {
+		if c := &is.circuit; is.silence.end(w.began, h.shown.Silent(now.Sub(h.cfg.Born))) {
+			if c.silent = true; !c.open(now) {
+				c.since = is.silence.since
+				c.trip(now)
+			}
+		}
+	})
+}
+
+// Worked records that the engine has generated tokens after a time, for whomever. A health probe does not show as much: the API server
+// answers it while the engine core hangs.
+func (h *Health) Worked(after time.Time) {
+	s, at := h.shown, int64(after.Sub(h.cfg.Born))
+	if after.Before(h.read().silence.since) || at <= s.heard.Load() {
+		return
+	}
+	if s.heard.Store(at); !isSilent(int64(h.clock()), s.waits.Load(), at, s.limit.Load(), 0) {
+		h.speaks(func(*condition) {})
+	}
+}
+
+// speaks ends what was suspected of an engine that has shown to work. It reports whether the log had reported that.
+func (h *Health) speaks(also func(is *condition)) (told bool) {
+	h.change(func(is *condition, now time.Time) {
+		also(is)
+		if is.circuit.silent {
+			is.circuit = circuit{heard: now}
+		}
+		told, is.silence.told = is.silence.told, false
+	})
+	if told {
+		h.cfg.Log().Info("engine is silent no more")
+	}
+	return told
+}
+
+// tellSilence has the log report an engine that is silent, once until it answers.
+func (h *Health) tellSilence() {
+	first := false
+	var since time.Time
+	h.change(func(is *condition, now time.Time) {
+		first = !is.silence.told && h.shown.Silent(now.Sub(h.cfg.Born))
+		is.silence.told = is.silence.told || first
+		since = is.silence.since
+	})
+	if first {
+		h.cfg.Log().Warn("engine is silent to streams that wait, and gets no turns until it answers", "since", since)
+	}
+}
