@@ -118,7 +118,8 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	}
 	d.sent = a.Record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
-	if !a.Request.Stream || h.together || h.Handover == nil && a.pair.Uncached > oneStep {
+	switch { // a pair that has never exchanged KV may not be able to, which says nothing of decode
+	case !a.Request.Stream, h.together, h.Handover == nil && a.pair.Uncached > oneStep, d.unread && (d.origin.Pair == nil || !d.origin.Pair.Loaded()):
 		owed = 0
 	}
 	began := time.Now()

@@ -15,9 +15,17 @@ func (ps *State) BeginLoad() Status {
 func (ps *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
+	ps.loaded = ps.loaded || outcome == Answered
 	pause, resumed = ps.loads.end(outcome, ps.now())
 	ps.count()
 	return pause, resumed
+}
+
+// Loaded reports whether decode has ever loaded what prefill has handed over.
+func (ps *State) Loaded() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.loaded
 }
 
 // Apart reports whether BeginLoad would refuse a hand-over, and when the stop ends.

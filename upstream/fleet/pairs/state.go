@@ -65,6 +65,7 @@ type State struct {
 	mu       sync.Mutex // guards the rest; no other lock is taken under it
 	tickets  trials
 	loads    trials
+	loaded   bool // a hand-over, ever
 	counted  bool // it is among the stopped pairs
 	dropped  bool // the incarnations do not share it any more
 	releases releases
