@@ -69,19 +69,22 @@ func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim,
 // request does not continue what the id has found, the content is asked too, and what it continues comes first.
 func (f *Finder) claim(ctx context.Context, p *Proving, looked *Lookup) (h *Claim, reason record.Reason) {
 	var found Lookup
-	if keys := p.request.ContentKeys(); len(keys) > 0 && !looked.byContent && !p.continues(looked) {
-		if found = f.look(ctx, p, keys, true); p.continues(&found) {
-			if h, reason = f.take(ctx, p, &found); h.Ticket != nil {
+	choices, why := p.choices(looked)
+	if keys := p.request.ContentKeys(); len(keys) > 0 && !looked.byContent && !continues(choices) {
+		found = f.look(ctx, p, keys, true)
+		if others, why := p.choices(&found); continues(others) {
+			if h, reason = f.take(ctx, p, &found, others, why); h.Ticket != nil {
 				*looked = found
 				looked.foreign = true
 				return h, reason
 			}
 		}
 	}
-	h, reason = f.take(ctx, p, looked)
+	h, reason = f.take(ctx, p, looked, choices, why)
 	foreign := reason.Rewritten() && !looked.byContent && len(p.request.Conversation.Content) > 0
 	if reason.Rewritten() && len(found.Branches) > 0 {
-		if claim, why := f.take(ctx, p, &found); !why.Rewritten() {
+		others, why := p.choices(&found)
+		if claim, why := f.take(ctx, p, &found, others, why); !why.Rewritten() {
 			*looked, h, reason = found, claim, why
 		}
 	}
@@ -90,10 +93,7 @@ func (f *Finder) claim(ctx context.Context, p *Proving, looked *Lookup) (h *Clai
 }
 
 // continues reports whether the request goes on where the first of its choices ends.
-func (p *Proving) continues(looked *Lookup) bool {
-	choices, _ := p.choices(looked)
-	return len(choices) > 0 && choices[0].offer.Whole
-}
+func continues(choices []choice) bool { return len(choices) > 0 && choices[0].offer.Whole }
 
 // nothing returns the reason why the look-up found nothing.
 func (f *Finder) nothing(p *Proving, looked convcache.Outcome) record.Reason {
@@ -116,9 +116,8 @@ type choice struct {
 }
 
 // take takes the branch of which the request may use the most tokens. If another request was faster, or Redis has failed over since the
-// ticket was put, it tries the next-best branch of the same look, once.
-func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup) (*Claim, record.Reason) {
-	choices, reason := p.choices(looked)
+// ticket was put, it tries the next-best branch of the same look, once. reason says why nothing is reused if there is no choice.
+func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup, choices []choice, reason record.Reason) (*Claim, record.Reason) {
 	takes := 0
 	for _, c := range choices {
 		usable, why := f.usable(ctx, p, looked, c)

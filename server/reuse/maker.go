@@ -110,16 +110,20 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 // alias stores beside the ticket of a conversation with an id an alias of it under the key by content, and forgets that of the ticket which
 // the turn has taken. It returns a function that waits for the alias: the next turn may have another id.
 func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, to pins.Answer, ticket *convcache.Ticket) (wait func()) {
+	var group sync.WaitGroup
+	background, beside := m.deps.Background, group.Go
+	if m.cfg.StoreTimeout == 0 { // the store is in this process, and does not wait
+		background, beside = func(_, _ string, work func()) { work() }, func(work func()) { work() }
+	}
 	if taken, at := looked.taken, looked.aliasOf(&p.request.Conversation); at != (convcache.Key{}) {
-		m.deps.Background("alias", p.record.ID(), func() {
+		background("alias", p.record.ID(), func() {
 			bounded, cancel := storetime.Limit(context.WithoutCancel(ctx), m.cfg.StoreTimeout)
 			defer cancel()
 			m.deps.Pins.GiveUp(bounded, at, taken.Alias(), p.request.Model)
 		})
 	}
-	var group sync.WaitGroup
 	if to.Content != (convcache.Key{}) {
-		group.Go(func() { m.deps.Pins.PutAlias(ctx, to.Content, to.Key, ticket, to.Model) })
+		beside(func() { m.deps.Pins.PutAlias(ctx, to.Content, to.Key, ticket, to.Model) })
 	}
 	return group.Wait
 }

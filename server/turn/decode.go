@@ -31,16 +31,7 @@ type decoding struct {
 	untaken func()       // has the hand-over rescued; nil once decode has taken it
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait  // for the beginning of the answer
-	begun   bool         // what comes shows that decode works; what an API server sends before that does not
-}
-
-// Read implements io.Reader.
-func (d *decoding) Read(p []byte) (int, error) {
-	n, err := d.Stream.Read(p)
-	if n > 0 && d.begun {
-		d.wait.Heard()
-	}
-	return n, err
+	begun   bool         // events show that decode works; what an API server sends before that does not
 }
 
 // Close ends the leg, and has a hand-over rescued that decode has not taken.
@@ -123,7 +114,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 		owed = 0
 	}
 	began := time.Now()
-	d.wait, d.begun = incarnation.Engine().Health.Wait(owed), !a.Request.Stream
+	d.wait = incarnation.Engine().Health.Wait(owed)
 	defer func() {
 		if d.Stream == nil {
 			d.wait.Over()

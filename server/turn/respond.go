@@ -150,6 +150,7 @@ func (r *reading) whole() error {
 	case err != nil:
 		return r.broken(err)
 	}
+	r.decoding.wait.Heard()
 	rest := r.Whole(body)
 	r.out.record.Answered(r.Record(sse.Stats{}))
 	result := r.Result(false)
@@ -240,6 +241,13 @@ func (r *reading) start() {
 	r.out.announceStream(r.decoding.ContentType())
 	cfg := r.Relay()
 	cfg.Patience, cfg.Memory, cfg.Room = r.runner.cfg.FirstEvent, &r.runner.streamed, r.room
+	d, observe := r.decoding, cfg.Observe
+	cfg.Observe = func(e sse.Event) sse.Verdict {
+		if d.begun {
+			d.wait.Heard()
+		}
+		return observe(e)
+	}
 	r.relay = sse.New(r.out, r.out.Flush, cfg)
 }
 
