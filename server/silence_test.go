@@ -112,3 +112,19 @@ func TestTurn_ALoneSilentDecode(t *testing.T) {
 	r.wantState("up", "")
 	r.wantOK(r.turn("c", 2, true), "hit;")
 }
+
+// The first hand-over of a pair says nothing of decode, which may not be able to read prefill.
+func TestTurn_TheFirstHandOverOfAPairSuspectsNobody(t *testing.T) {
+	t.Parallel()
+	r := silentRig{clock: &clock{}, gate: make(chan struct{}), waiting: make(chan reply, 1)}
+	r.rig = newRig(t, setup{
+		fleet: func(cfg *fleet.Config) { cfg.Now = r.now }, cfg: func(cfg *server.Config) { cfg.FirstByteTimeout = 4 * time.Minute },
+	})
+	r.decode[0].next(waits(r.gate, decodes))
+	go func() { r.waiting <- r.turn("c", 1, true) }()
+	r.decode[0].await(1)
+	r.advance(r.rig, time.Minute)
+	r.wantState("up", "")
+	close(r.gate)
+	r.wantOK(<-r.waiting, "miss;reason=first_turn")
+}

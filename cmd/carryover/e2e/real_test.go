@@ -32,8 +32,9 @@ type suite struct {
 	handedBack []exchange
 }
 
-// TestRealPair holds Carryover to two real engines. The order matters: release is measured on engines that hold nothing
-// yet, each engine is restarted once, and the run that reads wrong blocks on purpose is the last thing that they do.
+// TestRealPair holds Carryover to two real engines. The order matters: vLLM keeps the handshake of engines that have met, release is measured
+// on engines that hold nothing yet, each engine is restarted once, and the run that reads wrong blocks on purpose is the last thing that they
+// do.
 func TestRealPair(t *testing.T) {
 	s := &suite{
 		realPair: newPair(t), binary: buildProgram(t),
@@ -44,6 +45,9 @@ func TestRealPair(t *testing.T) {
 		return
 	}
 
+	if !testing.Short() {
+		s.report.line(t, "14", "decode that can't reach prefill's side channel answers alone", s.sideChannelBlocked)
+	}
 	s.report.line(t, "0", "what this version gives", s.gives)
 	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
 	s.report.line(t, "4", "a release that is dropped leaves prefill nothing", s.droppedRelease)
@@ -57,6 +61,7 @@ func TestRealPair(t *testing.T) {
 	s.operators(t)
 	s.handBack(t)
 	s.agents(t)
+	s.untaken(t)
 	if !strings.HasPrefix(s.version(t), "0.32") { // how a conversation is found does not depend on the version, and this takes minutes
 		s.report.line(t, "13", "24 conversations without ids reuse what they reuse with ids", s.unnamed)
 	}
