@@ -1,0 +1,50 @@
+package answer
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"carryover/sse"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
+)
+
+// A recorded stream that ends in order behind any of its events is whole only where nothing of the answer is missing. Without Complete each
+// of them would pass for whole.
+func TestComplete_MutantWithoutItTakesEachEndForWhole(t *testing.T) {
+	type stream struct {
+		api       body.API
+		leg, text string
+		ends      string // is in the first event behind which the answer is whole
+	}
+	streams := map[string]stream{
+		"messages":  {body.Messages, "proto-1", agentRecording(t, "04-messages-decode-stream-params-in-message-delta"), "event: message_stop"},
+		"responses": {body.Responses, "9be3b587e87f3b76", agentRecording(t, "09-responses-decode-stream"), "event: response.completed"},
+	}
+	for _, rec := range recordings() {
+		streams[rec.file] = stream{rec.api, rec.id, rec.stream(t), `"finish_reason":"`}
+	}
+	for name, s := range streams {
+		events := strings.SplitAfter(s.text, "\n\n")
+		part, whole, mutants := "", false, 0
+		for _, event := range events[:len(events)-1] {
+			part += event
+			whole = whole || strings.Contains(event, s.ends)
+			relay := func(change func(*sse.Config)) error {
+				cfg := agentAnswer(&facts.AnswerIDs{}, s.api, s.leg, Asks{}, &told{}).Relay()
+				change(&cfg)
+				return sse.New(io.Discard, nil, cfg).Run(strings.NewReader(part))
+			}
+			if err := relay(func(*sse.Config) {}); (err == nil) != whole {
+				t.Errorf("%s: %v behind %.200q, want an error %t", name, err, event, !whole)
+			}
+			if err := relay(func(c *sse.Config) { c.Complete = nil }); err == nil && !whole {
+				mutants++
+			}
+		}
+		if !whole || mutants == 0 {
+			t.Errorf("%s: whole %t, and without Complete %d parts pass for whole", name, whole, mutants)
+		}
+	}
+}
