@@ -13,8 +13,8 @@ import (
 const heapFloor = 128 << 20
 
 // aboveFloor is the GOGC of a larger heap, which belongs to open streams. With Go's 100, 5,000 streams with prompts of 64 KB take 100 KB each while
-// they open, and with 70 they take 80.
-const aboveFloor = 70
+// they open, and with 55 they take 74.
+const aboveFloor = 55
 
 // PaceCollector makes Go collect garbage when the heap has grown by aboveFloor per cent, but not below heapFloor. It does so again after each
 // collection. GOGC replaces it, and GOMEMLIMIT holds all the same.

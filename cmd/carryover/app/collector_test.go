@@ -14,9 +14,9 @@ func TestGCPercent(t *testing.T) {
 		{8 * mb, 0, 1500},
 		{8 * mb, 8 * mb, 750},
 		{64 * mb, 0, 100},
-		{80 * mb, 0, 70}, // near the floor it is the pace of large heaps
-		{128 * mb, 0, 70},
-		{500 * mb, 9 * mb, 70},
+		{90 * mb, 0, 55}, // near the floor it is the pace of large heaps
+		{128 * mb, 0, 55},
+		{500 * mb, 9 * mb, 55},
 		{1 * mb, 0, 3200}, // the least goal is the floor then
 		{0, 0, 3200},      // before the first collection nothing is known to live
 	} {
