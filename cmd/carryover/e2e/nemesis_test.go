@@ -17,7 +17,7 @@ import (
 // Conversations under the nemesis: so that each of its steps meets fifty turns, and twice that in the long form. With hand-backs it is half of
 // that.
 const (
-	nemesisShort, nemesisLong = 150, 300
+	nemesisShort, nemesisLong = 100, 300
 	nemesisAtOnce             = 6
 	nemesisPatience           = 3 * time.Minute // a busy machine misses some of the tests of Redis, which come ever more slowly
 )

@@ -28,7 +28,7 @@ import (
 const soakVariable = "CARRYOVER_SOAK"
 
 const (
-	soakShort = 120 // conversations within go test
+	soakShort = 80 // conversations within go test
 	soakTurns = 5
 	soakAtOne = 6 // conversations at a time
 	// soakLearning is the first part of the conversations in which shapes of requests
