@@ -16,18 +16,12 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 // aliasOf is what an alias has in place of the name of a prefill instance.
 const aliasOf = "\x00alias"
 
-// Alias returns the note under which a ticket can be found by a second key: the same branch, without params. It says that the ticket is
-// stored under home. Only who takes the ticket from there may use it.
-func (t Ticket) Alias(home Key) Ticket {
-	a := Ticket{Branch: t.Branch}
-	a.ID, a.Prefill = t.ID.Alias(), Holder{aliasOf, string(home[:])}
-	return a
-}
-
-// Alias returns the id of a ticket's alias, and of an alias the ticket's.
-func (id TicketID) Alias() TicketID {
-	id[0] ^= 0xff
-	return id
+// Alias returns a note that leads from a second key to home, the key under which the tickets of a conversation are. Under one key an alias
+// replaces an earlier one of the same home.
+func Alias(home Key, now time.Time) Ticket {
+	return Ticket{Branch: Branch{
+		ID: TicketID(home[:]), Prefill: Holder{aliasOf, string(home[:])}, FreshAsOf: now, Deadline: now.Add(NoteTTL),
+	}}
 }
 
 // alias returns 1 for an alias, else 0.
@@ -38,13 +32,12 @@ func (b *Branch) alias() int {
 	return 0
 }
 
-// Resolved returns the branch of the ticket that an alias stands for, and any other branch as it is.
-func (b KeyedBranch) Resolved() (_ KeyedBranch, alias bool) {
-	if b.alias() == 0 || len(b.Prefill.Incarnation) != len(b.Key) {
-		return b, false
+// Home returns the key to which an alias leads, and false for any other branch.
+func (b *Branch) Home() (home Key, alias bool) {
+	if b.alias() == 0 || len(b.Prefill.Incarnation) != len(home) {
+		return home, false
 	}
-	b.Key, b.ID, b.Prefill = Key([]byte(b.Prefill.Incarnation)), b.ID.Alias(), Holder{}
-	return b, true
+	return Key([]byte(b.Prefill.Incarnation)), true
 }
 
 // OutdatedBy reports whether a branch of the conversation makes the note useless: the branch covers all tokens of the

@@ -2,7 +2,6 @@ package convcache_test
 
 import (
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -132,24 +131,17 @@ func TestMemory_SupersededNotesKeepNothingAlive(t *testing.T) {
 	}
 }
 
-// An alias has all of its ticket but what an engine is sent, and leads back to it. Stores treat it as a note.
-func TestAlias_LeadsToItsTicket(t *testing.T) {
-	home, second := convcache.Key{1}, convcache.Key{2}
-	ticket := convcache.Ticket{
-		Branch: convcache.Branch{ID: convcache.NewTicketID(), Decode: convcache.Holder{Instance: "d", Incarnation: "1"}, Tokens: 5, Outline: []uint32{7}},
-		Params: []byte(`{}`), EngineID: "e",
+// An alias leads to its home, and stores treat it as a note.
+func TestAlias_LeadsToItsHome(t *testing.T) {
+	home, now := convcache.Key{1}, time.Now()
+	alias := convcache.Alias(home, now)
+	if got, is := alias.Home(); !is || got != home || !alias.HandedBack() || !alias.Deadline.Equal(now.Add(convcache.NoteTTL)) {
+		t.Errorf("got %+v, leading to %v, %t", alias, got, is)
 	}
-	alias := ticket.Alias(home)
-	if !alias.HandedBack() || alias.Params != nil || alias.EngineID != "" || alias.ID == ticket.ID || alias.ID.Alias() != ticket.ID {
-		t.Errorf("got %+v", alias)
-	}
-	found, is := convcache.KeyedBranch{Key: second, Branch: alias.Branch}.Resolved()
-	if !is || !reflect.DeepEqual(found, convcache.KeyedBranch{Key: home, Branch: ticket.Branch}) {
-		t.Errorf("got %+v, %t", found, is)
-	}
-	note := ticket.Note(convcache.Holder{Instance: "p", Incarnation: "1"}, time.Now())
+	ticket := holdingTicket(7, convcache.Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 32, Whole: 3})
+	note := ticket.Note(convcache.Holder{Instance: "p", Incarnation: "1"}, now)
 	for name, b := range map[string]convcache.Branch{"a ticket": ticket.Branch, "a note": note.Branch} {
-		if same, is := (convcache.KeyedBranch{Key: second, Branch: b}).Resolved(); is || same.Key != second || same.ID != ticket.ID {
+		if _, is := b.Home(); is {
 			t.Errorf("%s is taken for an alias", name)
 		}
 	}
@@ -167,7 +159,7 @@ func TestAlias_IsNoConversation(t *testing.T) {
 			t.Errorf("%d conversations, want %d", got, n)
 		}
 	}
-	m.Put(t.Context(), second, ticket.Alias(home), time.Minute)
+	m.Put(t.Context(), second, convcache.Alias(home, c.now()), time.Minute)
 	want(0)
 	m.Put(t.Context(), home, ticket, time.Minute)
 	want(1)
@@ -178,6 +170,6 @@ func TestAlias_IsNoConversation(t *testing.T) {
 	want(1)
 	m.Take(t.Context(), home, ticket.ID)
 	want(0)
-	m.Take(t.Context(), second, ticket.ID.Alias())
+	m.Take(t.Context(), second, convcache.Alias(home, c.now()).ID)
 	want(0)
 }

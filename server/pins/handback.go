@@ -60,7 +60,6 @@ type Answer struct {
 	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
 	Conversation    string        // in the log
 	Key             convcache.Key // of the conversation, zero if the request names none
-	Content         convcache.Key // under which the ticket has an alias, zero if it has none
 	Affinity        string        // the conversation's routing key
 	PromptTokens    int
 }
@@ -134,7 +133,7 @@ func (h *HandBacks) retain(answer Answer, ticket *convcache.Ticket) *retainedTic
 	}
 	return &retainedTicket{
 		id: ticket.ID, ids: ids, ends: ticket.Deadline, queue: h.queues.queue(pairKey{answer.Prefill, answer.Decode}),
-		from: handBackOrigin{model: answer.Model, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation, content: answer.Content},
+		from: handBackOrigin{model: answer.Model, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation},
 	}
 }
 

@@ -211,10 +211,6 @@ func (h *HandBacks) note(ctx context.Context, k *retainedTicket) {
 	if k.homed && k.ticket.Epoch == h.deps.Epoch.Now() {
 		note := k.ticket.Note(convcache.Holder{Instance: k.queue.prefill.Engine().Name, Incarnation: k.queue.prefill.ID()}, time.Now())
 		h.store(ctx, k, k.key, note)
-		if k.from.content != (convcache.Key{}) {
-			note.ID = note.ID.Alias() // it replaces the ticket's alias
-			h.store(ctx, k, k.from.content, note)
-		}
 	}
 }
 

@@ -70,9 +70,8 @@ type tokenIDs interface {
 // handBackOrigin is what a leg needs to know of the turn that has left the ticket.
 type handBackOrigin struct {
 	model, salt  string
-	affinity     string        // its conversation's routing key
-	conversation string        // its conversation's name in the log
-	content      convcache.Key // under which it has an alias, zero if it has none
+	affinity     string // its conversation's routing key
+	conversation string // its conversation's name in the log
 }
 
 // legState is what has become of a ticket since its leg began.

@@ -68,10 +68,10 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	return outcome
 }
 
-// PutAlias lets a ticket that is stored at home be found under a second key.
-func (p *Pins) PutAlias(ctx context.Context, key, home convcache.Key, ticket *convcache.Ticket, model string) {
-	alias := ticket.Alias(home)
-	displaced, _ := p.deps.Store.Put(ctx, key, alias, time.Until(alias.Deadline))
+// PutAlias lets the tickets of a conversation that are stored at home be found under a second key.
+func (p *Pins) PutAlias(ctx context.Context, key, home convcache.Key, model string) {
+	alias := convcache.Alias(home, time.Now())
+	displaced, _ := p.deps.Store.Put(ctx, key, alias, convcache.NoteTTL)
 	for i := range displaced {
 		p.displaced(&displaced[i], &alias, model)
 	}

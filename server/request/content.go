@@ -47,6 +47,7 @@ func (c *Conversation) Home() convcache.Key {
 func (i *Reader) narrow(c *Conversation, req *body.Request, salt string) {
 	if content, ok := req.Prompt().Content(); ok {
 		c.Narrow, c.Content = i.secret.Narrowed(c.Key, content.First), i.contentKeys(c, req, salt, content)
+		c.Answers = content.Answers
 	}
 }
 

@@ -30,6 +30,7 @@ type Conversation struct {
 	// newest first.
 	Narrow  convcache.Key
 	Content []convcache.Key
+	Answers int                // that the conversation has, each behind another text of a user; 0 if the API does not show them
 	ID      convcache.ClientID // the hash of the client's id alone, by which operators find its turns
 	Name    string             // names the conversation to operators, equally in all of its turns; "" if it is not known
 	Tenant  string             // "" for none

@@ -13,13 +13,13 @@ import (
 // counting another's tickets and notes as its own.
 
 // leavesToOthers returns why a turn that has found a ticket by content leaves it where it would be cut, "" if it may use it: the
-// ticket's own next turn would find it gone. One that an alias has shown is left, because its id will find it. A chat leaves one of several under its key that is known to be of another prompt. A text
+// ticket's own next turn would find it gone. One that an alias has led to is left, because its id will find it. A chat leaves one of several under its key that is known to be of another prompt. A text
 // leaves one if whole blocks of the ticket's prompt are not offered, since the two share a template and no history.
 func (f *Finder) leavesToOthers(p *Proving, looked *Lookup, c choice) record.Reason {
 	if !looked.byContent || c.offer.Whole {
 		return ""
 	}
-	if _, alias := looked.aliases[c.branch.ID]; alias {
+	if len(looked.leadingTo(c.branch.Key)) > 0 {
 		return record.ReasonNothingStored
 	}
 	if p.request.API == body.Text {

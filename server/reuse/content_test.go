@@ -26,7 +26,7 @@ func TestLookup_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
 		}}
 	}
 	ticket := convcache.Ticket{Branch: branch(key, 1, 10, 11, 12).Branch}
-	looked := Lookup{taken: convcache.TicketID{5}, Branches: []convcache.KeyedBranch{
+	looked := Lookup{taken: branch(earlier, 5, 10), Branches: []convcache.KeyedBranch{
 		branch(earlier, 2, 10, 11),
 		branch(earlier, 3, 10, 99), // diverges: its user may come back to it
 		branch(key, 4, 10),         // the put has displaced it

@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/storetime"
 )
 
 // dropOlder gives up the branches of other epochs. Decode frees the blocks of tickets, and notes are forgotten.
@@ -18,7 +19,9 @@ func (f *Finder) dropOlder(ctx context.Context, of *request.Request, looked *Loo
 				return false
 			}
 			looked.dropped = record.ReasonQuarantined
-			f.deps.Pins.GiveUp(ctx, b.Key, b.ID, of.Model)
+			bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
+			defer cancel()
+			f.deps.Pins.GiveUp(bounded, b.Key, b.ID, of.Model)
 			return true
 		})
 	}

@@ -129,7 +129,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup, choices [
 		}
 		h, outcome, why := f.takeBranch(ctx, p, c, usable)
 		if h != nil {
-			looked.taken = c.branch.ID
+			looked.taken = c.branch
 			return h, ""
 		}
 		if reason = why; reason == "" {

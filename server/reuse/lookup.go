@@ -8,6 +8,7 @@ import (
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/storetime"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -17,13 +18,13 @@ type Lookup struct {
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
 	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
-	byContent bool                                 // the branches were found by content, so that they may be of others who began alike
-	foreign   bool                                 // the id has tickets, none of which the request continues: they are of other conversations
-	aliases   map[convcache.TicketID]convcache.Key // of tickets found by their aliases, where those are
+	byContent bool                    // the branches were found by content, so that they may be of others who began alike
+	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
+	aliases   []convcache.KeyedBranch // those that have led to some of the branches
 
-	dropped  record.Reason        // why the last look gave tickets up, "" if it gave up none
-	taken    convcache.TicketID   // the ticket that the turn has taken, zero if none
-	doubtful []convcache.TicketID // tickets that may be of other conversations which began alike
+	dropped  record.Reason         // why the last look gave tickets up, "" if it gave up none
+	taken    convcache.KeyedBranch // the ticket that the turn has taken, zero if none
+	doubtful []convcache.TicketID  // tickets that may be of other conversations which began alike
 }
 
 // Look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
@@ -50,18 +51,29 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 	return looked
 }
 
-// look asks the store once.
+// look asks the store once, and once more where aliases lead.
 func (f *Finder) look(ctx context.Context, p *Proving, keys []convcache.Key, byContent bool) Lookup {
+	looked := sorted(f.peek(ctx, keys))
+	looked.byContent = byContent
+	for homes := range slices.Chunk(looked.homes(), convcache.MaxKeys) {
+		there := sorted(f.peek(ctx, homes))
+		if looked.Branches, looked.Notes = append(looked.Branches, there.Branches...), append(looked.Notes, there.Notes...); looked.empty() {
+			looked.Outcome = there.Outcome
+		}
+	}
+	f.dropOlder(ctx, p.request, &looked)
+	looked.doubtful = p.doubtful(&looked)
+	return looked
+}
+
+// peek looks keys up, behind hand-backs that are under way.
+func (f *Finder) peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	for _, key := range keys {
 		f.deps.Pins.HandBacks.Await(ctx, key)
 	}
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
-	looked := sorted(f.deps.Store.Peek(bounded, keys))
-	looked.byContent = byContent
-	f.dropOlder(bounded, p.request, &looked)
-	looked.doubtful = p.doubtful(&looked)
-	return looked
+	return f.deps.Store.Peek(bounded, keys)
 }
 
 // empty reports whether nothing of the conversation was found.
@@ -75,16 +87,35 @@ func (l *Lookup) home(c *request.Conversation) convcache.Key {
 	return c.Home()
 }
 
-// aliasOf returns the key under which the ticket that the turn has taken has an alias, zero if it has none. Where an id has found the
-// ticket, that is the key by content of the turn before.
-func (l *Lookup) aliasOf(c *request.Conversation) (key convcache.Key) {
-	if key = l.aliases[l.taken]; l.taken != (convcache.TicketID{}) && !l.byContent && len(c.Content) > 1 {
-		return c.Content[1]
+// homes lists where the aliases lead, each home once.
+func (l *Lookup) homes() (homes []convcache.Key) {
+	for i := range l.aliases {
+		if home, _ := l.aliases[i].Home(); !slices.Contains(homes, home) {
+			homes = append(homes, home)
+		}
 	}
-	return key
+	return homes
 }
 
-// sorted divides what the store has of a conversation into tickets and notes.
+// leadingTo lists the aliases that have led to a key.
+func (l *Lookup) leadingTo(key convcache.Key) []convcache.KeyedBranch {
+	return slices.DeleteFunc(slices.Clone(l.aliases), func(b convcache.KeyedBranch) bool {
+		home, _ := b.Home()
+		return home != key
+	})
+}
+
+// needsAlias returns the key by content under which home needs an alias. While the id finds tickets, one turn in so many leaves one as a
+// look-up by content has keys of turns before.
+func (l *Lookup) needsAlias(c *request.Conversation, home convcache.Key) (key convcache.Key, due bool) {
+	if len(c.Content) == 0 || home == c.Content[0] {
+		return key, false
+	}
+	foundByID := l.taken.ID != convcache.TicketID{} && !l.byContent
+	return c.Content[0], !foundByID || c.Answers%body.MaxEarlier == 0
+}
+
+// sorted divides what the store has of a conversation into tickets, notes and aliases.
 func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Lookup {
 	looked := Lookup{Branches: all, Outcome: outcome}
 	for i := range all {
@@ -100,14 +131,10 @@ func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Lookup {
 }
 
 func (l *Lookup) add(b convcache.KeyedBranch) {
-	ticket, alias := b.Resolved()
+	_, alias := b.Home()
 	switch {
 	case alias:
-		if l.aliases == nil {
-			l.aliases = map[convcache.TicketID]convcache.Key{}
-		}
-		l.aliases[ticket.ID] = b.Key
-		l.Branches = append(l.Branches, ticket)
+		l.aliases = append(l.aliases, b)
 	case b.HandedBack():
 		l.Notes = append(l.Notes, b)
 	default:
@@ -124,7 +151,7 @@ func (l *Lookup) AllHandedBack() bool {
 // displaced. A branch of another conversation that began alike may be among them: prefill has just computed all that it covers.
 func (l *Lookup) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdated []convcache.KeyedBranch) {
 	for i := range l.Branches {
-		if b := &l.Branches[i]; b.Key != key && b.ID != l.taken && ticket.Displaces(&b.Branch) {
+		if b := &l.Branches[i]; b.Key != key && b.ID != l.taken.ID && ticket.Displaces(&b.Branch) {
 			outdated = append(outdated, *b)
 		}
 	}

@@ -78,16 +78,13 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	}
 	home := looked.home(&p.request.Conversation)
 	to := answered(p, of, &a, home)
-	if keys := p.request.Conversation.Content; len(keys) > 0 && home != keys[0] {
-		to.Content = keys[0]
-	}
 	choice, released := m.choose(p, to, &ticket)
 	if released {
 		return
 	}
 	bounded, cancel := storetime.Limit(ctx, m.cfg.StoreTimeout)
 	defer cancel()
-	aliased := m.alias(bounded, p, looked, to, &ticket)
+	aliased := m.alias(bounded, p, looked, home)
 	outcome := p.put(bounded, m.deps.Pins, home, ticket)
 	aliased()
 	if outcome != convcache.Stored {
@@ -107,23 +104,19 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 	}
 }
 
-// alias stores beside the ticket of a conversation with an id an alias of it under the key by content, and forgets that of the ticket which
-// the turn has taken. It returns a function that waits for the alias: the next turn may have another id.
-func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, to pins.Answer, ticket *convcache.Ticket) (wait func()) {
+// alias lets the next turn find the conversation by content if it has another id, and forgets the aliases by which this turn has found a
+// ticket. It returns a function that waits for the new alias.
+func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, home convcache.Key) (wait func()) {
 	var group sync.WaitGroup
 	background, beside := m.deps.Background, group.Go
 	if m.cfg.StoreTimeout == 0 { // the store is in this process, and does not wait
 		background, beside = func(_, _ string, work func()) { work() }, func(work func()) { work() }
 	}
-	if taken, at := looked.taken, looked.aliasOf(&p.request.Conversation); at != (convcache.Key{}) {
-		background("alias", p.record.ID(), func() {
-			bounded, cancel := storetime.Limit(context.WithoutCancel(ctx), m.cfg.StoreTimeout)
-			defer cancel()
-			m.deps.Pins.GiveUp(bounded, at, taken.Alias(), p.request.Model)
-		})
+	if outdated := looked.leadingTo(looked.taken.Key); len(outdated) > 0 {
+		background("alias", p.record.ID(), func() { m.giveUpBranches(context.WithoutCancel(ctx), outdated, p.request.Model) })
 	}
-	if to.Content != (convcache.Key{}) {
-		beside(func() { m.deps.Pins.PutAlias(ctx, to.Content, to.Key, ticket, to.Model) })
+	if key, due := looked.needsAlias(&p.request.Conversation, home); due {
+		beside(func() { m.deps.Pins.PutAlias(ctx, key, home, p.request.Model) })
 	}
 	return group.Wait
 }

@@ -54,33 +54,37 @@ func TestNames_SharedByFourBeginnings(t *testing.T) {
 	}
 }
 
-// Where a turn's ticket is at home, and where the alias of the one that it has taken is.
+// Where a turn's ticket is at home, and whether that needs an alias.
 func TestLookup_HomesAndAliases(t *testing.T) {
 	id, narrow, now, before := convcache.Key{1}, convcache.Key{2}, convcache.Key{3}, convcache.Key{4}
-	named := &request.Conversation{Key: id, Narrow: narrow, Content: []convcache.Key{now, before}}
+	named := func(answers int) *request.Conversation {
+		return &request.Conversation{Key: id, Narrow: narrow, Content: []convcache.Key{now, before}, Answers: answers}
+	}
 	unnamed := &request.Conversation{Key: now, Earlier: []convcache.Key{before}, Source: request.SourceContent}
 	plain := &request.Conversation{Key: id}
-	taken, at := convcache.TicketID{5}, convcache.Key{6}
-	byAlias := map[convcache.TicketID]convcache.Key{taken: at}
+	taken := convcache.KeyedBranch{Branch: convcache.Branch{ID: convcache.TicketID{5}}}
 	for name, row := range map[string]struct {
-		looked      Lookup
-		of          *request.Conversation
-		home, alias convcache.Key
+		looked Lookup
+		of     *request.Conversation
+		home   convcache.Key
+		due    bool
 	}{
-		"nothing taken":           {Lookup{}, named, narrow, convcache.Key{}},
-		"by the id":               {Lookup{taken: taken}, named, narrow, before},
-		"by an alias":             {Lookup{taken: taken, byContent: true, aliases: byAlias}, named, narrow, at},
-		"by content":              {Lookup{taken: taken, byContent: true}, named, narrow, convcache.Key{}},
-		"the id is others'":       {Lookup{taken: taken, byContent: true, foreign: true}, named, now, convcache.Key{}},
-		"no text":                 {Lookup{taken: taken}, plain, id, convcache.Key{}},
-		"no id":                   {Lookup{taken: taken, byContent: true}, unnamed, now, convcache.Key{}},
-		"no id, but one's ticket": {Lookup{taken: taken, byContent: true, aliases: byAlias}, unnamed, now, at},
+		"nothing taken":              {Lookup{}, named(1), narrow, true},
+		"by the id, first answer":    {Lookup{taken: taken}, named(1), narrow, false},
+		"by the id, second answer":   {Lookup{taken: taken}, named(2), narrow, false},
+		"by the id, third answer":    {Lookup{taken: taken}, named(3), narrow, true},
+		"by the id, answers unknown": {Lookup{taken: taken}, named(0), narrow, true},
+		"by content":                 {Lookup{taken: taken, byContent: true}, named(1), narrow, true},
+		"the id is others'":          {Lookup{taken: taken, byContent: true, foreign: true}, named(1), now, false},
+		"no text":                    {Lookup{taken: taken}, plain, id, false},
+		"no id":                      {Lookup{taken: taken, byContent: true}, unnamed, now, false},
 	} {
-		if got := row.looked.home(row.of); got != row.home {
-			t.Errorf("%s: at home under %v, want %v", name, got[0], row.home[0])
+		home := row.looked.home(row.of)
+		if home != row.home {
+			t.Errorf("%s: at home under %v, want %v", name, home[0], row.home[0])
 		}
-		if got := row.looked.aliasOf(row.of); got != row.alias {
-			t.Errorf("%s: alias under %v, want %v", name, got[0], row.alias[0])
+		if key, due := row.looked.needsAlias(row.of, home); due != row.due || due && key != now {
+			t.Errorf("%s: alias due %t under %v, want %t", name, due, key[0], row.due)
 		}
 	}
 }

@@ -30,6 +30,8 @@ type Content struct {
 	// Earlier has the texts up to each answer of the assistant, newest first, without repetitions and without Whole: by these hashes turns
 	// before this one have left something.
 	Earlier []uint64
+	// Answers is how many different hashes there would be in Earlier if it had no bound; 0 in a text completion.
+	Answers int
 }
 
 // Content hashes what the user has written. ok is false if there is no text of a user, or a text completion is too short.
@@ -175,7 +177,7 @@ func (t *userTexts) content() (c Content, ok bool) {
 	if !t.any {
 		return Content{}, false
 	}
-	c = Content{Whole: t.hash.Sum64(), First: t.first}
+	c = Content{Whole: t.hash.Sum64(), First: t.first, Answers: t.answers}
 	for i := t.answers - 1; i >= max(0, t.answers-len(t.answered)) && len(c.Earlier) < MaxEarlier; i-- {
 		if sum := t.answered[i%len(t.answered)]; sum != c.Whole {
 			c.Earlier = append(c.Earlier, sum)
