@@ -90,9 +90,9 @@ func aRequest(rnd *rand.Rand, api string, n int, stream bool) (path, body string
 // An answer leaves a ticket if and only if it is complete, on each API and on each way on which its reading can end; what it leaves is
 // handed back, and what leaves none is released.
 func TestCompleteness_RandomCutsAndExits(t *testing.T) {
-	cases := 200
+	cases := 100
 	if testing.Short() {
-		cases = 80
+		cases = 60
 	}
 	all := []string{"chat", "text", "messages", "responses"}
 	for name, row := range map[string]struct {

@@ -389,7 +389,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 }
 
 func TestPins_TheLedgerIsTheSumOfTheStates(t *testing.T) {
-	for seed := range uint64(80) {
+	for seed := range uint64(40) {
 		m := newModel(t, seed)
 		for range 120 {
 			m.step(t.Context())

@@ -47,7 +47,7 @@ func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
 	for _, template := range []string{TemplateChatML, TemplateStripReasoning} {
 		t.Run(template, func(t *testing.T) {
 			p, d := startPair(t, func(c *Config) { c.Template = template })
-			const conversations, workers = 200, 8
+			const conversations, workers = 60, 8
 			var wg sync.WaitGroup
 			for w := range workers {
 				wg.Go(func() {

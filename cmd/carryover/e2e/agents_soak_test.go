@@ -34,7 +34,7 @@ func agentSoaks() map[string]func(*vllmsim.Config) {
 }
 
 // Conversations of each deployment within go test. With CARRYOVER_SOAK each has a fortieth of what it says.
-const agentsShort, agentsShare = 20, 40
+const agentsShort, agentsShare = 12, 40
 
 // Agents of either API, with the histories that they send: no KV is read wrongly, every answer is that of a lone engine, what could be
 // reused is, and what is said of a miss is true.

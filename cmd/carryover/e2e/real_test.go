@@ -63,7 +63,7 @@ func TestRealPair(t *testing.T) {
 	s.agents(t)
 	s.untaken(t)
 	if !strings.HasPrefix(s.version(t), "0.32") { // how a conversation is found does not depend on the version, and this takes minutes
-		s.report.line(t, "13", "24 conversations without ids reuse what they reuse with ids", s.unnamed)
+		s.report.line(t, "13", "16 conversations without ids reuse what they reuse with ids", s.unnamed)
 	}
 	s.decodeRestarts(t)
 	s.report.line(t, "4", "release to a decode that let its blocks expire", s.releaseExpired)

@@ -12,7 +12,7 @@ import (
 // The conversations without ids, of which some begin with one and the same question; and how many of the tokens they must reuse, in percent,
 // that they reuse with ids.
 const (
-	unnamedDialogues = 24
+	unnamedDialogues = 16
 	alikeDialogues   = 8
 	unnamedTokens    = 95
 )

@@ -28,7 +28,7 @@ import (
 // Conversations of the soak of doubts within go test: of each doubt alone, and of all in mixture. With CARRYOVER_SOAK
 // the mixture has as many as it says with each proof, and each doubt alone a twentieth of that.
 const (
-	doubtAlone, doubtMixture = 8, 30
+	doubtAlone, doubtMixture = 4, 20
 	doubtShare               = 20
 	// doubtCalm is the last part of the turns, in which nothing happens any more and what is unused is released.
 	doubtCalm = 6
