@@ -80,8 +80,8 @@ func holds(bytes func(l leg) string) behaviour {
 }
 
 const (
-	okJSON   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-	okEvents = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+	okJSON   = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/json\r\n"
+	okEvents = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: text/event-stream\r\n"
 )
 
 // whole frames a body with its length.
