@@ -20,8 +20,8 @@ func failsOn(word, message string, otherwise behaviour) behaviour {
 	}
 }
 
-// What every engine answers with 500 is tried once more nowhere for a minute, and counts against none. What one of them serves, and what
-// they fail in different words, counts as ever.
+// What every engine answers with 500 is tried once more nowhere for a minute, and counts against none. What one of them serves, what
+// they fail in different words, and what they fail of several clients, counts as ever.
 func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
 	const many = 2 * health.FailuresToOpen
 	for name, row := range map[string]struct {
@@ -29,15 +29,16 @@ func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
 		prefill, decode           string // what they say, "" if they serve
 		first, later              int    // legs of the first such request, and of each later one; 0 if they are not told
 		prefillState, decodeState string
-		bodies                    int // how many different ones are sent
+		bodies, clients           int // how many different ones are sent, and of whom
 	}{
-		"one pair, both":           {1, 1, "boom", "boom", 2, 1, "up", "up", 1},
-		"one pair, other words":    {1, 1, "boom", "other", 0, 0, "open", "open", 1},
-		"one pair, prefill alone":  {1, 1, "boom", "", 0, 0, "open", "up", 1},
-		"two pairs, both":          {2, 2, "boom", "boom", 3, 1, "up", "up", 1},
-		"two pairs, decode alone":  {2, 2, "", "boom", 4, 2, "up", "up", 1},
-		"two pairs, prefill alone": {2, 2, "boom", "", 0, 0, "open", "up", 1},
-		"one pair, all bodies":     {1, 1, "boom", "boom", 0, 0, "open", "open", 4 * many},
+		"one pair, both":           {1, 1, "boom", "boom", 2, 1, "up", "up", 1, 1},
+		"one pair, other words":    {1, 1, "boom", "other", 0, 0, "open", "open", 1, 1},
+		"one pair, prefill alone":  {1, 1, "boom", "", 0, 0, "open", "up", 1, 1},
+		"two pairs, both":          {2, 2, "boom", "boom", 3, 1, "up", "up", 1, 1},
+		"two pairs, decode alone":  {2, 2, "", "boom", 4, 2, "up", "up", 1, 1},
+		"two pairs, prefill alone": {2, 2, "boom", "", 0, 0, "open", "up", 1, 1},
+		"one pair, of one client":  {1, 1, "boom", "boom", 2, 2, "up", "up", 10 * many, 1},
+		"one pair, of everybody":   {1, 1, "boom", "boom", 0, 0, "open", "open", 4 * many, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{prefills: row.prefills, decodes: row.decodes, fleet: frozen})
@@ -59,7 +60,7 @@ func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
 			}
 			for i := range max(many, row.bodies) {
 				before := legs()
-				r.send(ask("", true, fmt.Sprint("POISON", i%row.bodies)))
+				r.send(ask("", true, fmt.Sprint("POISON", i%row.bodies)), "Authorization", fmt.Sprint("Bearer ", i%row.clients))
 				want := row.later
 				if i == 0 {
 					want = row.first

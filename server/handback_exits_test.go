@@ -139,14 +139,14 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		}, want: handedBack, both: true},
 		"the pair is stopped": {exit: func(r *exits, _ *exitLegs) func() {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pairState.Begin()
-			pairState.End(pairs.Unanswered)
+			pairState.Begin("")
+			pairState.End(pairs.Unanswered, "")
 			return func() { r.passes(2 * time.Minute) }
 		}, want: handedBack, homed: true},
 		"the pair is stopped, no conversation": {exit: func(r *exits, _ *exitLegs) func() {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pairState.Begin()
-			pairState.End(pairs.Unanswered)
+			pairState.Begin("")
+			pairState.End(pairs.Unanswered, "")
 			return func() {}
 		}, want: released},
 		"not sent":   {exit: failing(upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}), want: handedBack, both: true},
@@ -314,8 +314,8 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 		"quarantined": {func(r *exits) { r.engine(r.prefill[0]).Last().Quarantine() }, []time.Duration{0}},
 		"the pair is stopped": {func(r *exits) {
 			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pairState.Begin()
-			pairState.End(pairs.Unanswered)
+			pairState.Begin("")
+			pairState.End(pairs.Unanswered, "")
 			r.engine(r.prefill[0]).Health.Unanswered(time.Now()) // turns go to the other one, too
 		}, []time.Duration{0, 2 * time.Second}},
 	} {

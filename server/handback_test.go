@@ -143,6 +143,15 @@ func TestHandBack_MissesSayWhy(t *testing.T) {
 		r.handBack(overdue, 1)
 		r.wantOK(r.sendIDs("c", true, continued(count(1, 40))...), "miss;reason=handed_back_evicted")
 	})
+	t.Run("of other prompts", func(t *testing.T) { // whose misses say nothing of prefill's cache
+		r, _ := handBackRig(t)
+		r.sendIDs("c", true, count(1, 40)...)
+		for n := 1; n <= 10; n++ {
+			r.handBack(overdue, n)
+			r.wantOK(r.sendIDs("c", true, count(1000*n, 40)...), "miss;reason=history_rewritten")
+		}
+		r.handBack(overdue, 11)
+	})
 	t.Run("untold", func(t *testing.T) {
 		r, _ := handBackRig(t)
 		r.sendIDs("c", true, count(1, 40)...)

@@ -3,12 +3,14 @@ package server_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet/pairs"
 )
 
 // refusesTickets is a prefill instance that fails legs with a ticket in one way, and serves all others.
@@ -57,11 +59,46 @@ func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 				r.wantOK(r.turn("c", n, true), "miss;reason=prefill_not_bidirectional")
 			}
 			r.wantTickets(3)
+			another := []string{"Authorization", "Bearer another"} // who tries the pair for everybody
+			r.wantOK(r.turn("c", 1, true, another...), "miss;reason=first_turn")
+			r.wantOK(r.turn("c", 2, true, another...), "miss;reason=retried_without_ticket")
+			r.wantOK(r.turn("c", 3, true, another...), "miss;reason=prefill_not_bidirectional")
+			r.wantTickets(4)
 			if n := r.log.count("answers 5xx to tickets", `"tried_again_in":"1m0s"`, "prefill-0", "decode-0", `"level":"WARN"`); n != 1 {
 				t.Errorf("got %d warnings, want 1:\n%s", n, r.log.end())
 			}
 		})
 	}
+}
+
+// What is at fault is not the ticket if the request fails without it too, whatever engines say; and a ticket that prefill has refused to one
+// client is not refused to all.
+func TestTurn_WhatAClientSendsStopsNoPair(t *testing.T) {
+	r := newRig(t, setup{fleet: frozen})
+	r.server.SpendRetries()
+	quiet := []string{"Authorization", "Bearer quiet"}
+	r.wantOK(r.turn("q", 1, true, quiet...), "miss;reason=first_turn")
+	r.wantOK(r.turn("q", 2, true, quiet...), "hit;")
+	for n := range 2 * pairs.Strikes {
+		id := fmt.Sprint("a", n)
+		r.wantOK(r.turn(id, 1, true), "miss;reason=first_turn")
+		r.prefill[0].next(status(500, "the first"), status(500, "the second"))
+		if p := r.turn(id, 2, true); p.status != http.StatusOK && p.status != http.StatusBadGateway {
+			t.Fatalf("got %d %s", p.status, p.body)
+		}
+	}
+	r.wantOK(r.turn("q", 3, true, quiet...), "hit;")
+	if n := r.log.count("answers 5xx to tickets"); n != 0 {
+		t.Errorf("reuse is said to be off:\n%s", r.log.end())
+	}
+	r.wantOK(r.turn("b", 1, true), "miss;reason=first_turn")
+	for n := range pairs.Strikes {
+		r.prefill[0].next(status(500, "x"), prefills)
+		r.wantOK(r.turn("b", 2+n, true), "miss;reason=retried_without_ticket")
+	}
+	r.wantOK(r.turn("b", 2+pairs.Strikes, true), "miss;reason=prefill_not_bidirectional")
+	r.wantOK(r.turn("q", 4, true, quiet...), "hit;")
+	r.wantOK(r.turn("b", 3+pairs.Strikes, true), "hit;")
 }
 
 func TestTurn_AnAnswerForgetsRefusedTickets(t *testing.T) {

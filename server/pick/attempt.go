@@ -14,7 +14,6 @@ import (
 type Attempt struct {
 	Request     *request.Request
 	Body        *body.Request
-	Client      string             // for whom slots are counted
 	Chain       []uint64           // see Picker.PromptChain
 	Holds       []fleet.Holding    // the tickets of the conversation, in the form that policies read
 	Owned       []fleet.Holding    // those of them that are certainly of this conversation, and not of another that began alike

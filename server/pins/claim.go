@@ -16,6 +16,7 @@ type Claim struct {
 	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
 	Reader    *fleet.Incarnation // the incarnation of prefill that will read them
 	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
+	Client    string             // whose turn it is, "" for a leg of our own
 
 	releases    *Releases
 	model, turn string
@@ -74,7 +75,7 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		return
 	}
 	c.concluded, c.answered = true, outcome == pairs.Answered
-	c.releases.tell(c.PairState, outcome, c.Ticket, c.Reader, c.Holder, c.turn)
+	c.releases.tell(c, outcome)
 }
 
 // GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.

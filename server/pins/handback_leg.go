@@ -27,13 +27,13 @@ func (h *HandBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.queue.prefill, k.queue.decode
 	pairState := prefill.PairWith(decode)
-	if !prefill.Alive(ctx) || !decode.Alive(ctx) || decode.Engine().Health.Suspected() || !permits(pairState.Begin()) {
+	if !prefill.Alive(ctx) || !decode.Alive(ctx) || decode.Engine().Health.Suspected() || !permits(pairState.Begin("")) {
 		k.leg.again = true
 		return
 	}
 	defer func() { // runs after a panic too
 		if !k.leg.concluded {
-			pairState.End(pairs.Inconclusive)
+			pairState.End(pairs.Inconclusive, "")
 		}
 		if k.ticket != nil && !k.leg.settled {
 			h.unanswered(k)
@@ -191,7 +191,7 @@ func (h *HandBacks) unanswered(k *retainedTicket) {
 // concluded tells the pair's state the outcome of the ticket.
 func (h *HandBacks) concluded(k *retainedTicket, pairState *pairs.State, outcome pairs.Outcome) {
 	k.leg.concluded = true
-	h.releases.tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
+	h.releases.tell(&Claim{Ticket: k.ticket, Holder: k.queue.decode, Reader: k.queue.prefill, PairState: pairState, turn: "hand-back"}, outcome)
 }
 
 // keepAgain puts an unsent ticket back into the store for the rest of its life, and reports whether it is, or may be, in the store. A ticket

@@ -227,7 +227,7 @@ func (m *model) step(ctx context.Context) {
 			for id := range m.store.tickets[key] {
 				if ticket, outcome := m.Take(ctx, key, id); outcome == convcache.Taken && !ticket.HandedBack() {
 					pair := m.prefill.PairWith(m.decode)
-					pair.Begin()
+					pair.Begin("")
 					claim := m.Hold(&ticket, Claim{Holder: m.decode, Reader: m.prefill, PairState: pair}, "m", "turn")
 					m.claimed = append(m.claimed, &claim)
 				}

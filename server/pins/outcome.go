@@ -12,11 +12,12 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
-func (r *Releases) tell(pairState *pairs.State, outcome pairs.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+// tell reports the outcome of a claimed ticket to the state of its pair, and logs what follows from it.
+func (r *Releases) tell(c *Claim, outcome pairs.Outcome) {
+	reader, holder, turn := c.Reader, c.Holder, c.turn
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == pairs.Failed || outcome == pairs.Unanswered {
-		attrs = append(attrs, aged(ticket, holder)...)
+		attrs = append(attrs, aged(c.Ticket, holder)...)
 	}
 	if outcome == pairs.Failed {
 		if last, _ := r.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
@@ -24,7 +25,7 @@ func (r *Releases) tell(pairState *pairs.State, outcome pairs.Outcome, ticket *c
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
-	pause, resumed := pairState.End(outcome)
+	pause, resumed := c.PairState.End(outcome, c.Client)
 	switch {
 	case resumed:
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
@@ -34,8 +35,12 @@ func (r *Releases) tell(pairState *pairs.State, outcome pairs.Outcome, ticket *c
 		if outcome == pairs.Failed {
 			why = "prefill answers 5xx to tickets of decode"
 		}
-		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
-		r.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, why))
+		whose := "everybody"
+		if c.PairState.OfOneClient() {
+			whose = "one client"
+		}
+		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
+		r.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, whose, why))
 	}
 }
 

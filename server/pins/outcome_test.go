@@ -22,27 +22,31 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	var told []string
 	r := &Releases{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Tell: func(sentence string) { told = append(told, sentence) }}}
 	pairState := reader.PairWith(holder)
-	ticket := &convcache.Ticket{Branch: convcache.Branch{FreshAsOf: time.Now().Add(-3 * time.Hour)}}
-	r.tell(pairState, pairs.Answered, ticket, reader, holder, "a")
+	tell := func(outcome pairs.Outcome) {
+		r.tell(&Claim{
+			Ticket: &convcache.Ticket{Branch: convcache.Branch{FreshAsOf: time.Now().Add(-3 * time.Hour)}}, Holder: holder, Reader: reader, PairState: pairState,
+		}, outcome)
+	}
+	tell(pairs.Answered)
 	if log.Len() > 0 {
 		t.Errorf("an answered ticket is logged: %s", log.String())
 	}
 	for range 2 {
-		pairState.Begin()
-		r.tell(pairState, pairs.Failed, ticket, reader, holder, "b")
+		pairState.Begin("")
+		tell(pairs.Failed)
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "ticket_age=3h0m") ||
 		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().Instance().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
 		t.Errorf("logged %q, want one warning with the age of the ticket, and the settings", got)
 	}
 	for range 3 {
-		pairState.Begin()
-		r.tell(pairState, pairs.Failed, ticket, reader, holder, "c")
+		pairState.Begin("")
+		tell(pairs.Failed)
 	}
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)
 	}
-	want := fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for 1m0s: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
+	want := fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for 1m0s, for everybody: prefill answers 5xx to tickets of decode.", reader.Engine().Name, holder.Engine().Name)
 	if !slices.Equal(told, []string{want}) {
 		t.Errorf("operators are told %q, want %q", told, want)
 	}
@@ -58,13 +62,13 @@ func TestResumed_OperatorsAreTold(t *testing.T) {
 	pairState := reader.PairWith(holder)
 	ends := func(want pairs.Status, outcome pairs.Outcome) {
 		t.Helper()
-		if got := pairState.Begin(); got != want {
+		if got := pairState.Begin(""); got != want {
 			t.Fatalf("the pair's status is %v, want %v", got, want)
 		}
-		r.tell(pairState, outcome, &convcache.Ticket{}, reader, holder, "turn")
+		r.tell(&Claim{Ticket: &convcache.Ticket{}, Holder: holder, Reader: reader, PairState: pairState}, outcome)
 	}
 	ends(pairs.Trial, pairs.Unanswered)
-	if pairState.Begin() != pairs.NoReuse || len(told) != 1 {
+	if pairState.Begin("") != pairs.NoReuse || len(told) != 1 {
 		t.Fatalf("the pair is not stopped: %q", told)
 	}
 	now = now.Add(time.Minute)

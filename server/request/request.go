@@ -11,6 +11,7 @@ import (
 // Request is what a client asked for. It does not change once it is understood.
 type Request struct {
 	API           body.API
+	Client        string // whose turn it is: a tenant, or an address without one
 	Model         string
 	Stream        bool              // the client asked for a stream
 	Length        body.PromptLength // how long the prompt is, as far as that shows without a tokenizer
@@ -59,7 +60,7 @@ func NewReader(cfg Config, secret convcache.Secret, inflight *Inflight, prefille
 // Understand parses the body of a request and finds its conversation. It reserves the memory of the parsed form. The body is returned
 // apart, because a turn drops it before its answer ends. With an error, the request has what was known until then.
 func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []byte, share *Reservation) (Request, *body.Request, error) {
-	req := Request{API: api}
+	req := Request{API: api, Client: share.Client}
 	parsed, err := body.ParseRequest(api, raw)
 	if err != nil {
 		return req, nil, err

@@ -205,7 +205,7 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 		return Claim{}, record.ReasonQuarantined
 	}
 	state := pair.Prefill.PairWith(holder)
-	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state}, Offer: c.offer}, denies(state.Begin())
+	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state, Client: p.request.Client}, Offer: c.offer}, denies(state.Begin(p.request.Client))
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -214,7 +214,7 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) (_ *Claim, outcome convcache.Outcome, why record.Reason) {
 	defer func() {
 		if h.Ticket == nil {
-			h.PairState.End(pairs.Inconclusive)
+			h.PairState.End(pairs.Inconclusive, h.Client)
 		}
 	}()
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)

@@ -1,6 +1,8 @@
 package reuse
 
 import (
+	"slices"
+
 	"carryover/convcache"
 	"carryover/server/record"
 	"carryover/upstream/fleet"
@@ -56,8 +58,9 @@ func (c *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
 	if !c.looked.AllHandedBack() || r.Cached < 0 {
 		return
 	}
+	lost := c.goesOn(own)
 	for i := range notes {
-		if c.of.anothers(&notes[i].Branch) {
+		if c.of.anothers(&notes[i].Branch) || here && !lost && len(c.of.IDs.Prompt()) > 0 {
 			parts, _ := c.of.outline.agrees(&notes[i].Branch)
 			r.Reason, r.Differs = record.ReasonRewritten, c.of.request.API.PartName(parts)
 			return
@@ -68,6 +71,14 @@ func (c *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
 		r.Reason = c.of.missed(convcache.Empty)
 	case here:
 		r.Reason = record.ReasonHandedBackEvicted
-		prefill.PrefixCache.HandedBackFound(false)
+		if lost {
+			prefill.PrefixCache.HandedBackFound(false)
+		}
 	}
+}
+
+// goesOn reports whether the prompt, by the ids that prefill has computed, goes on with more of what was handed back than prefill would have had
+// without it.
+func (c *Claim) goesOn(own int) bool {
+	return slices.ContainsFunc(c.looked.Notes, func(n convcache.KeyedBranch) bool { return c.of.proof.Offer(n.Branch).Tokens > c.expected(own) })
 }

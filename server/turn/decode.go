@@ -123,7 +123,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	stream, err := a.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.Answered(time.Since(began), err)
 	if err != nil {
-		a.blameDecode(d, a.tried, a.Record.ID(), err, tookLong(a.Request.Stream, err), a.doubts)
+		a.blameDecode(d, a.tried, a.Record.ID(), err, tookLong(a.Request.Stream, err), a.doubts, a.PrefillError)
 		return nil, err
 	}
 	incarnation.Engine().Health.Answered() // told now, because the stream may last for minutes

@@ -3,7 +3,6 @@ package turn
 import (
 	"errors"
 	"hash/maphash"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -17,34 +16,6 @@ import (
 // A request that fails everywhere is the request's fault: two engines that answer 500 in equal words to the same body say nothing of
 // themselves. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
 // is so for any request.
-
-// doubt is a leg that an engine has answered with 500, while it is open whether the engine or the request is at fault.
-type doubt struct {
-	leg  *upstream.LegError
-	tell func(spared bool)
-}
-
-// doubts are those of a turn, the oldest first.
-type doubts []doubt
-
-// add has the fleet told of a leg that has ended: at once, unless the request may be at fault. nil doubts nothing.
-func (d *doubts) add(err error, tell func(spared bool)) {
-	var leg *upstream.LegError
-	if d == nil || !errors.As(err, &leg) || leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError {
-		tell(false)
-		return
-	}
-	*d = append(*d, doubt{leg, tell})
-}
-
-// settle has the fleet told, and spares the engines that have answered like a leg for which the request is at fault; nil for none.
-func (d *doubts) settle(fault *upstream.LegError) {
-	all := *d
-	*d = nil // before a panic of one could have it told again
-	for _, doubt := range all {
-		doubt.tell(fault != nil && alike(doubt.leg, fault))
-	}
-}
 
 // everywhere reports whether another engine has failed in the same way as the last, of which there is one at least.
 func everywhere(legs []doubt) bool {
@@ -64,20 +35,28 @@ func plainWords(message string) []string {
 	return slices.DeleteFunc(strings.Fields(message), func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
 }
 
-// The bounds of what is known of bodies that fail everywhere. Where they are reached, failures count against engines as ever, so that neither
-// a client nor the end of all engines hides what is broken.
+// The bounds of what is known of bodies that fail everywhere. A new one takes the place of the oldest of the client that has most.
 const (
-	hopelessFor    = time.Minute
-	mostHopeless   = 64
-	hopelessOfEach = 8 // of one client
+	hopelessFor  = time.Minute
+	mostHopeless = 64
+	// hopelessClients is how many clients' bodies have to fail everywhere in the same words so that it counts against the engines. What one
+	// client sends decides nothing for others.
+	hopelessClients = 3
 )
 
-// hopeless knows which bodies have failed everywhere. What one client sends decides nothing for others.
+// hopeless knows which bodies have failed everywhere.
 type hopeless struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex // guards until
-	until map[hopelessBody]time.Time
+	mu    sync.Mutex // guards known
+	known map[hopelessBody]hopelessFault
+}
+
+// hopelessFault is how a body has failed.
+type hopelessFault struct {
+	leg    *upstream.LegError
+	until  time.Time
+	counts bool // against the engines
 }
 
 type hopelessBody struct {
@@ -86,7 +65,7 @@ type hopelessBody struct {
 }
 
 func newHopeless() *hopeless {
-	return &hopeless{seed: maphash.MakeSeed(), until: map[hopelessBody]time.Time{}}
+	return &hopeless{seed: maphash.MakeSeed(), known: map[hopelessBody]hopelessFault{}}
 }
 
 // of returns the name of a body, which nobody who does not know the seed can give to another.
@@ -107,27 +86,44 @@ func (h *hopeless) of(client string, req *body.Request) hopelessBody {
 func (h *hopeless) knows(b hopelessBody, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return now.Before(h.until[b])
+	fault := h.known[b]
+	return now.Before(fault.until) && !fault.counts
 }
 
-// note notes that a body has failed everywhere. It reports false if there is no room.
-func (h *hopeless) note(b hopelessBody, now time.Time) bool {
+// note notes that a body has failed everywhere. It reports false if the bodies of several clients have, in the same words.
+func (h *hopeless) note(b hopelessBody, leg *upstream.LegError, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	own := 0
-	for other, until := range h.until {
-		switch {
-		case !now.Before(until):
-			delete(h.until, other)
-		case other.client == b.client:
-			own++
+	clients, of := map[string]int{b.client: 1}, map[string]bool{b.client: true}
+	for other, fault := range h.known {
+		if !now.Before(fault.until) {
+			delete(h.known, other)
+			continue
+		}
+		clients[other.client]++
+		if alike(fault.leg, leg) {
+			of[other.client] = true
 		}
 	}
-	if own >= hopelessOfEach || len(h.until) >= mostHopeless {
-		return false
+	for len(h.known) >= mostHopeless {
+		h.forget(clients)
 	}
-	h.until[b] = now.Add(hopelessFor)
-	return true
+	counts := len(of) >= hopelessClients
+	h.known[b] = hopelessFault{leg, now.Add(hopelessFor), counts}
+	return !counts
+}
+
+// forget forgets the oldest body of the client that has most.
+func (h *hopeless) forget(clients map[string]int) {
+	var oldest hopelessBody
+	for b, fault := range h.known {
+		switch more := clients[b.client] - clients[oldest.client]; {
+		case oldest.client == "", more > 0, more == 0 && fault.until.Before(h.known[oldest].until):
+			oldest = b
+		}
+	}
+	delete(h.known, oldest)
+	clients[oldest.client]--
 }
 
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
@@ -135,14 +131,14 @@ func (h *hopeless) note(b hopelessBody, now time.Time) bool {
 // so that none need follow. The fleet is told then.
 func (s *runner) isHopeless(t *turn, err error, last bool) bool {
 	var leg *upstream.LegError
-	all := t.retry.doubts
+	all := t.retry.doubts.engines
 	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1].leg != leg {
 		return false
 	}
-	of, now := s.hopeless.of(t.share.Client, t.body), time.Now()
+	of, now := s.hopeless.of(t.Client, t.body), time.Now()
 	if !s.hopeless.knows(of, now) {
 		alone := leg.Role == upstream.RoleDecode && t.retry.earlier.NoPrefill
-		if !last && !alone || !everywhere(all) || !s.hopeless.note(of, now) {
+		if !last && !alone || !everywhere(all) || !s.hopeless.note(of, leg, now) {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@ package turn
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestEverywhere_EqualAnswersOfTwoEngines(t *testing.T) {
 	}
 	const words = "Internal server error"
 	for name, row := range map[string]struct {
-		legs doubts
+		legs []doubt
 		want bool
 	}{
 		"one":                 {[]doubt{leg(p, "a", 500, words, "T")}, false},
@@ -38,37 +39,49 @@ func TestEverywhere_EqualAnswersOfTwoEngines(t *testing.T) {
 	}
 }
 
-// Of a turn's failures those are spared that are like the one for which the request is at fault. Each is told once.
+// Of the engines that fail a turn those are spared that are like the one for which the request is at fault, and what a leg carried is to blame
+// once another went well without it. Each is told once.
 func TestDoubts_AreToldOnce(t *testing.T) {
 	var told []string
 	var d doubts
-	add := func(name string, err error) {
-		d.add(err, func(spared bool) { told = append(told, fmt.Sprint(name, " ", spared)) })
+	tells := func(name string) func(bool) {
+		return func(spared bool) { told = append(told, fmt.Sprint(name, " ", spared)) }
+	}
+	wantTold := func(when, want string) {
+		t.Helper()
+		if got := strings.Join(told, ", "); got != want {
+			t.Errorf("%s: told %q, want %q", when, got, want)
+		}
+		told = nil
 	}
 	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
-	add("broken", &upstream.LegError{Kind: upstream.Broken})
-	add("unavailable", &upstream.LegError{Kind: upstream.Status, Status: 503})
-	add("good", nil)
-	add("first", fmt.Errorf("wrapped: %w", like))
-	add("other", &upstream.LegError{Kind: upstream.Status, Status: 500})
-	if fmt.Sprint(told) != "[broken false unavailable false good false]" {
-		t.Errorf("told at once: %v", told)
-	}
-	told = nil
+	other := &upstream.LegError{Kind: upstream.Status, Status: 503, Role: upstream.RoleDecode}
+	broken := &upstream.LegError{Kind: upstream.Broken}
+	d.failed(broken, tells("broken"))
+	d.failed(other, tells("unavailable"))
+	d.failed(nil, tells("good"))
+	d.carried(broken, tells("ticket"))
+	d.failed(fmt.Errorf("wrapped: %w", like), tells("first"))
+	d.failed(&upstream.LegError{Kind: upstream.Status, Status: 500}, tells("other"))
+	d.carried(like, tells("release"))
+	d.carried(other, tells("hand-over"))
+	wantTold("at once", "broken false, unavailable false, good false, ticket false")
+	d.without(upstream.RoleDecode)
+	d.without(upstream.RoleDecode)
+	wantTold("a leg of decode went well without", "hand-over false")
 	d.settle(like)
 	d.settle(nil)
-	if fmt.Sprint(told) != "[first true other false]" {
-		t.Errorf("told at the end: %v", told)
-	}
-	(*doubts)(nil).add(like, func(spared bool) { told = append(told, fmt.Sprint("nobody's ", spared)) })
-	if len(told) != 3 || told[2] != "nobody's false" {
-		t.Errorf("told: %v", told)
-	}
+	wantTold("at the end", "release true, first true, other false")
+	(*doubts)(nil).failed(like, tells("engine"))
+	(*doubts)(nil).carried(like, tells("ticket"))
+	wantTold("nobody doubts", "engine false, ticket false")
 }
 
-// A body is known for a minute, to its client alone, and only so many are.
-func TestHopeless_IsBounded(t *testing.T) {
+// A body is known for a minute, to its client alone. However many one client sends, it is the request's fault, and others' are kept; of several
+// clients' it is the engines'.
+func TestHopeless_OneClientDecidesNothing(t *testing.T) {
 	h, now := newHopeless(), time.Now()
+	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
 	of := func(client string, n int) hopelessBody {
 		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 		if err != nil {
@@ -79,18 +92,21 @@ func TestHopeless_IsBounded(t *testing.T) {
 	if first := of("a", 1); first != of("a", 1) || first == of("a", 2) || first == of("b", 1) {
 		t.Fatal("bodies are not told apart")
 	}
-	for n := range hopelessOfEach {
-		if b := of("a", n); h.knows(b, now) || !h.note(b, now) || !h.knows(b, now.Add(hopelessFor-1)) || h.knows(b, now.Add(hopelessFor)) {
+	if !h.note(of("b", 99), like, now) {
+		t.Error("the first body counts against the engines")
+	}
+	for n := range 2 * mostHopeless {
+		if b := of("a", n); h.knows(b, now) || !h.note(b, like, now) || !h.knows(b, now.Add(hopelessFor-1)) || h.knows(b, now.Add(hopelessFor)) {
 			t.Errorf("body %d is not known for a minute", n)
 		}
 	}
-	if h.note(of("a", 99), now) || !h.note(of("b", 99), now) || h.knows(of("c", 99), now) {
-		t.Error("a client has more than its share, or one takes another's")
+	if len(h.known) > mostHopeless || !h.knows(of("b", 99), now) {
+		t.Errorf("%d bodies are known, and one client has taken another's place", len(h.known))
 	}
-	for n := range mostHopeless {
-		h.note(of(fmt.Sprint("client ", n), 1), now)
+	if c := of("c", 1); h.note(c, like, now) || h.knows(c, now) {
+		t.Error("bodies of three clients fail alike everywhere, and the engines are spared")
 	}
-	if len(h.until) != mostHopeless || !h.note(of("a", 99), now.Add(hopelessFor)) || len(h.until) != 1 {
-		t.Errorf("%d bodies are known", len(h.until))
+	if !h.note(of("d", 1), &upstream.LegError{Kind: upstream.Status, Status: 500}, now) || !h.note(of("c", 1), like, now.Add(hopelessFor)) {
+		t.Error("other words, or those of a minute ago, count against the engines")
 	}
 }

@@ -31,8 +31,9 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 }
 
 // blameDecode tells the fleet how a decode leg has ended, once per leg. A failed load is a fact about the pair: neither engine can be told
-// to be at fault, and decode may serve alone well. A leg is spared that only took long.
-func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err error, spared bool, doubts *doubts) {
+// to be at fault, and decode may serve alone well. A leg is spared that only took long. bound says that no leg of the turn goes without a
+// hand-over.
+func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err error, spared bool, doubts *doubts, bound bool) {
 	decode := d.origin.Decode.Engine()
 	var leg *upstream.LegError
 	failed := false
@@ -41,18 +42,20 @@ func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err 
 			tried.unread = d.origin.Prefill
 		}
 	}
-	if failed && (len(r.deps.Fleet.Engines(decode.Role)) < 2 || d.origin.Prefill.ApartFrom(d.origin.Decode)) {
-		doubts = nil // no other engine can say the same to a hand-over; and the trial of a pair ends with its attempt
-	}
-	doubts.add(err, func(hopeless bool) {
-		switch {
-		case failed && hopeless:
-			r.loads(d, pairs.Inconclusive, turn, leg)
-		case failed:
-			r.loads(d, pairs.Failed, turn, leg)
+	if failed {
+		in := doubts
+		if bound || d.origin.Prefill.ApartFrom(d.origin.Decode) { // the trial of a pair ends with its attempt
+			in = nil
 		}
-		Blame(decode, err, spared || hopeless)
-	})
+		in.carried(leg, func(spared bool) {
+			outcome := pairs.Failed
+			if spared {
+				outcome = pairs.Inconclusive
+			}
+			r.loads(d, outcome, turn, leg)
+		})
+	}
+	doubts.failed(err, func(hopeless bool) { Blame(decode, err, spared || hopeless) })
 }
 
 // loads tells the state of a pair how a hand-over has ended, and logs what follows from it.

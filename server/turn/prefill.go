@@ -126,6 +126,7 @@ func (p *prefillLeg) conclude(a *attempt) (handed, error) {
 	Blame(engine, nil, false)
 	a.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
+	a.doubts.without(upstream.RolePrefill)
 	if a.claim.Ticket == nil {
 		engine.Speed.LearnBody(p.size, p.took)
 	}
@@ -220,14 +221,10 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time
 		return err
 	}
 	own, unread := a.tried.caused(leg), leg.Kind == upstream.Garbage && !a.PrefillError
-	claim := func(bool) {}
 	if !unread {
-		claim = a.claim.Failed(leg)
+		a.doubts.carried(leg, a.claim.Failed(leg))
 	}
-	a.doubts.add(err, func(hopeless bool) {
-		blamePrefill(engine, err, own || hopeless, began)
-		claim(hopeless)
-	})
+	a.doubts.failed(err, func(hopeless bool) { blamePrefill(engine, err, own || hopeless, began) })
 	if unread {
 		a.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil

@@ -57,7 +57,7 @@ func (r *reading) over(err error) error {
 		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
 		r.out.record.Broke(told, r.out.errors.Map(told).Code)
 	}
-	r.runner.legs.blameDecode(d, &r.turn.retry.last, r.turn.record.ID(), told, tookLong(r.turn.Stream, told), nil)
+	r.runner.legs.blameDecode(d, &r.turn.retry.last, r.turn.record.ID(), told, tookLong(r.turn.Stream, told), nil, false)
 	d.sent.Over(told)
 	return err
 }

@@ -47,7 +47,7 @@ type runner struct {
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *runner) run(ctx context.Context, t *turn) error {
-	s.retries.budget.earn(t.share.Client)
+	s.retries.budget.earn(t.Client)
 	t.retry.until = t.record.Times().Began.Add(s.cfg.begins(t.Stream) / 2)
 	defer t.retry.doubts.settle(nil)
 	for {
@@ -84,7 +84,7 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 // retryContext is what is known of the turn when an attempt has failed.
 func (t *turn) retryContext() *retryContext {
 	return &retryContext{
-		client: t.share.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
+		client: t.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
 		most:    2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
 		retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
@@ -137,6 +137,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	if err != nil {
 		return nil, nil, err
 	}
+	t.retry.doubts.without(upstream.RoleDecode)
 	t.retry.doubts.settle(nil) // an engine has served what others have failed
 	return pair, d, nil
 }
@@ -144,7 +145,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 // pickInput is what the picker needs to know of the turn.
 func (t *turn) pickInput() pick.Attempt {
 	return pick.Attempt{
-		Request: &t.Request, Body: t.body, Client: t.share.Client, Chain: t.chain, Holds: t.lookup.Holdings(), Owned: t.lookup.Owned(), PrefixHints: t.lookup.PrefixHints(),
+		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: t.lookup.Holdings(), Owned: t.lookup.Owned(), PrefixHints: t.lookup.PrefixHints(),
 		Tickets: t.proving.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retry.earlier,
 	}
 }

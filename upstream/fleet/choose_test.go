@@ -55,11 +55,11 @@ func TestStatusWith_IsWhatBeginWouldReturn(t *testing.T) {
 	check("never met", pairs.Trial)
 	ps := w.p[0].PairWith(w.d[0])
 	check("linked", pairs.Trial)
-	if got := ps.Begin(); got != pairs.Trial {
+	if got := ps.Begin(""); got != pairs.Trial {
 		t.Fatalf("after standing was asked, Begin says %v", got)
 	}
 	check("on trial", pairs.Busy)
-	ps.End(pairs.Answered)
+	ps.End(pairs.Answered, "")
 	check("answered", pairs.Proven)
 	w.stop(0, 1)
 	if got := w.p[0].StatusWith(w.d[1]); got != pairs.NoReuse {

@@ -28,8 +28,8 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 		r.Set(next)
 		np, nd := r.Engine(upstream.RolePrefill, "p"+id), r.Engine(upstream.RoleDecode, "d"+id)
 		r.learnAll(tells(np, id), tells(nd, id))
-		p.PairWith(tells(nd, id)).Begin()
-		tells(np, id).PairWith(d).Begin()
+		p.PairWith(tells(nd, id)).Begin("")
+		tells(np, id).PairWith(d).Begin("")
 		for _, e := range []*Engine{np, nd} {
 			models := []facts.Model{{ID: "m" + id}}
 			e.models.models = models

@@ -50,7 +50,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pins.Waiting != 16 || live.Pins.Besides != 32 {
 				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pins.Waiting, live.Pins.Besides)
 			}
-			if got := p.PairWith(d).Begin(); got != pairs.Proven {
+			if got := p.PairWith(d).Begin(""); got != pairs.Proven {
 				t.Errorf("the link is at %v, want Proven", got)
 			}
 			wantTake(t, p, d, "{}")
@@ -64,10 +64,10 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 		r := newRig(t)
 		p, d := r.introducedPair()
 		ps := p.PairWith(d)
-		ps.Begin()
-		ps.End(pairs.Unanswered)
+		ps.Begin("")
+		ps.End(pairs.Unanswered, "")
 		ps.ReleaseFailed(true)
-		if ps.Begin() != pairs.NoReuse || ps.Releases() {
+		if ps.Begin("") != pairs.NoReuse || ps.Releases() {
 			t.Fatal("the pair is not stopped, so that this test shows nothing")
 		}
 		r.reconfigure(func(i *upstream.Instance) {
@@ -75,7 +75,7 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 				i.KVHost = "10.0.0.7"
 			}
 		})
-		if got := p.PairWith(d).Begin(); got != pairs.Trial || !ps.Releases() {
+		if got := p.PairWith(d).Begin(""); got != pairs.Trial || !ps.Releases() {
 			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, ps.Releases())
 		}
 	}

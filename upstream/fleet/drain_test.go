@@ -113,7 +113,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	engines := r.named(upstream.RoleDecode, "a", "b")
 	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
 	incarnation := tells(a, "1")
-	tells(p, "1").PairWith(incarnation).Begin()
+	tells(p, "1").PairWith(incarnation).Begin("")
 	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)

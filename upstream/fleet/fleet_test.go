@@ -177,8 +177,8 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			defer again()
 			p, d := prefill.Last(), decode.Last()
 			ps := p.PairWith(d)
-			if v := ps.Begin(); v == pairs.Trial || v == pairs.Proven {
-				ps.End(pairs.Outcome(i % 4))
+			if v := ps.Begin(""); v == pairs.Trial || v == pairs.Proven {
+				ps.End(pairs.Outcome(i%4), "")
 			}
 			ps.ExchangedKV()
 			d.Pins.Leave(r.left("a"))

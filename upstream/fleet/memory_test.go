@@ -68,8 +68,8 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	}
 	p.Quarantine()
 	ps := p.PairWith(d)
-	ps.Begin()
-	ps.End(pairs.Unanswered)
+	ps.Begin("")
+	ps.End(pairs.Unanswered, "")
 	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
 	d.Pins.Leave(r.left("a"))

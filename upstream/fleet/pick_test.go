@@ -46,8 +46,8 @@ func newWeighing(t *testing.T) *weighing {
 // stop stops the pair of two incarnations.
 func (w *weighing) stop(p, d int) {
 	ps := w.p[p].PairWith(w.d[d])
-	ps.Begin()
-	ps.End(pairs.Unanswered)
+	ps.Begin("")
+	ps.End(pairs.Unanswered, "")
 }
 
 // want checks what the policy was told of the two instances of a role.
@@ -111,7 +111,7 @@ func TestPick_ADecodeEngineIsStoppedWithAllPrefillEngines(t *testing.T) {
 	w.stop(1, 0)
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{true, false})
 	w.pass(2 * pairs.RetrialAfter) // each had been stopped before
-	w.p[1].PairWith(w.d[0]).Begin()
+	w.p[1].PairWith(w.d[0]).Begin("")
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{}) // on trial is not stopped
 }
 

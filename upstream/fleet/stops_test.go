@@ -49,12 +49,12 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 		case 4:
 			p.Refused()
 		case 5:
-			if ps.Begin() == pairs.Trial {
-				ps.End(pairs.Answered)
+			if ps.Begin("") == pairs.Trial {
+				ps.End(pairs.Answered, "")
 			}
 		default:
-			if ps.Begin() == pairs.Trial {
-				ps.End(pairs.Unanswered)
+			if ps.Begin("") == pairs.Trial {
+				ps.End(pairs.Unanswered, "")
 			}
 		}
 		holds := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}

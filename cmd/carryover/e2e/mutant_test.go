@@ -179,8 +179,8 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
 		pair := prefill.Current(t.Context()).PairWith(decode)
-		pair.Begin()
-		pair.End(pairs.Answered)
+		pair.Begin("")
+		pair.End(pairs.Answered, "")
 	}
 	store.both.Add(2)
 	var group sync.WaitGroup

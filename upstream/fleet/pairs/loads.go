@@ -8,7 +8,7 @@ import "time"
 func (ps *State) BeginLoad() Status {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.loads.begin(ps.now())
+	return ps.loads.begin("", ps.now())
 }
 
 // EndLoad reports how a hand-over ended: Answered as soon as decode shows that it has the KV. Else it is as End.
@@ -16,7 +16,7 @@ func (ps *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.loaded = ps.loaded || outcome == Answered
-	pause, resumed = ps.loads.end(outcome, ps.now())
+	pause, resumed = ps.loads.end(outcome, "", ps.now())
 	ps.count()
 	return pause, resumed
 }
@@ -32,6 +32,6 @@ func (ps *State) Loaded() bool {
 func (ps *State) Apart() (until time.Time, apart bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	status := ps.loads.status(ps.now())
+	status := ps.loads.status("", ps.now())
 	return ps.loads.until, status == Busy || status == NoReuse
 }

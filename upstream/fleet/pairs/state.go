@@ -89,11 +89,13 @@ type trials struct {
 	strikes int           // those that went wrong since the last answer
 	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
 	until   time.Time     // when the last stop ends
+	of      string        // the client whose tickets have gone wrong since the last answer
+	all     bool          // several clients' have, or one of our own: a stop holds for everybody
 }
 
-// Begin asks for permission to offer a ticket of decode to prefill. A caller that gets Trial or Proven must call End,
-// or the pair stays in its trial.
-func (ps *State) Begin() Status {
+// Begin asks for permission to offer a ticket of decode to prefill, for a turn of a client or, with "", for a leg of our
+// own. A caller that gets Trial or Proven must call End, or the pair stays in its trial.
+func (ps *State) Begin(client string) Status {
 	if ps == nil {
 		return NoReuse
 	}
@@ -102,35 +104,37 @@ func (ps *State) Begin() Status {
 	if ps.over {
 		return Busy
 	}
-	return ps.tickets.begin(ps.now())
+	return ps.tickets.begin(client, ps.now())
 }
 
-func (r *trials) begin(now time.Time) Status {
-	status := r.status(now)
+func (r *trials) begin(client string, now time.Time) Status {
+	status := r.status(client, now)
 	r.trial = r.trial || status == Trial
 	return status
 }
 
-func (r *trials) status(now time.Time) Status {
+// status is what begin returns. A stop by the tickets of one client holds for that client: the next turn of another, or
+// leg of our own, tries the pair.
+func (r *trials) status(client string, now time.Time) Status {
 	switch {
 	case r.proven:
 		return Proven
 	case r.trial:
 		return Busy
-	case now.Before(r.until):
+	case now.Before(r.until) && (r.all || client == r.of):
 		return NoReuse
 	}
 	return Trial
 }
 
-// Status returns what Begin would return, and begins nothing.
+// Status returns what Begin would return to a leg of our own, and begins nothing.
 func (ps *State) Status() Status {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if ps.over {
 		return Busy
 	}
-	return ps.tickets.status(ps.now())
+	return ps.tickets.status("", ps.now())
 }
 
 // End reports how a ticket ended, once per Begin and as soon as that is known.
@@ -141,18 +145,20 @@ func (ps *State) Status() Status {
 //
 // A ticket that was under way when its pair was stopped changes nothing when it ends, unless the next trial has begun
 // by then: it ends that trial with its own outcome.
-func (ps *State) End(outcome Outcome) (pause time.Duration, resumed bool) {
+//
+// client is that of Begin. What one client's tickets show decides nothing for others (trials.status).
+func (ps *State) End(outcome Outcome, client string) (pause time.Duration, resumed bool) {
 	if ps == nil {
 		return 0, false
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	pause, resumed = ps.tickets.end(outcome, ps.now())
+	pause, resumed = ps.tickets.end(outcome, client, ps.now())
 	ps.count()
 	return pause, resumed
 }
 
-func (r *trials) end(outcome Outcome, now time.Time) (pause time.Duration, resumed bool) {
+func (r *trials) end(outcome Outcome, client string, now time.Time) (pause time.Duration, resumed bool) {
 	if !r.proven && !r.trial {
 		return 0, false
 	}
@@ -165,12 +171,14 @@ func (r *trials) end(outcome Outcome, now time.Time) (pause time.Duration, resum
 		*r = trials{proven: true}
 		return 0, resumed
 	}
+	r.all = r.all || client == "" || r.of != "" && r.of != client
+	r.of = client
 	r.strikes++
 	if r.strikes < Strikes && r.pause == 0 && (r.proven || outcome == Failed) {
 		return 0, false
 	}
 	pause = min(max(RetrialAfter, 2*r.pause), retrialMax)
-	*r = trials{pause: pause, until: now.Add(pause)}
+	*r = trials{pause: pause, until: now.Add(pause), of: r.of, all: r.all}
 	return pause, false
 }
 
@@ -191,6 +199,13 @@ func (ps *State) count() {
 	for _, count := range ps.stops {
 		count.Add(change)
 	}
+}
+
+// OfOneClient reports whether the pair's stop holds for one client alone.
+func (ps *State) OfOneClient() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.tickets.pause > 0 && !ps.tickets.all
 }
 
 // Drop removes the pair from the counts, for good: its incarnations do not share it any more.

@@ -97,11 +97,11 @@ func play(events []string) said {
 		s = said{}
 		switch outcome := trialEvents()[event]; event {
 		case begins:
-			s.status = ps.Begin()
+			s.status = ps.Begin("")
 		case elapses:
 			now = now.Add(retrialMax)
 		default:
-			s.pause, s.resumed = ps.End(outcome)
+			s.pause, s.resumed = ps.End(outcome, "")
 		}
 	}
 	return s
@@ -165,4 +165,34 @@ func TestState_NoStopIsLost(t *testing.T) {
 		}
 	}
 	visit(nil)
+}
+
+// What one client's tickets show holds for that client: the next turn of another, or leg of our own, tries the pair, and what several or
+// one of our own have shown holds for everybody.
+func TestState_OneClientDecidesNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		strikes, then string // each a client, "-" for a leg of our own
+		want          Status
+	}{
+		"its own":         {"aaa", "a", NoReuse},
+		"another's":       {"aaa", "b", Trial},
+		"our own":         {"aaa", "-", Trial},
+		"of several":      {"aba", "c", NoReuse},
+		"of one of ours":  {"aa-", "c", NoReuse},
+		"tried in vain":   {"aaab", "c", NoReuse},
+		"in vain by ours": {"aaa-", "a", NoReuse},
+	} {
+		now := time.Unix(0, 0)
+		ps := New(func() time.Time { return now })
+		ps.Begin("")
+		ps.End(Answered, "")
+		of := func(client string) string { return strings.Trim(client, "-") }
+		for _, client := range strings.Split(row.strikes, "") {
+			ps.Begin(of(client))
+			ps.End(Failed, of(client))
+		}
+		if got := ps.Begin(of(row.then)); got != row.want {
+			t.Errorf("%s: got %v, want %v", name, got, row.want)
+		}
+	}
 }
