@@ -11,6 +11,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/upstream"
 )
 
 // quarantineBy puts the start of a prefill engine of the rig under quarantine.
@@ -154,7 +155,8 @@ func TestQuarantine_TheSaltOfTheEpochStays(t *testing.T) {
 	prompt := count(1000, 200)
 	r.wantOK(r.sendIDs("d", true, prompt...), "miss;")
 	r.wantOK(r.sendIDs("d", true, continued(prompt)...), "hit;") // what both made under the salt is of use
-	own := strings.Replace(askIDs("e", true, prompt...), `{`, `{"cache_salt":"own",`, 1)
+	long := strings.Repeat("own ", 32)
+	own := strings.Replace(askIDs("e", true, prompt...), `{`, `{"cache_salt":"`+long+`",`, 1)
 	r.wantOK(r.sendTo(textPath, own), "miss;")
 	first := saltIn(r.decode[0].seen()[1])
 	if !strings.HasPrefix(first, "quarantine-") {
@@ -190,7 +192,7 @@ func TestQuarantine_TheSaltOfTheEpochStays(t *testing.T) {
 	if got := saltIn(decode[8]); !strings.HasPrefix(got, "quarantine-") || got == first {
 		t.Errorf("salt behind another rise: %q, before it was %q", got, first)
 	}
-	if saltIn(decode[0]) != "" || saltIn(decode[3]) != first+"own" {
+	if saltIn(decode[0]) != "" || saltIn(decode[3]) != upstream.Salted(first, long) {
 		t.Errorf("salts of decode's legs: %q before the rise, %q with one of the client's", saltIn(decode[0]), saltIn(decode[3]))
 	}
 	for i := range prefill {

@@ -94,7 +94,7 @@ func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 // send sends the leg, and returns the outcome.
 func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pairs.State) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
-	salt := h.deps.Epoch.Salt(ticket.Epoch, prefill, k.queue.decode) + k.from.salt
+	salt := upstream.Salted(h.deps.Epoch.Salt(ticket.Epoch, prefill, k.queue.decode), k.from.salt)
 	made, err := h.deps.Connector.HandBack(h.offer(k), k.from.model, salt)
 	if err != nil { // an older or a foreign version has made the ticket
 		k.releaseBy(h.releases)

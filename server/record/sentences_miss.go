@@ -48,7 +48,7 @@ var ineligibleReasons = []Term{
 	{body.WhyEcho, "The answer has to repeat its prompt (echo).", ""},
 	{body.WhyPromptLogprobs, "The request asks for log probabilities of its prompt, so all of the prompt has to be computed.", ""},
 	{body.WhyTruncate, "The engine cuts the prompt of this request, so its tokens are not known.", ""},
-	{body.WhyContent, "The request has images, audio, video or files, which token ids do not describe, or refers to media by address.", ""},
+	{body.WhyContent, "The request has images, audio, video, files or embeddings, which token ids do not describe, or messages with a member that is not known to be text.", ""},
 	{body.WhyUnknownMember, "The request has a member that Carryover does not know and that may change the prompt, or messages or a member that it can't judge.", ""},
 	{body.WhyTooComplex, "The request is nested too deeply, or has too many members.", ""},
 	{WhyConnector, "The KV connector leaves nothing that a next turn could use.", "See docs/connectors.md for connectors that do."},

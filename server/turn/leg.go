@@ -50,5 +50,5 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 			}
 		}
 	}
-	return salt + a.ownSalt()
+	return upstream.Salted(salt, a.ownSalt())
 }

@@ -85,7 +85,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 
 // rescueLeg makes the leg, which any decode instance can get.
 func (a *attempt) rescueLeg(h handed) upstream.Leg {
-	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.NewID() + "~" + a.ownSalt()}
+	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.ownSalt())}
 	if ids := a.proving.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}

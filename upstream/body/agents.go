@@ -67,68 +67,21 @@ func (p Prompt) preambleLen() int {
 	return n
 }
 
-// plainHistory reports whether a history consists of text, tool calls and tool results only. It is false for anything
-// that it does not know.
+// plainHistory reports whether a history, and what stands before it, consist of text, tool calls and tool results only. It is false for
+// anything that it does not know.
 func (p Prompt) plainHistory() bool {
+	for _, name := range [...]string{"system", "instructions"} {
+		if raw := p.body.Get(name); raw != nil && !p.api.fits(text|parts, raw) {
+			return false
+		}
+	}
 	if raw := p.body.Get(p.api.subject()); !p.history.IsArray() {
 		return p.api == Responses && rawjson.Kind(raw) == '"'
 	}
 	for element := range p.history.Elements() {
-		if !element.IsObject() || !plainItem(element) {
+		if !element.IsObject() || !p.api.plainItem(element) {
 			return false
 		}
 	}
 	return true
-}
-
-// plainItem reports whether a message or an input item is plain. Where a name occurs twice, both values must be.
-func plainItem(item rawjson.Element) bool {
-	for at := range item.Members() {
-		switch string(at.Name()) {
-		case "type":
-			switch string(at.Value) {
-			case `"message"`, `"function_call"`, `"function_call_output"`, `"reasoning"`:
-			default:
-				return false
-			}
-		case "content", "output", "summary":
-			if !plainContent(at.Value) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// plainContent reports whether a content is a text, or a list of text blocks.
-func plainContent(raw []byte) bool {
-	if raw[0] == '"' || rawjson.IsNull(raw) {
-		return true
-	}
-	s := rawjson.Scanner{Data: raw}
-	return s.Elements(func() error {
-		return s.Members(func(m rawjson.Member) error { return plainMember(&s, m) })
-	}) == nil
-}
-
-// plainMember reads a member of a block. It returns an error if the member shows that the block is not text.
-func plainMember(s *rawjson.Scanner, m rawjson.Member) error {
-	if err := s.Skip(); err != nil {
-		return err
-	}
-	value := s.Data[m.Value:s.Pos]
-	switch {
-	case m.Named("type"):
-		switch string(value) {
-		case `"text"`, `"input_text"`, `"output_text"`, `"summary_text"`, `"reasoning_text"`, `"refusal"`,
-			`"tool_use"`, `"tool_result"`, `"tool_reference"`, `"thinking"`, `"redacted_thinking"`:
-			return nil
-		}
-		return errRefused
-	case m.Named("content") && !plainContent(value):
-		return errRefused
-	case m.Named("source"), m.Named("image_url"), m.Named("file_id"):
-		return errRefused
-	}
-	return nil
 }

@@ -122,35 +122,6 @@ func TestAgents_RefusesWhatNeedsAStore(t *testing.T) {
 	}
 }
 
-// Ids say all of a prompt of text, calls and results, and of nothing else.
-func TestAgents_PlainText(t *testing.T) {
-	message := func(content string) string { return `{"messages":[{"role":"user","content":` + content + `}]}` }
-	input := func(item string) string { return `{"input":[` + item + `]}` }
-	for _, row := range []struct {
-		api  API
-		body string
-		want bool
-	}{
-		{Messages, claudeBody("1"), true},
-		{Messages, message(`"x"`), true},
-		{Messages, message(`[{"type":"image","source":{"type":"base64","data":"x"}}]`), false},
-		{Messages, message(`[{"type":"document"}]`), false},
-		{Messages, message(`[{"type":"tool_result","content":[{"type":"image"}]}]`), false},
-		{Messages, message(`[{"type":"text","text":"x","type":"image"}]`), false},
-		{Messages, `{}`, false},
-		{Responses, codexBody, true},
-		{Responses, `{"input":"x"}`, true},
-		{Responses, input(`{"role":"user","content":[{"type":"input_image","image_url":"x"}]}`), false},
-		{Responses, input(`{"type":"item_reference","id":"x"}`), false},
-		{Responses, input(`{"type":"function_call_output","output":[{"type":"input_image"}]}`), false},
-		{Responses, `{"input":7}`, false},
-	} {
-		if got := parsed(t, row.api, row.body).Prompt().Plain(); got != row.want {
-			t.Errorf("API %d, %s: %v, want %v", row.api, row.body, got, row.want)
-		}
-	}
-}
-
 // The line in which Claude Code tells of itself is another in each request and in no prompt.
 func TestAgents_ChainsPassOverTheAttribution(t *testing.T) {
 	seed, long := maphash.MakeSeed(), strings.Repeat("You are patient. ", 200)

@@ -7,7 +7,8 @@
 //   - members that need no change reach the engine byte for byte (rewrite.go, package rawjson);
 //   - prefill and decode get the same prompt: an edit of one leg changes nothing that shapes the prompt;
 //   - whatever is not known to leave the rendered prompt alone rules out a comparison of token ids (features.go,
-//     tokenize.go), and whatever rules out every proof or a prefill leg has a name (exclusions.go);
+//     tokenize.go), and what is not known to be text any proof (plain.go); whatever rules out a proof or a prefill leg has
+//     a name (exclusions.go);
 //   - no path is derived from what a client sent: paths are constants per API (api.go).
 //
 // How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, media.go, chain.go):
@@ -17,7 +18,7 @@
 // # Bodies are read once
 //
 // One scan of a body (rawjson.List) notes where the members of each message are. Estimate, content hashes, features,
-// outline, media check and history digest read these notes.
+// outline, text check and history digest read these notes.
 //
 // The package knows no instance, no leg and no answer. Package upstream sends what it writes.
 package body

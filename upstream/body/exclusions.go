@@ -1,11 +1,6 @@
 package body
 
-import (
-	"bytes"
-	"strings"
-
-	"carryover/sse/rawjson"
-)
+import "carryover/sse/rawjson"
 
 // WhyN is why a request goes to decode alone, without kv_transfer_params: it asks for several answers.
 const WhyN = "n"
@@ -84,64 +79,9 @@ func (r *Request) Reusable() (why string, ok bool) {
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
 		return WhyTruncate, false
 	}
-	if remoteMedia(&r.messages) {
-		return WhyContent, false
-	}
 	return "", true
 }
 
 // off reports whether a flag is certainly not set. pydantic reads "yes", "on" and 1 as true, so every value but null
 // and false counts as set.
 func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false" }
-
-// remoteMedia reports whether content parts refer to media other than by their bytes. What a URL returns can change
-// between two turns while the text stays equal, and a uuid makes the engine take media from its own cache. Only data:
-// URLs contain the bytes. It looks at every key of the messages, not only at content parts; that can only refuse too
-// much.
-func remoteMedia(messages *rawjson.List) bool {
-	for message := range messages.Elements() {
-		if !message.IsObject() {
-			if holdsMedia(message.Raw) {
-				return true
-			}
-			continue
-		}
-		for m := range message.Members() {
-			if name := m.Name(); refersToMedia(name, m.Value) || !m.IsText() && holdsMedia(m.Value) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// holdsMedia reports whether a key within a value refers to media.
-func holdsMedia(value []byte) (remote bool) {
-	if value[0] != '[' && value[0] != '{' {
-		return false
-	}
-	rawjson.EachKey(value, func(name, rest []byte) bool {
-		remote = refersToMedia(name, rest)
-		return !remote
-	})
-	return remote
-}
-
-// refersToMedia reports whether a member refers to media other than by their bytes. rest begins with its value.
-func refersToMedia(name, rest []byte) bool {
-	switch {
-	case string(name) == "uuid":
-		return !bytes.HasPrefix(rest, []byte("null"))
-	case string(name) == "url" || bytes.HasSuffix(name, []byte("_url")):
-		// An object has its address in a url member, which is looked at in turn.
-		return rest[0] != '{' && !dataURL(rest)
-	}
-	return false
-}
-
-// dataURL reports whether a text begins with a JSON string that is a data: URL. A
-// scheme is case-insensitive (RFC 3986, 3.1).
-func dataURL(rest []byte) bool {
-	const prefix = `"data:`
-	return len(rest) >= len(prefix) && strings.EqualFold(string(rest[:len(prefix)]), prefix)
-}

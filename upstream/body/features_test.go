@@ -68,15 +68,6 @@ func TestRequest_NotComparable(t *testing.T) {
 		{name: "truncated", body: `{` + oneMessage + `,"truncate_prompt_tokens":5}`, why: WhyTruncate},
 		{name: "echo", body: `{` + oneMessage + `,"echo":true}`, why: WhyEcho},
 		{name: "image", body: message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}`), why: WhyContent},
-		{name: "image after text", body: message(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio"}]}`), why: WhyContent},
-		{name: "image that says text", body: message(`{"role":"user","content":[{"type":"text","image_url":"x"}]}`), why: WhyContent},
-		{name: "image without type", body: message(`{"role":"user","content":[{"image_url":"x"}]}`), why: WhyContent},
-		{name: "type null", body: message(`{"role":"user","content":[{"type":null,"text":"x"}]}`), why: WhyContent},
-		{name: "part of unknown type", body: message(`{"role":"user","content":[{"type":"smell"}]}`), why: WhyContent},
-		{name: "part no object", body: message(`{"role":"user","content":[7]}`), why: WhyContent},
-		{name: "image in an earlier content", body: message(`{"role":"user","content":[{"type":"image_url"}],"content":"x"}`), why: WhyContent},
-		{name: "content a number", body: message(`{"role":"user","content":7}`), why: WhyContent},
-		{name: "content an object", body: message(`{"role":"user","content":{}}`), why: WhyContent},
 		{name: "no role", body: message(`{"content":"x"}`), why: WhyUnknownMember},
 		{name: "role null", body: message(`{"role":null,"content":"x"}`), why: WhyUnknownMember},
 		{name: "message no object", body: message(`"x"`), why: WhyUnknownMember},
@@ -180,32 +171,4 @@ func sorted(t *testing.T, raw []byte) string {
 		t.Fatal(err)
 	}
 	return string(out)
-}
-
-func TestPlainText_ContentThatIsNotTextIsSeen(t *testing.T) {
-	for body, want := range map[string]bool{
-		`{"messages":[{"role":"user","content":"a"}]}`:                                                                     true,
-		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]}],"unknown":1}`:                            true,
-		`{"messages":[{"role":"assistant","content":null,"tool_calls":[]}]}`:                                               true,
-		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`:                     false,
-		`{"unknown":1,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`:         false,
-		`{"messages":[{"role":"tool","content":[{"type":"input_audio","input_audio":{}}]},{"role":"user","content":"a"}]}`: false,
-		`{"messages":[{"role":"user","content":[{"type":"file","file":{}}]}]}`:                                             false,
-		`{"messages":[{"role":"user","content":[{"image_url":"data:,"}]}]}`:                                                false,
-		`{"messages":[{"role":"user","content":{"type":"text"}}]}`:                                                         false,
-		`{"messages":[{"role":"user","content":"a"}],"mm_payload":{}}`:                                                     false,
-		`{"messages":[{"role":"user","content":"a"}],"mm_payload":null}`:                                                   true,
-		`{"messages":"a"}`: false,
-	} {
-		r, err := ParseRequest(Chat, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := r.Prompt().Plain(); got != want {
-			t.Errorf("%s: got %v, want %v", body, got, want)
-		}
-	}
-	if r, err := ParseRequest(Text, []byte(`{"prompt":"a"}`)); err != nil || !r.Prompt().Plain() {
-		t.Error("a text completion is text")
-	}
 }

@@ -1,7 +1,6 @@
 package body
 
 import (
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,34 +72,28 @@ func (f *features) addMessages(messages *rawjson.List) (why string) {
 // readMessage reads one message. Of equal keys Python's json.loads keeps the last; here all of them count, except
 // role.
 func readMessage(message rawjson.Element) (m roleFeatures, why string) {
+	if !Chat.plainItem(message) {
+		return m, WhyContent
+	}
 	said := false
 	for member := range message.Members() {
-		value := member.Value
+		given := !rawjson.IsNull(member.Value)
 		switch string(member.Name()) {
 		case "role":
-			if m.role, said = roleOf(value); !said {
+			if m.role, said = roleOf(member.Value); !said {
 				return m, WhyUnknownMember
 			}
 		case "content":
-			switch {
-			case value[0] == '[':
-				m.has[hasParts] = true
-				if why := readParts(&rawjson.Scanner{Data: value}); why != "" {
-					return m, why
-				}
-			case value[0] == '"':
-				m.has[hasString] = true
-			case !rawjson.IsNull(value):
-				return m, WhyContent
-			}
+			m.has[hasParts] = m.has[hasParts] || member.Value[0] == '['
+			m.has[hasString] = m.has[hasString] || member.IsText()
 		case "reasoning_content":
 			m.has[hasReasoningContent] = true // also for null: the /tokenize body must not have it
 		case "tool_calls":
-			m.has[hasToolCalls] = m.has[hasToolCalls] || !rawjson.IsNull(value)
+			m.has[hasToolCalls] = m.has[hasToolCalls] || given
 		case "reasoning":
-			m.has[hasReasoning] = m.has[hasReasoning] || !rawjson.IsNull(value)
+			m.has[hasReasoning] = m.has[hasReasoning] || given
 		case "name":
-			m.has[hasName] = m.has[hasName] || !rawjson.IsNull(value)
+			m.has[hasName] = m.has[hasName] || given
 		}
 	}
 	if !said {
@@ -123,55 +116,6 @@ func roleOf(value []byte) (role string, ok bool) {
 	}
 	return rawjson.Text(value)
 }
-
-// readParts reads a list of content parts and refuses what vLLM does not take for text. A key without a UTF-8 form is "".
-func readParts(s *rawjson.Scanner) (why string) {
-	err := s.Elements(func() error {
-		switch s.Peek() {
-		case '"':
-			return s.Skip()
-		case '{':
-			return s.Members(func(m rawjson.Member) error {
-				name, _ := rawjson.Unescape(m.Key)
-				if why = readPartMember(s, string(name)); why != "" {
-					return errRefused
-				}
-				return nil
-			})
-		}
-		why = WhyContent
-		return errRefused
-	})
-	if why == "" && err != nil {
-		return WhyUnknownMember
-	}
-	return why
-}
-
-// readPartMember reads the value of one member of a content part. The lists are
-// _TEXT_CONTENT_PART_TYPES and _MEDIA_CONTENT_PART_KEYS in renderers/chat_utils.py.
-func readPartMember(s *rawjson.Scanner, name string) (why string) {
-	start := s.Pos
-	if s.Skip() != nil {
-		return WhyUnknownMember
-	}
-	switch name {
-	case "type":
-		kind, _ := rawjson.Text(s.Data[start:s.Pos])
-		switch kind {
-		case "text", "input_text", "output_text", "refusal", "thinking", "tool_reference":
-			return ""
-		}
-		return WhyContent
-	case "input_image", "image_url", "image_embeds", "audio_embeds", "video_embeds", "prompt_embeds", "image_pil",
-		"audio_url", "input_audio", "video_url":
-		return WhyContent
-	}
-	return ""
-}
-
-// errRefused ends a walk that has found its reason.
-var errRefused = errors.New("refused")
 
 // renameReasoning returns the messages as the chat endpoint reads them, and /tokenize does not
 // (_normalize_messages_before, chat_completion/protocol.py): reasoning_content becomes reasoning, or is dropped where

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"carryover/upstream/vllmsim/config"
 	"carryover/upstream/vllmsim/engine"
@@ -180,6 +181,9 @@ func (r *Completion) Validate(chat bool) error {
 	}
 	if r.StreamOptions != nil && !r.Stream {
 		return wire.BadRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
+	}
+	if utf8.RuneCountInString(r.CacheSalt) > 128 { // validate_cache_salt, generate/base/protocol.py
+		return wire.BadRequest("cache_salt", "Parameter 'cache_salt' must be at most 128 characters. (parameter=cache_salt)")
 	}
 	if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
 		return wire.BadRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")

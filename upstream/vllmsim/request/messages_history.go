@@ -140,7 +140,7 @@ func (h *chatHistory) convert(in historyMessage) error {
 		case block.Type == "image":
 			parts = append(parts, block.Source.part())
 		case block.Type == "thinking":
-			out.Reasoning += block.Thinking
+			out.Reasoning += template.Thought(block.Thinking)
 		case block.Type == "tool_use":
 			call, err := block.call()
 			if err != nil {

@@ -124,7 +124,7 @@ func (h *chatHistory) item(item inputItem) {
 	case item.kind() == "function_call_output":
 		h.add(template.Message{Role: "tool", Content: item.Output.chat()})
 	case item.kind() == "reasoning":
-		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = item.thought()
+		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = template.Thought(item.thought())
 	case item.Role == "assistant":
 		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = wire.RawJSON(item.Content.first())
 	default:

@@ -1,9 +1,7 @@
 package template
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"hash/fnv"
 	"strings"
 
@@ -24,10 +22,25 @@ const (
 	MediaTokens = 24
 )
 
+// Thought is a reasoning: a text, or MediaMark and the JSON of embeddings that stand for it (--enable-prompt-embeds, 0.33).
+type Thought string
+
+// UnmarshalJSON reads either form.
+func (t *Thought) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '{' {
+		*t = Thought(MediaMark + string(raw))
+		return nil
+	}
+	return json.Unmarshal(raw, (*string)(t))
+}
+
 // Media returns the hash of each media part, in the order of the prompt. Equal JSON values are equal media.
 func (c *Conversation) Media() ([]uint64, error) {
 	var items []uint64
 	for _, m := range c.Messages {
+		if embeds, ok := strings.CutPrefix(string(m.Reasoning), MediaMark); ok {
+			items = append(items, mediaHash([]byte(embeds)))
+		}
 		parts, err := m.parts()
 		if err != nil {
 			return nil, err
@@ -43,30 +56,20 @@ func (c *Conversation) Media() ([]uint64, error) {
 			if part.isText() {
 				continue
 			}
-			item, err := mediaHash(raw[i])
-			if err != nil {
-				return nil, err
-			}
-			items = append(items, item)
+			items = append(items, mediaHash(raw[i]))
 		}
 	}
 	return items, nil
 }
 
-func mediaHash(part []byte) (uint64, error) {
+// mediaHash returns the hash of JSON that was read before.
+func mediaHash(part []byte) uint64 {
 	var value any
-	if err := json.Unmarshal(part, &value); err != nil {
-		return 0, fmt.Errorf("read media: %w", err)
-	}
+	_ = json.Unmarshal(part, &value)
 	sum := fnv.New64a()
-	var canonical bytes.Buffer
-	enc := json.NewEncoder(&canonical)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(value); err != nil {
-		return 0, fmt.Errorf("read media: %w", err)
-	}
-	_, _ = sum.Write(bytes.TrimRight(canonical.Bytes(), "\n")) // a hash takes everything
-	return sum.Sum64(), nil
+	canonical, _ := json.Marshal(value)
+	_, _ = sum.Write(canonical) // a hash takes everything
+	return sum.Sum64()
 }
 
 // Encode is the tokenizer's encode for rendered text with one mark for each item. A run of placeholders splits the text as any special token

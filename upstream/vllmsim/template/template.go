@@ -31,7 +31,7 @@ type Conversation struct {
 type Message struct {
 	Role             string          `json:"role"`
 	Content          json.RawMessage `json:"content"`
-	Reasoning        string          `json:"reasoning"`
+	Reasoning        Thought         `json:"reasoning"`
 	ReasoningContent string          `json:"reasoning_content"`
 	ToolCalls        []ToolCall      `json:"tool_calls"`
 }
@@ -121,7 +121,10 @@ func (m *Message) body(template string) (string, error) {
 		content = strings.TrimSpace(content)
 	}
 	var b strings.Builder
-	if thought := m.Reasoning + m.ReasoningContent; thought != "" && template != config.TemplateStripReasoning {
+	if thought := string(m.Reasoning) + m.ReasoningContent; thought != "" && template != config.TemplateStripReasoning {
+		if strings.HasPrefix(thought, MediaMark) {
+			thought = MediaMark
+		}
 		b.WriteString("<think>" + thought + "</think>")
 	}
 	b.WriteString(content)
@@ -180,7 +183,7 @@ func (m *Message) parts() ([]contentPart, error) {
 func (c *Conversation) OnlyText() bool {
 	for _, m := range c.Messages {
 		parts, err := m.parts()
-		if err != nil {
+		if err != nil || strings.HasPrefix(string(m.Reasoning), MediaMark) {
 			return false
 		}
 		for _, part := range parts {
