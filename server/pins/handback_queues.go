@@ -110,7 +110,8 @@ const (
 	awayFor = 10 * time.Second
 	// maxUnsent is how many legs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
 	maxUnsent = 3
-	// patienceForLeg is how long a turn waits for the hand-back of its conversation. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
+	// patienceForLeg is how long a turn waits for hand-backs of its conversation, in all its attempts and under all its keys. Legs took 0.04 to
+	// 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second
 )
 
