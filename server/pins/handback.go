@@ -69,7 +69,9 @@ type Answer struct {
 func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
 	h.ledger.show(ticket.ID, answer.Conversation)
 	if choice.End == continuation.Release {
-		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: time.Now().Add(choice.Wait)})
+		due := time.Now().Add(choice.Wait)
+		h.ledger.releases(ticket.ID, due)
+		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: due})
 		return
 	}
 	k := h.retain(answer, ticket)
