@@ -22,15 +22,24 @@ type exits struct {
 
 // HandBack implements server.Legs.
 func (e *exitLegs) HandBack(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	return e.unless(ctx, l, e.Legs.HandBack)
+}
+
+// Prefill implements server.Legs.
+func (e *exitLegs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	return e.unless(ctx, l, e.Legs.Prefill)
+}
+
+func (e *exitLegs) unless(ctx context.Context, l upstream.Leg, run func(context.Context, upstream.Leg) (upstream.PrefillAnswer, error)) (upstream.PrefillAnswer, error) {
 	if fail := e.fail.Load(); fail != nil {
 		if err := (*fail)(l); err != nil {
 			return upstream.PrefillAnswer{}, err
 		}
 	}
-	return e.Legs.HandBack(ctx, l)
+	return run(ctx, l)
 }
 
-// exitLegs fails legs of hand-backs before they are sent.
+// exitLegs fails legs to prefill before they are sent.
 type exitLegs struct {
 	server.Legs
 	fail atomic.Pointer[func(upstream.Leg) error]
@@ -297,6 +306,22 @@ func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 	r.look()
 	if !r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) || was != 3 || r.released() != 1 {
 		t.Errorf("tried %d times and released %d times, want 3 and 1", was, r.released())
+	}
+}
+
+// A turn that could not send its ticket leaves it as it was.
+func TestHandBack_OfATicketThatWasPutBack(t *testing.T) {
+	r, legs := exitRig(t, 1)
+	r.look()
+	r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
+	legs.failing(func(upstream.Leg) error {
+		return &upstream.LegError{Role: upstream.RolePrefill, Instance: "prefill-0", Kind: upstream.Dial, Err: errors.New("x")}
+	})
+	r.wantOK(r.sendIDs("c", true, continued(fills())...), "miss;")
+	legs.failing(func(upstream.Leg) error { return nil })
+	r.rounds()
+	if done := r.server.Counts().HandBacks.Done; done != 1 || r.store.Len() != 1 {
+		t.Errorf("%d hand-backs of the ticket, want 1", done)
 	}
 }
 

@@ -216,19 +216,6 @@ func TestHandBack_NotWhilePrefillLetsRequestsWait(t *testing.T) {
 	r.handBack(overdue, 1)
 }
 
-func TestHandBack_RefusedIsReleased(t *testing.T) {
-	r, _ := handBackRig(t)
-	r.sendIDs("c", true, count(1, 40)...)
-	r.prefill[0].next(refuses)
-	r.handBack(overdue, 1)
-	if c := r.server.Counts().HandBacks; c != (record.HandBacks{Requeued: 1}) {
-		t.Errorf("counted %+v", c)
-	}
-	r.refused = append(r.refused, r.prefill[0].seen()[1].ticket())
-	r.wantOK(r.sendIDs("d", true, count(1, 40)...), "miss;")
-	r.wantCarried(2, r.prefill[0].seen()[1].ticket())
-}
-
 // waiting is an engine that lets so many requests wait.
 func waiting(n int) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {

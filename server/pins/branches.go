@@ -59,6 +59,7 @@ func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket
 	due := time.Now().Add(p.cfg.BranchKeep)
 	for _, b := range known {
 		if b.Chain.Relation(ticket.Chain) == convcache.Diverges {
+			p.Ledger.releases(b.ID, due)
 			p.late.add(lateRelease{key: b.Key, id: b.ID, model: model, due: due, left: true})
 		}
 	}

@@ -31,7 +31,7 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Pins{cfg: &Config{ReleaseConfig: ReleaseConfig{Release: true, BranchKeep: time.Minute}}}
+	p := &Pins{Ledger: &Ledger{}, cfg: &Config{ReleaseConfig: ReleaseConfig{Release: true, BranchKeep: time.Minute}}}
 	ids := func(n int, from uint32) []uint32 {
 		list := make([]uint32, n)
 		for i := range list {

@@ -18,7 +18,8 @@ type Claim struct {
 	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
 	Client    string             // whose turn it is, "" for a leg of our own
 
-	releases    *Releases
+	pins        *Pins
+	plan        plan
 	model, turn string
 	tokens      int  // what the ticket pins
 	sent        bool // a byte of the ticket may have reached prefill, so that it can't be used again, whatever the engine answers
@@ -27,10 +28,17 @@ type Claim struct {
 	paused      bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
 }
 
+// plan is what was to become of a ticket in the store if no turn took it.
+type plan struct {
+	pin      pin             // with its release
+	handBack *retainedTicket // nil for none
+}
+
 // Hold makes a claim of a ticket that was taken for a pair: the ticket is on its way from now on. turn names the turn in the log. End or GiveUp
 // must follow.
 func (p *Pins) Hold(ticket *convcache.Ticket, of Claim, model, turn string) Claim {
-	of.Ticket, of.releases, of.model, of.turn = ticket, p.Releases, model, turn
+	of.Ticket, of.pins, of.model, of.turn = ticket, p, model, turn
+	of.plan = plan{p.Ledger.gone(ticket.ID, convcache.Taken), p.HandBacks.queues.displaced(ticket.ID)}
 	of.tokens = inBlocks(of.Holder, ticket.Tokens)
 	of.Holder.Pins.BeginTransfer(of.tokens)
 	return of
@@ -40,7 +48,7 @@ func (p *Pins) Hold(ticket *convcache.Ticket, of Claim, model, turn string) Clai
 func (c *Claim) Sent() {
 	if c.Ticket != nil {
 		c.sent = true
-		c.releases.become(c.Ticket, Reading)
+		c.pins.Releases.become(c.Ticket, Reading)
 	}
 }
 
@@ -75,7 +83,7 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		return
 	}
 	c.concluded, c.answered = true, outcome == pairs.Answered
-	c.releases.tell(c, outcome)
+	c.pins.Releases.tell(c, outcome)
 }
 
 // GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
@@ -85,8 +93,24 @@ func (c *Claim) GiveUp() {
 	}
 	c.Conclude(pairs.Inconclusive)
 	c.Holder.Pins.EndTransfer(c.tokens) // its release counts it
-	c.releases.Unuse(*c.Ticket, c.model)
+	c.pins.Releases.Unuse(*c.Ticket, c.model)
+	c.pins.resume(c.plan)
 	c.Ticket = nil
+}
+
+// resume ends a claim's hold of a plan, which goes on if the ticket is in the store again: what is past its time is due at once.
+func (p *Pins) resume(of plan) {
+	stored, k := p.Ledger.resume(&of.pin), of.handBack
+	if due := of.pin.release; stored && !due.IsZero() {
+		p.late.add(lateRelease{key: of.pin.key, id: of.pin.id, model: of.pin.model, due: due})
+	}
+	switch {
+	case k == nil:
+	case stored:
+		p.HandBacks.queues.resume(k)
+	default:
+		k.ids.Free()
+	}
 }
 
 // End ends the claim. If nothing of the ticket was sent, putBack is called to put it into the store for the rest of its life. If it was sent
@@ -101,12 +125,13 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	defer c.Holder.Pins.EndTransfer(c.tokens) // decode has freed the blocks by then, or they are counted elsewhere
 	switch {
 	case c.paused:
-		c.releases.Unuse(ticket, c.model) // a ticket that was sent is not used again, whatever the engine answered
+		c.pins.Releases.Unuse(ticket, c.model) // a ticket that was sent is not used again, whatever the engine answered
 	case c.sent && c.answered:
-		c.releases.spent(ticket)
+		c.pins.Releases.spent(ticket)
 	case c.sent:
-		c.releases.give(ticket, c.model, c.Reader)
+		c.pins.Releases.give(ticket, c.model, c.Reader)
 	default:
 		putBack(ctx, ticket)
 	}
+	c.pins.resume(c.plan)
 }

@@ -69,7 +69,9 @@ type Answer struct {
 func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
 	h.ledger.show(ticket.ID, answer.Conversation)
 	if choice.End == continuation.Release {
-		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: time.Now().Add(choice.Wait)})
+		due := time.Now().Add(choice.Wait)
+		h.ledger.releases(ticket.ID, due)
+		h.late.add(lateRelease{key: answer.Key, id: ticket.ID, model: answer.Model, due: due})
 		return
 	}
 	k := h.retain(answer, ticket)
@@ -175,10 +177,12 @@ func (h *HandBacks) Round(ctx context.Context, at time.Time, run func(decode str
 	return len(all)
 }
 
-// Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second and at most patienceForLeg. Afterwards prefill
-// need not compute what was handed back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could
-// read that.
-func (h *HandBacks) Await(ctx context.Context, key convcache.Key) { h.queues.await(ctx, key) }
+// Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second. A turn that has waited for some time before waits
+// for the rest of patienceForLeg at most; Await returns for how long it has waited now. Afterwards prefill need not compute what was handed
+// back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could read that.
+func (h *HandBacks) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
+	return h.queues.await(ctx, keys, waited)
+}
 
 // UnderWay reports whether a ticket of the conversation is being handed back now.
 func (h *HandBacks) UnderWay(key convcache.Key) bool { return h.queues.isUnderWay(key) }

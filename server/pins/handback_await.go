@@ -21,20 +21,29 @@ func (h *handBackQueues) isUnderWay(key convcache.Key) bool {
 }
 
 // await is HandBacks.Await.
-func (h *handBackQueues) await(ctx context.Context, key convcache.Key) {
+func (h *handBackQueues) await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
+	var legs []*underWay
 	h.mu.Lock()
-	under := h.under[key]
+	for _, key := range keys {
+		if under := h.under[key]; under != nil {
+			legs = append(legs, under)
+		}
+	}
 	h.mu.Unlock()
-	if under == nil {
-		return
+	if len(legs) == 0 || waited >= patienceForLeg {
+		return waited
 	}
-	limit := time.NewTimer(patienceForLeg)
+	began, limit := time.Now(), time.NewTimer(patienceForLeg-waited)
 	defer limit.Stop()
-	select {
-	case <-under.ended:
-	case <-limit.C:
-	case <-ctx.Done():
+	for _, under := range legs {
+		select {
+		case <-under.ended:
+		case <-limit.C:
+			return patienceForLeg
+		case <-ctx.Done():
+		}
 	}
+	return waited + time.Since(began)
 }
 
 // setsOut counts a hand-back that begins. The caller holds h.mu.

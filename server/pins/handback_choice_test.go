@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestHandBacks_Choose(t *testing.T) {
 	}
 }
 
-// A ticket whose wait is over is released once, unless a turn has taken it.
+// A ticket whose wait is over is released once, unless a turn has taken it. One that is put back then is released at once.
 func TestPins_ReleasesLate(t *testing.T) {
 	m := newModel(t, 1)
 	m.cfg.Release = true
@@ -72,10 +73,15 @@ func TestPins_ReleasesLate(t *testing.T) {
 		m.HandBacks.Stored(Answer{Prefill: m.prefill, Decode: m.decode, Key: convcache.Key{byte(i)}, Model: "m"}, &ticket, choice)
 		tickets = append(tickets, ticket)
 	}
-	if _, outcome := m.Take(t.Context(), convcache.Key{1}, tickets[1].ID); outcome != convcache.Taken {
+	taken, outcome := m.Take(t.Context(), convcache.Key{1}, tickets[1].ID)
+	if outcome != convcache.Taken {
 		t.Fatal(outcome)
 	}
-	for after, want := range []int{2, 2, 1, 1, 0} { // seconds
+	claim := m.Hold(&taken, Claim{Holder: m.decode, Reader: m.prefill, PairState: m.prefill.PairWith(m.decode)}, "m", "turn")
+	for after, want := range []int{2, 2, 1, 1, 0, 0} { // seconds
+		if after == 5 {
+			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { m.Put(ctx, convcache.Key{1}, ticket, "m") })
+		}
 		m.releaseLate(t.Context(), now.Add(time.Duration(after)*time.Second-time.Millisecond))
 		if got := m.Ledger.Tickets(); got != want {
 			t.Errorf("after %d s %d tickets are kept, want %d", after, got, want)

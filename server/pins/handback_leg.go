@@ -81,7 +81,7 @@ func (h *HandBacks) has(ctx context.Context, k *retainedTicket) bool {
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := h.releases.take(bounded, k.key, k.id)
-	h.ledger.gone(k.id, outcome)
+	k.was = h.ledger.gone(k.id, outcome)
 	if outcome != convcache.Taken {
 		return false
 	}
@@ -203,6 +203,7 @@ func (h *HandBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 	}
 	k.arrived() // the ledger counts it again
 	outcome := h.store(ctx, k, k.key, *k.ticket)
+	h.ledger.resume(&k.was)
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 

@@ -40,6 +40,7 @@ type retainedTicket struct {
 	key    convcache.Key     // its conversation's key, if it has a conversation
 	homed  bool              // it has a conversation
 	ticket *convcache.Ticket // nil while it is in the store
+	was    pin               // what the ledger knew of it, while it is not
 	ids    tokenIDs
 	queue  *pairQueue
 	queuePlace
@@ -110,7 +111,8 @@ const (
 	awayFor = 10 * time.Second
 	// maxUnsent is how many legs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
 	maxUnsent = 3
-	// patienceForLeg is how long a turn waits for the hand-back of its conversation. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
+	// patienceForLeg is how long a turn waits for hand-backs of its conversation, in all its attempts and under all its keys. Legs took 0.04 to
+	// 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second
 )
 
@@ -135,6 +137,14 @@ func (h *handBackQueues) displaced(id convcache.TicketID) *retainedTicket {
 		h.drop(k)
 	}
 	return k
+}
+
+// resume puts a ticket into its queue again, of which it was taken out and which is in the store again.
+func (h *handBackQueues) resume(k *retainedTicket) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.add(k)
+	h.hurry()
 }
 
 // left notes that a ticket is no longer in the store, whoever took it, and frees its ids.

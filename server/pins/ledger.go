@@ -73,15 +73,28 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 }
 
 // gone records that a ticket is no longer in the store, as the outcome of a take has shown. If nobody got the ticket, its blocks stay
-// pinned until decode's TTL ends.
-func (l *Ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
+// pinned until decode's TTL ends. It returns what was known of it.
+func (l *Ledger) gone(id convcache.TicketID, outcome convcache.Outcome) (was pin) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pins[id]
-	if p != nil {
-		l.lost(p, outcome)
+	if p == nil {
+		return was
 	}
+	l.lost(p, outcome)
 	l.remove(p)
+	return *p
+}
+
+// resume reports whether a ticket that was gone is in the store again, where it is what it was.
+func (l *Ledger) resume(was *pin) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pins[was.id]
+	if p != nil {
+		p.shown, p.release = was.shown, was.release
+	}
+	return p != nil
 }
 
 // lost records what has become of a ticket that was in the store, as the outcome of a take has shown: another replica has it, or nobody, and
@@ -203,6 +216,15 @@ func (l *Ledger) older(epoch int64) (all []pin) {
 		}
 	}
 	return all
+}
+
+// releases notes when a ticket will be released if no turn takes it.
+func (l *Ledger) releases(id convcache.TicketID, due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.pins[id]; p != nil && p.release.IsZero() {
+		p.release = due
+	}
 }
 
 // show notes under which name operators see the conversation of a ticket.

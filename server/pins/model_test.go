@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -313,7 +314,9 @@ func (m *model) settle(ctx context.Context) {
 	}
 	claim := m.claimed[0]
 	m.claimed = m.claimed[1:]
-	putBack := func(ctx context.Context, ticket convcache.Ticket) { m.Put(ctx, m.key(), ticket, "m") }
+	putBack := func(ctx context.Context, ticket convcache.Ticket) {
+		m.Put(ctx, cmp.Or(claim.plan.pin.key, m.key()), ticket, "m")
+	}
 	switch m.random.IntN(6) {
 	case 0:
 		claim.GiveUp()

@@ -26,8 +26,9 @@ type pin struct {
 	of        *pinned
 	at        int // its index in of.oldest
 	epoch     int64
-	name      uint64 // of its blocks, see states
-	shown     string // the conversation's name to operators, "" if that is its key's
+	name      uint64    // of its blocks, see states
+	release   time.Time // when it is released if no turn takes it, zero for never
+	shown     string    // the conversation's name to operators, "" if that is its key's
 }
 
 func (p *pin) when() time.Time { return p.deadline }

@@ -94,10 +94,10 @@ func (p *Pins) Gone(id convcache.TicketID, outcome convcache.Outcome) {
 }
 
 // Take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a
-// ticket whose blocks another ticket has named, the outcome is Consumed.
+// ticket whose blocks another ticket has named, the outcome is Consumed. Hold must follow.
 func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.Releases.take(ctx, key, id)
-	if outcome != convcache.Unavailable {
+	if outcome != convcache.Unavailable && outcome != convcache.Taken {
 		p.Gone(id, outcome)
 	}
 	return ticket, outcome

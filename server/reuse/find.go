@@ -212,8 +212,9 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 // no ticket, outcome or why gives the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial
 // never ends would never reuse anything again.
 func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) (_ *Claim, outcome convcache.Outcome, why record.Reason) {
+	held := false
 	defer func() {
-		if h.Ticket == nil {
+		if !held {
 			h.PairState.End(pairs.Inconclusive, h.Client)
 		}
 	}()
@@ -224,15 +225,15 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
+	h.Claim, h.key, held = tickets.Hold(&ticket, h.Claim, model, p.record.ID()), c.branch.Key, true
 	if got := ticket.Branch; p.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode {
-		tickets.Releases.Unuse(ticket, model) // the ticket is another than the look showed
+		h.GiveUp() // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
 	if tickets.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
-		tickets.Releases.Unuse(ticket, model)
+		h.GiveUp()
 		return nil, outcome, record.ReasonInstanceGone
 	}
-	h.Claim, h.key = tickets.Hold(&ticket, h.Claim, model, p.record.ID()), c.branch.Key
 	return &h, outcome, ""
 }
 

@@ -53,10 +53,10 @@ func (f *Finder) Look(ctx context.Context, p *Proving, last Lookup) Lookup {
 
 // look asks the store once, and once more where aliases lead.
 func (f *Finder) look(ctx context.Context, p *Proving, keys []convcache.Key, byContent bool) Lookup {
-	looked := sorted(f.peek(ctx, keys))
+	looked := sorted(f.peek(ctx, p, keys))
 	looked.byContent = byContent
 	for homes := range slices.Chunk(looked.homes(), convcache.MaxKeys) {
-		there := sorted(f.peek(ctx, homes))
+		there := sorted(f.peek(ctx, p, homes))
 		if looked.Branches, looked.Notes = append(looked.Branches, there.Branches...), append(looked.Notes, there.Notes...); looked.empty() {
 			looked.Outcome = there.Outcome
 		}
@@ -67,10 +67,8 @@ func (f *Finder) look(ctx context.Context, p *Proving, keys []convcache.Key, byC
 }
 
 // peek looks keys up, behind hand-backs that are under way.
-func (f *Finder) peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	for _, key := range keys {
-		f.deps.Pins.HandBacks.Await(ctx, key)
-	}
+func (f *Finder) peek(ctx context.Context, p *Proving, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	p.waited = f.deps.Pins.HandBacks.Await(ctx, keys, p.waited)
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	return f.deps.Store.Peek(bounded, keys)

@@ -2,6 +2,7 @@ package reuse
 
 import (
 	"context"
+	"time"
 
 	"carryover/convcache"
 	"carryover/server/continuation"
@@ -22,10 +23,11 @@ type Proving struct {
 
 	request *request.Request
 	record  *record.Builder
-	proof   *proof.Turn  // nil if nothing may be reused or kept
-	outline outline      // of the request; none if no ticket is used or left
-	pair    Incarnations // of the attempt
-	lacks   string       // what the attempt lacks for a proof, "" if it lacks nothing
+	proof   *proof.Turn   // nil if nothing may be reused or kept
+	outline outline       // of the request; none if no ticket is used or left
+	pair    Incarnations  // of the attempt
+	lacks   string        // what the attempt lacks for a proof, "" if it lacks nothing
+	waited  time.Duration // for hand-backs, in all attempts
 	atEnd
 }
 
