@@ -291,12 +291,12 @@ func (e *exits) twice() (all []string) {
 func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 	r, legs := exitRig(t, 1)
 	tried := 0
+	r.look()
+	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	legs.failing(func(upstream.Leg) error {
 		tried++
 		return &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}
 	})
-	r.look()
-	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	for n := range 6 {
 		r.server.HandBack(t.Context(), overdue+time.Duration(n)*2*time.Second)
 	}
