@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -15,8 +16,8 @@ func TestMessages_ExpiredTicketIsInternalError(t *testing.T) {
 	if want := `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`; got.status != 500 || string(got.raw) != want {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
-	stream := messageFrames(t, string(post(t, d, wire.PathMessages, with(body, object{"stream": true, "kv_transfer_params": params})).raw))
-	if len(stream) != 2 || stream[0].name != "message_start" || stream[1].name != "error" {
+	stream := recordedtest.Frames(t, string(post(t, d, wire.PathMessages, with(body, object{"stream": true, "kv_transfer_params": params})).raw))
+	if len(stream) != 2 || stream[0].Name != "message_start" || stream[1].Name != "error" {
 		t.Errorf("stream %v", stream)
 	}
 }

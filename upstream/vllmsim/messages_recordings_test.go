@@ -3,65 +3,23 @@ package vllmsim
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
-const messagesExchanges = "../../testdata/exchanges/vllm-0.32-agents"
-
-func readMessagesRecording(t *testing.T, name string, v any) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(messagesExchanges, name+"-*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("recording %s: %v %v", name, files, err)
-	}
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		t.Fatalf("recording %s: %v", name, err)
-	}
-}
-
-// messageFrame is an event of a stream of the Messages API.
-type messageFrame struct {
-	name, data string
-}
-
-// messageFrames takes a stream apart; anything but a name and one line of data for each event is an error.
-func messageFrames(t *testing.T, text string) []messageFrame {
-	t.Helper()
-	text, ok := strings.CutSuffix(text, "\n\n")
-	if !ok {
-		t.Fatalf("stream does not end with a blank line: %q", text)
-	}
-	var events []messageFrame
-	for _, event := range strings.Split(text, "\n\n") {
-		name, data, ok := strings.Cut(event, "\ndata: ")
-		name, named := strings.CutPrefix(name, "event: ")
-		if !ok || !named || strings.Contains(data, "\n") {
-			t.Fatalf("no event with a name and a line of data: %q", event)
-		}
-		events = append(events, messageFrame{name, data})
-	}
-	return events
-}
-
-func frameObject(t *testing.T, e messageFrame) object {
+func frameObject(t *testing.T, e recordedtest.Frame) object {
 	t.Helper()
 	var o object
-	if err := json.Unmarshal([]byte(e.data), &o); err != nil {
-		t.Fatalf("event %s: %v: %s", e.name, err, e.data)
+	if err := json.Unmarshal([]byte(e.Data), &o); err != nil {
+		t.Fatalf("event %s: %v: %s", e.Name, err, e.Data)
 	}
-	if o["type"] != e.name {
-		t.Fatalf("event %s has type %v", e.name, o["type"])
+	if o["type"] != e.Name {
+		t.Fatalf("event %s has type %v", e.Name, o["type"])
 	}
 	return o
 }
@@ -111,7 +69,7 @@ func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	var rec recording
-	readMessagesRecording(t, "01", &rec)
+	recordedtest.Read(t, "../..", "01", &rec)
 	got := post(t, p, rec.Request.Path, rec.Request.Body)
 	got.raw = levelledMessage(t, rec.Response.JSON, got.raw)
 	compareExchange(t, "01", rec, got)
@@ -127,7 +85,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 			} `json:"request"`
 		} `json:"exchanges"`
 	}
-	readMessagesRecording(t, "13", &list)
+	recordedtest.Read(t, "../..", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
 		if !strings.HasPrefix(x.Request.Path, wire.PathMessages) {
@@ -163,20 +121,20 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 	for _, name := range []string{"02", "04"} {
 		p, d := startTinyPair(t, func(c *Config) { c.MessageParams = name == "04" })
 		var rec recording
-		readMessagesRecording(t, name, &rec)
+		recordedtest.Read(t, "../..", name, &rec)
 		forced := rec.Request.Body["kv_transfer_params"].(object)["prompt_token_ids"]
 		prefill := post(t, p, wire.PathCompletions, object{"model": "tiny", "prompt": forced, "max_tokens": 1, "return_token_ids": true,
 			"cache_salt": rec.Request.Body["cache_salt"], "kv_transfer_params": prefillTemplate()})
 		body := with(rec.Request.Body, object{"kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": forced}), "max_tokens": 20})
-		got := messageFrames(t, string(post(t, d, wire.PathMessages, body).raw))
-		want := messageFrames(t, rec.Response.Text)
+		got := recordedtest.Frames(t, string(post(t, d, wire.PathMessages, body).raw))
+		want := recordedtest.Frames(t, rec.Response.Text)
 		for _, event := range []string{"message_start", "message_delta", "message_stop"} {
-			at := func(events []messageFrame) []byte {
-				n := slices.IndexFunc(events, func(e messageFrame) bool { return e.name == event })
+			at := func(events []recordedtest.Frame) []byte {
+				n := slices.IndexFunc(events, func(e recordedtest.Frame) bool { return e.Name == event })
 				if n < 0 {
 					t.Fatalf("%s: no %s", name, event)
 				}
-				return outputIDs.ReplaceAll([]byte(events[n].data), []byte(`"output_token_ids":[1]`))
+				return outputIDs.ReplaceAll([]byte(events[n].Data), []byte(`"output_token_ids":[1]`))
 			}
 			compareJSON(t, name+" "+event, at(want), levelledMessage(t, at(want), at(got)))
 		}
@@ -190,7 +148,7 @@ func TestMessagesRecordings_Handover(t *testing.T) {
 func TestMessagesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	var rec recording
-	readMessagesRecording(t, "07", &rec)
+	recordedtest.Read(t, "../..", "07", &rec)
 	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 	got := post(t, d, wire.PathMessages, rec.Request.Body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)

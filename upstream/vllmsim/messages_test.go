@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -41,12 +42,12 @@ func contentText(t *testing.T, got answer) string {
 // streamedMessage is what a stream says: its text, and its message_delta.
 func streamedMessage(t *testing.T, got answer) (text string, end object) {
 	t.Helper()
-	for _, e := range messageFrames(t, string(got.raw)) {
+	for _, e := range recordedtest.Frames(t, string(got.raw)) {
 		o := frameObject(t, e)
 		if d, ok := o["delta"].(object); ok && d["type"] == "text_delta" {
 			text += d["text"].(string)
 		}
-		if e.name == "message_delta" {
+		if e.Name == "message_delta" {
 			end = o
 		}
 	}

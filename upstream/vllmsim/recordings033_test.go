@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -167,8 +168,8 @@ func TestRecordings033_Messages(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")
 	p, d := startPair033(t, nil)
 	events := func() (data []string) {
-		for _, e := range messageFrames(t, string(messages033(t, p, d, true).raw)) {
-			data = append(data, e.data)
+		for _, e := range recordedtest.Frames(t, string(messages033(t, p, d, true).raw)) {
+			data = append(data, e.Data)
 		}
 		return data
 	}()
@@ -195,16 +196,16 @@ func messages033(t *testing.T, p, d *Instance, stream bool) answer {
 func TestRecordings033_ResponsesStreamCutByItsLimit(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")["responses stream"]
 	_, d := startPair033(t, nil)
-	got := messageFrames(t, string(post(t, d, wire.PathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
+	got := recordedtest.Frames(t, string(post(t, d, wire.PathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
 	data := make([]string, len(got))
 	for n, e := range got {
-		data[n] = e.data
+		data[n] = e.Data
 	}
 	for _, part := range []string{`"type":"response.output_item.done"`, `"reason":"max_output_tokens"`} {
 		compareCut(t, part, event033(t, recorded, part), event033(t, data, part))
 	}
 	compareCut(t, "response.created", recorded[0], data[0])
-	if last := got[len(got)-1].name; last != "response.incomplete" {
+	if last := got[len(got)-1].Name; last != "response.incomplete" {
 		t.Errorf("the stream ends with %s, recorded response.incomplete", last)
 	}
 }

@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -16,8 +17,8 @@ func TestResponses_ExpiredTicket(t *testing.T) {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
 	_, _, got, err := attemptAt(t, d, wire.PathResponses, with(body, object{"stream": true}))
-	events := messageFrames(t, got)
-	if err == nil || len(events) != 2 || events[0].name != "response.created" || events[1].name != "response.in_progress" {
+	events := recordedtest.Frames(t, got)
+	if err == nil || len(events) != 2 || events[0].Name != "response.created" || events[1].Name != "response.in_progress" {
 		t.Errorf("stream %v, error %v; want two events and the connection cut", events, err)
 	}
 }

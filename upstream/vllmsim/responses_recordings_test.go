@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -39,8 +40,8 @@ func compareResponse(t *testing.T, name string, want, got []byte) {
 func TestResponsesRecordings_Handover(t *testing.T) {
 	p, d := startTinyPair(t, func(c *Config) { c.OutputTokenIDs = false })
 	var first, second recording
-	readMessagesRecording(t, "08", &first)
-	readMessagesRecording(t, "09", &second)
+	recordedtest.Read(t, "../..", "08", &first)
+	recordedtest.Read(t, "../..", "09", &second)
 	prefill := post(t, p, wire.PathResponses, first.Request.Body)
 	if prefill.status != 200 {
 		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
@@ -48,15 +49,15 @@ func TestResponsesRecordings_Handover(t *testing.T) {
 	compareResponse(t, "08", first.Response.JSON, prefill.raw)
 	prompt := prefill.body["input_messages"].([]any)[0].(object)["tokens"]
 	body := with(second.Request.Body, object{"cache_salt": first.Request.Body["cache_salt"], "kv_transfer_params": with(prefill.params(), object{"prompt_token_ids": prompt})})
-	got := messageFrames(t, string(post(t, d, wire.PathResponses, body).raw))
-	want := messageFrames(t, second.Response.Text)
+	got := recordedtest.Frames(t, string(post(t, d, wire.PathResponses, body).raw))
+	want := recordedtest.Frames(t, second.Response.Text)
 	for _, event := range []string{"response.created", "response.in_progress", "response.completed"} {
-		at := func(events []messageFrame) []byte {
-			n := slices.IndexFunc(events, func(e messageFrame) bool { return e.name == event })
+		at := func(events []recordedtest.Frame) []byte {
+			n := slices.IndexFunc(events, func(e recordedtest.Frame) bool { return e.Name == event })
 			if n < 0 {
 				t.Fatalf("no %s", event)
 			}
-			return []byte(events[n].data)
+			return []byte(events[n].Data)
 		}
 		compareResponse(t, "09 "+event, at(want), at(got))
 	}
@@ -69,7 +70,7 @@ func TestResponsesRecordings_Handover(t *testing.T) {
 func TestResponsesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	var rec recording
-	readMessagesRecording(t, "11", &rec)
+	recordedtest.Read(t, "../..", "11", &rec)
 	body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
 	status, _, got, err := attemptAt(t, d, wire.PathResponses, body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"created_at":\d+`)
@@ -86,7 +87,7 @@ func TestResponsesRecordings_SmallAnswers(t *testing.T) {
 			Name string `json:"name"`
 		} `json:"exchanges"`
 	}
-	readMessagesRecording(t, "13", &list)
+	recordedtest.Read(t, "../..", "13", &list)
 	seen := 0
 	for _, x := range list.Exchanges {
 		if x.Request.Path != wire.PathResponses {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -40,9 +41,9 @@ func responded(t *testing.T, got answer) object {
 // streamedResponse is what a stream says: the text of its deltas, and the response of its end.
 func streamedResponse(t *testing.T, got answer) (text string, end object) {
 	t.Helper()
-	for _, e := range messageFrames(t, string(got.raw)) {
+	for _, e := range recordedtest.Frames(t, string(got.raw)) {
 		o := frameObject(t, e)
-		switch e.name {
+		switch e.Name {
 		case "response.output_text.delta":
 			text += o["delta"].(string)
 		case "response.completed", "response.incomplete":

@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
-
-const recordings = "../../../testdata/exchanges/vllm-0.32-agents"
 
 // recordedAnswer is the answer of a recorded exchange.
 type recordedAnswer struct {
@@ -23,53 +19,14 @@ type recordedAnswer struct {
 	} `json:"response"`
 }
 
-func readAnswer(t *testing.T, name string, v *recordedAnswer) {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(recordings, name+"-*.json"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("recording %s: %v %v", name, files, err)
-	}
-	raw, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		t.Fatalf("recording %s: %v", name, err)
-	}
-}
-
-// frame is an event of a stream with named events.
-type frame struct {
-	name, data string
-}
-
-// frames takes a stream apart; anything but a name and one line of data for each event is an error.
-func frames(t *testing.T, text string) []frame {
-	t.Helper()
-	text, ok := strings.CutSuffix(text, "\n\n")
-	if !ok {
-		t.Fatalf("stream does not end with a blank line: %q", text)
-	}
-	var events []frame
-	for _, event := range strings.Split(text, "\n\n") {
-		name, data, ok := strings.Cut(event, "\ndata: ")
-		name, named := strings.CutPrefix(name, "event: ")
-		if !ok || !named || strings.Contains(data, "\n") {
-			t.Fatalf("no event with a name and a line of data: %q", event)
-		}
-		events = append(events, frame{name, data})
-	}
-	return events
-}
-
-func members(t *testing.T, e frame) map[string]any {
+func members(t *testing.T, e recordedtest.Frame) map[string]any {
 	t.Helper()
 	var o map[string]any
-	if err := json.Unmarshal([]byte(e.data), &o); err != nil {
-		t.Fatalf("event %s: %v: %s", e.name, err, e.data)
+	if err := json.Unmarshal([]byte(e.Data), &o); err != nil {
+		t.Fatalf("event %s: %v: %s", e.Name, err, e.Data)
 	}
-	if o["type"] != e.name {
-		t.Fatalf("event %s has type %v", e.name, o["type"])
+	if o["type"] != e.Name {
+		t.Fatalf("event %s has type %v", e.Name, o["type"])
 	}
 	return o
 }
@@ -84,7 +41,7 @@ func compact(t *testing.T, raw []byte) []byte {
 }
 
 // rewrite has a message stream write what a recorded one says: its pieces, signatures, usage and params.
-func rewrite(t *testing.T, events []frame) string {
+func rewrite(t *testing.T, events []recordedtest.Frame) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	var signatures []string
@@ -116,8 +73,8 @@ func rewrite(t *testing.T, events []frame) string {
 			Usage   messageUsage    `json:"usage"`
 			Params  json.RawMessage `json:"kv_transfer_params"`
 		}
-		decode(e.data, &d)
-		switch e.name {
+		decode(e.Data, &d)
+		switch e.Name {
 		case "message_start":
 			check(s.start(d.Message))
 		case "content_block_start":
@@ -135,7 +92,7 @@ func rewrite(t *testing.T, events []frame) string {
 			var stop struct {
 				Delta stopDelta `json:"delta"`
 			}
-			decode(e.data, &stop)
+			decode(e.Data, &stop)
 			end.delta = stop.Delta
 			check(s.end(end))
 		case "error":
@@ -148,8 +105,8 @@ func rewrite(t *testing.T, events []frame) string {
 func TestMessagesRecordings_StreamsByteForByte(t *testing.T) {
 	for _, name := range []string{"02", "04", "06", "07"} {
 		var rec recordedAnswer
-		readAnswer(t, name, &rec)
-		if got := rewrite(t, frames(t, rec.Response.Text)); got != rec.Response.Text {
+		recordedtest.Read(t, "../../..", name, &rec)
+		if got := rewrite(t, recordedtest.Frames(t, rec.Response.Text)); got != rec.Response.Text {
 			t.Errorf("%s: wrote\n%s\nrecorded\n%s", name, got, rec.Response.Text)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/upstream/vllmsim/recordedtest"
 	"carryover/upstream/vllmsim/wire"
 )
 
@@ -54,7 +55,7 @@ func recordedResponse(t *testing.T, raw []byte) responseObject {
 }
 
 // rewriteResponse has a response stream write what a recorded one says: its responses, pieces and ids.
-func rewriteResponse(t *testing.T, events []frame) string {
+func rewriteResponse(t *testing.T, events []recordedtest.Frame) string {
 	t.Helper()
 	type data struct {
 		Response json.RawMessage `json:"response"`
@@ -64,10 +65,10 @@ func rewriteResponse(t *testing.T, events []frame) string {
 	list := make([]data, len(events))
 	var newIDs []string
 	for n, e := range events {
-		if err := json.Unmarshal([]byte(e.data), &list[n]); err != nil {
+		if err := json.Unmarshal([]byte(e.Data), &list[n]); err != nil {
 			t.Fatal(err)
 		}
-		if e.name == "response.output_item.added" {
+		if e.Name == "response.output_item.added" {
 			newIDs = append(newIDs, list[n].Item.ID)
 		}
 	}
@@ -86,7 +87,7 @@ func rewriteResponse(t *testing.T, events []frame) string {
 		}
 	}
 	for n, d := range list {
-		switch events[n].name {
+		switch events[n].Name {
 		case "response.created":
 			check(s.begin(recordedResponse(t, d.Response)))
 		case "response.output_item.added":
@@ -101,7 +102,7 @@ func rewriteResponse(t *testing.T, events []frame) string {
 			check(s.leave())
 			o := recordedResponse(t, d.Response)
 			o.Output = s.items
-			check(s.send(responseEvent{Type: events[n].name, Response: &o}))
+			check(s.send(responseEvent{Type: events[n].Name, Response: &o}))
 		}
 	}
 	return w.Body.String()
@@ -110,8 +111,8 @@ func rewriteResponse(t *testing.T, events []frame) string {
 func TestResponsesRecordings_StreamsByteForByte(t *testing.T) {
 	for _, name := range []string{"09", "10", "11"} {
 		var rec recordedAnswer
-		readAnswer(t, name, &rec)
-		if got := rewriteResponse(t, frames(t, rec.Response.Text)); got != rec.Response.Text {
+		recordedtest.Read(t, "../../..", name, &rec)
+		if got := rewriteResponse(t, recordedtest.Frames(t, rec.Response.Text)); got != rec.Response.Text {
 			t.Errorf("%s: wrote\n%s\nrecorded\n%s", name, got, rec.Response.Text)
 		}
 	}
@@ -121,7 +122,7 @@ func TestResponsesRecordings_StreamsByteForByte(t *testing.T) {
 func TestResponsesRecordings_WholeByteForByte(t *testing.T) {
 	for _, name := range []string{"08", "12"} {
 		var rec recordedAnswer
-		readAnswer(t, name, &rec)
+		recordedtest.Read(t, "../../..", name, &rec)
 		got, err := wire.Marshal(recordedResponse(t, rec.Response.JSON))
 		if err != nil {
 			t.Fatal(err)

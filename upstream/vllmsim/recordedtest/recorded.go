@@ -1,0 +1,48 @@
+// Package recordedtest reads recorded exchanges of agents' APIs, for tests of the simulator.
+package recordedtest
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Read reads the recording of a number from testdata/exchanges/vllm-0.32-agents. root is the folder of the repository.
+func Read(t *testing.T, root, number string, v any) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "testdata/exchanges/vllm-0.32-agents", number+"-*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("recording %s: %v %v", number, files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		t.Fatalf("recording %s: %v", number, err)
+	}
+}
+
+// Frame is an event of a stream with named events.
+type Frame struct{ Name, Data string }
+
+// Frames takes a stream apart; anything but a name and one line of data for each event is an error.
+func Frames(t *testing.T, text string) []Frame {
+	t.Helper()
+	text, ok := strings.CutSuffix(text, "\n\n")
+	if !ok {
+		t.Fatalf("stream does not end with a blank line: %q", text)
+	}
+	var events []Frame
+	for _, event := range strings.Split(text, "\n\n") {
+		name, data, ok := strings.Cut(event, "\ndata: ")
+		name, named := strings.CutPrefix(name, "event: ")
+		if !ok || !named || strings.Contains(data, "\n") {
+			t.Fatalf("no event with a name and a line of data: %q", event)
+		}
+		events = append(events, Frame{name, data})
+	}
+	return events
+}
