@@ -156,7 +156,7 @@ func learnShapesOf(incarnation *fleet.Incarnation) {
 		}
 		shape, _ := req.FeatureSet()
 		for _, model := range []string{"m", "other", "n"} {
-			incarnation.Parity.Learn(model, shape, true)
+			incarnation.Parity.Learn("", model, shape, true)
 		}
 	}
 }

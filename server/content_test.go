@@ -3,8 +3,6 @@ package server_test
 import (
 	"strings"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
 
 // The ids of an image, an audio, a video or a file are placeholders: they say nothing of what it shows, and a text can
@@ -28,21 +26,5 @@ func TestContent_ThatIsNotTextLeavesNoTokenTicket(t *testing.T) {
 				r.wantCarried(2, left(r.decode[0].seen()[1]))
 			})
 		})
-	}
-}
-
-// The same with an engine whose KV depends on what the image shows.
-func TestContent_TextThatSpellsAPlaceholderReusesNothing(t *testing.T) {
-	r, sims := stock(t, nil,
-		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
-	r.wantOK(r.send(ask("other", false, "a", "b", "c")), "miss;")
-	image := `{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}`
-	body := strings.Replace(ask("c", false, "MARK"), `"content":"MARK"`, `"content":[{"type":"text","text":"`+script(1)+`"},`+image+`]`, 1)
-	r.wantOK(r.send(body), "miss;")
-	if n := sims[1].Stats().Pins; n != 2 {
-		t.Errorf("got %d answers pinned, want both: nothing is released here", n)
-	}
-	if n := r.store.Len(); n != 1 {
-		t.Errorf("got %d conversations with a ticket, want the one without an image", n)
 	}
 }

@@ -1,8 +1,6 @@
 package server_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"carryover/server"
@@ -41,9 +39,4 @@ func stock(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config)
 			change(d)
 		}
 	}}), sims
-}
-
-// script is a text of some hundred tokens for the simulated model to say.
-func script(n int) string {
-	return fmt.Sprintf("Answer %d. %s", n, strings.TrimSpace(strings.Repeat("The blocks of a turn are held until the next one reads them. ", 6)))
 }

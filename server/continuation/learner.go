@@ -2,6 +2,7 @@ package continuation
 
 import (
 	"container/list"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // Bounds of a learner's memory, 8 MB in all, and of its work for a turn.
 const (
-	maxKinds   = 1024   // pairs of a tenant and a kind; the one used least recently is forgotten
+	maxKinds   = 1024   // pairs of a tenant and a kind; the one of which least was learnt is forgotten
 	maxPending = 16_384 // answers that wait for a next turn; the oldest is forgotten, and counts for the time that was seen
 	maxAlike   = 1024   // of the answers that wait under one key, as many are compared with a turn, the newest first
 )
@@ -62,7 +63,7 @@ func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, prompt b
 	if l.oldest.Len() >= maxPending {
 		l.settle(l.oldest.Front().Value.(*answer), at)
 	}
-	h := l.history(tenantKind{tenant, kind})
+	h := l.history(tenantKind{tenant, kind}, at)
 	h.pass(at, l.forget)
 	a := &answer{key: key, prompt: prompt, of: h, at: at}
 	a.inOrder, a.inAge = l.oldest.PushBack(a), h.waiting[0].PushBack(a)
@@ -177,14 +178,27 @@ func (l *Learner) Kinds() int {
 	return len(l.kinds)
 }
 
+// least returns the history of which least was learnt in the last hour, and of several the one used longest ago: those of invented tenants go
+// before that of a tenant who is quiet. The caller holds l.mu.
+func (l *Learner) least(at time.Time) (least *history) {
+	known := uint32(math.MaxUint32)
+	for e := l.recent.Back(); e != nil && known > 0; e = e.Prev() {
+		h := e.Value.(*history)
+		if n := h.counts(at).known; n < known {
+			least, known = h, n
+		}
+	}
+	return least
+}
+
 // history returns the history of a tenant and kind. The caller holds l.mu.
-func (l *Learner) history(kind tenantKind) *history {
+func (l *Learner) history(kind tenantKind, at time.Time) *history {
 	if h := l.kinds[kind]; h != nil {
 		l.recent.MoveToFront(h.at)
 		return h
 	}
 	if len(l.kinds) >= maxKinds {
-		last := l.recent.Back().Value.(*history)
+		last := l.least(at)
 		for i := range last.waiting {
 			for last.waiting[i].Len() > 0 {
 				l.forget(last.waiting[i].Front().Value.(*answer))

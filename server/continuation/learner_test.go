@@ -187,11 +187,11 @@ func TestLearner_IsBounded(t *testing.T) {
 	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
 		t.Error("the newest answer was forgotten")
 	}
-	for i := range 3 * maxKinds {
+	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
 		l.Answered(key(i).String(), chat, key(i), body.Beginning{}, at)
 	}
-	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n {
-		t.Errorf("%d kinds, want %d", n, maxKinds)
+	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n || l.Curve("", chat, at).Known == 0 {
+		t.Errorf("%d kinds, want %d, and that of the quiet tenant", n, maxKinds)
 	}
 	waiting := 0
 	for _, h := range l.kinds {

@@ -24,7 +24,7 @@ type generations struct {
 type generationOwner struct{ decode, engineID string }
 
 // maxGenerations bounds the memory. Each restart leaves entries behind, but no fleet restarts that often within the life of a ticket. When
-// the bound is reached, all entries are forgotten.
+// the bound is reached, one of them is forgotten.
 const maxGenerations = 1 << 14
 
 func newGenerations() *generations { return &generations{highest: map[generationOwner]int{}} }
@@ -38,7 +38,10 @@ func (g *generations) outdated(decode string, parsed *upstream.TicketParams) boo
 	highest := g.highest[owner]
 	if parsed.Generation > highest {
 		if len(g.highest) >= maxGenerations {
-			clear(g.highest)
+			for other := range g.highest {
+				delete(g.highest, other)
+				break
+			}
 		}
 		g.highest[owner] = parsed.Generation
 	}

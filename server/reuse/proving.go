@@ -116,7 +116,7 @@ func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(
 	default:
 		turn := p.record.ID()
 		p.lacks = p.proof.Begin(ctx, proof.Attempt{
-			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: p.request.Authorization,
+			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: p.request.Authorization, Tenant: p.request.Conversation.Tenant,
 			Background: func(f func()) { background("parity", turn, f) },
 		})
 		p.IDs = p.proof.IDs()

@@ -47,7 +47,7 @@ func TestIncarnation_UnknownIsEqualToNothing(t *testing.T) {
 		t.Error("it has a link")
 	}
 	blank.PlugIn.Learn(true)
-	if got := blank.Parity.Learn("m", "f", true); got != facts.Unknown || blank.PlugIn.Found() != facts.Unknown || blank.Parity.Of("m", "f") != facts.Unknown {
+	if got := blank.Parity.Learn("", "m", "f", true); got != facts.Unknown || blank.PlugIn.Found() != facts.Unknown || blank.Parity.Of("m", "f") != facts.Unknown {
 		t.Error("something was learnt of it")
 	}
 	if blank.Capability.Probe(t.Context(), body.Chat, "") != facts.Unknown {

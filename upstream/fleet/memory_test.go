@@ -56,7 +56,7 @@ func zero(v reflect.Value) reflect.Value { return reflect.Zero(v.Type()) }
 // without asking.
 func (r *rig) learnAll(p, d *Incarnation) {
 	for _, s := range []*Incarnation{p, d} {
-		s.Parity.Learn("m", "f", true)
+		s.Parity.Learn("", "m", "f", true)
 		s.PlugIn.Learn(true)
 		s.Engine().Speed.LearnBody(10, time.Second)
 		s.Engine().Speed.LearnLeg(10, time.Second)

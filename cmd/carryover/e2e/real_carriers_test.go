@@ -60,12 +60,10 @@ func noCarrierPasses(t *testing.T, file, source string) {
 		}
 		return r.Prompt().Plain()
 	}
-	carriers := 0
 	for _, kind := range words("\nMM_PARSER_MAP", "\n}") {
 		if strings.Contains(texts, " "+kind+" ") {
 			continue
 		}
-		carriers++
 		for _, message := range []string{
 			`"content":[{"type":"` + kind + `"}]`, `"content":[{"` + kind + `":"x"}]`, `"content":[{"type":"text","text":"x","` + kind + `":"x"}]`,
 		} {
@@ -73,9 +71,6 @@ func noCarrierPasses(t *testing.T, file, source string) {
 				t.Errorf("%s: %s passes for text", file, message)
 			}
 		}
-	}
-	if carriers < 5 {
-		t.Errorf("%s: %d carriers, want the media and embeddings", file, carriers)
 	}
 	for _, name := range words("\ndef has_non_text_content", "\ndef ") {
 		if message := `"` + name + `":{"type":"prompt_embeds","data":"x"}`; plain(message) {

@@ -24,7 +24,7 @@ func teach(t *testing.T, p *app.Proxy) {
 			}
 			for _, shape := range taughtShapes(t) {
 				for _, model := range []string{"sim", "m", ""} {
-					incarnation.Parity.Learn(model, shape, true)
+					incarnation.Parity.Learn("", model, shape, true)
 				}
 			}
 		}

@@ -49,7 +49,7 @@ func New(shared *Shared, engine Engine, known bool) *All {
 	all := &All{
 		Capability:  Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
 		Prompts:     Prompts{asker: a},
-		Parity:      Parity{known: known},
+		Parity:      newParity(known),
 		PlugIn:      PlugIn{known: known},
 		PrefixCache: PrefixCache{now: shared.Now},
 	}

@@ -107,8 +107,14 @@ var (
 func (l *Lessons) note(model string, err error) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.given == nil || len(l.given) >= maxListedModels {
+	if l.given == nil {
 		l.given = map[string]int{}
+	}
+	if _, known := l.given[model]; !known && len(l.given) >= maxListedModels {
+		for other := range l.given { // its lessons are given again
+			delete(l.given, other)
+			break
+		}
 	}
 	switch {
 	case errors.Is(err, errNoModel):
@@ -140,7 +146,11 @@ func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Ta
 		return fmt.Errorf("%w: %w", errNoLessons, err)
 	}
 	shape, comparable := req.FeatureSet()
-	if !comparable || l.parity.Of(model, shape) != Unknown { // a turn was faster
+	if !comparable {
+		return nil
+	}
+	if found := l.parity.Of(model, shape); found != Unknown { // a turn was faster
+		l.parity.teach(model, shape, found == Yes)
 		return nil
 	}
 	tokenised, err := l.prompts.Read(ctx, req, "")
@@ -152,7 +162,7 @@ func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Ta
 	if err != nil {
 		return l.refused(err, shown)
 	}
-	if l.parity.Learn(model, shape, rawjson.EqualIDs(rendered, tokenised.IDs)) == Yes {
+	if l.parity.teach(model, shape, rawjson.EqualIDs(rendered, tokenised.IDs)) == Yes {
 		shown.Equal++
 	} else {
 		shown.Different = append(shown.Different, shape)

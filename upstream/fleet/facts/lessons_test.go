@@ -254,7 +254,7 @@ func TestLessons_GoOnWhereTheyWereInterrupted(t *testing.T) {
 	}
 	// What a turn has shown meanwhile needs no lesson.
 	shape, _ := mustParse(t, body.Chat, string(allLessons()[7].request("m"))).FeatureSet()
-	s.Parity.Learn("m", shape, true)
+	s.Parity.Learn("", "m", shape, true)
 	if s.teach(t.Context(), always); len(*legs) != lessonCount-1 {
 		t.Errorf("%d legs, want %d", len(*legs), lessonCount-1)
 	}

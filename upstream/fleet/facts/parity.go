@@ -10,8 +10,15 @@ import (
 type Parity struct {
 	known bool // of an incarnation that is not known, nothing is recorded
 
-	mu       sync.Mutex // guards the rest
-	findings map[[sha256.Size]byte]Finding
+	mu sync.Mutex // guards the rest
+	// What lessons have taught has a bound of its own, because lessons are given once: no client's shapes take its place.
+	taught, seen *findings
+}
+
+type findings = bounded[[sha256.Size]byte, Finding]
+
+func newParity(known bool) Parity {
+	return Parity{known: known, taught: newBounded[[sha256.Size]byte, Finding](maxLearnt), seen: newBounded[[sha256.Size]byte, Finding](maxLearnt)}
 }
 
 // Of says whether the ids are the same for requests with these features: Yes if that was seen, No if a difference was
@@ -19,40 +26,59 @@ type Parity struct {
 func (p *Parity) Of(model, features string) Finding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.findings[digest(model, features)]
+	return p.of(digest(model, features))
+}
+
+// of needs p.mu.
+func (p *Parity) of(key [sha256.Size]byte) Finding {
+	if taught, known := p.taught.get(key); known {
+		return taught
+	}
+	seen, _ := p.seen.get(key)
+	return seen
 }
 
 // Equal returns how many shapes of requests, over all models, were seen with the same ids.
 func (p *Parity) Equal() (shapes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, finding := range p.findings {
-		if finding == Yes {
-			shapes++
+	for _, all := range [...]*findings{p.taught, p.seen} {
+		for finding := range all.values() {
+			if finding == Yes {
+				shapes++
+			}
 		}
 	}
 	return shapes
 }
 
-// Learn records a comparison of /tokenize's ids with those that prefill rendered itself, and returns what is
+// Learn records a comparison of /tokenize's ids with those that prefill rendered itself for a request of a sender, and returns what is
 // known now. One difference decides for good: equal ids before or after it were luck.
-func (p *Parity) Learn(model, features string, equal bool) Finding {
+func (p *Parity) Learn(sender, model, features string, equal bool) Finding {
+	return p.learn(p.seen, sender, digest(model, features), equal)
+}
+
+// teach is Learn for a lesson.
+func (p *Parity) teach(model, features string, equal bool) Finding {
+	return p.learn(p.taught, model, digest(model, features), equal)
+}
+
+func (p *Parity) learn(into *findings, sender string, key [sha256.Size]byte, equal bool) Finding {
 	if !p.known {
 		return Unknown
 	}
-	key := digest(model, features)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	finding := p.findings[key]
+	finding := p.of(key)
 	switch {
 	case !equal:
 		finding = No
 	case finding == Unknown:
 		finding = Yes
 	}
-	if p.findings == nil || finding != p.findings[key] && len(p.findings) >= maxLearnt {
-		p.findings = map[[sha256.Size]byte]Finding{}
+	if _, taught := p.taught.get(key); taught {
+		into = p.taught
 	}
-	p.findings[key] = finding
+	into.put(sender, key, finding)
 	return finding
 }

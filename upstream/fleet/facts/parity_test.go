@@ -13,7 +13,7 @@ func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 	if got := a.Parity.Of("m", "f"); got != Unknown {
 		t.Errorf("at first: got %d, want Unknown", got)
 	}
-	if got := a.Parity.Learn("m", "f", true); got != Yes || a.Parity.Of("m", "f") != Yes {
+	if got := a.Parity.Learn("", "m", "f", true); got != Yes || a.Parity.Of("m", "f") != Yes {
 		t.Errorf("equal ids: got %d, want Yes", got)
 	}
 	for _, other := range []struct {
@@ -29,26 +29,30 @@ func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		s, _ := newRig(t).incarnations()
-		s.Parity.Learn("m", "f", before)
-		if got := s.Parity.Learn("m", "f", false); got != No {
+		s.Parity.teach("m", "f", before)
+		if got := s.Parity.Learn("", "m", "f", false); got != No {
 			t.Errorf("after a difference: got %d, want No", got)
 		}
-		if got := s.Parity.Learn("m", "f", true); got != No || s.Parity.Of("m", "f") != No {
+		if got := s.Parity.Learn("", "m", "f", true); got != No || s.Parity.Of("m", "f") != No {
 			t.Errorf("equal ids after a difference: got %d, want No", got)
 		}
 	}
 }
 
-func TestParity_MemoryIsBounded(t *testing.T) {
+// A client that invents shapes takes the place of its own, neither of those of others nor of what lessons have taught.
+func TestParity_WhoInventsShapesForgetsTheirs(t *testing.T) {
 	s, _ := newRig(t).incarnations()
-	for i := range maxLearnt {
-		s.Parity.Learn("m", strconv.Itoa(i), true)
+	s.Parity.teach("m", "lesson", true)
+	s.Parity.Learn("quiet", "m", "seen", true)
+	for i := range 2 * maxLearnt {
+		s.Parity.Learn("loud", "m", strconv.Itoa(i), true)
 	}
-	s.Parity.Learn("m", "0", true) // known already: nothing has to go
-	if len(s.Parity.findings) != maxLearnt {
-		t.Errorf("remembers %d, want %d", len(s.Parity.findings), maxLearnt)
+	for shape, want := range map[string]Finding{"lesson": Yes, "seen": Yes, "0": Unknown, strconv.Itoa(2*maxLearnt - 1): Yes} {
+		if got := s.Parity.Of("m", shape); got != want {
+			t.Errorf("%s: got %d, want %d", shape, got, want)
+		}
 	}
-	if s.Parity.Learn("m", "one more", true); len(s.Parity.findings) != 1 || s.Parity.Of("m", "one more") != Yes {
-		t.Errorf("remembers %d, want the last one only", len(s.Parity.findings))
+	if n := s.Parity.Equal(); n != maxLearnt+1 {
+		t.Errorf("remembers %d, want %d and the lesson", n, maxLearnt)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"maps"
 	"strconv"
 	"sync"
 	"syscall"
@@ -46,12 +45,23 @@ func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(con
 		return known.over
 	}
 	if len(q.open) >= maxLearnt {
-		maps.DeleteFunc(q.open, func(_ [sha256.Size]byte, old *question) bool { return !old.until.IsZero() })
+		q.forget()
 	}
 	asked := &question{over: make(chan struct{})}
 	q.open[key] = asked
 	go q.run(context.WithoutCancel(ctx), key, asked, put) // ends within the limit
 	return asked.over
+}
+
+// forget forgets the failed question that may be asked again first. It needs q.mu.
+func (q *questions) forget() {
+	var first [sha256.Size]byte
+	for key, old := range q.open {
+		if next := q.open[first]; !old.until.IsZero() && (next == nil || old.until.Before(next.until)) {
+			first = key
+		}
+	}
+	delete(q.open, first)
 }
 
 func (q *questions) run(ctx context.Context, key [sha256.Size]byte, asked *question, put func(context.Context) error) {
@@ -92,5 +102,5 @@ func digest(parts ...string) (key [sha256.Size]byte) {
 }
 
 // maxLearnt bounds each map of what one incarnation has shown about clients' requests. A deployment sees dozens of
-// shapes and models; a client that invents more only makes them be learnt anew.
+// shapes and models.
 const maxLearnt = 1024
