@@ -101,17 +101,6 @@ func TestTurn_WhatAClientSendsStopsNoPair(t *testing.T) {
 	r.wantOK(r.turn("b", 3+pairs.Strikes, true), "hit;")
 }
 
-func TestTurn_AnAnswerForgetsRefusedTickets(t *testing.T) {
-	r := newRig(t, setup{})
-	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
-	for n := 2; n <= 10; n += 3 {
-		r.prefill[0].next(status(500, "x"), prefills, status(500, "x"))
-		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
-		r.wantOK(r.turn("c", n+1, true), "miss;reason=retried_without_ticket")
-		r.wantOK(r.turn("c", n+2, true), "hit;")
-	}
-}
-
 // An answered ticket counts when prefill has answered, not when decode has said its last word.
 func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
 	r := newRig(t, setup{})

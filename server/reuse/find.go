@@ -259,7 +259,7 @@ func (f *Finder) holder(ctx context.Context, decode *fleet.Incarnation, b convca
 		}
 		decode = engine.Current(ctx)
 	}
-	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !decode.Alive(ctx) {
+	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !decode.Alive(ctx) || engine.SleptSince(b.FreshAsOf) {
 		return nil
 	}
 	return decode

@@ -11,7 +11,7 @@ import (
 	"carryover/upstream/fleet/unused"
 )
 
-// Incarnation is one start of an engine and everything known of it. An attempt keeps the Incarnation that it began
+// Incarnation is one start of an engine, up to a sleep, and everything known of it. An attempt keeps the Incarnation that it began
 // with: after a restart the engine has another one. Where two processes answer behind one address by turns, each
 // change is a new Incarnation, about which everything is learnt anew, except quarantines. It is safe for concurrent
 // use.
@@ -53,7 +53,7 @@ func newIncarnation(e *Engine, id string) *Incarnation {
 func (i *Incarnation) Engine() *Engine { return i.engine }
 
 // ID returns process_start_time_seconds as the engine wrote it, "" if it is not known. It is only compared, never
-// parsed.
+// parsed. A process that has slept keeps it, and its quarantine, see [Engine.SleptSince].
 func (i *Incarnation) ID() string { return i.id }
 
 // Known reports whether the incarnation's id is known. A nil Incarnation is not known.

@@ -67,6 +67,9 @@ func (r *readings) run(ctx context.Context, this *reading) {
 	case err == nil && told.Incarnation != "":
 		r.become(told)
 		r.read, r.witness, r.missed, r.doubted = began, witness, time.Time{}, false
+		if r.asleep = told.Asleep; r.asleep { // nothing is known of what wakes, and the next caller that relies on it reads anew
+			r.read, r.slept = time.Time{}, began
+		}
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
 		// Nothing answers there, or another process.
 		r.read, r.missed = time.Time{}, began
@@ -105,20 +108,23 @@ func (r *readings) readFacts(ctx context.Context) (told facts.Metrics, witness u
 }
 
 // become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
-// between. It needs r.mu.
+// between, unless the engine sleeps: a process that wakes is another Incarnation under the same id. It needs r.mu.
 func (r *readings) become(told facts.Metrics) {
 	if r.blank != nil {
 		r.blank.leave()
 		r.blank = nil
 	}
-	old := r.known
-	if old == nil || old.id != told.Incarnation {
+	old, why := r.known, "was restarted"
+	if told.Asleep {
+		why = "sleeps"
+	}
+	if old == nil || old.id != told.Incarnation || told.Asleep && !r.asleep {
 		r.known = newIncarnation(r.engine, told.Incarnation)
 		r.known.quarantined = told.Incarnation == r.quarantinedID
 		if old != nil {
 			old.end()
 			r.engine.Health.Restarted()
-			r.engine.tell("was restarted: what it held for tickets, and in its prefix cache, is gone")
+			r.engine.tell(why + ": what it held for tickets, and in its prefix cache, is gone")
 		}
 	}
 	r.known.blockSize.Store(int64(told.BlockSize))

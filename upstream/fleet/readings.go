@@ -23,6 +23,8 @@ type readings struct {
 	read       time.Time        // when the reading that set the known incarnation began, zero if it counts no more
 	witness    upstream.Witness // shows that the process which answered that reading still runs
 	doubted    bool             // a connection was refused or has ended since then
+	asleep     bool             // the engine slept at the last reading that found an incarnation
+	slept      time.Time        // when the last reading that found the engine asleep began
 	missed     time.Time        // when the last reading that found no incarnation began
 	unanswered bool             // the last reading had no answer at all
 	under      *reading         // the reading under way, nil if none
@@ -137,6 +139,13 @@ func (r *readings) lastKnown() *Incarnation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.known
+}
+
+// SleptSince reports whether a reading after this moment has found the engine asleep: what it held then is gone.
+func (r *readings) SleptSince(at time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return at.Before(r.slept)
 }
 
 // Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns

@@ -11,6 +11,7 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
 )
 
@@ -31,23 +32,19 @@ func (r *rig) nothingStale(t *testing.T) {
 	}
 }
 
-// Decode sleeps and wakes while conversations have tickets. From the first answer on that has the higher generation, those from before
+// Decode sleeps and wakes while a conversation has a ticket. From the first answer on that has the higher generation, those from before
 // are misses, and those from after are hits, which prefill reads by the new registration.
 func TestGeneration_TicketsFromBeforeASleepAreNotUsed(t *testing.T) {
 	t.Parallel()
 	r := startWaking(t, nil)
-	a, b := r.thread("a"), r.thread("b")
-	for _, h := range []*thread{a, b} {
-		h.turn(t, "first_turn")
-		h.turn(t, hit)
-	}
+	h := r.thread("a")
+	h.turn(t, "first_turn")
+	h.turn(t, hit)
 	r.decode[0].SleepAndWake()
-	r.thread("c").turn(t, "first_turn") // tells the generation
-	for _, h := range []*thread{a, b} {
-		h.turn(t, "instance_gone")
-		h.turn(t, hit)
-		h.turn(t, hit)
-	}
+	r.thread("b").turn(t, "first_turn") // tells the generation
+	h.turn(t, "instance_gone")
+	h.turn(t, hit)
+	h.turn(t, hit)
 	r.nothingStale(t)
 	r.verify(t, pins{})
 }
@@ -97,6 +94,26 @@ func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
 	if n := r.wrong(t); n != 0 {
 		t.Errorf("%d reads are wrong", n)
 	}
+}
+
+// An engine that any reading finds asleep has lost what it held, whatever its answers tell.
+func TestGeneration_SeenAsleep(t *testing.T) {
+	t.Parallel()
+	var f *fleet.Fleet
+	r := startWaking(t, func(deps *server.Deps) { f = deps.Fleet })
+	a := r.thread("a")
+	a.turn(t, "first_turn")
+	a.turn(t, hit)
+	was := f.Engines(upstream.RoleDecode)[0].Last()
+	r.decode[0].Sleep()
+	was.Engine().Refresh(t.Context())
+	r.decode[0].Resume()
+	if !was.Ended() {
+		t.Error("an incarnation outlives its sleep")
+	}
+	a.turn(t, "instance_gone")
+	a.turn(t, hit)
+	r.verify(t, pins{unused: -1}) // the ticket from before is in the store, and pins nothing
 }
 
 // Prefill's generation reaches decode with each hand-over.

@@ -16,6 +16,7 @@ import (
 // and the block size. The rest only guides picks and hand-backs, so a value that is missing or makes no sense is zero.
 type Metrics struct {
 	Incarnation string // process_start_time_seconds as it was written, "" if it is missing
+	Asleep      bool   // an engine sleeps (/sleep): what it held is gone when it wakes, and its weights may be others
 	BlockSize   int    // tokens of a KV block, 0 if it is missing or differs between engines
 	Caching     Finding
 	Use         Use
@@ -112,7 +113,7 @@ func (m *metricFacts) facts() (f Metrics) {
 	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
 		f.BlockSize = size
 	}
-	f.Caching, f.Use = m.caching, m.use.told()
+	f.Caching, f.Asleep, f.Use = m.caching, m.use.asleep, m.use.told()
 	return f
 }
 

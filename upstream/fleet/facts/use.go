@@ -34,8 +34,10 @@ const (
 	reasonMetric    = "vllm:num_requests_waiting_by_reason" // measured on vLLM 0.32
 	usageMetric     = "vllm:kv_cache_usage_perc"
 	generatedMetric = "vllm:generation_tokens_total" // of the engine core: an API server whose core hangs repeats it
+	sleepMetric     = "vllm:engine_sleep_state"      // 0.32, 0.33: 0 behind a sleep of any level, 1 once all is awake
 	engineLabel     = "engine"
 	reasonLabel     = "reason"
+	stateLabel      = "sleep_state"
 	forRoom         = "capacity" // the reason for cache space; the other one is "deferred"
 )
 
@@ -50,6 +52,7 @@ type metricUse struct {
 	rank    string // only this rank counts; "" counts all
 	total   Use
 	reasons bool // samples with reasons were seen
+	asleep  bool // an engine is not awake
 }
 
 // told returns the collected load.
@@ -79,13 +82,15 @@ func (m *metricUse) line(line []byte) {
 		m.total.Usage = max(m.total.Usage, min(n, 1))
 	} else if n, _, found = m.gauge(line, generatedMetric); found {
 		m.total.Generated += n
+	} else if n, state, found := m.gauge(line, sleepMetric); found && state == "awake" && n == 0 {
+		m.asleep = true
 	}
 }
 
 // add adds a number of requests to sum.
 func add(sum *int, n float64) { *sum = min(*sum+int(min(n, MaxTold)), MaxTold) }
 
-// gauge parses a sample of a gauge. reason is its label, "" without one. found is false for other metrics, negative
+// gauge parses a sample of a gauge. reason is its label for a reason or state, "" without one. found is false for other metrics, negative
 // values, and other ranks.
 func (m *metricUse) gauge(line []byte, name string) (n float64, reason string, found bool) {
 	rest, found := cutMetric(line, name)
@@ -97,7 +102,7 @@ func (m *metricUse) gauge(line []byte, name string) (n float64, reason string, f
 		switch label {
 		case engineLabel:
 			engine = text
-		case reasonLabel:
+		case reasonLabel, stateLabel:
 			reason = text
 		}
 	})

@@ -57,6 +57,8 @@ func (o *Endpoints) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		fmt.Fprintf(&b, "vllm:cache_config_info{block_size=\"%d\",enable_prefix_caching=%q,engine=\"%d\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1.0\n",
 			e.Cfg.BlockSize, caching, rank, e.Cfg.Blocks*e.Cfg.BlockSize, e.Cfg.Blocks)
 	}
+	// As vLLM 0.32 and 0.33 tell it (v1/metrics/loggers.py).
+	fmt.Fprintf(&b, "# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d.0\n", o.pausing.awake())
 	if !o.config().HideStart && !f.Is(fault.HiddenStart) {
 		fmt.Fprintf(&b, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
 			strconv.FormatFloat(float64(engines[0].Started.UnixMicro())/1e6, 'f', -1, 64))

@@ -63,7 +63,10 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 // Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
 func (o *Endpoints) Pause() { o.pausing.begin(true, false) }
 
-// Resume ends what Pause began.
+// Sleep is POST /sleep without waiting for requests under way and pinned blocks. Resume is POST /wake_up.
+func (o *Endpoints) Sleep() { o.pausing.begin(false, true) }
+
+// Resume ends what Pause or Sleep began.
 func (o *Endpoints) Resume() { o.pausing.end() }
 
 func (p *pausing) begin(refuses, sleeps bool) {
@@ -73,6 +76,16 @@ func (p *pausing) begin(refuses, sleeps bool) {
 	if p.released == nil {
 		p.released = make(chan struct{})
 	}
+}
+
+// awake is the value of vllm:engine_sleep_state.
+func (p *pausing) awake() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sleeps {
+		return 0
+	}
+	return 1
 }
 
 func (p *pausing) end() {
