@@ -290,13 +290,13 @@ func (e *exits) twice() (all []string) {
 // An answer without a conversation whose legs are never sent is released in the end: no turn would ever use it.
 func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 	r, legs := exitRig(t, 1)
+	r.look()
+	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	tried := 0
 	legs.failing(func(upstream.Leg) error {
 		tried++
 		return &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}
 	})
-	r.look()
-	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	for n := range 6 {
 		r.server.HandBack(t.Context(), overdue+time.Duration(n)*2*time.Second)
 	}
