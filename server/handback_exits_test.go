@@ -290,8 +290,6 @@ func (e *exits) twice() (all []string) {
 // An answer without a conversation whose legs are never sent is released in the end: no turn would ever use it.
 func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 	r, legs := exitRig(t, 1)
-	r.look()
-	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	tried := 0
 	r.look()
 	r.wantOK(r.sendIDs("", true, fills()...), "miss;")

@@ -19,6 +19,7 @@ type pausing struct {
 	refuses  bool          // new requests get 503: /pause with mode abort or wait
 	holds    bool          // new requests wait: /pause with mode keep, and /sleep
 	sleeps   bool          // the answer of /is_sleeping
+	asleep   bool          // /sleep was answered: metrics tell of a sleep from then on (v1/engine/async_llm.py)
 	released chan struct{} // closed by /resume and /wake_up, nil while the instance is not paused
 }
 
@@ -42,6 +43,7 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 		if err := o.drained(req.Context()); err != nil {
 			return true, err
 		}
+		p.sleep()
 		w.WriteHeader(http.StatusOK)
 		return true, nil
 	case "POST " + pathResume:
@@ -64,7 +66,10 @@ func (o *Endpoints) pauses(w http.ResponseWriter, req *http.Request) (done bool,
 func (o *Endpoints) Pause() { o.pausing.begin(true, false) }
 
 // Sleep is POST /sleep without waiting for requests under way and pinned blocks. Resume is POST /wake_up.
-func (o *Endpoints) Sleep() { o.pausing.begin(false, true) }
+func (o *Endpoints) Sleep() {
+	o.pausing.begin(false, true)
+	o.pausing.sleep()
+}
 
 // Resume ends what Pause or Sleep began.
 func (o *Endpoints) Resume() { o.pausing.end() }
@@ -82,10 +87,16 @@ func (p *pausing) begin(refuses, sleeps bool) {
 func (p *pausing) awake() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sleeps {
+	if p.asleep {
 		return 0
 	}
 	return 1
+}
+
+func (p *pausing) sleep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asleep = p.sleeps
 }
 
 func (p *pausing) end() {
@@ -94,7 +105,7 @@ func (p *pausing) end() {
 	if p.released != nil {
 		close(p.released)
 	}
-	p.refuses, p.holds, p.sleeps, p.released = false, false, false, nil
+	p.refuses, p.holds, p.sleeps, p.asleep, p.released = false, false, false, false, nil
 }
 
 // state returns whether new requests are refused, and the channel that they wait for, nil for none.
