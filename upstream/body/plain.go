@@ -21,6 +21,8 @@ const (
 	parts    // a list of content parts
 	calls    // a list of tool calls
 	function // the function of a tool call
+
+	anything = text | number | flag | object | list
 )
 
 // members are those that an object of one kind may have beside its type. Null is a value of each.
@@ -42,6 +44,8 @@ var plainText = [APIs]struct{ messages, parts map[string]members }{
 			// What clients and gateways add. Engines drop it.
 			"id": text, "prefix": flag, "partial": flag, "phase": text, "cache_control": object, "provider_specific_fields": object,
 			"reasoning_details": list, "thinking_blocks": list,
+			// What OpenAI's SDKs add to answers that they have parsed, here and below.
+			"parsed": anything,
 		}},
 		// _TEXT_CONTENT_PART_TYPES in renderers/chat_utils, and what else OpenAI's and Anthropic's SDKs have in such parts.
 		parts: map[string]members{
@@ -58,7 +62,7 @@ var plainText = [APIs]struct{ messages, parts map[string]members }{
 	Messages: {
 		messages: map[string]members{"": claudeMessage, "message": claudeMessage},
 		parts: map[string]members{
-			"text":              {"text": text, "citations": list, "cache_control": object},
+			"text":              {"text": text, "citations": list, "parsed_output": anything, "cache_control": object},
 			"thinking":          {"thinking": text, "signature": text, "cache_control": object},
 			"redacted_thinking": {"data": text, "cache_control": object}, // dropped
 			"tool_use":          {"id": text, "name": text, "input": object, "caller": object, "cache_control": object},
@@ -73,6 +77,7 @@ var plainText = [APIs]struct{ messages, parts map[string]members }{
 			"message": responsesMessage,
 			"function_call": {
 				"id": text, "call_id": text, "name": text, "namespace": text, "arguments": text, "status": text, "caller": object, "async": flag,
+				"parsed_arguments": anything,
 			},
 			"function_call_output": {
 				"id": text, "call_id": text, "name": text, "namespace": text, "output": text | parts, "status": text, "caller": object,
@@ -102,11 +107,11 @@ var (
 		"role": text, "content": text | parts, "id": text, "model": text, "stop_reason": text, "stop_sequence": text, "usage": object,
 	}
 	responsesMessage = members{"role": text, "content": text | parts, "id": text, "status": text, "phase": text}
-	responsesText    = members{"text": text, "annotations": list, "logprobs": list, "prompt_cache_breakpoint": object}
+	responsesText    = members{"text": text, "parsed": anything, "annotations": list, "logprobs": list, "prompt_cache_breakpoint": object}
 
 	toolCall       = members{"id": text, "index": number, "function": function, "cache_control": object}
 	toolCalls      = map[string]members{"": toolCall, "function": toolCall}
-	calledFunction = map[string]members{"": {"name": text, "arguments": text | object}}
+	calledFunction = map[string]members{"": {"name": text, "arguments": text | object, "parsed_arguments": anything}}
 )
 
 // plainItem reports whether the table lists all of a message or an input item. pydantic takes null for absent.

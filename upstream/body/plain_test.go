@@ -6,22 +6,22 @@ import "testing"
 func TestPlain_WhatClientsSendOfText(t *testing.T) {
 	for api, bodies := range map[API][]string{
 		Chat: {
-			`{"messages":[{"role":"assistant","content":"a","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":"r","unknown":null},{"role":"user","content":"data:image/png;base64,AAAA \"url\""}],"unknown":1}`,
+			`{"messages":[{"role":"assistant","content":"a","refusal":null,"annotations":null,"audio":null,"function_call":null,"tool_calls":[],"reasoning":"r","parsed":{"a":1},"unknown":null},{"role":"user","content":"data:image/png;base64,AAAA \"url\""}],"unknown":1}`,
 			`{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","index":0,"type":"function","function":{"name":"f","arguments":"{\"image_url\":\"https://x.example\"}"}}]},{"role":"tool","tool_call_id":"1","name":"f","content":"x"}]}`,
-			`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"url":"https://x.example"}}}]}]}`,
+			`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"url":"https://x.example"},"parsed_arguments":{"url":"x"}}}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},"b",{"text":"c"},{"type":"thinking","thinking":"t","closed":true},{"type":"refusal","refusal":"no"},{"type":"tool_reference","name":"f"}]}]}`,
 			`{"messages":[{"role":"developer","content":"a","tools":[{"type":"function"}]},{"role":"assistant","content":"b","prefix":true,"partial":true,"reasoning_content":"r"}],"mm_payload":null}`,
 		},
 		Text: {`{"prompt":"a"}`},
 		Messages: {
 			claudeBody("1"),
-			`{"system":"s","messages":[{"role":"user","content":"x"},{"id":"m","type":"message","role":"assistant","model":"m","stop_reason":"end_turn","stop_sequence":null,"usage":{},"content":[{"type":"text","text":"a","citations":null},{"type":"redacted_thinking","data":"x"}]}]}`,
+			`{"system":"s","messages":[{"role":"user","content":"x"},{"id":"m","type":"message","role":"assistant","model":"m","stop_reason":"end_turn","stop_sequence":null,"usage":{},"content":[{"type":"text","text":"a","citations":null,"parsed_output":{}},{"type":"redacted_thinking","data":"x"}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","is_error":false,"content":[{"type":"tool_reference","tool_name":"f"}]}]}]}`,
 		},
 		Responses: {
 			codexBody, `{"input":"x"}`,
 			`{"instructions":null,"input":[{"role":"user","content":"x"},{"type":"reasoning","id":"r","summary":[{"type":"summary_text","text":"s"}],"encrypted_content":"x","content":null,"status":null},
-{"type":"message","id":"m","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":null}]},{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"x"}]}]}`,
+{"type":"message","id":"m","role":"assistant","status":"completed","content":[{"type":"output_text","text":"a","annotations":[],"logprobs":null,"parsed":null}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}","parsed_arguments":{}},{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"x"}]}]}`,
 		},
 	} {
 		for _, body := range bodies {
