@@ -23,6 +23,7 @@ type crowd struct {
 	*rig
 	turns     int
 	maxTokens int
+	runs      int // so far
 }
 
 func startCrowd(t *testing.T, sampling string, turns int, replace func(*server.Deps)) *crowd {
@@ -89,9 +90,10 @@ func (c *crowd) converse(ctx context.Context, id string, look func(turn int, a *
 // run holds so many conversations at once.
 func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answered) error) {
 	t.Helper()
+	c.runs++
 	group, ctx := errgroup.WithContext(t.Context())
 	for i := range conversations {
-		group.Go(func() error { return c.converse(ctx, fmt.Sprintf("crowd-%d", i), look) })
+		group.Go(func() error { return c.converse(ctx, fmt.Sprintf("crowd-%d-%d", c.runs, i), look) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatalf("%v\nprefill: %v\ndecode: %v", err, c.sum(t, config.RolePrefill), c.sum(t, config.RoleDecode))

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,7 +50,15 @@ func (l *turnLog) Handle(_ context.Context, rec slog.Record) error {
 func newTurnLog() *turnLog { return &turnLog{records: map[string]chan record.Turn{}} }
 
 // observe is a record.Observer.
-func (l *turnLog) observe(rec *record.Turn) { l.turn(rec.Turn) <- *rec }
+func (l *turnLog) observe(rec *record.Turn) {
+	select {
+	case l.turn(rec.Turn) <- *rec:
+	default: // nobody has asked for the first
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.defects = append(l.defects, "two turns are called "+rec.Turn)
+	}
+}
 
 // turn returns the channel of a turn, which holds its one record.
 func (l *turnLog) turn(id string) chan record.Turn {
@@ -65,13 +74,7 @@ func (l *turnLog) turn(id string) chan record.Turn {
 func (l *turnLog) count(note string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for _, have := range l.notes {
-		if have == note {
-			n++
-		}
-	}
-	return n
+	return len(slices.DeleteFunc(slices.Clone(l.notes), func(have string) bool { return have != note }))
 }
 
 func (l *turnLog) panics() []string {
