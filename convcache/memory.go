@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
-	"math"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"carryover/account"
 )
 
 // maxBranches is how many tickets one conversation keeps. Clients branch by regenerating answers and by sub-agents
@@ -27,7 +26,7 @@ type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, notes included, over all conversations. 0 or less means 100,000.
 	MaxEntries int
 	// MaxBytes is the most memory that tickets may take. A ticket counts the length of its params, 8 per block of its
-	// chain, 64 per entry of Prefilled, the length of its five names, 448 for a Reading, and 640 for everything else. 0 or
+	// chain, 64 per entry of Prefilled, the length of its six names, 448 for a Reading, and 640 for everything else. 0 or
 	// less means 256 MiB.
 	MaxBytes int64
 	// Now is the clock. nil means time.Now, which has a monotonic and a wall reading: a ticket ends when either
@@ -35,17 +34,18 @@ type MemoryConfig struct {
 	Now func() time.Time
 }
 
-// Memory keeps tickets in this process. All methods are safe for concurrent use. Beyond its bounds it
-// forgets expired tickets first, then whole conversations, least recently used first.
+// Memory keeps tickets in this process. All methods are safe for concurrent use. Beyond its bounds it forgets expired tickets first, then
+// whole conversations: of the account whose take most memory, the one that was used longest ago.
 type Memory struct {
 	now        func() time.Time
 	maxEntries int
 	maxBytes   int64
 
 	mu            sync.Mutex // guards everything below
-	conversations *simplelru.LRU[Key, *conversation]
-	aliases       int        // conversations of which there are only aliases
-	expiry        expiryHeap // the same tickets by deadline
+	conversations map[Key]*conversation
+	accounts      account.Pool[*conversation] // the same by account, weighed by memory
+	aliases       int                         // conversations of which there are only aliases
+	expiry        expiryHeap                  // the same tickets by deadline
 	bytes         int64
 }
 
@@ -54,6 +54,8 @@ type conversation struct {
 	key      Key
 	branches []*stored
 	aliases  int // how many of them are aliases
+	bytes    int64
+	place    *account.Place[*conversation] // in the account that it began with
 }
 
 // only returns 1 if all that is kept are aliases, else 0.
@@ -83,7 +85,7 @@ const readingOverhead = 448
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
-	names := len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
+	names := len(t.Account) + len(t.Decode.Instance) + len(t.Decode.Incarnation) + len(t.EngineID) + len(t.Prefill.Instance) + len(t.Prefill.Incarnation)
 	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+4*len(t.Outline)+64*len(t.Prefilled)+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead
@@ -105,11 +107,7 @@ func NewMemory(cfg MemoryConfig) *Memory {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	m := &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes}
-	// The LRU only orders conversations; shrink evicts, so that the accounts are right. Its size is not allocated, and
-	// a size below 1 is its only error.
-	m.conversations, _ = simplelru.NewLRU[Key, *conversation](math.MaxInt, nil)
-	return m
+	return &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes, conversations: map[Key]*conversation{}}
 }
 
 // Peek returns the usable branches of at most [MaxKeys] different keys, those of the first key first and the newest of a
@@ -124,7 +122,8 @@ func (m *Memory) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) 
 	var known [MaxKeys]*conversation
 	there := 0
 	for i, key := range Bounded(keys) {
-		if c, ok := m.conversations.Get(key); ok {
+		if c := m.conversations[key]; c != nil {
+			m.accounts.Use(c.place)
 			known[i] = c
 			there += len(c.branches)
 		}
@@ -162,10 +161,11 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c, ok := m.conversations.Get(key)
-	if !ok {
+	c := m.conversations[key]
+	if c == nil {
 		return Ticket{}, Consumed
 	}
+	m.accounts.Use(c.place)
 	at := slices.IndexFunc(c.branches, func(s *stored) bool { return s.ticket.ID == id })
 	if at < 0 {
 		return Ticket{}, Consumed
@@ -210,15 +210,16 @@ func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	if !ok {
 		return nil, Superseded
 	}
+	displaced = append(displaced, m.shrink(key, s.weight(), now)...)
 	m.add(key, s)
-	return append(displaced, m.shrink(s.home, now)...), Stored
+	return displaced, Stored
 }
 
 // makeRoom removes from the conversation the branches that t replaces, and returns the removed tickets that are still
 // usable. It returns false and removes nothing if t is a note that must not be stored.
 func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket, ok bool) {
-	c, ok := m.conversations.Peek(key)
-	if !ok {
+	c := m.conversations[key]
+	if c == nil {
 		return nil, true
 	}
 	leaving, staying := make([]*stored, 0, maxBranches), make([]*stored, 0, maxBranches)
@@ -260,19 +261,22 @@ func oldestFor(t *Ticket, branches []*stored) *stored {
 	return nil
 }
 
-// shrink brings the store within its bounds and returns the removed tickets that are still usable. It never removes
-// the newest branch of latest, the conversation that was just added to: that ticket fits alone.
-func (m *Memory) shrink(latest *conversation, now time.Time) []Ticket {
+// shrink makes room for a ticket of a conversation, which fits alone, and returns the removed tickets that are still usable.
+func (m *Memory) shrink(key Key, weight int64, now time.Time) []Ticket {
 	var displaced []Ticket
-	for len(m.expiry) > m.maxEntries || m.bytes > m.maxBytes {
+	latest := m.conversations[key]
+	if latest != nil {
+		m.accounts.Use(latest.place)
+	}
+	for len(m.expiry) >= m.maxEntries || m.bytes+weight > m.maxBytes {
 		if first := m.expiry[0]; !first.usable(now) {
 			m.remove(first)
 			continue
 		}
-		_, oldest, _ := m.conversations.GetOldest()
+		oldest := m.accounts.Most().Oldest().Value
 		leaving := slices.Clone(oldest.branches)
 		if oldest == latest {
-			leaving = leaving[len(leaving)-1:] // only this conversation is left
+			leaving = leaving[len(leaving)-1:] // its account has no other conversation
 		}
 		for _, s := range leaving {
 			m.remove(s)
@@ -286,10 +290,11 @@ func (m *Memory) shrink(latest *conversation, now time.Time) []Ticket {
 
 // add makes s the newest branch of the conversation, and that the most recently used one.
 func (m *Memory) add(key Key, s *stored) {
-	c, ok := m.conversations.Get(key)
-	if !ok {
+	c := m.conversations[key]
+	if c == nil {
 		c = &conversation{key: key}
-		m.conversations.Add(key, c)
+		c.place = m.accounts.Add(s.ticket.Account, 0, c)
+		m.conversations[key] = c
 	}
 	s.home = c
 	m.aliases -= c.only()
@@ -297,14 +302,21 @@ func (m *Memory) add(key Key, s *stored) {
 	c.aliases += s.ticket.alias()
 	m.aliases += c.only()
 	heap.Push(&m.expiry, s)
-	m.bytes += s.weight()
+	m.weigh(c, s.weight())
+}
+
+// weigh counts a change of the memory that a conversation takes.
+func (m *Memory) weigh(c *conversation, change int64) {
+	m.bytes += change
+	c.bytes += change
+	m.accounts.Weigh(c.place, c.bytes)
 }
 
 // remove takes s out of the store and reports whether its conversation is gone with it.
 func (m *Memory) remove(s *stored) (emptied bool) {
 	heap.Remove(&m.expiry, s.heapAt)
-	m.bytes -= s.weight()
 	c := s.home
+	m.weigh(c, -s.weight())
 	m.aliases -= c.only()
 	c.aliases -= s.ticket.alias()
 	c.branches = slices.DeleteFunc(c.branches, func(other *stored) bool { return other == s })
@@ -312,7 +324,8 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 	if len(c.branches) > 0 {
 		return false
 	}
-	m.conversations.Remove(c.key)
+	m.accounts.Remove(c.place)
+	delete(m.conversations, c.key)
 	return true
 }
 
@@ -321,5 +334,5 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.conversations.Len() - m.aliases
+	return len(m.conversations) - m.aliases
 }

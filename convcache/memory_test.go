@@ -116,6 +116,31 @@ func TestMemory_ForgetsLeastRecentlyUsedConversationBeyondEntries(t *testing.T) 
 	}
 }
 
+// What one account puts in takes the place of nothing of another that has less.
+func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
+	for _, m := range []*convcache.Memory{first(newMemory(4, 1<<20)), first(newMemory(1<<20, 4*(overhead+100+1)))} {
+		put := func(account string, n int) (displaced []convcache.Ticket) {
+			of := ticket(n, 100)
+			of.Account = account
+			return mustPut(t, m, key(n), of, time.Hour)
+		}
+		put("q", 0)
+		for n := 1; n < 20; n++ {
+			for _, gone := range put("i", n) {
+				if gone.Account == "q" {
+					t.Errorf("put %d has displaced that of the quiet", n)
+				}
+			}
+		}
+		put("q", 20)
+		if gone := put("q", 21); len(gone) != 1 || gone[0].Account != "q" || gone[0].Chain.Whole != 0 {
+			t.Errorf("%v had to make room for one of three", gone)
+		}
+	}
+}
+
+func first(m *convcache.Memory, _ *clock) *convcache.Memory { return m }
+
 func TestMemory_ForgetsBeyondBytes(t *testing.T) {
 	m, _ := newMemory(0, 2*(1000+overhead))
 	evicted := 0

@@ -17,10 +17,10 @@ func (t Ticket) Note(prefill Holder, now time.Time) Ticket {
 const aliasOf = "\x00alias"
 
 // Alias returns a note that leads from a second key to home, the key under which the tickets of a conversation are. Under one key an alias
-// replaces an earlier one of the same home.
-func Alias(home Key, now time.Time) Ticket {
+// replaces an earlier one of the same home. It counts for an account.
+func Alias(account string, home Key, now time.Time) Ticket {
 	return Ticket{Branch: Branch{
-		ID: TicketID(home[:]), Prefill: Holder{aliasOf, string(home[:])}, FreshAsOf: now, Deadline: now.Add(NoteTTL),
+		ID: TicketID(home[:]), Account: account, Prefill: Holder{aliasOf, string(home[:])}, FreshAsOf: now, Deadline: now.Add(NoteTTL),
 	}}
 }
 

@@ -134,7 +134,7 @@ func TestMemory_SupersededNotesKeepNothingAlive(t *testing.T) {
 // An alias leads to its home, and stores treat it as a note.
 func TestAlias_LeadsToItsHome(t *testing.T) {
 	home, now := convcache.Key{1}, time.Now()
-	alias := convcache.Alias(home, now)
+	alias := convcache.Alias("", home, now)
 	if got, is := alias.Home(); !is || got != home || !alias.HandedBack() || !alias.Deadline.Equal(now.Add(convcache.NoteTTL)) {
 		t.Errorf("got %+v, leading to %v, %t", alias, got, is)
 	}
@@ -159,7 +159,7 @@ func TestAlias_IsNoConversation(t *testing.T) {
 			t.Errorf("%d conversations, want %d", got, n)
 		}
 	}
-	m.Put(t.Context(), second, convcache.Alias(home, c.now()), time.Minute)
+	m.Put(t.Context(), second, convcache.Alias("", home, c.now()), time.Minute)
 	want(0)
 	m.Put(t.Context(), home, ticket, time.Minute)
 	want(1)
@@ -170,6 +170,6 @@ func TestAlias_IsNoConversation(t *testing.T) {
 	want(1)
 	m.Take(t.Context(), home, ticket.ID)
 	want(0)
-	m.Take(t.Context(), second, convcache.Alias(home, c.now()).ID)
+	m.Take(t.Context(), second, convcache.Alias("", home, c.now()).ID)
 	want(0)
 }

@@ -36,6 +36,8 @@ type Ticket struct {
 type Branch struct {
 	// ID is made with NewTicketID, and stays when the ticket is put back.
 	ID TicketID
+	// Account is for whom the branch counts against the bounds of a store in this process, which alone keeps it.
+	Account string
 	// Decode holds the blocks. After a restart they are gone.
 	Decode Holder
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.

@@ -27,8 +27,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				else if (room == "ops" && used !~ /^(config|fault|engine|wire)$/) bad("the endpoints for operators of the simulator know no API")
 				else if (room == "connector" && used !~ /^(config|kv|fault|engine|zmtp)$/) bad("a connector of the simulator knows its engine only")
 				else if (room == "template" && used !~ /^(config|bpe|kv)$/) bad("templates of the simulator import its configuration, tokenizer and memory only")
-			} else if (package ~ /^carryover\/sse\/rawjson/) {
+			} else if (package ~ /^carryover\/(sse\/rawjson|account)/) {
 				bad("the leaf imports nothing of ours")
+			} else if (name == "carryover/account") {
+				if (package !~ /^carryover\/(server|convcache|upstream)/) bad("accounts bound what server, convcache and upstream keep")
 			} else if (name == "carryover/sse/rawjson") {
 				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
 			} else if (package ~ /^carryover\/cmd\/pdbench(\/|$)/) {
@@ -119,7 +121,6 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		}
 		# Theirs.
 		if (name ~ /labstack\/echo/ && package != "carryover/server") bad("echo lives in server")
-		if (name ~ /hashicorp\/golang-lru/ && package != "carryover/convcache") bad("the store in memory lives in convcache")
 		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")

@@ -47,7 +47,7 @@ func (q *questions) countTokens(w http.ResponseWriter, r *http.Request) (int, er
 	var lease admission.Lease
 	defer lease.GiveBack()
 	raw, err := q.requests.Receive(w, r, &share, func() (err error) {
-		lease, _, err = q.slots.Take(r.Context(), share.Client)
+		lease, _, err = q.slots.Take(r.Context(), share.Account)
 		return err
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func TestCredential_RepeatedIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*server.Config){
 		"as tenant": func(*server.Config) {}, "forwarded": forwards,
-		"beside a tenant header": func(c *server.Config) { c.TenantHeader = "X-Tenant" },
+		"beside a tenant header": byTenant,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: change})

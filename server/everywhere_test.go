@@ -41,7 +41,7 @@ func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
 		"one pair, of everybody":   {1, 1, "boom", "boom", 0, 0, "open", "open", 4 * many, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{prefills: row.prefills, decodes: row.decodes, fleet: frozen})
+			r := newRig(t, setup{prefills: row.prefills, decodes: row.decodes, fleet: frozen, cfg: byTenant})
 			for _, e := range r.prefill {
 				if row.prefill != "" {
 					e.always(failsOn("POISON", row.prefill+" 1", prefills))
@@ -60,7 +60,7 @@ func TestEverywhere_ARequestThatFailsOnAllEngines(t *testing.T) {
 			}
 			for i := range max(many, row.bodies) {
 				before := legs()
-				r.send(ask("", true, fmt.Sprint("POISON", i%row.bodies)), "Authorization", fmt.Sprint("Bearer ", i%row.clients))
+				r.send(ask("", true, fmt.Sprint("POISON", i%row.bodies)), "X-Tenant", fmt.Sprint(i%row.clients))
 				want := row.later
 				if i == 0 {
 					want = row.first

@@ -79,7 +79,7 @@ func (s *Server) Learn(answers int, kind continuation.Kind, continued time.Durat
 	at, learner := time.Now().Add(-20*time.Minute), s.pins.Continuations
 	for i := range answers {
 		key := convcache.Key{byte(i), 1}
-		learner.Answered("", kind, key, body.Beginning{}, at)
+		learner.Answered("", "", kind, key, body.Beginning{}, at)
 		if continued > 0 {
 			learner.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(continued))
 		}

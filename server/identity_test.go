@@ -28,8 +28,11 @@ func TestTenant_CredentialsDoNotMeet(t *testing.T) {
 	})
 }
 
+// byTenant has a gateway name tenants.
+func byTenant(c *server.Config) { c.TenantHeader = "X-Tenant" }
+
 func TestTenant_HeaderDecides(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	r := newRig(t, setup{cfg: byTenant})
 	r.wantOK(r.turn("c", 1, true, "X-Tenant", "a", "Authorization", "1"), "miss;")
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "b", "Authorization", "1"), "miss;reason=nothing_stored")
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a", "Authorization", "2"), "hit;")
@@ -38,7 +41,7 @@ func TestTenant_HeaderDecides(t *testing.T) {
 // Of a gateway that appends its value to a client's own, either could be read.
 func TestTenant_RepeatedHeaderIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	r := newRig(t, setup{cfg: byTenant})
 	for _, values := range [][]string{{"mallory", "alice"}, {"alice", "alice"}, {"", "alice"}, {"alice", ""}} {
 		header := []string{}
 		for i, value := range values {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -76,35 +77,58 @@ func (r *rig) dialFrom(address string) net.Conn {
 	return conn
 }
 
+// Bodies that stall make room for one of the same account, and are answered.
+func TestInflight_WhatStallsGivesWay(t *testing.T) {
+	const declared = 64 << 10
+	large := &largeBodies{declared: declared}
+	r := newRig(t, setup{front: large.watch, cfg: func(c *server.Config) {
+		c.MaxBodyBytes, c.MaxInflightBytes, c.ClientBodyTimeout = declared, declared, 10*time.Second
+	}})
+	stalls := r.dial()
+	r.begin(stalls, declared, declared-1, "Authorization: Bearer invented")
+	r.until(func() bool { return r.send(with(`"x":"`+strings.Repeat("y", declared/2)+`"`)).status == http.StatusOK })
+	answer, err := http.ReadResponse(bufio.NewReader(stalls), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wantError(r.rest(answer), http.StatusServiceUnavailable, "overloaded")
+	r.until(func() bool {
+		bytes, accounts := r.server.Inflight()
+		return bytes == 0 && accounts == 0
+	})
+}
+
 func TestInflight_AQuarterPerClient(t *testing.T) {
 	const declared, arrives, held = 64 << 10, 60 << 10, 3 // a fourth would be more than the quarter at its last step
 	for name, c := range map[string]struct {
-		tenantHeader string
-		address      string   // of the greedy client; the other is at 127.0.0.1
-		greedy       []string // header lines
-		other        []string // names and values
+		tenantHeader    string
+		address, greedy string   // of the greedy client, with a number of each request for #; the other is at 127.0.0.1
+		other           []string // header names and values
 	}{
-		"bearer":            {"", "127.0.0.1", []string{"Authorization: Bearer a"}, []string{"Authorization", "Bearer b"}},
-		"header":            {"X-Tenant", "127.0.0.1", []string{"X-Tenant: a"}, []string{"X-Tenant", "b"}},
-		"header, not given": {"X-Tenant", "127.0.0.2", []string{"Authorization: Bearer a"}, []string{"Authorization", "Bearer a"}},
-		"address":           {"", "127.0.0.2", nil, nil},
+		"header":            {"X-Tenant", "127.0.0.1", "X-Tenant: a", []string{"X-Tenant", "b"}},
+		"header, not given": {"X-Tenant", "127.0.1.2", "Authorization: Bearer a", []string{"Authorization", "Bearer a"}},
+		"addresses":         {"", "127.0.1.#", "Accept: */*", nil},
+		"invented tokens":   {"", "127.0.1.2", "Authorization: Bearer #", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			large := &largeBodies{declared: declared}
 			r := newRig(t, setup{front: large.watch, cfg: func(cfg *server.Config) {
-				cfg.MaxBodyBytes, cfg.MaxInflightBytes, cfg.TenantHeader = declared, 1<<20, c.tenantHeader
+				cfg.MaxBodyBytes, cfg.MaxInflightBytes, cfg.TenantHeader, cfg.ClientBodyTimeout = declared, 1<<20, c.tenantHeader, time.Hour
 			}})
 			var conns []net.Conn
-			for range held {
-				conn := r.dialFrom(c.address)
-				r.begin(conn, declared, arrives, c.greedy...)
+			begin := func(n int, declared int64) net.Conn {
+				number := strings.NewReplacer("#", strconv.Itoa(n))
+				conn := r.dialFrom(number.Replace(c.address))
+				r.begin(conn, declared, arrives, number.Replace(c.greedy))
+				return conn
+			}
+			for n := range held {
+				conn := begin(n, declared)
 				conns = append(conns, conn)
 			}
 			r.until(func() bool { return large.read.Load() == held*arrives })
 
-			refused := r.dialFrom(c.address)
-			r.begin(refused, arrives, arrives, c.greedy...)
-			answer, err := http.ReadResponse(bufio.NewReader(refused), nil)
+			answer, err := http.ReadResponse(bufio.NewReader(begin(held, arrives)), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,9 +143,8 @@ func TestInflight_AQuarterPerClient(t *testing.T) {
 				_ = conn.Close()
 			}
 			r.until(func() bool {
-				conn := r.dialFrom(c.address)
+				conn := begin(held, arrives) // white space, which is no JSON
 				defer conn.Close()
-				r.begin(conn, arrives, arrives, c.greedy...) // white space, which is no JSON
 				answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 				return err == nil && r.rest(answer).status == http.StatusBadRequest
 			})

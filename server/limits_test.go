@@ -95,12 +95,15 @@ func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
 	for name, framing := range map[string]string{"length": "Content-Length: 990\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			reading := &bodyReads{begun: make(chan struct{})}
-			r := newRig(t, setup{front: reading.watch, cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxInflightBytes = 1000, 1000 }})
+			r := newRig(t, setup{front: reading.watch, cfg: func(c *server.Config) {
+				c.MaxBodyBytes, c.MaxInflightBytes, c.ClientBodyTimeout = 1000, 1000, time.Hour
+				byTenant(c)
+			}})
 			conn := r.dial()
 			_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: slow\r\n"+framing+"{    ")
 			<-reading.begun
 			another := func() reply {
-				return r.send(with(`"x":"`+strings.Repeat("y", 600)+`"`), "Authorization", "another client")
+				return r.send(with(`"x":"`+strings.Repeat("y", 600)+`"`), "X-Tenant", "another client")
 			}
 			p := reply{}
 			r.until(func() bool { p = another(); return p.status != 200 })

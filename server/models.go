@@ -46,7 +46,7 @@ func (q *questions) listModels(r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := q.requests.Reserve(r, tenant).Client
+	client := q.requests.Reserve(r, tenant).Account
 	lease, _, err := q.slots.Take(r.Context(), client)
 	if err != nil {
 		return nil, err

@@ -91,22 +91,22 @@ func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 func TestQuestions_AreTheirTenants(t *testing.T) {
 	for name, ask := range questions() {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxPerTenant = 1; forwards(c) }})
+			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxPerTenant = 1; forwards(c); byTenant(c) }})
 			held := make(chan struct{})
 			r.decode[0].next(waits(held, decodes))
 			first := make(chan reply, 1)
-			go func() { first <- r.turn("", 1, true, "Authorization", "Bearer a") }()
+			go func() { first <- r.turn("", 1, true, "X-Tenant", "a") }()
 			r.decode[0].await(1)
 			r.prefill[0].counts = counted
-			wantRefusal(t, ask(r, "Authorization", "Bearer a"), http.StatusTooManyRequests, "tenant_limit")
-			if p := ask(r, "Authorization", "Bearer b"); p.status != http.StatusOK {
+			wantRefusal(t, ask(r, "X-Tenant", "a"), http.StatusTooManyRequests, "tenant_limit")
+			if p := ask(r, "X-Tenant", "b"); p.status != http.StatusOK {
 				t.Errorf("another tenant: got %d %s", p.status, p.body)
 			}
 			close(held)
 			r.wantOK(<-first, "miss;")
 			r.prefill[0].counts, r.decode[0].models, r.prefill[0].models = status(500, "no"), status(500, "no"), status(500, "no")
 			for range 3 {
-				wantRefusal(t, ask(r, "Authorization", "Bearer b"), http.StatusBadGateway, "prefill_failed")
+				wantRefusal(t, ask(r, "X-Tenant", "b"), http.StatusBadGateway, "prefill_failed")
 			}
 			r.until(func() bool { return r.server.Open() == 0 })
 		})

@@ -48,7 +48,7 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	}
 	metrics := sdkmetric.NewManualReader()
 	spans := tracetest.NewInMemoryExporter()
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }, deps: func(d *server.Deps) {
+	r := newRig(t, setup{cfg: byTenant, deps: func(d *server.Deps) {
 		measured, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)))
 		if err != nil {
 			t.Fatal(err)

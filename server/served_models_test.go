@@ -40,7 +40,7 @@ func askFor(model string) string {
 }
 
 func TestModels_TurnsGoWhereTheirModelIsServed(t *testing.T) {
-	r, later := serving(t, setup{})
+	r, later := serving(t, setup{cfg: byTenant})
 	r.wantOK(r.send(askFor("n")), "miss;")
 	if first, second := len(r.decode[0].seen()), len(r.decode[1].seen()); first != 0 || second != 1 {
 		t.Errorf("got %d and %d decode legs, want one where the model is", first, second)
@@ -57,7 +57,7 @@ func TestModels_TurnsGoWhereTheirModelIsServed(t *testing.T) {
 	for i := range 20 { // one client's invented names are asked at a bounded rate, and another's are still asked
 		r.wantError(r.send(askFor(rand.Text())), http.StatusNotFound, map[bool]string{true: "invalid_request", false: "model_not_found"}[i < 7])
 	}
-	r.wantError(r.send(askFor("y"), "Authorization", "Bearer b"), http.StatusNotFound, "invalid_request")
+	r.wantError(r.send(askFor("y"), "X-Tenant", "b"), http.StatusNotFound, "invalid_request")
 	r.prefill[0].always(prefills)
 	later()
 	p := r.send(askFor("x"))

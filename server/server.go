@@ -66,7 +66,8 @@ func New(cfg Config, deps Deps) *Server {
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
 		Tokens: proof.NewTokens(deps.Secret.ChainKey(), cfg.Logger), Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
-	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), deps.Prefillers)
+	accepted := request.NewAccepted()
+	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
 	picker := pick.New(pick.Deps{
 		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
 		Dialer: deps.Legs, Queue: s.slots.Instances(),
@@ -76,7 +77,7 @@ func New(cfg Config, deps Deps) *Server {
 		Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
-		Picker: picker, Tickets: tickets,
+		Accepted: accepted, Picker: picker, Tickets: tickets,
 	}, turn.HandlerDeps{
 		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,

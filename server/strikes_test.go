@@ -48,7 +48,7 @@ func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 		"200 with error": replyBody("application/json", `{"error":{"message":"x"}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{})
+			r := newRig(t, setup{cfg: byTenant})
 			r.server.SpendRetries() // what the ticket has broken is no load of the client's
 			r.prefill[0].always(refusesTickets(fails))
 			r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -59,7 +59,7 @@ func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 				r.wantOK(r.turn("c", n, true), "miss;reason=prefill_not_bidirectional")
 			}
 			r.wantTickets(3)
-			another := []string{"Authorization", "Bearer another"} // who tries the pair for everybody
+			another := []string{"X-Tenant", "another"} // who tries the pair for everybody
 			r.wantOK(r.turn("c", 1, true, another...), "miss;reason=first_turn")
 			r.wantOK(r.turn("c", 2, true, another...), "miss;reason=retried_without_ticket")
 			r.wantOK(r.turn("c", 3, true, another...), "miss;reason=prefill_not_bidirectional")
@@ -74,9 +74,9 @@ func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 // What is at fault is not the ticket if the request fails without it too, whatever engines say; and a ticket that prefill has refused to one
 // client is not refused to all.
 func TestTurn_WhatAClientSendsStopsNoPair(t *testing.T) {
-	r := newRig(t, setup{fleet: frozen})
+	r := newRig(t, setup{fleet: frozen, cfg: byTenant})
 	r.server.SpendRetries()
-	quiet := []string{"Authorization", "Bearer quiet"}
+	quiet := []string{"X-Tenant", "quiet"}
 	r.wantOK(r.turn("q", 1, true, quiet...), "miss;reason=first_turn")
 	r.wantOK(r.turn("q", 2, true, quiet...), "hit;")
 	for n := range 2 * pairs.Strikes {

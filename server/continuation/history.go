@@ -4,6 +4,8 @@ import (
 	"container/list"
 	"slices"
 	"time"
+
+	"carryover/account"
 )
 
 // maxSpans is into how many spans of time the life of a ticket is divided at most.
@@ -19,8 +21,8 @@ const (
 type history struct {
 	kind    tenantKind
 	bounds  []time.Duration
-	at      *list.Element // in Learner.recent
-	waiting []list.List   // answers that wait for a next turn, by the span in which their age was when it was last examined
+	at      *account.Place[*history] // in Learner.recent
+	waiting []list.List              // answers that wait for a next turn, by the span in which their age was when it was last examined
 	recent  [quarters]struct {
 		number int64 // which quarter of an hour since 1970 it is
 		counts counts

@@ -7,14 +7,15 @@ import (
 	"sync"
 	"time"
 
+	"carryover/account"
 	"carryover/convcache"
 	"carryover/upstream/body"
 )
 
 // Bounds of a learner's memory, 8 MB in all, and of its work for a turn.
 const (
-	maxKinds   = 1024   // pairs of a tenant and a kind; the one of which least was learnt is forgotten
-	maxPending = 16_384 // answers that wait for a next turn; the oldest is forgotten, and counts for the time that was seen
+	maxKinds   = 1024   // pairs of a tenant and a kind
+	maxPending = 16_384 // answers that wait for a next turn; the oldest of the account that has most is forgotten, and counts for the time that was seen
 	maxAlike   = 1024   // of the answers that wait under one key, as many are compared with a turn, the newest first
 )
 
@@ -24,9 +25,9 @@ type Learner struct {
 
 	mu      sync.Mutex // guards the rest
 	kinds   map[tenantKind]*history
-	recent  list.List                   // histories, the one used last in front
+	recent  account.Pool[*history]      // the same, in the order of use
 	pending map[convcache.Key][]*answer // answers that wait under a key, the newest at the end
-	oldest  list.List                   // answers that wait, in the order in which they were given
+	oldest  account.Pool[*answer]       // answers that wait, in the order in which they were given
 	// own and others count turns whose conversation is in the store: this replica, or another one, gave the previous answer.
 	own, others float64
 }
@@ -42,9 +43,9 @@ type answer struct {
 	prompt  body.Beginning // of a text completion, whose key is that of others too; otherwise zero
 	of      *history
 	at      time.Time
-	inOrder *list.Element // in Learner.oldest
-	inAge   *list.Element // in history.waiting, nil if it waits no longer
-	age     int           // which list of history.waiting that is
+	inOrder *account.Place[*answer] // in Learner.oldest
+	inAge   *list.Element           // in history.waiting, nil if it waits no longer
+	age     int                     // which list of history.waiting that is
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
@@ -53,20 +54,20 @@ func New(longest time.Duration) *Learner {
 }
 
 // Answered notes an answer under its conversation's key. prompt is what a text completion without an id has asked, and zero for others. The
-// answer replaces one that waits under the same key for the continuation of the same prompt.
-func (l *Learner) Answered(tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) {
+// answer replaces one that waits under the same key for the continuation of the same prompt. It counts for an account.
+func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prompt body.Beginning, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if before := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); before != nil {
 		l.settle(before, at)
 	}
 	if l.oldest.Len() >= maxPending {
-		l.settle(l.oldest.Front().Value.(*answer), at)
+		l.settle(l.oldest.Most().Oldest().Value, at)
 	}
-	h := l.history(tenantKind{tenant, kind}, at)
+	h := l.history(of, tenantKind{tenant, kind}, at)
 	h.pass(at, l.forget)
 	a := &answer{key: key, prompt: prompt, of: h, at: at}
-	a.inOrder, a.inAge = l.oldest.PushBack(a), h.waiting[0].PushBack(a)
+	a.inOrder, a.inAge = l.oldest.Add(of, 1, a), h.waiting[0].PushBack(a)
 	l.pending[key] = append(l.pending[key], a)
 }
 
@@ -166,7 +167,7 @@ func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 	if h == nil {
 		return Curve{}
 	}
-	l.recent.MoveToFront(h.at)
+	l.recent.Use(h.at)
 	h.pass(at, l.forget)
 	return h.counts(at).curve(l.bounds, l.coverage())
 }
@@ -178,23 +179,22 @@ func (l *Learner) Kinds() int {
 	return len(l.kinds)
 }
 
-// least returns the history of which least was learnt in the last hour, and of several the one used longest ago: those of invented tenants go
-// before that of a tenant who is quiet. The caller holds l.mu.
+// least returns the history of which least was learnt in the last hour, and of several the one used longest ago, of the account that has
+// most. The caller holds l.mu.
 func (l *Learner) least(at time.Time) (least *history) {
 	known := uint32(math.MaxUint32)
-	for e := l.recent.Back(); e != nil && known > 0; e = e.Prev() {
-		h := e.Value.(*history)
-		if n := h.counts(at).known; n < known {
-			least, known = h, n
+	for place := range l.recent.Most().All() {
+		if n := place.Value.counts(at).known; n < known {
+			least, known = place.Value, n
 		}
 	}
 	return least
 }
 
-// history returns the history of a tenant and kind. The caller holds l.mu.
-func (l *Learner) history(kind tenantKind, at time.Time) *history {
+// history returns the history of a tenant and kind, which counts for the account that it began with. The caller holds l.mu.
+func (l *Learner) history(of string, kind tenantKind, at time.Time) *history {
 	if h := l.kinds[kind]; h != nil {
-		l.recent.MoveToFront(h.at)
+		l.recent.Use(h.at)
 		return h
 	}
 	if len(l.kinds) >= maxKinds {
@@ -208,7 +208,7 @@ func (l *Learner) history(kind tenantKind, at time.Time) *history {
 		l.recent.Remove(last.at)
 	}
 	h := &history{kind: kind, bounds: l.bounds, waiting: make([]list.List, len(l.bounds))}
-	h.at = l.recent.PushFront(h)
+	h.at = l.recent.Add(of, 1, h)
 	l.kinds[kind] = h
 	return h
 }

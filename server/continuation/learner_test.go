@@ -26,7 +26,7 @@ var (
 func TestLearner_LearnsShareAndTimes(t *testing.T) {
 	l, at := New(life), start
 	for i := range 400 { // three of four are continued, after 3 s
-		l.Answered("t", chat, key(i), body.Beginning{}, at)
+		l.Answered("", "t", chat, key(i), body.Beginning{}, at)
 		if at = at.Add(3 * time.Second); i%4 != 0 {
 			if after, known := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
 				t.Fatalf("answer %d: %v, %v", i, after, known)
@@ -55,7 +55,7 @@ func TestLearner_LearnsShareAndTimes(t *testing.T) {
 func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	l, at := New(life), start
 	for i := range Enough {
-		l.Answered("", Kind{}, key(i), body.Beginning{}, at)
+		l.Answered("", "", Kind{}, key(i), body.Beginning{}, at)
 	}
 	if c := l.Curve("", Kind{}, at.Add(Fixed-1)); c.Known != 0 {
 		t.Errorf("%d known too early", c.Known)
@@ -70,7 +70,7 @@ func TestLearner_KnowsOneShotTrafficSoon(t *testing.T) {
 	}
 	for i := range 200 {
 		at = at.Add(time.Second)
-		l.Answered("", Kind{}, key(1000+i), body.Beginning{}, at)
+		l.Answered("", "", Kind{}, key(1000+i), body.Beginning{}, at)
 	}
 	c = l.Curve("", Kind{}, at)
 	if got := terms.Least(&c); !got.AtOnce() {
@@ -94,7 +94,7 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 		"an explicit id":                    {Kind{Explicit: true}, Turn{Key: k, Explicit: true}, true},
 	} {
 		l := New(life)
-		l.Answered("", c.kind, k, body.Beginning{}, start)
+		l.Answered("", "", c.kind, k, body.Beginning{}, start)
 		if _, got := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
 			t.Errorf("%s: continues %v, want %v", name, got, c.want)
 		}
@@ -123,7 +123,7 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 		if after, known := l.Asked(turn, at); known {
 			t.Fatalf("completion %d continues an answer after %v", i, after)
 		}
-		l.Answered("t", Kind{API: body.Text}, key(1+i%2), all, at) // of two lengths, as keys tell them apart
+		l.Answered("", "t", Kind{API: body.Text}, key(1+i%2), all, at) // of two lengths, as keys tell them apart
 		at = at.Add(10 * time.Millisecond)
 	}
 	if c := l.Curve("t", Kind{API: body.Text}, at.Add(Fixed)); c.Known != 100 {
@@ -152,7 +152,7 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 	l := New(life)
 	for i := range 100 {
-		l.Answered("", chat, key(i), body.Beginning{}, start)
+		l.Answered("", "", chat, key(i), body.Beginning{}, start)
 		l.Asked(Turn{Key: key(1000), Earlier: []convcache.Key{key(i)}}, start.Add(time.Second))
 	}
 	if c := l.Curve("", chat, start.Add(44*time.Minute)); c.Known != 100 {
@@ -166,7 +166,7 @@ func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 // A continuation after the life of a ticket is none.
 func TestLearner_TooLate(t *testing.T) {
 	l := New(life)
-	l.Answered("", chat, key(1), body.Beginning{}, start)
+	l.Answered("", "", chat, key(1), body.Beginning{}, start)
 	if after, known := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
 		t.Errorf("continued after %v", after)
 	}
@@ -177,10 +177,15 @@ func TestLearner_TooLate(t *testing.T) {
 
 func TestLearner_IsBounded(t *testing.T) {
 	l, at := New(life), start
+	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
 	for i := range 3 * maxPending {
 		at = at.Add(time.Microsecond)
-		l.Answered("", chat, key(i), body.Beginning{}, at)
+		l.Answered("", "", chat, key(i), body.Beginning{}, at)
 	}
+	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(-1)}}, at); !known {
+		t.Error("answers of one account have displaced that of another")
+	}
+	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
 	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
 	}
@@ -188,7 +193,7 @@ func TestLearner_IsBounded(t *testing.T) {
 		t.Error("the newest answer was forgotten")
 	}
 	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
-		l.Answered(key(i).String(), chat, key(i), body.Beginning{}, at)
+		l.Answered("inventor", key(i).String(), chat, key(i), body.Beginning{}, at)
 	}
 	if n := l.Kinds(); n != maxKinds || l.recent.Len() != n || l.Curve("", chat, at).Known == 0 {
 		t.Errorf("%d kinds, want %d, and that of the quiet tenant", n, maxKinds)
@@ -210,7 +215,7 @@ func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
 	kinds := []Kind{{API: body.Chat}, {API: body.Chat, Tools: true}, {API: body.Text, Explicit: true}}
 	for i := range maxPending + 3 {
 		at = at.Add(10 * time.Millisecond) // those of the beginning have moved to later spans when the bound is reached
-		l.Answered("", kinds[i%len(kinds)], key(i), body.Beginning{}, at)
+		l.Answered("", "", kinds[i%len(kinds)], key(i), body.Beginning{}, at)
 	}
 	for i, want := range map[int]bool{0: false, 2: false, 3: true, 5: true, maxPending: true, maxPending + 2: true} {
 		if _, known := l.Asked(Turn{Key: key(-1), Earlier: []convcache.Key{key(i)}}, at); known != want {
@@ -223,7 +228,7 @@ func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
 func TestLearner_CoverageOfReplicas(t *testing.T) {
 	l, at := New(life), start
 	for i := range 2000 { // 4 of 5 are continued, a quarter of them here
-		l.Answered("", chat, key(i), body.Beginning{}, at)
+		l.Answered("", "", chat, key(i), body.Beginning{}, at)
 		at = at.Add(100 * time.Millisecond)
 		if i%5 == 0 {
 			l.Asked(Turn{Key: key(-2 - i), Earlier: []convcache.Key{key(i)}, Found: true}, at)

@@ -267,7 +267,7 @@ func (s *simulation) serve(t *talk) {
 		s.prompt += t.prompt
 		s.computed += t.prompt - found
 	}
-	s.learner.Answered("", t.kind, left, prompt, at)
+	s.learner.Answered("", "", t.kind, left, prompt, at)
 	tokens := t.prompt + t.answer
 	c := s.p.choose(s.learner, t.kind, at, s.terms(tokens, t.prompt))
 	s.held[t.key] = ticket{tokens: tokens, prompt: t.prompt, end: c.End}

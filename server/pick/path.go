@@ -109,7 +109,7 @@ func (g *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 		return g.Request.MayPrefill(e.Name) && e.Quarantined()
 	})
 	if !g.PrefillError {
-		if leave, ok := g.decodeOnly.take(g.Request.Client); ok {
+		if leave, ok := g.decodeOnly.take(g.Request.Account); ok {
 			p.decodeOnly = leave
 			g.Record.Alone(g.whyAlone(p.Quarantined))
 			return nil, nil

@@ -159,7 +159,7 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 		g.deps.Fleet.Catalogue.Refresh(ctx)
 		engine, err = g.awaitSlot(ctx, role, hint, in)
 	}
-	if errors.Is(err, upstream.ErrNoModel) && g.deps.Fleet.Catalogue.MayTry(g.Request.Client, role, hint.Model) {
+	if errors.Is(err, upstream.ErrNoModel) && g.deps.Fleet.Catalogue.MayTry(g.Request.Account, role, hint.Model) {
 		hint.Model, g.unlisted = "", g.unlisted || role == upstream.RoleDecode
 		engine, err = g.awaitSlot(ctx, role, hint, in)
 	}
@@ -168,7 +168,7 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 
 // awaitSlot picks an engine, and waits while all engines that could be picked are full. The slot is the zero Slot where none was taken.
 func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *attemptSlot) (engine *fleet.Engine, err error) {
-	claim := queue.Claim{Tenant: g.Request.Client, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
+	claim := queue.Claim{Tenant: g.Request.Account, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
 	exclude := g.excluding(role)
 	var free func()
 	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {

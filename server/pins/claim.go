@@ -16,7 +16,7 @@ type Claim struct {
 	Holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
 	Reader    *fleet.Incarnation // the incarnation of prefill that will read them
 	PairState *pairs.State       // the state of the two, which learns from the ticket's outcome
-	Client    string             // whose turn it is, "" for a leg of our own
+	Account   string             // for whom the turn counts, "" for a leg of our own
 
 	pins        *Pins
 	plan        plan

@@ -56,6 +56,7 @@ func (h *HandBacks) on() bool { return h.arena != nil }
 type Answer struct {
 	Prefill, Decode *fleet.Incarnation // those of the answer's turn
 	IDs             *proof.IDs
+	Account         string // for whom it counts
 	Model           string
 	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
 	Conversation    string        // in the log
@@ -86,6 +87,17 @@ func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice conti
 	defer h.queues.mu.Unlock()
 	h.queues.add(k)
 	h.queues.remind(choice)
+	h.makeRoom()
+}
+
+// makeRoom keeps memory free for the ids of answers under way. The account whose tickets have most ids loses its newest, whose hand-back is
+// farthest away: tickets whose ids were dropped only end like those that are not handed back. The caller holds h.queues.mu.
+func (h *HandBacks) makeRoom() {
+	for used, most := h.arena.Use(); used > most-most/8 && h.queues.accounts.Len() > 0; used, _ = h.arena.Use() {
+		k := h.queues.accounts.Most().Newest().Value
+		h.queues.drop(k)
+		k.ids.Free()
+	}
 }
 
 // Outside hands back a ticket that is not stored, because the request names no conversation. It reports false if it does not take the ticket,
@@ -135,7 +147,7 @@ func (h *HandBacks) retain(answer Answer, ticket *convcache.Ticket) *retainedTic
 	}
 	return &retainedTicket{
 		id: ticket.ID, ids: ids, ends: ticket.Deadline, queue: h.queues.queue(pairKey{answer.Prefill, answer.Decode}),
-		from: handBackOrigin{model: answer.Model, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation},
+		from: handBackOrigin{account: answer.Account, model: answer.Model, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation},
 	}
 }
 

@@ -40,7 +40,7 @@ func TestHandBacks_Choose(t *testing.T) {
 			kind, at := continuation.Kind{Explicit: true}, time.Now().Add(-20*time.Minute)
 			for i := range row.answers {
 				key := convcache.Key{byte(i), 1}
-				m.Continuations.Answered("t", kind, key, body.Beginning{}, at)
+				m.Continuations.Answered("", "t", kind, key, body.Beginning{}, at)
 				if row.continued > 0 {
 					m.Continuations.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(row.continued))
 				}

@@ -219,5 +219,6 @@ func (h *HandBacks) note(ctx context.Context, k *retainedTicket) {
 func (h *HandBacks) store(ctx context.Context, k *retainedTicket, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
+	ticket.Account = k.from.account
 	return h.put(bounded, key, ticket, k.from.model)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"carryover/account"
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/upstream"
@@ -21,6 +22,7 @@ type handBackQueues struct {
 
 	mu       sync.Mutex // guards the rest
 	retained map[convcache.TicketID]*retainedTicket
+	accounts account.Pool[*retainedTicket] // the same by account, weighed by ids
 	queues   map[pairKey]*pairQueue
 	under    map[convcache.Key]*underWay   // hand-backs that run now, by conversation
 	warned   map[string]*fleet.Incarnation // instance -> the incarnation of prefill for which the log has warned that it keeps nothing
@@ -56,8 +58,9 @@ func (k *retainedTicket) moved(to int)    { k.place = to }
 
 // queuePlace is where a ticket is in its queue.
 type queuePlace struct {
-	at    *list.Element // while it is not in the store
-	place int           // while it is
+	at    *list.Element                   // while it is not in the store
+	place int                             // while it is
+	share *account.Place[*retainedTicket] // while it is
 }
 
 // tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
@@ -70,6 +73,7 @@ type tokenIDs interface {
 
 // handBackOrigin is what a leg needs to know of the turn that has left the ticket.
 type handBackOrigin struct {
+	account      string
 	model, salt  string
 	affinity     string // its conversation's routing key
 	conversation string // its conversation's name in the log
@@ -180,9 +184,15 @@ func (h *handBackQueues) add(k *retainedTicket) {
 	if k.ticket != nil {
 		k.at = k.queue.out.PushBack(k)
 	} else {
-		h.retained[k.id] = k
-		heap.Push(&k.queue.stored, k)
+		h.retain(k)
 	}
+}
+
+// retain queues a ticket that is in the store. The caller holds h.mu.
+func (h *handBackQueues) retain(k *retainedTicket) {
+	h.retained[k.id] = k
+	k.share = h.accounts.Add(k.from.account, int64(k.ids.Len()), k)
+	heap.Push(&k.queue.stored, k)
 }
 
 // addAgain puts a ticket back to the front of its queue, and lets the queue rest. The caller holds h.mu.
@@ -193,8 +203,7 @@ func (h *handBackQueues) addAgain(k *retainedTicket) {
 	if k.ticket != nil {
 		k.at = k.queue.out.PushFront(k)
 	} else {
-		h.retained[k.id] = k // it was the first that was due, and still is
-		heap.Push(&k.queue.stored, k)
+		h.retain(k) // it was the first that was due, and still is
 	}
 }
 
@@ -205,6 +214,7 @@ func (h *handBackQueues) drop(k *retainedTicket) {
 		k.queue.out.Remove(k.at)
 	} else {
 		heap.Remove(&k.queue.stored, k.place)
+		h.accounts.Remove(k.share)
 	}
 }
 

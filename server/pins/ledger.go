@@ -1,7 +1,6 @@
 package pins
 
 import (
-	"container/heap"
 	"slices"
 	"sync"
 	"time"
@@ -55,14 +54,14 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	l.remove(l.pins[t.ID])
 	of := l.of(incarnation)
 	if len(l.pins) >= maxPins {
-		if len(of.oldest) == 0 {
+		if of.accounts.Len() == 0 {
 			return
 		}
-		l.remove(of.oldest[0])
+		l.remove(of.accounts.Most().Oldest().Value)
 	}
 	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, epoch: t.Epoch, name: name}
 	l.pins[p.id] = p
-	heap.Push(&of.oldest, p)
+	p.place = of.accounts.Add(t.Account, int64(p.tokens), p)
 	of.tokens += p.tokens
 	if most > 0 && of.tokens > most {
 		select {
@@ -116,7 +115,7 @@ func (l *Ledger) remove(p *pin) {
 		return
 	}
 	delete(l.pins, p.id)
-	heap.Remove(&p.of.oldest, p.at)
+	p.of.accounts.Remove(p.place)
 	p.of.tokens -= p.tokens
 }
 
@@ -134,20 +133,24 @@ func (l *Ledger) all(now time.Time) (all []*pinned) {
 		current[incarnation] = true
 		all = append(all, l.of(incarnation))
 	}
+	over := map[*pinned]bool{}
 	for incarnation, of := range l.pinned {
-		over := !current[incarnation] && incarnation.Over()
-		next := Expired
-		if over {
-			next = Void
-		}
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0) {
-			l.states.unstore(of.oldest[0].name, next)
-			incarnation.Pins.AddExpiring(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
-			l.remove(of.oldest[0])
-		}
-		if over {
+		if !current[incarnation] && incarnation.Over() {
+			over[of] = true
 			delete(l.pinned, incarnation)
 		}
+	}
+	for _, p := range l.pins {
+		next := Expired
+		switch {
+		case over[p.of]:
+			next = Void
+		case upstream.Elapsed(p.deadline, now) < 0:
+			continue
+		}
+		l.states.unstore(p.name, next)
+		p.of.incarnation.Pins.AddExpiring(p.tokens, p.freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
+		l.remove(p)
 	}
 	return all
 }
@@ -162,14 +165,14 @@ func (l *Ledger) of(incarnation *fleet.Incarnation) *pinned {
 	return of
 }
 
-// next removes the oldest ticket of an incarnation from the ledger, if its tickets pin more than most tokens.
+// next removes a ticket of an incarnation from the ledger, if its tickets pin more than most tokens: the oldest of the account that pins most.
 func (l *Ledger) next(of *pinned, most int) (pin, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of.tokens <= most || len(of.oldest) == 0 {
+	if of.tokens <= most || of.accounts.Len() == 0 {
 		return pin{}, false
 	}
-	p := of.oldest[0]
+	p := of.accounts.Most().Oldest().Value
 	l.remove(p)
 	return *p, true
 }

@@ -110,7 +110,7 @@ func TestLedger_ForgetsWhatIsOver(t *testing.T) {
 
 func TestLedger_GivesTheOldestAndSaysWhenItIsTooMuch(t *testing.T) {
 	c := newCached(t, 0.05)
-	for i, minutes := range []int{3, 1, 5, 2, 4} { // tickets that are put back are older than those that came since
+	for i, minutes := range []int{1, 2, 3, 4, 5} {
 		c.put(convcache.Key{byte(minutes)}, c.ticket(byte(minutes), 10, minutes), "m")
 		if i < 4 && len(c.over) != 0 {
 			t.Errorf("%d tokens are said to be too much", 10*(i+1))
@@ -130,6 +130,14 @@ func TestLedger_GivesTheOldestAndSaysWhenItIsTooMuch(t *testing.T) {
 	}
 	if p, more := c.next(of, 30); more {
 		t.Errorf("got ticket %v, though the rest fits", p.id)
+	}
+	quiet := c.ticket(8, 10, 1)
+	quiet.Account = "quiet"
+	c.put(convcache.Key{8}, quiet, "m")
+	for range 3 {
+		if p, more := c.next(of, 10); !more || p.id == quiet.ID {
+			t.Errorf("%v had to go, %t; want those of the account that pins most", p.id, more)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func (r *Releases) tell(c *Claim, outcome pairs.Outcome) {
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
-	pause, resumed := c.PairState.End(outcome, c.Client)
+	pause, resumed := c.PairState.End(outcome, c.Account)
 	switch {
 	case resumed:
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)

@@ -3,6 +3,7 @@ package pins
 import (
 	"time"
 
+	"carryover/account"
 	"carryover/convcache"
 	"carryover/upstream/fleet"
 )
@@ -10,7 +11,7 @@ import (
 // pinned is what tickets pin on one incarnation of decode.
 type pinned struct {
 	incarnation *fleet.Incarnation
-	oldest      soonest[*pin] // by deadline: all tickets of an engine live equally long, so the earliest deadline is the oldest ticket
+	accounts    account.Pool[*pin] // weighed by tokens
 	tokens      int
 	rounds      rounds // rounds of the budget (budget.go)
 }
@@ -24,12 +25,9 @@ type pin struct {
 	freshAsOf time.Time
 	deadline  time.Time
 	of        *pinned
-	at        int // its index in of.oldest
+	place     *account.Place[*pin]
 	epoch     int64
 	name      uint64    // of its blocks, see states
 	release   time.Time // when it is released if no turn takes it, zero for never
 	shown     string    // the conversation's name to operators, "" if that is its key's
 }
-
-func (p *pin) when() time.Time { return p.deadline }
-func (p *pin) moved(to int)    { p.at = to }

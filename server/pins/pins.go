@@ -69,8 +69,8 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 }
 
 // PutAlias lets the tickets of a conversation that are stored at home be found under a second key.
-func (p *Pins) PutAlias(ctx context.Context, key, home convcache.Key, model string) {
-	alias := convcache.Alias(home, time.Now())
+func (p *Pins) PutAlias(ctx context.Context, account string, key, home convcache.Key, model string) {
+	alias := convcache.Alias(account, home, time.Now())
 	displaced, _ := p.deps.Store.Put(ctx, key, alias, convcache.NoteTTL)
 	for i := range displaced {
 		p.displaced(&displaced[i], &alias, model)

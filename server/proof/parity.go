@@ -26,10 +26,10 @@ func (t *Turn) askParity(ctx context.Context) *parity {
 	if shape == "" || incarnation.Parity.Of(model, shape) != facts.Unknown {
 		return nil
 	}
-	id, sender, logger := t.attempt.TurnID, t.attempt.Tenant, t.proof.logger
+	id, account, logger := t.attempt.TurnID, t.attempt.Account, t.proof.logger
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
 		equal := rawjson.EqualIDs(rendered, tokenised)
-		if incarnation.Parity.Learn(sender, model, shape, equal) == facts.No && !equal {
+		if incarnation.Parity.Learn(account, model, shape, equal) == facts.No && !equal {
 			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
 				"turn", id, "prefill", incarnation.Engine().Name, "shape", shape)
 		}

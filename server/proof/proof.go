@@ -10,7 +10,7 @@ type Attempt struct {
 	TurnID          string // for the log
 	Prefill, Decode *fleet.Incarnation
 	Authorization   string // the client's credential, if it is forwarded
-	Tenant          string // who has sent the request
+	Account         string // whose request it is
 	// Background runs work that the legs do not wait for.
 	Background func(work func())
 }

@@ -53,14 +53,14 @@ func (b *bodyBuffer) step() error {
 	var lent *[]byte
 	var larger []byte
 	if next < b.size {
-		lent = b.share.account.outgrown.lend(next)
+		lent = b.share.inflight.outgrown.lend(next)
 		larger = (*lent)[:len(b.bytes):next]
 	} else {
 		larger = make([]byte, len(b.bytes), next) // the last memory is not lent, because the request keeps it
 	}
 	copy(larger, b.bytes)
 	if b.whole != nil {
-		b.share.account.outgrown.take(b.whole)
+		b.share.inflight.outgrown.take(b.whole)
 	}
 	b.bytes, b.whole = larger, lent
 	b.share.ShrinkTo(b.besides + next)

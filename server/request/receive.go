@@ -80,6 +80,8 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 		body.size = limit + 1
 	}
 	control := http.NewResponseController(w)
+	share.Arrives(func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }) // a time in the past ends the read
+	defer share.Arrived()
 	deadline := time.Now().Add(i.cfg.ClientBodyTimeout)
 	for {
 		window := time.Now().Add(slowWindow)
@@ -89,6 +91,9 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 		if err := control.SetReadDeadline(window); err != nil {
 			return nil, fmt.Errorf("read body: %w", err)
 		}
+		if err := share.Moved(); err != nil { // later than the deadline is set, which would else undo a stop
+			return nil, err
+		}
 		err := body.readFrom(r.Body, slowBytes)
 		switch {
 		case int64(len(body.bytes)) > limit:
@@ -96,6 +101,9 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 		case errors.Is(err, io.EOF):
 			return body.bytes, control.SetReadDeadline(time.Time{})
 		case err != nil:
+			if err := share.Moved(); err != nil {
+				return nil, err
+			}
 			return nil, readFailed(r.Context(), err)
 		}
 	}

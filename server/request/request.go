@@ -11,7 +11,7 @@ import (
 // Request is what a client asked for. It does not change once it is understood.
 type Request struct {
 	API           body.API
-	Client        string // whose turn it is: a tenant, or an address without one
+	Account       string // for whom it counts: a tenant that can't be invented, or a block of addresses
 	Model         string
 	Stream        bool              // the client asked for a stream
 	Length        body.PromptLength // how long the prompt is, as far as that shows without a tokenizer
@@ -50,17 +50,18 @@ type Reader struct {
 	inflight        *Inflight
 	prefillers      Prefillers
 	responseSources []string // conversation id sources of Responses
+	accepted        *Accepted
 }
 
 // NewReader returns a reader of requests whose memory is counted by inflight. prefillers is nil where requests name no prefill instance.
-func NewReader(cfg Config, secret convcache.Secret, inflight *Inflight, prefillers Prefillers) *Reader {
-	return &Reader{cfg: cfg, secret: secret, inflight: inflight, prefillers: prefillers, responseSources: responseSources(cfg.Sources)}
+func NewReader(cfg Config, secret convcache.Secret, inflight *Inflight, accepted *Accepted, prefillers Prefillers) *Reader {
+	return &Reader{cfg: cfg, secret: secret, inflight: inflight, accepted: accepted, prefillers: prefillers, responseSources: responseSources(cfg.Sources)}
 }
 
 // Understand parses the body of a request and finds its conversation. It reserves the memory of the parsed form. The body is returned
 // apart, because a turn drops it before its answer ends. With an error, the request has what was known until then.
 func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []byte, share *Reservation) (Request, *body.Request, error) {
-	req := Request{API: api, Client: share.Client}
+	req := Request{API: api, Account: share.Account}
 	parsed, err := body.ParseRequest(api, raw)
 	if err != nil {
 		return req, nil, err

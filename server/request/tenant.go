@@ -3,8 +3,11 @@ package request
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
+	"net/netip"
+	"sync"
+
+	"carryover/account"
 )
 
 // Tenant derives the tenant from the credential, or from the configured header, which a trusted gateway in front must set. It returns "" if
@@ -32,17 +35,56 @@ func (i *Reader) Tenant(r *http.Request) (string, error) {
 	return "bearer:" + hex.EncodeToString(sum[:16]), nil
 }
 
-// clientOf names the client that bytes in flight are counted for: the tenant, or else the address of the connection. A gateway that names
-// no tenants is one client.
-func clientOf(r *http.Request, tenant string) string {
-	if tenant != "" {
+// accountOf says for whom a request counts wherever there is a bound: for its tenant if a gateway has named it, or if an engine has accepted
+// its credential; else for the block of addresses that its connection comes from, because credentials can be invented. A gateway that names
+// no tenants is one account.
+func (i *Reader) accountOf(r *http.Request, tenant string) string {
+	if tenant != "" && (i.cfg.TenantHeader != "" || i.accepted.Has(tenant)) {
 		return tenant
 	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return blockOf(r.RemoteAddr)
+}
+
+// blockOf returns the block of addresses that one customer of a network can choose from: 256 of IPv4, a network of IPv6.
+func blockOf(remote string) string {
+	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		host = r.RemoteAddr
+		return "address:" + remote
 	}
-	return "address:" + host
+	address, bits := at.Addr().Unmap().WithZone(""), 64
+	if address.Is4() {
+		bits = 24
+	}
+	block, _ := address.Prefix(bits) // an address of its family has as many
+	return "address:" + block.String()
+}
+
+// maxAccepted bounds the tenants whose credential an engine has accepted: 4 MB. One that was forgotten is accepted again.
+const maxAccepted = 16_384
+
+// Accepted are the tenants whose credential an engine has accepted. It is safe for concurrent use.
+type Accepted struct {
+	mu    sync.Mutex // guards known
+	known *account.Map[string, struct{}]
+}
+
+// NewAccepted returns no tenants.
+func NewAccepted() *Accepted { return &Accepted{known: account.NewMap[string, struct{}](maxAccepted)} }
+
+// Has reports whether an engine has accepted the credential of a tenant.
+func (a *Accepted) Has(tenant string) (known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, known = a.known.Get(tenant)
+	return known
+}
+
+// Add notes that an engine which checks credentials has accepted that of a tenant, which is an account from now on. Until now it counted for
+// another one.
+func (a *Accepted) Add(account, tenant string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known.Put(account, tenant, struct{}{})
 }
 
 // credential returns the credential of a request in the form of an Authorization header, "" if it has none. Clients of the Messages API may

@@ -205,7 +205,7 @@ func (f *Finder) usable(ctx context.Context, p *Proving, looked *Lookup, c choic
 		return Claim{}, record.ReasonQuarantined
 	}
 	state := pair.Prefill.PairWith(holder)
-	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state, Client: p.request.Client}, Offer: c.offer}, denies(state.Begin(p.request.Client))
+	return Claim{Claim: pins.Claim{Holder: holder, Reader: pair.Prefill, PairState: state, Account: p.request.Account}, Offer: c.offer}, denies(state.Begin(p.request.Account))
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -215,7 +215,7 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 	held := false
 	defer func() {
 		if !held {
-			h.PairState.End(pairs.Inconclusive, h.Client)
+			h.PairState.End(pairs.Inconclusive, h.Account)
 		}
 	}()
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)

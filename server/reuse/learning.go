@@ -46,7 +46,7 @@ func (f *Finder) learn(p *Proving, looked *Lookup) {
 func (m *Maker) learn(p *Proving, a *answer.Result) {
 	if conversation := &p.request.Conversation; conversation.Known && !conversation.Final && a.Completeness != answer.Incomplete {
 		p.kind.ToolCalls, p.kind.Unread = a.Finish == "tool_calls", p.kind.Tools && a.Finish == ""
-		m.deps.Pins.Continuations.Answered(conversation.Tenant, p.kind, conversation.Home(), p.prompt, time.Now())
+		m.deps.Pins.Continuations.Answered(p.request.Account, conversation.Tenant, p.kind, conversation.Home(), p.prompt, time.Now())
 	}
 }
 

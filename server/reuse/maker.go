@@ -116,7 +116,7 @@ func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, home conv
 		background("alias", p.record.ID(), func() { m.giveUpBranches(context.WithoutCancel(ctx), outdated, p.request.Model) })
 	}
 	if key, due := looked.needsAlias(&p.request.Conversation, home); due {
-		beside(func() { m.deps.Pins.PutAlias(ctx, key, home, p.request.Model) })
+		beside(func() { m.deps.Pins.PutAlias(ctx, p.request.Account, key, home, p.request.Model) })
 	}
 	return group.Wait
 }
@@ -134,7 +134,7 @@ func (m *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket con
 // answered is what a hand-back needs to know of the turn and its answer, whose ticket is at home under a key.
 func answered(p *Proving, of *Origin, a *answer.Result, home convcache.Key) pins.Answer {
 	return pins.Answer{
-		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt),
+		Prefill: of.Prefill, Decode: of.Decode, IDs: p.IDs, Account: p.request.Account, Model: p.request.Model, Salt: cmp.Or(p.request.TenantSalt, p.clientSalt),
 		Conversation: p.record.Asked().Conversation, Key: home, Affinity: p.request.Conversation.Affinity,
 		PromptTokens: a.Usage.Prompt,
 	}

@@ -116,7 +116,7 @@ func (p *Proving) Begin(ctx context.Context, pair Incarnations, background func(
 	default:
 		turn := p.record.ID()
 		p.lacks = p.proof.Begin(ctx, proof.Attempt{
-			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: p.request.Authorization, Tenant: p.request.Conversation.Tenant,
+			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: p.request.Authorization, Account: p.request.Account,
 			Background: func(f func()) { background("parity", turn, f) },
 		})
 		p.IDs = p.proof.IDs()
@@ -149,6 +149,7 @@ func (p *Proving) Discard() { p.IDs.Discard() }
 // put stores a ticket under a key of the turn's conversation.
 func (p *Proving) put(ctx context.Context, tickets *pins.Pins, key convcache.Key, ticket convcache.Ticket) convcache.Outcome {
 	step := p.record.Step(record.StepPut)
+	ticket.Account = p.request.Account
 	outcome := tickets.Put(ctx, key, ticket, p.request.Model)
 	step.Ended(outcome == convcache.Stored)
 	return outcome

@@ -103,6 +103,7 @@ type Deps struct {
 	Epoch      *quarantine.Epoch
 	Background *background.Group
 	Ratios     *request.Ratios
+	Accepted   *request.Accepted
 	Tickets    reuse.Tickets
 }
 

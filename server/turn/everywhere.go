@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"carryover/account"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -35,13 +36,13 @@ func plainWords(message string) []string {
 	return slices.DeleteFunc(strings.Fields(message), func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
 }
 
-// The bounds of what is known of bodies that fail everywhere. A new one takes the place of the oldest of the client that has most.
+// The bounds of what is known of bodies that fail everywhere.
 const (
 	hopelessFor  = time.Minute
 	mostHopeless = 64
-	// hopelessClients is how many clients' bodies have to fail everywhere in the same words so that it counts against the engines. What one
-	// client sends decides nothing for others.
-	hopelessClients = 3
+	// hopelessAccounts is how many accounts' bodies have to fail everywhere in the same words so that it counts against the engines. What one
+	// account sends decides nothing for others.
+	hopelessAccounts = 3
 )
 
 // hopeless knows which bodies have failed everywhere.
@@ -49,7 +50,7 @@ type hopeless struct {
 	seed maphash.Seed
 
 	mu    sync.Mutex // guards known
-	known map[hopelessBody]hopelessFault
+	known *account.Map[hopelessBody, hopelessFault]
 }
 
 // hopelessFault is how a body has failed.
@@ -60,16 +61,16 @@ type hopelessFault struct {
 }
 
 type hopelessBody struct {
-	client string
-	hash   uint64
+	account string
+	hash    uint64
 }
 
 func newHopeless() *hopeless {
-	return &hopeless{seed: maphash.MakeSeed(), known: map[hopelessBody]hopelessFault{}}
+	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[hopelessBody, hopelessFault](mostHopeless)}
 }
 
 // of returns the name of a body, which nobody who does not know the seed can give to another.
-func (h *hopeless) of(client string, req *body.Request) hopelessBody {
+func (h *hopeless) of(account string, req *body.Request) hopelessBody {
 	var hash maphash.Hash
 	hash.SetSeed(h.seed)
 	_ = hash.WriteByte(byte(req.API())) // a hash never fails
@@ -79,51 +80,33 @@ func (h *hopeless) of(client string, req *body.Request) hopelessBody {
 		_, _ = hash.Write(value)
 		_ = hash.WriteByte(',')
 	}
-	return hopelessBody{client, hash.Sum64()}
+	return hopelessBody{account, hash.Sum64()}
 }
 
 // knows reports whether a body has failed everywhere within the last minute.
 func (h *hopeless) knows(b hopelessBody, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fault := h.known[b]
+	fault, _ := h.known.Get(b)
 	return now.Before(fault.until) && !fault.counts
 }
 
-// note notes that a body has failed everywhere. It reports false if the bodies of several clients have, in the same words.
+// note notes that a body has failed everywhere. It reports false if the bodies of several accounts have, in the same words.
 func (h *hopeless) note(b hopelessBody, leg *upstream.LegError, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	clients, of := map[string]int{b.client: 1}, map[string]bool{b.client: true}
-	for other, fault := range h.known {
-		if !now.Before(fault.until) {
-			delete(h.known, other)
-			continue
-		}
-		clients[other.client]++
-		if alike(fault.leg, leg) {
-			of[other.client] = true
+	of := map[string]bool{b.account: true}
+	for other, fault := range h.known.All() {
+		switch {
+		case !now.Before(fault.until):
+			h.known.Delete(other)
+		case alike(fault.leg, leg):
+			of[other.account] = true
 		}
 	}
-	for len(h.known) >= mostHopeless {
-		h.forget(clients)
-	}
-	counts := len(of) >= hopelessClients
-	h.known[b] = hopelessFault{leg, now.Add(hopelessFor), counts}
+	counts := len(of) >= hopelessAccounts
+	h.known.Put(b.account, b, hopelessFault{leg, now.Add(hopelessFor), counts})
 	return !counts
-}
-
-// forget forgets the oldest body of the client that has most.
-func (h *hopeless) forget(clients map[string]int) {
-	var oldest hopelessBody
-	for b, fault := range h.known {
-		switch more := clients[b.client] - clients[oldest.client]; {
-		case oldest.client == "", more > 0, more == 0 && fault.until.Before(h.known[oldest].until):
-			oldest = b
-		}
-	}
-	delete(h.known, oldest)
-	clients[oldest.client]--
 }
 
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
@@ -135,7 +118,7 @@ func (s *runner) isHopeless(t *turn, err error, last bool) bool {
 	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1].leg != leg {
 		return false
 	}
-	of, now := s.hopeless.of(t.Client, t.body), time.Now()
+	of, now := s.hopeless.of(t.Account, t.body), time.Now()
 	if !s.hopeless.knows(of, now) {
 		alone := leg.Role == upstream.RoleDecode && t.retry.earlier.NoPrefill
 		if !last && !alone || !everywhere(all) || !s.hopeless.note(of, leg, now) {

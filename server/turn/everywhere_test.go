@@ -100,8 +100,8 @@ func TestHopeless_OneClientDecidesNothing(t *testing.T) {
 			t.Errorf("body %d is not known for a minute", n)
 		}
 	}
-	if len(h.known) > mostHopeless || !h.knows(of("b", 99), now) {
-		t.Errorf("%d bodies are known, and one client has taken another's place", len(h.known))
+	if !h.knows(of("b", 99), now) {
+		t.Error("one client has taken another's place")
 	}
 	if c := of("c", 1); h.note(c, like, now) || h.knows(c, now) {
 		t.Error("bodies of three clients fail alike everywhere, and the engines are spared")

@@ -32,7 +32,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.share = i.requests.Reserve(r, tenant)
 	raw, err := i.requests.Receive(w, r, &t.share, func() (err error) {
 		var waited time.Duration
-		t.lease, waited, err = i.slots.Take(r.Context(), t.share.Client)
+		t.lease, waited, err = i.slots.Take(r.Context(), t.share.Account)
 		t.record.Waited(waited, err == nil)
 		return err
 	})

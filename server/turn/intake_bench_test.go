@@ -38,7 +38,7 @@ func BenchmarkIntake(b *testing.B) {
 		raw := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
 			strings.Repeat(line, size/len(line)) + `"},{"role":"assistant","content":"Yes."},{"role":"user","content":"and?"}]}`)
 		i := &intake{
-			requests: request.NewReader(cfg, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes), nil),
+			requests: request.NewReader(cfg, secret, request.NewInflight(1<<30, cfg.MaxBodyBytes, time.Minute), request.NewAccepted(), nil),
 			prover: reuse.New(reuse.Config{}, reuse.Deps{
 				Tokens:    proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
 				Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}}),

@@ -48,7 +48,7 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
-		got := r.decide(t.Context(), state, &retryContext{client: "t", afterPrefill: row.policy}, leg)
+		got := r.decide(t.Context(), state, &retryContext{account: "t", afterPrefill: row.policy}, leg)
 		if got != row.want || state.earlier.NoPrefill != row.alone {
 			t.Errorf("%s: got %d, decode alone: %t; want %d, %t", name, got, state.earlier.NoPrefill, row.want, row.alone)
 		}

@@ -22,7 +22,7 @@ type retryPolicy struct {
 
 // retryContext is what these decisions need to know of a turn.
 type retryContext struct {
-	client       string // the tenant whose retry budget is used
+	account      string // whose retry budget is used
 	model        string
 	prefiller    string         // the only prefill instance that the request allows, "" for any
 	afterPrefill PrefillFailure // what the operator wants after a failure of prefill
@@ -91,7 +91,7 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 	case echo && of.retries >= pick.MaxDials:
 		return giveUp
 	case echo: // each such failure quarantines an incarnation, so that they end
-	case !t.mayRestart(leg.Role) || !t.last.caused(leg) && !r.budget.take(of.client):
+	case !t.mayRestart(leg.Role) || !t.last.caused(leg) && !r.budget.take(of.account):
 		return giveUp
 	default:
 		t.again = append(t.again, leg.Role)
@@ -127,13 +127,13 @@ func (r *retryPolicy) tooLong(leg *upstream.LegError, of *retryContext) bool {
 // withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
 // the model, and decode's does.
 func (r *retryPolicy) withoutModel(t *retryState, of *retryContext, leg *upstream.LegError) decision {
-	r.fleet.Catalogue.Refused(of.client, leg.Role, of.model)
+	r.fleet.Catalogue.Refused(of.account, leg.Role, of.model)
 	serves := func(e *fleet.Engine) bool { return e.MayServe(of.model) }
 	switch asked := r.fleet.Engine(leg.Role, leg.Instance); {
 	case leg.Role == upstream.RoleDecode, asked == nil, serves(asked):
 		return giveUp
 	case of.afterPrefill == PrefillError, !slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), serves):
-		r.fleet.Catalogue.Refused(of.client, upstream.RoleDecode, of.model) // which prefill has answered for
+		r.fleet.Catalogue.Refused(of.account, upstream.RoleDecode, of.model) // which prefill has answered for
 		return giveUp
 	}
 	t.earlier.NoPrefill, t.earlier.PrefillFailed = true, true
@@ -217,7 +217,7 @@ func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstr
 	another := r.anotherPrefill(t, of, leg.Instance)
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady) ||
 		errors.Is(leg.Err, upstream.ErrPrefillTimeout)
-	if !another && lastWord || !r.budget.take(of.client) {
+	if !another && lastWord || !r.budget.take(of.account) {
 		return false
 	}
 	if another {

@@ -12,6 +12,7 @@ import (
 	"carryover/sse"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
@@ -47,7 +48,7 @@ type runner struct {
 // run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *runner) run(ctx context.Context, t *turn) error {
-	s.retries.budget.earn(t.Client)
+	s.retries.budget.earn(t.Account)
 	t.retry.until = t.record.Times().Began.Add(s.cfg.begins(t.Stream) / 2)
 	defer t.retry.doubts.settle(nil)
 	for {
@@ -84,7 +85,7 @@ func (s *runner) again(ctx context.Context, t *turn, err error) bool {
 // retryContext is what is known of the turn when an attempt has failed.
 func (t *turn) retryContext() *retryContext {
 	return &retryContext{
-		client: t.Client, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
+		account: t.Account, model: t.Model, prefiller: t.Prefiller, afterPrefill: t.routing.PrefillFailure,
 		most:    2 * t.Length.Whole.Tokens(1), // a token has a byte, and templates add some
 		retries: t.retry.retries, missed: t.record.Reuse().Reason,
 	}
@@ -139,7 +140,21 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 	}
 	t.retry.doubts.without(upstream.RoleDecode)
 	t.retry.doubts.settle(nil) // an engine has served what others have failed
+	s.accepted(t, pair.Decode)
 	return pair, d, nil
+}
+
+// accepted has the tenant of a turn, whose credential decode has accepted, count for itself from its next turn on.
+func (s *runner) accepted(t *turn, decode *fleet.Incarnation) {
+	if t.Authorization == "" || s.deps.Accepted.Has(t.Conversation.Tenant) {
+		return
+	}
+	account, tenant := t.Account, t.Conversation.Tenant
+	s.background("account", t.record.ID(), func() {
+		if decode.Keys.Checked(s.deps.Background.Context()) {
+			s.deps.Accepted.Add(account, tenant)
+		}
+	})
 }
 
 // pickInput is what the picker needs to know of the turn.

@@ -11,8 +11,9 @@ import (
 // All is what is known of one incarnation of an engine. Each fact has an owner, which is safe for concurrent use. Of an
 // incarnation whose id is not known nothing is recorded except what needs no comparison (Silence, PrefixCache).
 type All struct {
-	// Capability, Prompts and Lessons ask the engine; the others learn from answers to turns.
+	// Capability, Keys, Prompts and Lessons ask the engine; the others learn from answers to turns.
 	Capability  Capability
+	Keys        Keys
 	Prompts     Prompts
 	Lessons     Lessons
 	Parity      Parity
@@ -48,6 +49,7 @@ func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
 		Capability:  Capability{asker: a, probes: newQuestions(idsLimit, idsRetry, shared.Now)},
+		Keys:        Keys{asker: a},
 		Prompts:     Prompts{asker: a},
 		Parity:      newParity(known),
 		PlugIn:      PlugIn{known: known},

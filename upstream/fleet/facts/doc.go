@@ -13,7 +13,7 @@
 //     (promptbuffer.go);
 //   - a common shape of requests is known before a turn has it, by lessons that are bounded in number and size, pin
 //     nothing, and go to an engine only while it is idle (lessons.go, lesson.go; fleet/teach.go says when);
-//   - what clients' requests teach is bounded (question.go, bounded.go), and takes the place of no lesson (parity.go);
+//   - what requests teach is bounded (question.go, package account), and takes the place of no lesson (parity.go);
 //   - several samples of a metric, as of several engines or processes, must agree, or the incarnation and the block size
 //     are not known (metrics.go);
 //   - a text that breaks off, or has more than its bound, is an error and tells nothing; values that make no sense are

@@ -3,6 +3,8 @@ package facts
 import (
 	"crypto/sha256"
 	"sync"
+
+	"carryover/account"
 )
 
 // Parity is whether /tokenize gives the same ids as the completion endpoint of a prefill incarnation. They differ where a
@@ -15,10 +17,10 @@ type Parity struct {
 	taught, seen *findings
 }
 
-type findings = bounded[[sha256.Size]byte, Finding]
+type findings = account.Map[[sha256.Size]byte, Finding]
 
 func newParity(known bool) Parity {
-	return Parity{known: known, taught: newBounded[[sha256.Size]byte, Finding](maxLearnt), seen: newBounded[[sha256.Size]byte, Finding](maxLearnt)}
+	return Parity{known: known, taught: account.NewMap[[sha256.Size]byte, Finding](maxLearnt), seen: account.NewMap[[sha256.Size]byte, Finding](maxLearnt)}
 }
 
 // Of says whether the ids are the same for requests with these features: Yes if that was seen, No if a difference was
@@ -31,10 +33,10 @@ func (p *Parity) Of(model, features string) Finding {
 
 // of needs p.mu.
 func (p *Parity) of(key [sha256.Size]byte) Finding {
-	if taught, known := p.taught.get(key); known {
+	if taught, known := p.taught.Get(key); known {
 		return taught
 	}
-	seen, _ := p.seen.get(key)
+	seen, _ := p.seen.Get(key)
 	return seen
 }
 
@@ -43,7 +45,7 @@ func (p *Parity) Equal() (shapes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, all := range [...]*findings{p.taught, p.seen} {
-		for finding := range all.values() {
+		for _, finding := range all.All() {
 			if finding == Yes {
 				shapes++
 			}
@@ -52,10 +54,10 @@ func (p *Parity) Equal() (shapes int) {
 	return shapes
 }
 
-// Learn records a comparison of /tokenize's ids with those that prefill rendered itself for a request of a sender, and returns what is
+// Learn records a comparison of /tokenize's ids with those that prefill rendered itself for a request of an account, and returns what is
 // known now. One difference decides for good: equal ids before or after it were luck.
-func (p *Parity) Learn(sender, model, features string, equal bool) Finding {
-	return p.learn(p.seen, sender, digest(model, features), equal)
+func (p *Parity) Learn(of, model, features string, equal bool) Finding {
+	return p.learn(p.seen, of, digest(model, features), equal)
 }
 
 // teach is Learn for a lesson.
@@ -63,7 +65,7 @@ func (p *Parity) teach(model, features string, equal bool) Finding {
 	return p.learn(p.taught, model, digest(model, features), equal)
 }
 
-func (p *Parity) learn(into *findings, sender string, key [sha256.Size]byte, equal bool) Finding {
+func (p *Parity) learn(into *findings, of string, key [sha256.Size]byte, equal bool) Finding {
 	if !p.known {
 		return Unknown
 	}
@@ -76,9 +78,9 @@ func (p *Parity) learn(into *findings, sender string, key [sha256.Size]byte, equ
 	case finding == Unknown:
 		finding = Yes
 	}
-	if _, taught := p.taught.get(key); taught {
+	if _, taught := p.taught.Get(key); taught {
 		into = p.taught
 	}
-	into.put(sender, key, finding)
+	into.Put(of, key, finding)
 	return finding
 }

@@ -1,0 +1,146 @@
+// Package account lets what is bounded make room within the account that has most: whatever one account puts in, what others have stays. An
+// account is for whom something counts, see package request. It is a leaf.
+package account
+
+import (
+	"container/heap"
+	"container/list"
+	"iter"
+)
+
+// Pool is values with weights, each for an account. The zero value is empty. It is not safe for concurrent use.
+type Pool[T any] struct {
+	shares map[string]*Share[T]
+	most   most[T]
+	len    int
+	uses   uint64
+}
+
+// Share is the values of one account, one at least.
+type Share[T any] struct {
+	Account string
+	weight  int64
+	places  list.List // of *Place[T], the one used longest ago first
+	at      int       // in Pool.most
+}
+
+// Place is where a value is in its pool.
+type Place[T any] struct {
+	Value  T
+	share  *Share[T]
+	weight int64
+	used   uint64 // the smaller, the longer ago
+	at     *list.Element
+}
+
+// Add puts a value in, as one that is used now.
+func (p *Pool[T]) Add(account string, weight int64, value T) *Place[T] {
+	s := p.shares[account]
+	if s == nil {
+		if p.shares == nil {
+			p.shares = map[string]*Share[T]{}
+		}
+		s = &Share[T]{Account: account}
+		p.shares[account] = s
+	}
+	p.len++
+	p.uses++
+	place := &Place[T]{Value: value, share: s, weight: weight, used: p.uses}
+	place.at = s.places.PushBack(place)
+	if s.weight += weight; s.places.Len() == 1 {
+		heap.Push(&p.most, s)
+	} else {
+		heap.Fix(&p.most, s.at)
+	}
+	return place
+}
+
+// Use notes that a value is used now.
+func (p *Pool[T]) Use(place *Place[T]) {
+	p.uses++
+	place.used = p.uses
+	place.share.places.MoveToBack(place.at)
+	heap.Fix(&p.most, place.share.at)
+}
+
+// Weigh changes the weight of a value.
+func (p *Pool[T]) Weigh(place *Place[T], weight int64) {
+	place.share.weight += weight - place.weight
+	place.weight = weight
+	heap.Fix(&p.most, place.share.at)
+}
+
+// Remove takes a value out, which must be in.
+func (p *Pool[T]) Remove(place *Place[T]) {
+	s := place.share
+	p.len--
+	s.places.Remove(place.at)
+	if s.weight -= place.weight; s.places.Len() > 0 {
+		heap.Fix(&p.most, s.at)
+		return
+	}
+	heap.Remove(&p.most, s.at)
+	delete(p.shares, s.Account)
+}
+
+// Len returns how many values there are.
+func (p *Pool[T]) Len() int { return p.len }
+
+// Most returns the share of most weight, and of several the one with the value that was used longest ago; nil if the pool is empty.
+func (p *Pool[T]) Most() *Share[T] {
+	if p.len == 0 {
+		return nil
+	}
+	return p.most[0]
+}
+
+// Of returns the share of an account, nil if it has none.
+func (p *Pool[T]) Of(account string) *Share[T] { return p.shares[account] }
+
+// Oldest returns the value of a share that was used longest ago.
+func (s *Share[T]) Oldest() *Place[T] { return s.places.Front().Value.(*Place[T]) }
+
+// Newest returns the value of a share that was used last.
+func (s *Share[T]) Newest() *Place[T] { return s.places.Back().Value.(*Place[T]) }
+
+// All lists the values of a share, the one used longest ago first.
+func (s *Share[T]) All() iter.Seq[*Place[T]] {
+	return func(yield func(*Place[T]) bool) {
+		for at := s.places.Front(); at != nil && yield(at.Value.(*Place[T])); at = at.Next() {
+		}
+	}
+}
+
+// most is a heap of shares, the one that gives way first in front.
+type most[T any] []*Share[T]
+
+// Len implements heap.Interface.
+func (m most[T]) Len() int { return len(m) }
+
+// Less implements heap.Interface.
+func (m most[T]) Less(i, j int) bool {
+	a, b := m[i], m[j]
+	return a.weight > b.weight || a.weight == b.weight && a.Oldest().used < b.Oldest().used
+}
+
+// Swap implements heap.Interface.
+func (m most[T]) Swap(i, j int) {
+	m[i], m[j] = m[j], m[i]
+	m[i].at, m[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (m *most[T]) Push(x any) {
+	s := x.(*Share[T])
+	s.at = len(*m)
+	*m = append(*m, s)
+}
+
+// Pop implements heap.Interface.
+func (m *most[T]) Pop() any {
+	last := len(*m) - 1
+	s := (*m)[last]
+	(*m)[last] = nil
+	*m = (*m)[:last]
+	return s
+}
