@@ -117,7 +117,7 @@ reports: ## the faults that public reports tell of other proxies, one file each 
 	go test -run TestReports -count 1 ./cmd/carryover/e2e
 
 .PHONY: soak
-soak: redis ## 2,000 random conversations of 5 turns against the simulator, as many without ids, and as many with each proof among doubts
+soak: redis ## 2,000 random conversations of 5 turns against the simulator, as many without ids, as many with each proof among doubts, and quiet tenants beside an attacker
 	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover/e2e
 
 .PHONY: soak-redis

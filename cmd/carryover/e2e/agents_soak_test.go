@@ -158,7 +158,7 @@ func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, 
 	}
 	select {
 	case rec := <-s.turns.turn(header.Get("X-Request-Id")):
-		s.sees(a.answered)
+		s.sees(a.answered, &rec)
 		return a, rec, nil
 	case <-time.After(time.Minute):
 		return a, record.Turn{}, errors.New("no record after a minute")

@@ -176,17 +176,6 @@ func TestQuarantine_TheOtherReplicaLooksFirst(t *testing.T) {
 	p.clean(t)
 }
 
-// The ticket that the turn in between has left is offered by no replica, and its blocks are free.
-func TestQuarantine_ATicketThatDescends(t *testing.T) {
-	t.Parallel()
-	p := startPoisoned(t, unchanged, nil)
-	p.settled(t)
-	if a := p.askNext(t); strings.HasPrefix(a.reuse(), "hit;") {
-		t.Errorf("X-KV-Reuse %q", a.reuse())
-	}
-	p.clean(t)
-}
-
 // askNext sends the reader's next turn to the other replica. What it says of its history is what the reader was told, right or not.
 func (p *poisoned) askNext(t *testing.T) *answered {
 	t.Helper()

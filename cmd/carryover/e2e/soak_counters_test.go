@@ -6,13 +6,14 @@ import (
 
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
+	"carryover/server/record"
 )
 
 // seenTurns is what clients have seen of turns.
-type seenTurns struct{ turns, hits, offered, failed int }
+type seenTurns struct{ turns, hits, offered, failed, stored, computed, legs int }
 
 // sees counts an answer.
-func (s *soak) sees(a *answered) {
+func (s *soak) sees(a *answered, rec *record.Turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen.turns++
@@ -23,6 +24,11 @@ func (s *soak) sees(a *answered) {
 	if a.status != http.StatusOK {
 		s.seen.failed++
 	}
+	if rec.Stored == "yes" {
+		s.seen.stored++
+	}
+	s.seen.computed += rec.Answer.PromptTokens - rec.Answer.CachedTokens
+	s.seen.legs += len(rec.Legs)
 }
 
 // verifyCounters asserts that the metrics count what clients have seen, each turn and each ticket once. The program still runs.

@@ -105,7 +105,7 @@ func (k *talk) next(turn int) map[string]any {
 // aside is what the client says of a turn beside its request: now and then that it takes no part in the conversation, or is its last,
 // whatever comes after it.
 func (k *talk) aside(name string) http.Header {
-	header := http.Header{"X-Request-Id": {name}}
+	header := http.Header{"X-Request-Id": {name}, "X-Tenant": {k.id}}
 	switch k.draw.IntN(16) {
 	case 0:
 		header.Set("X-Conversation-Task", "title_generation")

@@ -269,7 +269,7 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 	}
 	select {
 	case rec := <-front.turns.turn(name):
-		s.sees(a)
+		s.sees(a, &rec)
 		return a, rec, nil
 	case <-time.After(time.Minute):
 		return a, record.Turn{}, errors.New("no record after a minute")

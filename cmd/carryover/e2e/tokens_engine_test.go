@@ -12,15 +12,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/tidwall/gjson"
 
-	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/testrig"
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -172,43 +169,6 @@ func otherID(path string, body []byte) []byte {
 	return slices.Concat(body[:at], bytes.Join(ids, []byte(",")), body[end:])
 }
 
-func TestTokenProof_IDEchoQuarantinesAnEngineThatTakesOtherIDs(t *testing.T) {
-	for name, more := range map[string]int{"another prefill": 1, "the only prefill": 0} {
-		t.Run(name, func(t *testing.T) {
-			lie := &tampering{}
-			var lies atomic.Bool
-			lie.request = func(path string, body []byte) []byte {
-				if lies.Load() {
-					return otherID(path, body)
-				}
-				return body
-			}
-			r := startTampered(t, lie, more, unchanged)
-			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
-			c.learnt(t)
-			lies.Store(true)
-			refused := 0
-			for range 6 {
-				if noHit(c.turn(t).reuse()) == "miss;reason=retried_without_ticket" {
-					refused++
-				}
-			}
-			if refused != 1 {
-				t.Errorf("turns that were run again: got %d, want 1: the instance is barred after that", refused)
-			}
-			if n := r.turns.count("ERROR prefill is quarantined until it is restarted"); n != 1 {
-				t.Errorf("error records: got %d, want 1", n)
-			}
-			behind := r.prefill[len(r.prefill)-1]
-			behind.Restart()
-			r.stop()
-			if r.wrong(t) != 0 {
-				t.Errorf("wrong reads: %v", r.sum(t, ""))
-			}
-		})
-	}
-}
-
 func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 	p := &tampering{answer: func(path string, body []byte) []byte {
 		if path != "/tokenize" || !gjson.GetBytes(body, "tokens").IsArray() {
@@ -241,31 +201,4 @@ func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 		prompt = append(prompt, 900, 901, 902)
 	}
 	r.verifyReads(t, 0)
-}
-
-func TestTokenProof_RestartedDecodeIsAMiss(t *testing.T) {
-	var known *server.Deps
-	cfg := vllmsim.DefaultConfig()
-	r := startRig(t, rigConfig{
-		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg},
-		replace: func(deps *server.Deps) { known = deps },
-	})
-	c := &chatting{rig: r, id: "restart", cfg: cfg}
-	c.learnt(t)
-	r.decode[0].Restart()
-	for _, engine := range known.Fleet.Engines(upstream.RoleDecode) {
-		engine.Refresh(t.Context())
-	}
-	c.want(t, "miss;reason=instance_gone")
-	c.want(t, "hit;")
-	if n := r.sum(t, config.RolePrefill)["load_failures"]; n != 0 {
-		t.Errorf("tickets of a start that is over: %d were sent, want 0", n)
-	}
-	// What the replica has not read yet shows in the connections that have ended, and costs a retry, no more, where it holds none.
-	r.decode[0].Restart()
-	c.want(t, "miss;reason=")
-	r.stop()
-	if r.wrong(t) != 0 {
-		t.Errorf("wrong reads: %v", r.sum(t, ""))
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -29,6 +30,7 @@ type Completion struct {
 	MinTokens           int                        `json:"min_tokens"`
 	N                   *int                       `json:"n"`
 	Temperature         *float64                   `json:"temperature"`
+	TopK                *big.Int                   `json:"top_k"`
 	Stop                json.RawMessage            `json:"stop"`
 	StopTokenIDs        []int32                    `json:"stop_token_ids"`
 	IgnoreEOS           bool                       `json:"ignore_eos"`
@@ -190,6 +192,8 @@ func (r *Completion) Validate(chat bool) error {
 	}
 	limit, name := r.Limit()
 	switch {
+	case r.TopK != nil && r.TopK.BitLen() > 64: // more than the message to the engine's process can hold
+		return wire.InternalError()
 	case name != "" && limit < 1:
 		return wire.BadRequest(name, "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", limit, limit)
 	case name != "" && r.MinTokens > limit:
