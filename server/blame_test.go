@@ -113,6 +113,9 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 					t.Fatalf("%s after %d legs, want up", state, len(engine.ofClients())-legs)
 				}
 			}
+			if row.want == "open" { // an answer of 500 opens it when a question has failed, too
+				r.until(func() bool { return r.state(engine) != "up" })
+			}
 			if got := r.state(engine); got != row.want {
 				t.Errorf("after %d legs it is %s, want %s", len(engine.ofClients())-legs, got, row.want)
 			}
@@ -248,13 +251,11 @@ func TestBlame_NotForTickets(t *testing.T) {
 	if got := r.state(r.prefill[0]); got != "up" {
 		t.Errorf("it is %s, want up", got)
 	}
-	r.prefill[0].next(status(500, "x"), status(500, "x"), status(500, "x"))
+	r.prefill[0].always(status(500, "x"))
 	for range 3 {
 		r.wantError(r.turn("", 1, true), 502, "prefill_failed")
 	}
-	if got := r.state(r.prefill[0]); got != "open" {
-		t.Errorf("it is %s, want open: the two failures before were forgotten", got)
-	}
+	r.until(func() bool { return r.state(r.prefill[0]) == "open" }) // the two failures before were not forgotten
 }
 
 // Legs that run together end together: only the one that failed is blamed.
@@ -273,8 +274,9 @@ func TestBlame_NotForTheOtherLeg(t *testing.T) {
 			for len(r.prefill[0].seen()) < 5 {
 				r.sendTo(textPath, asking(true))
 			}
-			if p, d := r.state(r.prefill[0]), r.state(r.decode[0]); p != "open" || d != "up" {
-				t.Errorf("prefill is %s, decode %s, want open and up", p, d)
+			r.until(func() bool { return r.state(r.prefill[0]) == "open" })
+			if d := r.state(r.decode[0]); d != "up" {
+				t.Errorf("decode is %s, want up", d)
 			}
 		})
 	}

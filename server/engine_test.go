@@ -157,8 +157,13 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	l := leg{method: r.Method, uri: r.RequestURI, header: r.Header.Clone(), body: string(body), length: r.ContentLength, framing: r.TransferEncoding}
 	e.mu.Lock()
-	e.legs = append(e.legs, l)
 	act := e.fallback
+	if strings.Contains(l.body, `"prompt":"Hello"`) { // a question, whether it serves at all
+		e.mu.Unlock()
+		act(&legWriter{ResponseWriter: w, leg: l, role: e.role}, r, l)
+		return
+	}
+	e.legs = append(e.legs, l)
 	if len(e.script) > 0 && !l.rescues() {
 		act, e.script = e.script[0], e.script[1:]
 	} else if l.releases() {

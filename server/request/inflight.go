@@ -53,9 +53,9 @@ func (r *Reservation) Beside() Reservation {
 	return Reservation{inflight: r.inflight, Account: r.Account}
 }
 
-// Arrives notes that a body arrives, until Arrived. Where another needs its memory while it stalls, stop is called, and no more of it is
+// Begin notes that a body arrives, until End. Where another needs its memory while it stalls, stop is called, and no more of it is
 // counted: Moved and Grow return the error for the client then.
-func (r *Reservation) Arrives(stop func()) {
+func (r *Reservation) Begin(stop func()) {
 	i := r.inflight
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,8 +75,8 @@ func (r *Reservation) Moved() error {
 	return nil
 }
 
-// Arrived notes that nothing more of the body is waited for.
-func (r *Reservation) Arrived() {
+// End notes that nothing more of the body is waited for.
+func (r *Reservation) End() {
 	i := r.inflight
 	i.mu.Lock()
 	defer i.mu.Unlock()

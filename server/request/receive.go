@@ -80,8 +80,8 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 		body.size = limit + 1
 	}
 	control := http.NewResponseController(w)
-	share.Arrives(func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }) // a time in the past ends the read
-	defer share.Arrived()
+	share.Begin(func() { _ = control.SetReadDeadline(time.Unix(1, 0)) }) // a time in the past ends the read
+	defer share.End()
 	deadline := time.Now().Add(i.cfg.ClientBodyTimeout)
 	for {
 		window := time.Now().Add(slowWindow)

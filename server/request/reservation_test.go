@@ -62,7 +62,7 @@ func TestReservation_WhatStallsGivesWay(t *testing.T) {
 	stopped := ""
 	arrives := func(account, name string, n int64, since time.Duration) *Reservation {
 		r := &Reservation{inflight: i, Account: account}
-		r.Arrives(func() { stopped += name })
+		r.Begin(func() { stopped += name })
 		if err := r.Grow(n); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -90,8 +90,8 @@ func TestReservation_WhatStallsGivesWay(t *testing.T) {
 	if err := (&Reservation{inflight: i, Account: "e"}).Grow(150); err == nil || strings.Contains(stopped, "4") {
 		t.Errorf("%v, and %q gave way, though an account has more that moves", err, stopped)
 	}
-	first.Arrived()
-	moving.Arrived()
+	first.End()
+	moving.End()
 	first.GiveBack()
 	if moving.reserved != 50 || i.arriving.Of("a").Newest().Value != other {
 		t.Errorf("%d held", moving.reserved)

@@ -40,7 +40,11 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 		case leg.Paused():
 			engine.Health.Paused()
 		}
-		if !own && atFault(leg) {
+		switch {
+		case own || !atFault(leg):
+		case leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError:
+			engine.Doubted()
+		default:
 			engine.Health.Failed(leg)
 		}
 	}

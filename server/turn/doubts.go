@@ -7,27 +7,26 @@ import (
 	"carryover/upstream"
 )
 
-// doubt is what a failed leg may show, while that is open.
+// doubt is what a failed leg may show of what it carried, while that is open.
 type doubt struct {
-	leg  *upstream.LegError
+	role upstream.Role
 	tell func(spared bool)
 }
 
-// doubts are the door through which what turns show of engines, tickets, releases and hand-overs passes: those of one turn. Its client
-// chooses the request, so that a failure alone shows nothing. nil doubts nothing.
+// doubts are the door through which what turns show of tickets, releases and hand-overs passes: those of one turn. Its client chooses the
+// request, so that a failure alone shows nothing. What turns show of engines passes [Blame], and a request of our own decides. nil doubts
+// nothing.
 type doubts struct {
-	engines []doubt // legs that were answered with 500, the oldest first: the engine or the request is at fault
-	added   []doubt // legs that were answered with 5xx and carried more than the request
+	legs  []*upstream.LegError // those that were answered with 500, the oldest first: the engine or the request is at fault
+	added []doubt              // of legs that were answered with 5xx and carried more than the request
 }
 
-// failed has the fleet told of an engine whose leg has ended: at once, unless the request may be at fault.
-func (d *doubts) failed(err error, tell func(spared bool)) {
+// failed notes how a leg has failed.
+func (d *doubts) failed(err error) {
 	var leg *upstream.LegError
-	if d == nil || !errors.As(err, &leg) || leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError {
-		tell(false)
-		return
+	if d != nil && errors.As(err, &leg) && leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError {
+		d.legs = append(d.legs, leg)
 	}
-	d.engines = append(d.engines, doubt{leg, tell})
 }
 
 // carried has told what a failed leg shows of the ticket, release or hand-over that it carried. That an engine has answered 5xx shows nothing
@@ -37,7 +36,7 @@ func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 		tell(false)
 		return
 	}
-	d.added = append(d.added, doubt{leg, tell})
+	d.added = append(d.added, doubt{leg.Role, tell})
 }
 
 // without notes that a leg of the request went well that carried none of what earlier legs to the role did.
@@ -45,7 +44,7 @@ func (d *doubts) without(role upstream.Role) {
 	all := d.added
 	d.added = nil
 	for _, doubt := range all {
-		if doubt.leg.Role == role {
+		if doubt.role == role {
 			doubt.tell(false)
 		} else {
 			d.added = append(d.added, doubt)
@@ -53,15 +52,11 @@ func (d *doubts) without(role upstream.Role) {
 	}
 }
 
-// settle has the rest told. It spares what earlier legs carried, and the engines that have answered like a leg for which the request is at
-// fault; nil for none.
-func (d *doubts) settle(fault *upstream.LegError) {
-	all := *d
+// settle spares what is still open.
+func (d *doubts) settle() {
+	all := d.added
 	*d = doubts{} // before a panic of one could have it told again
-	for _, doubt := range all.added {
+	for _, doubt := range all {
 		doubt.tell(true)
-	}
-	for _, doubt := range all.engines {
-		doubt.tell(fault != nil && alike(doubt.leg, fault))
 	}
 }

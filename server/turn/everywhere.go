@@ -14,15 +14,15 @@ import (
 	"carryover/upstream/body"
 )
 
-// A request that fails everywhere is the request's fault: two engines that answer 500 in equal words to the same body say nothing of
-// themselves. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
+// A request that fails everywhere is the request's fault: two engines that answer 500 in equal words to the same body say that no other
+// will do better. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
 // is so for any request.
 
 // everywhere reports whether another engine has failed in the same way as the last, of which there is one at least.
-func everywhere(legs []doubt) bool {
-	last := legs[len(legs)-1].leg
-	return slices.ContainsFunc(legs, func(d doubt) bool {
-		return (d.leg.Role != last.Role || d.leg.Instance != last.Instance) && alike(d.leg, last)
+func everywhere(legs []*upstream.LegError) bool {
+	last := legs[len(legs)-1]
+	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {
+		return (leg.Role != last.Role || leg.Instance != last.Instance) && alike(leg, last)
 	})
 }
 
@@ -40,24 +40,14 @@ func plainWords(message string) []string {
 const (
 	hopelessFor  = time.Minute
 	mostHopeless = 64
-	// hopelessAccounts is how many accounts' bodies have to fail everywhere in the same words so that it counts against the engines. What one
-	// account sends decides nothing for others.
-	hopelessAccounts = 3
 )
 
 // hopeless knows which bodies have failed everywhere.
 type hopeless struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex // guards known
-	known *account.Map[hopelessBody, hopelessFault]
-}
-
-// hopelessFault is how a body has failed.
-type hopelessFault struct {
-	leg    *upstream.LegError
-	until  time.Time
-	counts bool // against the engines
+	mu    sync.Mutex                            // guards known
+	known *account.Map[hopelessBody, time.Time] // until when
 }
 
 type hopelessBody struct {
@@ -66,7 +56,7 @@ type hopelessBody struct {
 }
 
 func newHopeless() *hopeless {
-	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[hopelessBody, hopelessFault](mostHopeless)}
+	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[hopelessBody, time.Time](mostHopeless)}
 }
 
 // of returns the name of a body, which nobody who does not know the seed can give to another.
@@ -87,45 +77,34 @@ func (h *hopeless) of(account string, req *body.Request) hopelessBody {
 func (h *hopeless) knows(b hopelessBody, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	fault, _ := h.known.Get(b)
-	return now.Before(fault.until) && !fault.counts
+	until, _ := h.known.Get(b)
+	return now.Before(until)
 }
 
-// note notes that a body has failed everywhere. It reports false if the bodies of several accounts have, in the same words.
-func (h *hopeless) note(b hopelessBody, leg *upstream.LegError, now time.Time) bool {
+// note notes that a body has failed everywhere.
+func (h *hopeless) note(b hopelessBody, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	of := map[string]bool{b.account: true}
-	for other, fault := range h.known.All() {
-		switch {
-		case !now.Before(fault.until):
-			h.known.Delete(other)
-		case alike(fault.leg, leg):
-			of[other.account] = true
-		}
-	}
-	counts := len(of) >= hopelessAccounts
-	h.known.Put(b.account, b, hopelessFault{leg, now.Add(hopelessFor), counts})
-	return !counts
+	h.known.Put(b.account, b, now.Add(hopelessFor))
 }
 
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
 // ago, or has done so now. last says that no attempt follows; a decode leg behind prefill's failure has nothing but the request to fail for,
-// so that none need follow. The fleet is told then.
+// so that none need follow.
 func (s *runner) isHopeless(t *turn, err error, last bool) bool {
 	var leg *upstream.LegError
-	all := t.retry.doubts.engines
-	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1].leg != leg {
+	all := t.retry.doubts.legs
+	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1] != leg {
 		return false
 	}
 	of, now := s.hopeless.of(t.Account, t.body), time.Now()
 	if !s.hopeless.knows(of, now) {
 		alone := leg.Role == upstream.RoleDecode && t.retry.earlier.NoPrefill
-		if !last && !alone || !everywhere(all) || !s.hopeless.note(of, leg, now) {
+		if !last && !alone || !everywhere(all) {
 			return false
 		}
+		s.hopeless.note(of, now)
 	}
-	s.cfg.Logger.Info("a request fails everywhere, which counts against no engine", "turn", t.record.ID(), "error", err)
-	t.retry.doubts.settle(leg)
+	s.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
 	return true
 }

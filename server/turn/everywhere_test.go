@@ -14,24 +14,24 @@ import (
 // A 500 that another engine gives in the same words is the request's fault.
 func TestEverywhere_EqualAnswersOfTwoEngines(t *testing.T) {
 	p, d := upstream.RolePrefill, upstream.RoleDecode
-	leg := func(role upstream.Role, name string, status int, message, kind string) doubt {
-		return doubt{leg: &upstream.LegError{Role: role, Instance: name, Kind: upstream.Status, Status: status, Fault: upstream.Fault{Message: message, Type: kind}}}
+	leg := func(role upstream.Role, name string, status int, message, kind string) *upstream.LegError {
+		return &upstream.LegError{Role: role, Instance: name, Kind: upstream.Status, Status: status, Fault: upstream.Fault{Message: message, Type: kind}}
 	}
 	const words = "Internal server error"
 	for name, row := range map[string]struct {
-		legs []doubt
+		legs []*upstream.LegError
 		want bool
 	}{
-		"one":                 {[]doubt{leg(p, "a", 500, words, "T")}, false},
-		"two of a role":       {[]doubt{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T")}, true},
-		"two roles":           {[]doubt{leg(p, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, true},
-		"without a body":      {[]doubt{leg(p, "a", 500, "", ""), leg(d, "b", 500, "", "")}, true},
-		"one engine, twice":   {[]doubt{leg(d, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, false},
-		"other words":         {[]doubt{leg(p, "a", 500, words, "T"), leg(d, "b", 500, "out of memory", "T")}, false},
-		"another kind":        {[]doubt{leg(p, "a", 500, words, "T"), leg(d, "b", 500, words, "U")}, false},
-		"ids and times":       {[]doubt{leg(p, "a", 500, "at 12:31 chatcmpl-1f failed", "T"), leg(d, "b", 500, "at 12:32 chatcmpl-2e failed", "T")}, true},
-		"the last is another": {[]doubt{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T"), leg(d, "c", 500, "other", "T")}, false},
-		"one between":         {[]doubt{leg(p, "a", 500, words, "T"), leg(p, "b", 500, "other", "T"), leg(d, "c", 500, words, "T")}, true},
+		"one":                 {[]*upstream.LegError{leg(p, "a", 500, words, "T")}, false},
+		"two of a role":       {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T")}, true},
+		"two roles":           {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, true},
+		"without a body":      {[]*upstream.LegError{leg(p, "a", 500, "", ""), leg(d, "b", 500, "", "")}, true},
+		"one engine, twice":   {[]*upstream.LegError{leg(d, "a", 500, words, "T"), leg(d, "a", 500, words, "T")}, false},
+		"other words":         {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "b", 500, "out of memory", "T")}, false},
+		"another kind":        {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(d, "b", 500, words, "U")}, false},
+		"ids and times":       {[]*upstream.LegError{leg(p, "a", 500, "at 12:31 chatcmpl-1f failed", "T"), leg(d, "b", 500, "at 12:32 chatcmpl-2e failed", "T")}, true},
+		"the last is another": {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, words, "T"), leg(d, "c", 500, "other", "T")}, false},
+		"one between":         {[]*upstream.LegError{leg(p, "a", 500, words, "T"), leg(p, "b", 500, "other", "T"), leg(d, "c", 500, words, "T")}, true},
 	} {
 		if got := everywhere(row.legs); got != row.want {
 			t.Errorf("%s: got %t, want %t", name, got, row.want)
@@ -39,8 +39,7 @@ func TestEverywhere_EqualAnswersOfTwoEngines(t *testing.T) {
 	}
 }
 
-// Of the engines that fail a turn those are spared that are like the one for which the request is at fault, and what a leg carried is to blame
-// once another went well without it. Each is told once.
+// What a leg carried is to blame once another went well without it. Each is told once, and legs that were answered with 500 are kept.
 func TestDoubts_AreToldOnce(t *testing.T) {
 	var told []string
 	var d doubts
@@ -57,56 +56,48 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
 	other := &upstream.LegError{Kind: upstream.Status, Status: 503, Role: upstream.RoleDecode}
 	broken := &upstream.LegError{Kind: upstream.Broken}
-	d.failed(broken, tells("broken"))
-	d.failed(other, tells("unavailable"))
-	d.failed(nil, tells("good"))
+	for _, err := range []error{broken, other, nil, fmt.Errorf("wrapped: %w", like)} {
+		d.failed(err)
+	}
+	if len(d.legs) != 1 || d.legs[0] != like {
+		t.Errorf("legs with 500: %v", d.legs)
+	}
 	d.carried(broken, tells("ticket"))
-	d.failed(fmt.Errorf("wrapped: %w", like), tells("first"))
-	d.failed(&upstream.LegError{Kind: upstream.Status, Status: 500}, tells("other"))
 	d.carried(like, tells("release"))
 	d.carried(other, tells("hand-over"))
-	wantTold("at once", "broken false, unavailable false, good false, ticket false")
+	wantTold("at once", "ticket false")
 	d.without(upstream.RoleDecode)
 	d.without(upstream.RoleDecode)
 	wantTold("a leg of decode went well without", "hand-over false")
-	d.settle(like)
-	d.settle(nil)
-	wantTold("at the end", "release true, first true, other false")
-	(*doubts)(nil).failed(like, tells("engine"))
+	d.settle()
+	d.settle()
+	wantTold("at the end", "release true")
 	(*doubts)(nil).carried(like, tells("ticket"))
-	wantTold("nobody doubts", "engine false, ticket false")
+	wantTold("nobody doubts", "ticket false")
 }
 
-// A body is known for a minute, to its client alone. However many one client sends, it is the request's fault, and others' are kept; of several
-// clients' it is the engines'.
-func TestHopeless_OneClientDecidesNothing(t *testing.T) {
+// A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
+func TestHopeless_IsOfOneAccount(t *testing.T) {
 	h, now := newHopeless(), time.Now()
-	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
-	of := func(client string, n int) hopelessBody {
+	of := func(account string, n int) hopelessBody {
 		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 		if err != nil {
 			t.Fatal(errors.Unwrap(err))
 		}
-		return h.of(client, req)
+		return h.of(account, req)
 	}
 	if first := of("a", 1); first != of("a", 1) || first == of("a", 2) || first == of("b", 1) {
 		t.Fatal("bodies are not told apart")
 	}
-	if !h.note(of("b", 99), like, now) {
-		t.Error("the first body counts against the engines")
-	}
+	h.note(of("b", 99), now)
 	for n := range 2 * mostHopeless {
-		if b := of("a", n); h.knows(b, now) || !h.note(b, like, now) || !h.knows(b, now.Add(hopelessFor-1)) || h.knows(b, now.Add(hopelessFor)) {
+		b := of("a", n)
+		known := h.knows(b, now)
+		if h.note(b, now); known || !h.knows(b, now.Add(hopelessFor-1)) || h.knows(b, now.Add(hopelessFor)) {
 			t.Errorf("body %d is not known for a minute", n)
 		}
 	}
 	if !h.knows(of("b", 99), now) {
-		t.Error("one client has taken another's place")
-	}
-	if c := of("c", 1); h.note(c, like, now) || h.knows(c, now) {
-		t.Error("bodies of three clients fail alike everywhere, and the engines are spared")
-	}
-	if !h.note(of("d", 1), &upstream.LegError{Kind: upstream.Status, Status: 500}, now) || !h.note(of("c", 1), like, now.Add(hopelessFor)) {
-		t.Error("other words, or those of a minute ago, count against the engines")
+		t.Error("one account has taken another's place")
 	}
 }

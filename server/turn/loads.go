@@ -55,7 +55,8 @@ func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err 
 			r.loads(d, outcome, turn, leg)
 		})
 	}
-	doubts.failed(err, func(hopeless bool) { Blame(decode, err, spared || hopeless) })
+	doubts.failed(err)
+	Blame(decode, err, spared)
 }
 
 // loads tells the state of a pair how a hand-over has ended, and logs what follows from it.

@@ -50,7 +50,7 @@ type runner struct {
 func (s *runner) run(ctx context.Context, t *turn) error {
 	s.retries.budget.earn(t.Account)
 	t.retry.until = t.record.Times().Began.Add(s.cfg.begins(t.Stream) / 2)
-	defer t.retry.doubts.settle(nil)
+	defer t.retry.doubts.settle()
 	for {
 		err := s.try(ctx, t)
 		switch {
@@ -139,7 +139,7 @@ func (s *runner) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decodi
 		return nil, nil, err
 	}
 	t.retry.doubts.without(upstream.RoleDecode)
-	t.retry.doubts.settle(nil) // an engine has served what others have failed
+	t.retry.doubts.settle() // an engine has served what others have failed
 	s.accepted(t, pair.Decode)
 	return pair, d, nil
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,13 @@ func (f *Fleet) broke(url string) {
 		if e.BaseURL == url && !slices.Contains(members, e) {
 			e.doubt()
 		}
+	}
+}
+
+// Doubted records that a leg failed as the request may have caused. Only if the engine fails a request of our own, too, its circuit opens.
+func (e *Engine) Doubted() {
+	if e.Health.Doubted() {
+		go func() { e.Health.Asked(e.Last().Capability.Try(context.Background())) }() // within 5 s
 	}
 }
 

@@ -13,6 +13,7 @@ const (
 	FailuresToOpen = 5
 	OpenFirst      = time.Second
 	openMax        = 30 * time.Second
+	askedFor       = 5 * time.Second // an answer to a question may take as long
 )
 
 // circuit is what recent legs have shown of an engine: closed; open, when picks avoid the engine for a while; or
@@ -24,6 +25,8 @@ type circuit struct {
 	heard    time.Time // when a leg was last answered
 	since    time.Time
 	last     string        // how the last leg failed
+	doubted  int           // failures in a row that may have been the requests', besides those
+	asked    time.Time     // when the engine was last asked because of them
 	pause    time.Duration // how long it was opened for, 0 if it is closed
 	until    time.Time     // when it becomes half-open
 	trial    uint64        // number of the attempt that tries the engine, 0 if none does
@@ -79,6 +82,18 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	return (c.pause > 0 || c.failures >= FailuresToOpen) && c.trip(now)
 }
 
+// doubt counts a failure that the request may have caused. It reports whether the engine is to be asked.
+func (c *circuit) doubt(now time.Time) (ask bool) {
+	if c.open(now) {
+		return false
+	}
+	if c.doubted++; c.pause == 0 && c.failures+c.doubted < FailuresToOpen || now.Sub(c.asked) < askedFor {
+		return false
+	}
+	c.asked = now
+	return true
+}
+
 // trip opens the circuit, and reports whether it was closed.
 func (c *circuit) trip(now time.Time) (closed bool) {
 	closed = c.pause == 0
@@ -128,19 +143,42 @@ func (h *Health) Served() {
 // stream, no answer in time, or an answer that makes no sense. Failures that the request, the client or one of our
 // tickets caused are not to be recorded here.
 func (h *Health) Failed(leg *upstream.LegError) {
-	how := leg.Kind.String()
-	if leg.Kind == upstream.Status {
-		how = fmt.Sprintf("status %d", leg.Status)
-	}
 	var opened bool
 	var c circuit
 	h.change(func(is *condition, now time.Time) {
-		opened = is.circuit.fail(how, now)
+		opened = is.circuit.fail(how(leg), now)
 		c = is.circuit
 	})
 	if opened {
-		h.cfg.Log().Warn("engine opens its circuit", "failures", c.failures, "last", how, "tried_again_in", c.pause.String())
+		h.cfg.Log().Warn("engine opens its circuit", "failures", c.failures, "last", c.last, "tried_again_in", c.pause.String())
 	}
+}
+
+// Doubted is Failed where the request may have caused the failure: what clients send opens no circuit. It reports whether the engine is to be
+// asked by a request of our own, of which Asked tells.
+func (h *Health) Doubted() (ask bool) {
+	h.change(func(is *condition, now time.Time) { ask = is.circuit.doubt(now) })
+	return ask
+}
+
+// Asked records how a request of our own has failed, nil if it has not: it confirms the failures that were doubted, or refutes all.
+func (h *Health) Asked(failure *upstream.LegError) {
+	if failure == nil {
+		h.Served()
+		return
+	}
+	h.change(func(is *condition, _ time.Time) {
+		is.circuit.failures, is.circuit.doubted = is.circuit.failures+is.circuit.doubted, 0
+	})
+	h.Failed(failure)
+}
+
+// how says in a word how a leg has failed.
+func how(leg *upstream.LegError) string {
+	if leg.Kind == upstream.Status {
+		return fmt.Sprintf("status %d", leg.Status)
+	}
+	return leg.Kind.String()
 }
 
 // Unanswered is called after Failed for a leg that began at began and had no answer within its time limit. If the
