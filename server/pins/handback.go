@@ -87,17 +87,7 @@ func (h *HandBacks) Stored(answer Answer, ticket *convcache.Ticket, choice conti
 	defer h.queues.mu.Unlock()
 	h.queues.add(k)
 	h.queues.remind(choice)
-	h.makeRoom()
-}
-
-// makeRoom keeps memory free for the ids of answers under way. The account whose tickets have most ids loses its newest, whose hand-back is
-// farthest away: tickets whose ids were dropped only end like those that are not handed back. The caller holds h.queues.mu.
-func (h *HandBacks) makeRoom() {
-	for used, most := h.arena.Use(); used > most-most/8 && h.queues.accounts.Len() > 0; used, _ = h.arena.Use() {
-		k := h.queues.accounts.Most().Newest().Value
-		h.queues.drop(k)
-		k.ids.Free()
-	}
+	h.queues.makeRoom(h.arena.Use)
 }
 
 // Outside hands back a ticket that is not stored, because the request names no conversation. It reports false if it does not take the ticket,

@@ -218,6 +218,16 @@ func (h *handBackQueues) drop(k *retainedTicket) {
 	}
 }
 
+// makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
+// newest, whose hand-back is farthest away: such a ticket ends like one that is not handed back. The caller holds h.mu.
+func (h *handBackQueues) makeRoom(use func() (used, most int64)) {
+	for used, most := use(); used > most-most/8 && h.accounts.Len() > 0; used, _ = use() {
+		k := h.accounts.Most().Newest().Value
+		h.drop(k)
+		k.ids.Free()
+	}
+}
+
 // hurry wakes the queues now.
 func (h *handBackQueues) hurry() {
 	select {

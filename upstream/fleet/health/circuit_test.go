@@ -44,3 +44,41 @@ func TestOutage_IsUnreachedUntilItAnswers(t *testing.T) {
 		t.Error("it has answered a probe, and counts as unreached")
 	}
 }
+
+// However many failures the requests may have caused, a question decides, one in five seconds. With others they ask sooner.
+func TestCircuit_DoubtedFailuresOnlyAsk(t *testing.T) {
+	r := newRole(t, 1)
+	h := r.members[0].Health
+	failure := &upstream.LegError{Kind: upstream.Status, Status: 500}
+	asks := func(failures int, want bool) {
+		t.Helper()
+		for n := 1; n <= failures; n++ {
+			if ask := h.Doubted(); ask != (want && n == failures) {
+				t.Errorf("failure %d: asks %t", n, ask)
+			}
+		}
+		if state, _ := h.State(); state != "up" {
+			t.Errorf("it is %s", state)
+		}
+	}
+	asks(FailuresToOpen, true)
+	asks(2*FailuresToOpen, false) // while the answer is awaited
+	h.Asked(nil)
+	asks(FailuresToOpen-1, false)
+	r.pass(askedFor)
+	h.Failed(failure)
+	asks(1, true)
+	if h.Asked(failure); r.up(0) {
+		t.Error("it has failed a question, and is still preferred")
+	}
+	if ask := h.Doubted(); ask {
+		t.Error("what fails while the circuit is open asks")
+	}
+	r.pass(OpenFirst + askedFor)
+	if ask := h.Doubted(); !ask {
+		t.Error("what fails while it is half-open does not ask")
+	}
+	if h.Asked(nil); !h.Closed() {
+		t.Error("an answer does not close it")
+	}
+}
