@@ -15,9 +15,9 @@ import (
 )
 
 // How many sequences of operations are compared, and how long they are. All kinds of operations and outcomes come in
-// the first hundred; more search for rare combinations.
+// the first forty; more search for rare combinations.
 const (
-	sequences      = 120
+	sequences      = 40
 	soakSequences  = 500
 	sequenceLength = 30
 )
@@ -82,7 +82,7 @@ func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.
 			t.Errorf("only %d operations of %d ended as %v", outcomes[outcome], sequences*sequenceLength, outcome)
 		}
 	}
-	if displaced < sequences || notes < sequences {
+	if displaced < sequences || notes < sequences/2 {
 		t.Errorf("only %d tickets were displaced and %d notes put in %d sequences", displaced, notes, sequences)
 	}
 }

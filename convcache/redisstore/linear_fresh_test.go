@@ -97,7 +97,7 @@ func (j *journal) stale() []convcache.Key {
 
 // freshSteps keeps the operations on one conversation below 2,000, which the search for an order needs.
 const (
-	freshSteps     = 3000
+	freshSteps     = 1000
 	freshSoakSteps = 20_000
 )
 

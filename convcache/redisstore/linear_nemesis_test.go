@@ -113,7 +113,7 @@ func hangOff(_ *testing.T, f *fleet) {
 
 const (
 	// nemesisSteps is how many steps clients do around each fault, and after all.
-	nemesisSteps = 600
+	nemesisSteps = 200
 	// nemesisRounds bounds how often a nemesis strikes in the short form. Once is enough if the fault
 	// comes to bear: which operation it hits is up to chance.
 	nemesisRounds = 5

@@ -83,7 +83,7 @@ func sameAs(got, put convcache.Ticket) bool {
 		got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.FreshAsOf.Equal(put.FreshAsOf)
 }
 
-func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
+func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	for name, tk := range map[string]convcache.Ticket{"ticket": fullTicket(1), "note": fullNote(1)} {
@@ -96,7 +96,7 @@ func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
 				for at := range fields[field] {
 					for bit := range 8 {
-						if field != "0i" && bit != at%8 {
+						if bit != at%8 && (field != "0i" || soakRedis(t) == 0) || field != "0i" && at%4 > 0 {
 							continue // what is authenticated as a whole needs one bit
 						}
 						flipped := []byte(fields[field])

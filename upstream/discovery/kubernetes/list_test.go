@@ -63,23 +63,29 @@ func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
 	})
 }
 
+// onePage is a list of n pods, without pages: of thousands each page takes the API server of the test long to make.
+func onePage(n int) kubetest.Refusal {
+	var pods []string
+	for i := range n {
+		pods = append(pods, fmt.Sprintf(`{"metadata":{"name":"d-%d","labels":{"model":"decode"}},"status":{"phase":"Running","podIP":"10.1.2.3","conditions":[{"type":"Ready","status":"True"}]}}`, i))
+	}
+	return kubetest.Refusal{Status: 200, Body: `{"metadata":{"resourceVersion":"1000"},"items":[` + strings.Join(pods, ",") + `]}`}
+}
+
 func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Put(decodePod("d-1", "10.0.0.2")) }, func(w *world) {
-		w.want("d:d-1")
-		w.setAway(true)
-		w.api.Cut()
-		w.pass(time.Millisecond)
-		manyPods(w.api, maxObjects)
-		w.api.Compact()
-		w.setAway(false)
+	inCluster(t, onePair, func(w *world) {
+		w.want("p:p-1 d:d-1")
+		w.api.Refuse(onePage(maxObjects + 1))
+		w.api.Fail()
 		w.pass(firstWait)
-		w.want("d:d-1")
+		w.want("p:p-1 d:d-1")
 		w.wantLog("more than 10,000 match")
 	})
 }
 
 func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, maxObjects) }, func(w *world) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Refuse(onePage(maxObjects)) }, func(w *world) {
+		w.api.Refuse(onePage(maxObjects + 1))
 		w.api.Put(decodePod("more", "10.0.0.2"))
 		w.pass(firstWait)
 		if got := len(w.last()); got != maxObjects {

@@ -174,11 +174,7 @@ func appendFrame(b, content []byte) []byte {
 func TestServe_LosesNothing(t *testing.T) {
 	w := kvready.New(kvready.Config{})
 	addr := serve(t, w)
-	const peers, batch = 8, 1000
-	rounds := 12
-	if testing.Short() {
-		rounds = 2
-	}
+	const peers, batch, rounds = 8, 1000, 3
 	pushers := make([]pusher, peers)
 	for i := range pushers {
 		pushers[i] = connectPush(t, addr)
@@ -222,10 +218,7 @@ func TestServe_LosesNothing(t *testing.T) {
 
 // LMCache sends through libzmq; this is how fast that gets through.
 func TestServe_TakesAFloodOfLibzmq(t *testing.T) {
-	count := 200_000
-	if testing.Short() {
-		count = 20_000
-	}
+	const count = 20_000
 	w := kvready.New(kvready.Config{})
 	a := w.Expect("the last", 1)
 	sender := zmqtest.Start(t, `
@@ -239,7 +232,7 @@ input()
 `, "tcp://"+serve(t, w).String(), strconv.Itoa(count))
 	await(t, a)
 	eventually(t, "all counts", func() bool { return w.Stats().Counted == 1 }) // it is counted when the wait is over already
-	wantStats(t, w, kvready.Stats{Received: uint64(count) + 1, Counted: 1, Unknown: uint64(count), Waiting: 1})
+	wantStats(t, w, kvready.Stats{Received: count + 1, Counted: 1, Unknown: count, Waiting: 1})
 	a.Close()
 	sender.Kill()
 }
