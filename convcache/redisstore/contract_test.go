@@ -2,23 +2,18 @@ package redisstore_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -101,7 +96,7 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 		"single server": {Addresses: []string{s.Addr()}},
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
+		"TLS":           {Addresses: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
 		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
 	} {
@@ -203,7 +198,7 @@ func TestNewRedis_RefusesConfigs(t *testing.T) {
 	}
 }
 
-// authority is a certificate that has signed itself, for localhost.
+// authority is a certificate that has signed itself, for 127.0.0.1.
 type authority struct {
 	cert, key string // files
 	pool      *x509.CertPool
@@ -211,35 +206,20 @@ type authority struct {
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("make key: %v", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "throwaway"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatalf("make certificate: %v", err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	srv := httptest.NewTLSServer(nil) // has one
+	defer srv.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
 	if err != nil {
 		t.Fatalf("encode key: %v", err)
 	}
 	dir := t.TempDir()
 	a := authority{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
-	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: der}, a.key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}, a.key: {Type: "PRIVATE KEY", Bytes: key}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatalf("write %s: %v", block.Type, err)
 		}
 	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatalf("parse certificate: %v", err)
-	}
-	a.pool.AddCert(certificate)
+	a.pool.AddCert(srv.Certificate())
 	return a
 }
 

@@ -13,9 +13,7 @@ import (
 
 func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
 	registry := &discovery.Registry{}
-	if err := registry.Add(instance("before:1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("before:1")))
 	w := watch(t, registry)
 	w.want(t, "before:1")
 	if err := registry.Add(upstream.Instance{BaseURL: "HTTP://D:1/", Role: upstream.RoleDecode}); err != nil {
@@ -44,16 +42,12 @@ func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
 	w.want(t, "")
 	first, second := instance("a", "10.0.0.1:8000"), instance("b", "10.0.0.2:8000")
 	for _, i := range []upstream.Instance{first, second, first} {
-		if err := registry.Add(i); err != nil {
-			t.Fatal(err)
-		}
+		must(t, registry.Add(i))
 	}
 	w.want(t, "a")
 	w.want(t, "a b")
 	w.quiet(t) // the third time changed nothing
-	if err := registry.Add(instance("a", "10.0.0.3:8000")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("a", "10.0.0.3:8000")))
 	w.want(t, "a b")
 	if got := registry.List()[0].BaseURL; got != "http://10.0.0.3:8000" {
 		t.Errorf("a is at %s, want its new address", got)
@@ -62,9 +56,7 @@ func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
 
 func TestRegistry_Refuses(t *testing.T) {
 	registry := &discovery.Registry{}
-	if err := registry.Add(instance("a", "h:80")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("a", "h:80")))
 	for name, tc := range map[string]struct {
 		instance upstream.Instance
 		want     string
@@ -99,9 +91,7 @@ func TestRegistry_Refuses(t *testing.T) {
 func TestRegistry_IsBounded(t *testing.T) {
 	registry := &discovery.Registry{}
 	for n := range discovery.MaxRegistered {
-		if err := registry.Add(instance(fmt.Sprintf("d-%d:80", n))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, registry.Add(instance(fmt.Sprintf("d-%d:80", n))))
 	}
 	if err := registry.Add(instance("more:80")); !errors.Is(err, discovery.ErrFull) {
 		t.Errorf("Add = %v, want ErrFull", err)

@@ -33,16 +33,12 @@ func plantedFaults() []planted {
 			if role == config.RoleDecode {
 				i = w.decode
 			}
-			if err := i.SetFault(f); err != nil {
-				t.Fatal(err)
-			}
+			must(t, i.SetFault(f))
 		}
 	}
 	return []planted{
 		{name: "an instance that is not there", fault: func(t *testing.T, w *ward) {
-			if err := w.decode.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, w.decode.Close())
 		}, want: []string{codeUnreachable}, fix: "/health"},
 		{name: "an engine that is dead", fault: fault(config.RolePrefill, vllmsim.Fault{Kind: vllmsim.FaultStatus, Route: "/health", Status: 503}),
 			want: []string{codeUnhealthy}, fix: "start it again"},
@@ -136,15 +132,11 @@ func TestDoctor_FindsKVThatIsNotAnnounced(t *testing.T) {
 		plant           func(t *testing.T, d *demo.Deployment)
 	}{
 		{"lost", codeNotAnnounced, "pd_proxy_host", func(t *testing.T, d *demo.Deployment) {
-			if err := d.Prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultNoticeLost}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.Prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultNoticeLost}))
 		}},
 		{"another Carryover", codeTurnFailed, "--verbose", func(t *testing.T, d *demo.Deployment) {
 			l, err := net.Listen("tcp", d.Listen())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = l.Close() })
 		}},
 	} {
@@ -153,9 +145,7 @@ func TestDoctor_FindsKVThatIsNotAnnounced(t *testing.T) {
 				t.Skip("drives the whole program")
 			}
 			engines, err := demo.StartDeployment(demo.Options{Connector: config.ConnectorLMCache, Prefills: 1, Decodes: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer engines.Close()
 			tc.plant(t, engines)
 			engines.Settings.Timeouts.Store = testrig.PatientStore

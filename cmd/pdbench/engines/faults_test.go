@@ -147,9 +147,7 @@ func TestStream_ItsReaderLeaves(t *testing.T) {
 	e := startEngines(t, Pace{Chunks: 100, Gap: longestGap})
 	handover := prefillLeg(t, e, question, NoTicket)
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(e.Decode, "http://"), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	body := chat(question, `"stream":true,"kv_transfer_params":`+handover)
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: engine\r\nContent-Length: %d\r\n\r\n%s", ChatPath, len(body), body); err != nil {
 		t.Fatal(err)

@@ -175,9 +175,7 @@ func TestSource_NeedsANamespace(t *testing.T) {
 	cfg := valid()
 	cfg.NamespaceFile = t.TempDir() + "/namespace"
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = source.Watch(t.Context(), func([]upstream.Instance) { t.Error("set was called") })
 	if err == nil || !strings.Contains(err.Error(), "namespace of this pod") {
 		t.Errorf("Watch = %v, want what it lacks", err)
@@ -199,9 +197,7 @@ func TestSource_EndsBeforeItHasBegun(t *testing.T) {
 	cfg := valid()
 	cfg.Namespace = "serving"
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := source.Watch(ctx, func([]upstream.Instance) { t.Error("set was called") }); err != nil {
 		t.Errorf("Watch = %v, want nil", err)
 	}

@@ -47,9 +47,7 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 		}
 		prepare(w.api, &cfg)
 		source, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- source.Watch(ctx, w.set) }()
@@ -193,3 +191,11 @@ func onePair(api *kubetest.Server, _ *Config) {
 }
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -138,9 +138,7 @@ func TestSource_RefusesAnEventThatIsTooLarge(t *testing.T) {
 
 func TestSource_OverARealSocket(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	api := kubetest.Start(t, listener)
 	onePair(api, nil)
 	cfg := valid()
@@ -149,9 +147,7 @@ func TestSource_OverARealSocket(t *testing.T) {
 	}
 	cfg.TokenFile, cfg.CAFile, cfg.NamespaceFile = api.Path("token"), api.Path("ca.crt"), api.Path("namespace")
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lists := make(chan int, 2)
