@@ -69,9 +69,7 @@ func TestRelay_ReplacesRangesOfData(t *testing.T) {
 					}
 					return observe(e)
 				}})
-				if err := r.Run(split(strings.NewReader(before + tc.input + after))); err != nil {
-					t.Fatalf("Run: %v", err)
-				}
+				must(t, r.Run(split(strings.NewReader(before + tc.input + after))))
 				if got, want := out.String(), before+tc.want+after; got != want {
 					t.Errorf("%s: relayed\n got %.200q\nwant %.200q", name, got, want)
 				}

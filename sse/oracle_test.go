@@ -170,9 +170,7 @@ func recorded(tb testing.TB) map[string][]byte {
 	streams := make(map[string][]byte)
 	for _, file := range files {
 		stream, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		streams[strings.TrimSuffix(filepath.Base(file), ".sse")] = stream
 	}
 	return streams

@@ -64,9 +64,7 @@ func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 				member += string(e.Member)
 				return Forward
 			}})
-			if err := r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
+			must(t, r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))))
 			if got := out.String(); got != before+want+after {
 				t.Errorf("relayed:\n got %q\nwant %q", got, before+want+after)
 			}
@@ -91,9 +89,7 @@ func TestRelay_UnfinishedEventIsNeitherCapturedNorCut(t *testing.T) {
 
 func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 	var out strings.Builder
-	if err := New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}` + "\n\n")); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}` + "\n\n")))
 	if got, want := out.String(), "data: {}\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}
@@ -101,9 +97,7 @@ func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 
 func TestRelay_NameThatJSONMaySpellWithShortEscapes(t *testing.T) {
 	var out strings.Builder
-	if err := New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}` + "\n\n")); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}` + "\n\n")))
 	if got, want := out.String(), `data: {"c":2}`+"\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}
@@ -118,9 +112,7 @@ func TestRelay_LastEventsOfARecordedStreamWithParams(t *testing.T) {
 		member += string(e.Member)
 		return Forward
 	}})
-	if err := r.Run(strings.NewReader(stream)); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, r.Run(strings.NewReader(stream)))
 	if got, want := out.String(), stream[:at]+"data: [DONE]\n\n"; got != want {
 		t.Errorf("relayed:\n got %q\nwant %q", got, want)
 	}

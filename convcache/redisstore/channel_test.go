@@ -88,9 +88,7 @@ func carries(t *testing.T, cfg redisstore.Config) {
 	wantHeard(t, two, "begin two", first, second)
 	const count = 200
 	for i := range count {
-		if err := one.Channel().Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)); err != nil {
-			t.Fatalf("publish: %v", err)
-		}
+		must(t, one.Channel().Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)))
 	}
 	for i, e := range []*ear{first, second} {
 		var got []string
@@ -221,9 +219,7 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	wantHeard(t, r, "ours", e)
 	_ = foreign.Channel().Publish(t.Context(), "theirs")
 	for _, value := range []string{"", "theirs", "\x01theirs", "\x01" + strings.Repeat("x", 40)} {
-		if err := r.Client().Publish(t.Context(), r.ChannelName(), value).Err(); err != nil {
-			t.Fatalf("publish: %v", err)
-		}
+		must(t, r.Client().Publish(t.Context(), r.ChannelName(), value).Err())
 	}
 	wantHeard(t, r, "ours again", e)
 	for _, message := range e.all() {

@@ -80,9 +80,7 @@ func connectAll(t *testing.T, client redis.UniversalClient) {
 	case *redis.ClusterClient:
 		err = c.ForEachMaster(t.Context(), connect)
 	}
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
+	must(t, err)
 }
 
 func TestRedis_KeepsTheContract(t *testing.T) {
@@ -209,9 +207,7 @@ func newAuthority(t *testing.T) authority {
 	srv := httptest.NewTLSServer(nil) // has one
 	defer srv.Close()
 	key, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
-	if err != nil {
-		t.Fatalf("encode key: %v", err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	a := authority{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
 	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}, a.key: {Type: "PRIVATE KEY", Bytes: key}} {
@@ -227,9 +223,7 @@ func newAuthority(t *testing.T) authority {
 func freeTCPPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }

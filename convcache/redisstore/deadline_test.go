@@ -30,7 +30,7 @@ func TestRedis_PutBackEndsByEitherClock(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			at, wall := time.Now(), time.Duration(0)
 			now := func() time.Time { return clocktest.Apart(t, at, wall) }
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: now, Prefix: freshPrefix()})
+			r := openOn(t, s, redisstore.Config{Now: now, Prefix: freshPrefix()})
 			r.OpenBreaker()
 			tk := ticket(1, 10)
 			wantPut(t, r, key(1), tk, convcache.Stored)

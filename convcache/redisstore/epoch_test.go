@@ -91,9 +91,7 @@ func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	mustShareEpoch(t, r, 7, true, 7)
 	for _, value := range []string{"", "x", "0x9", "1e300", "nan"} {
-		if err := r.Client().HSet(t.Context(), r.EpochName(), "0i", value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Client().HSet(t.Context(), r.EpochName(), "0i", value).Err())
 		wantTake(t, r, key(1), tk.ID, convcache.Unavailable)
 		wantPut(t, r, key(1), tk, convcache.Stored)
 		mustShareEpoch(t, r, 7, false, 7) // the replica that knows it writes it again

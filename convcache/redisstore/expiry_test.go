@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redistest"
 )
 
 // Expiry by the server's clock; the store's own stands.
 func TestRedis_ExpiresByServerClock(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	short, long := fullTicket(1), fullTicket(2)
 	const life = 500 * time.Millisecond // of the short one: two puts on a busy machine
 	for order, tickets := range [][2]convcache.Ticket{{short, long}, {long, short}} {
@@ -27,9 +25,7 @@ func TestRedis_ExpiresByServerClock(t *testing.T) {
 			}
 		}
 		put, err := r.Client().Time(t.Context()).Result()
-		if err != nil {
-			t.Fatalf("read the server's clock: %v", err)
-		}
+		must(t, err)
 		eventually(t, "the server's clock", func() bool {
 			now, err := r.Client().Time(t.Context()).Result()
 			return err == nil && now.Sub(put) > life+time.Millisecond
@@ -53,8 +49,7 @@ func TestRedis_ExpiresByServerClock(t *testing.T) {
 }
 
 func TestRedis_KeyExpiresByItself(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	tk := ticket(1, 10)
 	if _, got := r.Put(t.Context(), key(1), tk, 30*time.Millisecond); got != convcache.Stored {
 		t.Fatalf("put: got %v, want %v", got, convcache.Stored)
@@ -83,8 +78,7 @@ func TestRedis_KeyExpiresByItself(t *testing.T) {
 }
 
 func TestRedis_NoKeyLivesForever(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	mustCheck(t, r)
 	for n := range 50 {
 		wantPut(t, r, key(n%10), ticket(n, 10), convcache.Stored)
@@ -101,8 +95,7 @@ func TestRedis_NoKeyLivesForever(t *testing.T) {
 
 // Servers count in whole milliseconds.
 func TestRedis_LessThanAMillisecondIsNone(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	said := monitor(t, s, func() {
 		if displaced, got := r.Put(t.Context(), key(1), ticket(1, 10), time.Millisecond-1); got != convcache.Expired || displaced != nil {
 			t.Errorf("put: got %v and %d displaced, want %v and none", got, len(displaced), convcache.Expired)

@@ -96,16 +96,13 @@ func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 func quarantinedFields(t *testing.T, r *replica) map[string]string {
 	t.Helper()
 	fields, err := r.Client().HGetAll(t.Context(), r.IncarnationsName()).Result()
-	if err != nil {
-		t.Fatalf("read quarantines: %v", err)
-	}
+	must(t, err)
 	return fields
 }
 
 func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
-	foreign := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
+	s, r := startRedis(t)
+	foreign := openOn(t, s, redisstore.Config{Secret: mustSecret(t, "the secret of somebody else")})
 	mustQuarantineIncarnation(t, foreign, incarnationOne)
 	wantQuarantined(t, r, false, false)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -117,7 +114,7 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()})
+	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix(), Logger: log.logger()})
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	one := quarantinedFields(t, r)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -133,9 +130,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
 	} {
-		if err := r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err(); err != nil {
-			t.Fatalf("forge a quarantine: %v", err)
-		}
+		must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err())
 		got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
 		if err != nil || !slices.Equal(got, []bool{true, false}) {
 			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
@@ -150,32 +145,26 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 
 // A ticket's value quarantines nothing, whatever place it is moved to.
 func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
 	for _, value := range readHash(t, r, convcache.Key{}) {
 		for field := range quarantinedFields(t, r) {
-			if err := r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err(); err != nil {
-				t.Fatalf("move a value: %v", err)
-			}
+			must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err())
 			wantQuarantined(t, r, false, false)
 		}
 	}
 }
 
 func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustQuarantineIncarnation(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.IncarnationsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
-		if err := r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err(); err != nil {
-			t.Fatalf("shorten: %v", err)
-		}
+		must(t, r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err())
 	}
 	s.CLI("DEL", r.IncarnationsName())
 	wantQuarantined(t, r, false, false)
@@ -197,7 +186,7 @@ func wantNoAnswer(t *testing.T, r *replica, say string) {
 func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
+	r := openOn(t, s, redisstore.Config{Username: "carryover", Password: "the password"})
 	mustCheck(t, r)
 	mustQuarantineIncarnation(t, r, incarnationOne)
 

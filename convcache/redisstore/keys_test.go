@@ -104,8 +104,7 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 }
 
 func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	s.CLI("SET", r.KeyName(key(1)), "somebody's")
 	wantPut(t, r, key(2), ticket(2, 10), convcache.Stored)
 	for range 8 {
@@ -118,8 +117,7 @@ func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
 }
 
 func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	mustCheck(t, r)
 	s.Kill()
 	for n := range 5 {

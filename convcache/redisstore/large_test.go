@@ -87,8 +87,8 @@ func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 }
 
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	s := redistest.Start(t)
-	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	s, r := startRedis(t)
+	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	small, large := ticket(1, 10), ticket(2, aboveMaxValue)
 	wantPut(t, r, key(1), small, convcache.Stored)

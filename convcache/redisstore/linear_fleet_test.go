@@ -107,9 +107,7 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		f.servers[1].ReplicaOf(f.servers[0])
 	}
 	secret, err := convcache.RandomSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range fleetStores {
 		forward := redistest.Forward(t, f.servers[0].Addr())
 		clock := plan.clock

@@ -296,13 +296,9 @@ func (f *fleet) serverTime(t *testing.T) int64 {
 	t.Helper()
 	seconds, micros, _ := strings.Cut(f.servers[0].CLI("TIME"), "\n")
 	s, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		t.Fatalf("read TIME: %v", err)
-	}
+	must(t, err)
 	us, err := strconv.ParseInt(micros, 10, 64)
-	if err != nil {
-		t.Fatalf("read TIME: %v", err)
-	}
+	must(t, err)
 	return 1_000_000*s + us
 }
 

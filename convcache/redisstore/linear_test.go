@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -240,50 +241,52 @@ func (j *journal) wantUsedOnce(t *testing.T) {
 func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	id := convcache.NewTicketID()
 	whole := convcache.Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
-	put := func(began, returned int64, outcome convcache.Outcome) call {
-		return call{op: opPut, ticket: whole, outcome: outcome, began: began, returned: returned, until: 1e9}
-	}
-	take := func(began, returned int64, outcome convcache.Outcome) call {
-		return call{op: opTake, ticket: whole, outcome: outcome, began: began, returned: returned}
-	}
-	displace := func(began, returned int64) call {
-		other := convcache.NewTicketID()
-		return call{op: opPut, ticket: convcache.Ticket{Branch: convcache.Branch{ID: other}}, displaced: []convcache.Ticket{whole}, outcome: convcache.Stored, began: began, returned: returned, until: 1e9}
-	}
-	noted := func(began, returned int64, outcome convcache.Outcome) call {
-		c := put(began, returned, outcome)
-		c.ticket = someNote(whole)
-		return c
-	}
-	displaceByNote := func(began, returned int64) call {
-		c := displace(began, returned)
-		c.ticket.Prefill.Instance = "prefill"
-		return c
-	}
 	for _, tc := range []struct {
 		name  string
 		legal bool
-		calls []call
+		// Operations on the ticket, or of another that displaces it, and what came of them, each from one moment to another.
+		calls string
 	}{
-		{"put and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"missed and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Unavailable), take(4, 5, convcache.Consumed), take(6, 7, convcache.Taken)}},
-		{"taken twice", false, []call{put(0, 1, convcache.Stored), take(2, 9, convcache.Taken), take(3, 8, convcache.Taken)}},
-		{"taken, put back and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), put(4, 5, convcache.Stored), take(6, 7, convcache.Taken)}},
-		{"taken, handed back and its note taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Stored), take(6, 7, convcache.Taken)}},
-		{"taken, handed back, its note taken twice", false, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Stored), take(6, 7, convcache.Taken), take(8, 9, convcache.Taken)}},
-		{"handed back too late, and taken", false, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Superseded), take(6, 7, convcache.Taken)}},
-		{"displaced by a note", false, []call{put(0, 1, convcache.Stored), displaceByNote(2, 3)}},
-		{"taken while it is put", true, []call{put(0, 9, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"taken before it is put", false, []call{put(4, 5, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"handed back and taken", false, []call{put(0, 1, convcache.Stored), displace(2, 3), take(4, 5, convcache.Taken)}},
-		{"of unknown outcome, taken late", true, []call{put(0, 1, convcache.Unavailable), take(8, 9, convcache.Taken)}},
-		{"of unknown outcome, taken twice", false, []call{put(0, 1, convcache.Unavailable), take(6, 7, convcache.Taken), take(8, 9, convcache.Taken)}},
-		{"not stored, and taken", false, []call{put(0, 1, convcache.Expired), take(2, 3, convcache.Taken)}},
-		{"taken at its end", true, []call{put(0, 1, convcache.Stored), take(1e9+1e6, 1e9+2e6, convcache.Taken)}},
-		{"taken after its end", false, []call{put(0, 1, convcache.Stored), take(1e9+1e6+1, 1e9+2e6, convcache.Taken)}},
+		{"put and taken", true, "put 0 1 stored, take 2 3 taken"},
+		{"missed and taken", true, "put 0 1 stored, take 2 3 unavailable, take 4 5 consumed, take 6 7 taken"},
+		{"taken twice", false, "put 0 1 stored, take 2 9 taken, take 3 8 taken"},
+		{"taken, put back and taken", true, "put 0 1 stored, take 2 3 taken, put 4 5 stored, take 6 7 taken"},
+		{"taken, handed back and its note taken", true, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken"},
+		{"taken, handed back, its note taken twice", false, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken, take 8 9 taken"},
+		{"handed back too late, and taken", false, "put 0 1 stored, take 2 3 taken, note 4 5 superseded, take 6 7 taken"},
+		{"displaced by a note", false, "put 0 1 stored, displaceByNote 2 3 stored"},
+		{"taken while it is put", true, "put 0 9 stored, take 2 3 taken"},
+		{"taken before it is put", false, "put 4 5 stored, take 2 3 taken"},
+		{"handed back and taken", false, "put 0 1 stored, displace 2 3 stored, take 4 5 taken"},
+		{"of unknown outcome, taken late", true, "put 0 1 unavailable, take 8 9 taken"},
+		{"of unknown outcome, taken twice", false, "put 0 1 unavailable, take 6 7 taken, take 8 9 taken"},
+		{"not stored, and taken", false, "put 0 1 expired, take 2 3 taken"},
+		{"taken at its end", true, "put 0 1 stored, take 1001000000 1002000000 taken"},
+		{"taken after its end", false, "put 0 1 stored, take 1001000001 1002000000 taken"},
 	} {
 		j := newJournal(time.Now)
-		for _, c := range tc.calls {
+		for said := range strings.SplitSeq(tc.calls, ", ") {
+			c := call{ticket: whole, until: 1e9}
+			var op, outcome string
+			if _, err := fmt.Sscan(said, &op, &c.began, &c.returned, &outcome); err != nil {
+				t.Fatal(err)
+			}
+			c.outcome = map[string]convcache.Outcome{
+				"stored": convcache.Stored, "taken": convcache.Taken, "unavailable": convcache.Unavailable,
+				"consumed": convcache.Consumed, "superseded": convcache.Superseded, "expired": convcache.Expired,
+			}[outcome]
+			switch op {
+			case "take":
+				c.op = opTake
+			case "note":
+				c.ticket = someNote(whole)
+			case "displace", "displaceByNote":
+				c.displaced = []convcache.Ticket{whole}
+				c.ticket = convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
+				if op == "displaceByNote" {
+					c.ticket.Prefill.Instance = "prefill"
+				}
+			}
 			j.add(c)
 		}
 		if got := len(j.usedTwice()) == 0; got != tc.legal {

@@ -42,7 +42,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	setLeast(s, leastCommands())
 	var log storeLog
 	const password = "the password"
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, redisstore.Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
 	mustCheck(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -76,7 +76,7 @@ func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now, Logger: log.logger()})
+	r := openOn(t, s, redisstore.Config{Now: c.now, Logger: log.logger()})
 	wantPut(t, r, key(1), fullTicket(1), convcache.Stored)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
@@ -101,7 +101,7 @@ func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	}{{0, 0}, {time.Minute, 1}, {-time.Minute, 1}} {
 		var log storeLog
 		now := func() time.Time { return time.Now().Add(test.ahead) }
-		r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: now, Logger: log.logger()})
+		r := openOn(t, s, redisstore.Config{Now: now, Logger: log.logger()})
 		for range 3 { // once is enough for a line that would come every five seconds
 			mustCheck(t, r)
 		}
@@ -117,7 +117,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
 	var log storeLog
 	const password = "the password"
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, redisstore.Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
 	for r.Shares() {
 		wantLook(t, r, key(1), convcache.Unavailable)
 	}
@@ -139,7 +139,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 func TestRedis_RunForgetsWhatCheckMended(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, redisstore.Config{Now: time.Now, Logger: log.logger()})
 	s.Kill()
 	if err := r.Check(t.Context()); err == nil {
 		t.Error("check of no server: got no error")

@@ -55,8 +55,7 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 }
 
 func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	tk := fullTicket(1)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, convcache.Taken)), convcache.Stored)
@@ -71,8 +70,7 @@ func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
 
 // A put of a note is one command, and two where a branch may have its tokens.
 func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	for n, tc := range []struct {
 		name  string
 		there convcache.Ticket
@@ -114,8 +112,8 @@ func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // The next turn's ticket is put by another replica while the first reads what may outdate the note.
 func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
-	s := redistest.Start(t)
-	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	s, r := startRedis(t)
+	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	edited, next := chained(2, 70, 7, 9, 10, 11), chained(3, 70, 7, 8, 9, 10)
 	wantPut(t, r, key(1), edited, convcache.Stored)
@@ -129,8 +127,7 @@ func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
 
 // A branch that can't be read shows nothing, and a server that asks without end is not answered without end.
 func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), convcache.Stored)
 	note := noteOf(chained(1, 50, 7, 8, 9))
 	asks := mustMutate(t, r, `not string.find(ARGV[6], old.id, 1, true)`, `true`)
@@ -151,7 +148,7 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 func TestRedis_SizeOfALongNote(t *testing.T) {
 	const tokens, most = 128 << 10, 67_000
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
 	putNote(t, r, key(1), note, convcache.Stored)
 	size := 0

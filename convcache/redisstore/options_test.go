@@ -125,9 +125,7 @@ func clientOf(t *testing.T, r *replica, k convcache.Key) *redis.Client {
 		return r.Client().(*redis.Client)
 	}
 	master, err := cluster.MasterForKey(t.Context(), r.KeyName(k))
-	if err != nil {
-		t.Fatalf("find the master of a conversation: %v", err)
-	}
+	must(t, err)
 	return master
 }
 
@@ -220,9 +218,7 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	node := nodes.Nodes[0]
 	f := redistest.Forward(t, node.Addr())
 	_, port, err := net.SplitHostPort(f.Addr())
-	if err != nil {
-		t.Fatalf("read address: %v", err)
-	}
+	must(t, err)
 	announce := func(port, addr string) {
 		node.CLI("CONFIG", "SET", "cluster-announce-port", port)
 		for _, other := range nodes.Nodes { // a client may ask any of them which node has which slots
@@ -291,9 +287,7 @@ func clusterLosesMaster(t *testing.T, nodes *redistest.ClusterNodes) {
 	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
 	mustCheck(t, r)
 	of, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.EpochName())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	others := slices.DeleteFunc(slices.Clone(nodes.Nodes), func(n *redistest.Server) bool { return n.Addr() == of.Options().Addr })
 	dead, alive := keyOf(t, r, others[0].Addr()), keyOf(t, r, others[1].Addr())
 	others[0].Kill()

@@ -136,9 +136,7 @@ func ids(tickets ...convcache.Ticket) []convcache.TicketID {
 func mustSecret(tb testing.TB, text string) convcache.Secret {
 	tb.Helper()
 	secret, err := convcache.NewSecret([]byte(text))
-	if err != nil {
-		tb.Fatalf("make secret: %v", err)
-	}
+	must(tb, err)
 	return secret
 }
 

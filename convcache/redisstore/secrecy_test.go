@@ -24,13 +24,9 @@ import (
 func monitor(t *testing.T, s *redistest.Server, do func()) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatalf("dial: %v", err)
-	}
+	must(t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatalf("set deadline: %v", err)
-	}
+	must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 	lines := bufio.NewReader(conn)
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatalf("monitor: %v", err)
@@ -43,9 +39,7 @@ func monitor(t *testing.T, s *redistest.Server, do func()) string {
 	var said strings.Builder
 	for {
 		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatalf("read what the server was told: %v", err)
-		}
+		must(t, err)
 		if strings.Contains(line, "that was all") {
 			return said.String()
 		}
@@ -144,7 +138,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 	var kept []byte
 	said := unescape(t, monitor(t, s, func() {
 		mustCheck(t, r)
@@ -192,7 +186,7 @@ func hashes(c convcache.Chain) [][]byte {
 // The index is in clear for the scripts. Of equal prompts in two conversations it shows only their lengths.
 func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}})
+	r := openAt(t, s.Addr())
 	tk := fullTicket(1)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	wantPut(t, r, key(2), tk, convcache.Stored)

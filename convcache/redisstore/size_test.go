@@ -47,7 +47,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 	s := redistest.Start(t)
 	for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
 		t.Run(name, func(t *testing.T) {
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 			tk := longTicket(t, tokens, ids)
 			wantPut(t, r, key(1), tk, convcache.Stored)
 			size := 0
@@ -68,8 +68,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	tk := fullTicket(1)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	said := monitor(t, s, func() { wantLook(t, r, key(1), convcache.Found) })

@@ -44,9 +44,7 @@ func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replic
 		cfg.Secret = sharedSecret(tb)
 	}
 	store, err := redisstore.New(cfg)
-	if err != nil {
-		tb.Fatalf("open: %v", err)
-	}
+	must(tb, err)
 	r := newReplica(store, convcache.SharedConfig{Local: convcache.MemoryConfig{Now: cfg.Now, MaxBytes: localBytes}, Logger: cfg.Logger})
 	tb.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -60,6 +58,28 @@ func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replic
 func openAt(tb testing.TB, addr string) *replica {
 	tb.Helper()
 	return openRedis(tb, redisstore.Config{Addresses: []string{addr}})
+}
+
+// openOn is openRedis for one server and what else cfg says.
+func openOn(tb testing.TB, s *redistest.Server, cfg redisstore.Config) *replica {
+	tb.Helper()
+	cfg.Addresses = []string{s.Addr()}
+	return openRedis(tb, cfg)
+}
+
+// startRedis starts a server with a replica of its own.
+func startRedis(t *testing.T, args ...string) (*redistest.Server, *replica) {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	return s, openAt(t, s.Addr())
+}
+
+// wantDown checks that a replica finds its server not usable now, and not forbidden.
+func wantDown(t *testing.T, r *replica) {
+	t.Helper()
+	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+	}
 }
 
 // mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than
@@ -136,3 +156,11 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 
 // freshPrefix returns a prefix that no other store has.
 func freshPrefix() string { return "carryover:" + convcache.NewTicketID().String() }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

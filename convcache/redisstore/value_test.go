@@ -51,9 +51,7 @@ func writeHash(t *testing.T, r *replica, k convcache.Key, fields map[string]stri
 		p.HSet(t.Context(), r.KeyName(k), fields)
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("write a conversation: %v", err)
-	}
+	must(t, err)
 }
 
 // wantUsable puts and takes a ticket, which whatever else is in the conversation must not prevent.
@@ -90,7 +88,7 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 
 		t.Run(name, func(t *testing.T) {
 			k := key(1)
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 			wantPut(t, r, k, tk, convcache.Stored)
 			fields := readHash(t, r, k)
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
@@ -135,8 +133,7 @@ func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at
 
 // What another writer, by intent or not, can leave in a conversation.
 func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	k, tk := key(1), fullTicket(1)
 	wantPut(t, r, k, tk, convcache.Stored)
 	fields := readHash(t, r, k)
@@ -200,7 +197,7 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 // Values are bound to conversation, ticket and field.
 func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 	first, second := fullTicket(1), fullTicket(2)
 	wantPut(t, r, key(1), first, convcache.Stored)
 	wantPut(t, r, key(2), second, convcache.Stored)
@@ -231,9 +228,7 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	})
 	wantPut(t, other, key(1), first, convcache.Stored)
 	foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
-	if err != nil {
-		t.Fatalf("read a conversation: %v", err)
-	}
+	must(t, err)
 	writeHash(t, r, key(1), foreign)
 	wantLook(t, r, key(1), convcache.Empty)
 	wantTake(t, r, key(1), first.ID, convcache.Consumed)
@@ -241,8 +236,7 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 
 // A displaced ticket that can't be read is not handed back.
 func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	old, forged := fullTicket(1), fullTicket(1)
 	wantPut(t, r, key(1), old, convcache.Stored)
 	fields := readHash(t, r, key(1))
@@ -258,7 +252,7 @@ func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
 func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
+	r := openOn(t, s, redisstore.Config{Now: c.now})
 	for _, ahead := range []struct {
 		by   time.Duration
 		look convcache.Outcome

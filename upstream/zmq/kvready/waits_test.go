@@ -40,9 +40,7 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 		"81a67265715f6964a131": "1",
 	} {
 		frame, err := hex.DecodeString(digits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w := kvready.New(kvready.Config{})
 		a := w.Expect(id, 1)
 		wantReady(t, a, false)
