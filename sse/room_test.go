@@ -38,7 +38,7 @@ func TestRelay_LongEventsAreHeldWhileThereIsRoom(t *testing.T) {
 			},
 		})
 		const small = "data: {}\n\n"
-		must(t, r.Run(iotest.HalfReader(strings.NewReader(small + event + event + small))))
+		must(t, r.Run(iotest.HalfReader(strings.NewReader(small+event+event+small))))
 		want, passed := event, strings.Replace(event, `{"b":1},"ids":[2]`, `null,"ids":null`, 1)
 		wantUnread, blanked := "", ""
 		if !row.read {

@@ -64,7 +64,7 @@ func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 				member += string(e.Member)
 				return Forward
 			}})
-			must(t, r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))))
+			must(t, r.Run(iotest.HalfReader(strings.NewReader(before+tc.input+after))))
 			if got := out.String(); got != before+want+after {
 				t.Errorf("relayed:\n got %q\nwant %q", got, before+want+after)
 			}
@@ -89,7 +89,7 @@ func TestRelay_UnfinishedEventIsNeitherCapturedNorCut(t *testing.T) {
 
 func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 	var out strings.Builder
-	must(t, New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}` + "\n\n")))
+	must(t, New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}`+"\n\n")))
 	if got, want := out.String(), "data: {}\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}
@@ -97,7 +97,7 @@ func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 
 func TestRelay_NameThatJSONMaySpellWithShortEscapes(t *testing.T) {
 	var out strings.Builder
-	must(t, New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}` + "\n\n")))
+	must(t, New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}`+"\n\n")))
 	if got, want := out.String(), `data: {"c":2}`+"\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}

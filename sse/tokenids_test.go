@@ -61,7 +61,7 @@ func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 			}
 			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
 			var out strings.Builder
-			must(t, New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before + tc.data + after)))
+			must(t, New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before+tc.data+after)))
 			if got, want := out.String(), before+tc.want+after; got != want {
 				t.Errorf("relayed:\n got %q\nwant %q", got, want)
 			}
