@@ -151,7 +151,7 @@ func TestChannel_CarriesMessagesInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 3 { // each has another prefix, and with it a slot of its own
-		carries(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+		carries(t, ofCluster(nodes))
 	}
 }
 

@@ -105,19 +105,19 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 func TestRedis_KeepsTheContractBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	keepsContract(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+	keepsContract(t, ofSentinel(pair))
 }
 
 func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	keepsContract(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	keepsContract(t, ofCluster(nodes))
 
 	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
 	mustCheck(t, r)
 	const conversations = 60
 	for n := range conversations {
-		wantPut(t, r, key(n), ticket(n, 10), convcache.Stored)
+		wantPut(t, r, key(n), ticket(n, 10), Stored)
 	}
 	if got := r.Len(); got != conversations {
 		t.Errorf("conversations: got %d, want %d", got, conversations)
@@ -128,8 +128,8 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 		}
 	}
 	for n := range conversations {
-		branches := wantLook(t, r, key(n), convcache.Found)
-		wantTake(t, r, key(n), branches[0].ID, convcache.Taken)
+		branches := wantLook(t, r, key(n), Found)
+		wantTake(t, r, key(n), branches[0].ID, Taken)
 	}
 }
 

@@ -77,7 +77,7 @@ func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.
 		}
 		notes += w.notes
 	}
-	for _, outcome := range []convcache.Outcome{convcache.Found, convcache.Taken, convcache.Stored, convcache.Empty, convcache.Expired, convcache.Consumed, convcache.Superseded} {
+	for _, outcome := range []convcache.Outcome{Found, Taken, Stored, Empty, Expired, Consumed, Superseded} {
 		if outcomes[outcome] < sequences/10 {
 			t.Errorf("only %d operations of %d ended as %v", outcomes[outcome], sequences*sequenceLength, outcome)
 		}
@@ -114,18 +114,18 @@ func (w *twins) step() (convcache.Outcome, int) {
 		one, first := w.memory.Take(ctx, w.key, id)
 		two, second := w.redis.Take(ctx, w.key, id)
 		w.trail = append(w.trail, fmt.Sprintf("take %v: %v\n", id, first))
-		w.sameOutcome(first, second, convcache.Consumed)
+		w.sameOutcome(first, second, Consumed)
 		if ticketText(one) != ticketText(two) {
 			w.t.Errorf("take: memory gives %q, redis %q", ticketText(one), ticketText(two))
 		}
-		if first == convcache.Taken {
+		if first == Taken {
 			w.held = append(w.held, one)
 		}
 		return first, 0
 	default:
 		w.clock.advance(time.Duration(1+w.rng.IntN(4)) * redisTTL / 3)
 		w.trail = append(w.trail, "time goes on\n")
-		return convcache.Unavailable, 0
+		return Unavailable, 0
 	}
 }
 
@@ -133,7 +133,7 @@ func (w *twins) comparePeek(ctx context.Context, keys []convcache.Key) convcache
 	one, first := w.memory.Peek(ctx, keys)
 	two, second := w.redis.Peek(ctx, keys)
 	w.trail = append(w.trail, fmt.Sprintf("peek at %d: %v %v\n", len(keys), first, len(one)))
-	w.sameOutcome(first, second, convcache.Empty)
+	w.sameOutcome(first, second, Empty)
 	if a, b := describe(one, keyedText), describe(two, keyedText); !slices.Equal(a, b) {
 		w.t.Errorf("peek at %d: memory shows %q, redis %q", len(keys), a, b)
 	}
@@ -156,7 +156,7 @@ func (w *twins) compareMemoryPut(ctx context.Context, tk convcache.Ticket) (conv
 // sameOutcome compares outcomes. What has expired is forgotten when something is put by the one, and by the other
 // when the server's clock says so; then they may differ between Expired and gone.
 func (w *twins) sameOutcome(memory, redis, gone convcache.Outcome) {
-	if w.ages && (memory == gone || memory == convcache.Expired) && (redis == gone || redis == convcache.Expired) {
+	if w.ages && (memory == gone || memory == Expired) && (redis == gone || redis == Expired) {
 		return
 	}
 	if memory != redis {

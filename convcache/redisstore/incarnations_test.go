@@ -59,11 +59,11 @@ func checkQuarantined(t *testing.T, cfg redisstore.Config) {
 		t.Errorf("conversations: got %d, want 0: quarantines are none", got)
 	}
 	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
 	if got := other.Len(); got != 1 {
 		t.Errorf("conversations: got %d, want 1 besides the quarantines", got)
 	}
-	wantTake(t, other, key(1), tk.ID, convcache.Taken)
+	wantTake(t, other, key(1), tk.ID, Taken)
 }
 
 func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
@@ -82,14 +82,14 @@ func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
-		checkQuarantined(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+		checkQuarantined(t, ofCluster(nodes))
 	}
 }
 
 func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	checkQuarantined(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+	checkQuarantined(t, ofSentinel(pair))
 }
 
 // quarantinedFields returns the hash of all quarantines.
@@ -147,7 +147,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	_, r := startRedis(t)
 	mustQuarantineIncarnation(t, r, incarnationOne)
-	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
+	wantPut(t, r, convcache.Key{}, fullTicket(1), Stored)
 	for _, value := range readHash(t, r, convcache.Key{}) {
 		for field := range quarantinedFields(t, r) {
 			must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err())

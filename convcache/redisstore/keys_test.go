@@ -39,13 +39,13 @@ func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
 	front := redistest.Forward(t, s.Addr())
 	r, other := openAt(t, front.Addr()), openAt(t, s.Addr())
 	for n := range convcache.MaxKeys {
-		wantPut(t, other, key(1+n), fullTicket(n), convcache.Stored)
+		wantPut(t, other, key(1+n), fullTicket(n), Stored)
 	}
 	for n := 1; n <= convcache.MaxKeys; n++ {
 		keys := keysTo(n)
-		wantKeys(t, r, keys, convcache.Found, keys...) // on a connection that is greeted now
+		wantKeys(t, r, keys, Found, keys...) // on a connection that is greeted now
 		before := front.RoundTrips()
-		said := monitor(t, s, func() { wantKeys(t, r, keys, convcache.Found, keys...) })
+		said := monitor(t, s, func() { wantKeys(t, r, keys, Found, keys...) })
 		if got := front.RoundTrips() - before; got != 1 {
 			t.Errorf("a look-up of %d keys: got %d round trips, want 1", n, got)
 		}
@@ -61,7 +61,7 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
 	mustCheck(t, r)
 	for n := range 3 * convcache.MaxKeys {
-		wantPut(t, r, key(1+n), ticket(n, 10), convcache.Stored)
+		wantPut(t, r, key(1+n), ticket(n, 10), Stored)
 	}
 	asked := func() (counts []int) {
 		for _, node := range nodes.Nodes {
@@ -72,7 +72,7 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	before := asked()
 	all := keysTo(3 * convcache.MaxKeys)
 	for keys := range slices.Chunk(all, convcache.MaxKeys) {
-		wantKeys(t, r, keys, convcache.Found, keys...)
+		wantKeys(t, r, keys, Found, keys...)
 	}
 	total := 0
 	for i, got := range asked() {
@@ -96,20 +96,20 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	for keys := range slices.Chunk(all, convcache.MaxKeys) { // fewer look-ups than open the breaker
 		there := slices.DeleteFunc(slices.Clone(keys), lost)
 		if len(there) == 0 {
-			wantKeys(t, r, keys, convcache.Unavailable)
+			wantKeys(t, r, keys, Unavailable)
 			continue
 		}
-		wantKeys(t, r, keys, convcache.Found, there...)
+		wantKeys(t, r, keys, Found, there...)
 	}
 }
 
 func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
 	s, r := startRedis(t)
 	s.CLI("SET", r.KeyName(key(1)), "somebody's")
-	wantPut(t, r, key(2), ticket(2, 10), convcache.Stored)
+	wantPut(t, r, key(2), ticket(2, 10), Stored)
 	for range 8 {
-		wantKeys(t, r, []convcache.Key{key(1), key(2), key(3)}, convcache.Found, key(2))
-		wantKeys(t, r, []convcache.Key{key(3), key(1)}, convcache.Unavailable)
+		wantKeys(t, r, []convcache.Key{key(1), key(2), key(3)}, Found, key(2))
+		wantKeys(t, r, []convcache.Key{key(3), key(1)}, Unavailable)
 	}
 	if !r.Shares() {
 		t.Error("one conversation's key keeps all others from being shared")
@@ -124,7 +124,7 @@ func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
 		if !r.Shares() {
 			t.Fatalf("the breaker opened after %d failures", n)
 		}
-		wantKeys(t, r, keysTo(convcache.MaxKeys), convcache.Unavailable)
+		wantKeys(t, r, keysTo(convcache.MaxKeys), Unavailable)
 	}
 	if r.Shares() {
 		t.Error("five look-ups failed, and more are sent")
@@ -134,16 +134,16 @@ func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
 // Of several keys one is large, and its answer needs too long. Those before it are shown, and the look-up does not count.
 func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
-	wantPut(t, other, key(1), ticket(1, 10), convcache.Stored)
-	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), convcache.Stored)
+	wantPut(t, other, key(1), ticket(1, 10), Stored)
+	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), Stored)
 	keys := keysTo(2)
 	for range 8 {
 		timed(t, granted, func(ctx context.Context) {
 			branches, outcome := r.Peek(ctx, keys)
-			if outcome == convcache.Unavailable && len(branches) == 0 {
+			if outcome == Unavailable && len(branches) == 0 {
 				return // a busy machine has needed all of the time before
 			}
-			if outcome != convcache.Found || len(branches) != 1 || branches[0].Key != key(1) {
+			if outcome != Found || len(branches) != 1 || branches[0].Key != key(1) {
 				t.Errorf("peek: got %v and %d branches, want that of the first key", outcome, len(branches))
 			}
 		})

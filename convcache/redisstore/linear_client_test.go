@@ -101,7 +101,7 @@ func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {
 }
 
 func (c *randomClient) take(k convcache.Key, id convcache.TicketID) {
-	if t, outcome := c.fleet.take(c.store, k, id); outcome == convcache.Taken {
+	if t, outcome := c.fleet.take(c.store, k, id); outcome == Taken {
 		c.held = append(c.held, heldTicket{k, t})
 	}
 }

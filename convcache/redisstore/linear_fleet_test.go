@@ -193,7 +193,7 @@ func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcac
 	c.ticket, c.outcome = f.stores[store].Take(ctx, k, id)
 	c.returned = f.journal.at()
 	taken := c.ticket
-	if c.outcome != convcache.Taken {
+	if c.outcome != Taken {
 		c.ticket = convcache.Ticket{Branch: convcache.Branch{ID: id}}
 	}
 	f.journal.add(c)
@@ -215,8 +215,8 @@ func (f *fleet) peek(store int, keys ...convcache.Key) ([]convcache.KeyedBranch,
 				c.branches = append(c.branches, b.ID)
 			}
 		}
-		if outcome == convcache.Found && len(c.branches) == 0 {
-			c.outcome = convcache.Empty
+		if outcome == Found && len(c.branches) == 0 {
+			c.outcome = Empty
 		}
 		f.journal.add(c)
 	}
@@ -276,9 +276,9 @@ func (f *fleet) settle(t *testing.T, clients ...*randomClient) {
 // shares says whether a ticket that store i puts can be taken through the next.
 func (f *fleet) shares(i int) bool {
 	probe := someTicket(nil)
-	if _, outcome := f.put(i, probeKey, probe, fleetLife); outcome != convcache.Stored {
+	if _, outcome := f.put(i, probeKey, probe, fleetLife); outcome != Stored {
 		return false
 	}
 	_, outcome := f.take((i+1)%len(f.stores), probeKey, probe.ID)
-	return outcome == convcache.Taken
+	return outcome == Taken
 }

@@ -32,7 +32,7 @@ func freshStep(state []convcache.Ticket, c call) (bool, []convcache.Ticket) {
 	named := func(t convcache.Ticket) bool { return t.ID == c.ticket.ID }
 	switch c.op {
 	case opPeek:
-		if c.outcome != convcache.Found && c.outcome != convcache.Empty || (c.outcome == convcache.Found) != (len(state) > 0) || len(state) != len(c.branches) {
+		if c.outcome != Found && c.outcome != Empty || (c.outcome == Found) != (len(state) > 0) || len(state) != len(c.branches) {
 			return false, nil
 		}
 		for i, id := range c.branches {
@@ -44,9 +44,9 @@ func freshStep(state []convcache.Ticket, c call) (bool, []convcache.Ticket) {
 	case opTake:
 		there := slices.ContainsFunc(state, named)
 		switch c.outcome {
-		case convcache.Taken:
+		case Taken:
 			return there, slices.DeleteFunc(slices.Clone(state), named)
-		case convcache.Consumed:
+		case Consumed:
 			return !there, state
 		}
 		return false, nil
@@ -55,7 +55,7 @@ func freshStep(state []convcache.Ticket, c call) (bool, []convcache.Ticket) {
 	if c.outcome != outcome || !slices.EqualFunc(displaced, c.displaced, sameID) {
 		return false, nil
 	}
-	if outcome != convcache.Stored {
+	if outcome != Stored {
 		return true, state
 	}
 	gone := func(t convcache.Ticket) bool {
@@ -120,7 +120,7 @@ func TestRedisLinear_OneServerIsAsFreshAsMemory(t *testing.T) {
 		}
 		counts := f.journal.tally(0)
 		t.Logf("seed %d: %v", seed, counts)
-		if counts[opTake][convcache.Taken] < int(steps)/20 || counts[opTake][convcache.Consumed] == 0 || counts[opPut][convcache.Superseded] == 0 {
+		if counts[opTake][Taken] < int(steps)/20 || counts[opTake][Consumed] == 0 || counts[opPut][Superseded] == 0 {
 			t.Errorf("seed %d: %v: want takes that hit, takes that miss and notes that are superseded", seed, counts)
 		}
 		return counts

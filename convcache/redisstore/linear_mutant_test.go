@@ -191,7 +191,7 @@ func inTwo(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
 
 func (s lookThenRemove) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	t, outcome := s.look.Take(ctx, k, id)
-	if outcome == convcache.Taken {
+	if outcome == Taken {
 		s.Store.Take(ctx, k, id)
 	}
 	return t, outcome
@@ -215,7 +215,7 @@ func repeatsPutsAtOnce(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 
 func (s putsAgain) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
-	if outcome != convcache.Unavailable {
+	if outcome != Unavailable {
 		return displaced, outcome
 	}
 	<-s.again
@@ -239,15 +239,15 @@ func keepsUnknown(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 
 func (s twoHomes) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
-	if outcome == convcache.Unavailable || outcome == convcache.Stored && !s.unknownOnly {
+	if outcome == Unavailable || outcome == Stored && !s.unknownOnly {
 		s.home.Put(context.WithoutCancel(ctx), k, t, ttl)
-		outcome = convcache.Stored
+		outcome = Stored
 	}
 	return displaced, outcome
 }
 
 func (s twoHomes) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if t, outcome := s.home.Take(ctx, k, id); outcome == convcache.Taken {
+	if t, outcome := s.home.Take(ctx, k, id); outcome == Taken {
 		return t, outcome
 	}
 	return s.Store.Take(ctx, k, id)
@@ -266,7 +266,7 @@ func showsLast(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 func (s lastPeek) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
 	branches, outcome := s.Store.Peek(ctx, keys)
 	if last, ok := s.last.Swap(keys[0], branches); ok && len(last.([]convcache.KeyedBranch)) > 0 {
-		return last.([]convcache.KeyedBranch), convcache.Found
+		return last.([]convcache.KeyedBranch), Found
 	}
 	return branches, outcome
 }

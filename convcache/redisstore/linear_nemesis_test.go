@@ -41,9 +41,9 @@ func nemeses() []nemesis {
 
 func steps(all ...func(*testing.T, *fleet)) []func(*testing.T, *fleet) { return all }
 
-func unknowns(c tally) int { return c[opPut][convcache.Unavailable] }
-func fences(c tally) int   { return c[opTake][convcache.Fenced] }
-func consumed(c tally) int { return c[opTake][convcache.Consumed] }
+func unknowns(c tally) int { return c[opPut][Unavailable] }
+func fences(c tally) int   { return c[opTake][Fenced] }
+func consumed(c tally) int { return c[opTake][Consumed] }
 
 func kill(_ *testing.T, f *fleet)     { f.servers[0].Kill() }
 func restart(_ *testing.T, f *fleet)  { f.servers[0].Restart() }
@@ -87,7 +87,7 @@ func cutReplies(store int) func(*testing.T, *fleet) {
 		f.forwards[store].CutReplies(true)
 		awaitFleet(t, "lost answers", func() bool {
 			_, outcome := f.take(store, k1, convcache.NewTicketID())
-			return outcome == convcache.Unavailable
+			return outcome == Unavailable
 		})
 		f.forwards[store].CutReplies(false)
 	}
@@ -172,7 +172,7 @@ func (n nemesis) strike(t *testing.T, f *fleet, clients []*randomClient) int {
 	f.settle(t, clients...)
 	after := f.journal.len()
 	runClients(clients, nemesisSteps)()
-	if counts := f.journal.tally(after); counts[opTake][convcache.Taken] == 0 {
+	if counts := f.journal.tally(after); counts[opTake][Taken] == 0 {
 		t.Errorf("after the fault: %v: want some taken", counts)
 	}
 	return n.want(f.journal.tally(before))

@@ -85,7 +85,7 @@ func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 			s.steps(t, f)
 			f.journal.wantUsedOnce(t)
 			counts := f.journal.tally(0)
-			got := [...]int{counts[opTake][convcache.Taken], counts[opTake][convcache.Fenced], counts[opTake][convcache.Expired], counts[opPut][convcache.Unavailable]}
+			got := [...]int{counts[opTake][Taken], counts[opTake][Fenced], counts[opTake][Expired], counts[opPut][Unavailable]}
 			if want := [...]int{s.taken, s.fenced, s.expired, s.unknown}; got != want {
 				t.Errorf("taken, fenced, expired and puts of unknown outcome: got %v, want %v", got, want)
 			}
@@ -152,7 +152,7 @@ func (f *fleet) awaitShown(t *testing.T) {
 	t.Helper()
 	awaitFleet(t, "a put to be applied", func() bool {
 		_, outcome := f.peek(1, k1)
-		return outcome == convcache.Found || outcome == convcache.Expired
+		return outcome == Found || outcome == Expired
 	})
 }
 
@@ -272,7 +272,7 @@ func repliesCut(t *testing.T, f *fleet) {
 	}()
 	awaitFleet(t, "another store to take what was put", func() bool {
 		_, outcome := f.take(2, k1, ticket.ID)
-		return outcome == convcache.Taken
+		return outcome == Taken
 	})
 	awaitFleet(t, "the answer to the put to be lost", func() bool { return f.forwards[0].Cuts() > cuts })
 	f.forwards[0].CutReplies(false)

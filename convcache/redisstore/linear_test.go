@@ -75,7 +75,7 @@ func (j *journal) add(c call) {
 			j.strange = append(j.strange, fmt.Sprintf("note %v has displaced ticket %v", c.ticket.ID, t.ID))
 		}
 	}
-	if c.op == opTake && c.outcome == convcache.Taken {
+	if c.op == opTake && c.outcome == Taken {
 		j.examine(c.ticket)
 	}
 }
@@ -133,8 +133,8 @@ func (c tally) String() string {
 		}
 	}
 	return fmt.Sprintf("%d operations, %d puts stored, %d superseded, %d puts unknown, %d taken, %d fenced, %d expired, %d consumed, %d takes unknown",
-		sum, c[opPut][convcache.Stored], c[opPut][convcache.Superseded], c[opPut][convcache.Unavailable], c[opTake][convcache.Taken], c[opTake][convcache.Fenced],
-		c[opTake][convcache.Expired], c[opTake][convcache.Consumed], c[opTake][convcache.Unavailable])
+		sum, c[opPut][Stored], c[opPut][Superseded], c[opPut][Unavailable], c[opTake][Taken], c[opTake][Fenced],
+		c[opTake][Expired], c[opTake][Consumed], c[opTake][Unavailable])
 }
 
 // useOnce is what one ticket's puts and takes must look like in some order: every take that got it,
@@ -175,14 +175,14 @@ func (j *journal) usesOfTickets() map[convcache.TicketID][]porcupine.Operation {
 	for _, c := range j.calls {
 		take := useOnceInput{at: c.began - int64(lateness)}
 		switch {
-		case c.op == opTake && c.outcome == convcache.Taken:
+		case c.op == opTake && c.outcome == Taken:
 			add(c, c.ticket.ID, take)
-		case c.op == opPut && (c.outcome == convcache.Stored || c.outcome == convcache.Unavailable):
+		case c.op == opPut && (c.outcome == Stored || c.outcome == Unavailable):
 			for _, t := range c.displaced {
 				add(c, t.ID, take)
 			}
 			put := useOnceInput{put: true, until: c.until}
-			if c.outcome == convcache.Unavailable {
+			if c.outcome == Unavailable {
 				c.returned = never
 			}
 			add(c, c.ticket.ID, put)
@@ -272,8 +272,8 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.outcome = map[string]convcache.Outcome{
-				"stored": convcache.Stored, "taken": convcache.Taken, "unavailable": convcache.Unavailable,
-				"consumed": convcache.Consumed, "superseded": convcache.Superseded, "expired": convcache.Expired,
+				"stored": Stored, "taken": Taken, "unavailable": Unavailable,
+				"consumed": Consumed, "superseded": Superseded, "expired": Expired,
 			}[outcome]
 			switch op {
 			case "take":

@@ -53,7 +53,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	})
 	s.Kill()
 	for r.Shares() {
-		wantLook(t, r, key(1), convcache.Unavailable)
+		wantLook(t, r, key(1), Unavailable)
 	}
 	eventually(t, "a store that knows that it is alone", func() bool { return r.State() == convcache.RemoteDown })
 	s.Restart() // without the user, which no file keeps
@@ -77,14 +77,14 @@ func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
 	c := &clock{}
 	var log storeLog
 	r := openOn(t, s, redisstore.Config{Now: c.now, Logger: log.logger()})
-	wantPut(t, r, key(1), fullTicket(1), convcache.Stored)
+	wantPut(t, r, key(1), fullTicket(1), Stored)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
 	writeHash(t, r, key(1), fields)
 	const warning = "not authentic"
 	for minute := range 3 {
 		for range 5 {
-			wantLook(t, r, key(1), convcache.Empty)
+			wantLook(t, r, key(1), Empty)
 		}
 		if got, want := log.count(warning), minute+1; got != want {
 			t.Errorf("warnings after %d minutes: got %d, want %d", minute, got, want)
@@ -119,7 +119,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	const password = "the password"
 	r := openOn(t, s, redisstore.Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
 	for r.Shares() {
-		wantLook(t, r, key(1), convcache.Unavailable)
+		wantLook(t, r, key(1), Unavailable)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()

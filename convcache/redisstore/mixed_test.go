@@ -20,24 +20,24 @@ type mixed struct {
 
 // Peek shows both, key by key.
 func (m mixed) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome) {
-	outcome = convcache.Empty
+	outcome = Empty
 	for i := range keys {
 		for _, home := range []*convcache.Memory{m.home, m.shared} {
 			own, of := home.Peek(ctx, keys[i:i+1])
-			if branches = append(branches, own...); of == convcache.Expired {
+			if branches = append(branches, own...); of == Expired {
 				outcome = of
 			}
 		}
 	}
 	if len(branches) > 0 {
-		outcome = convcache.Found
+		outcome = Found
 	}
 	return branches, outcome
 }
 
 // Take takes from the one that has it.
 func (m mixed) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if t, outcome := m.home.Take(ctx, k, id); outcome != convcache.Consumed {
+	if t, outcome := m.home.Take(ctx, k, id); outcome != Consumed {
 		return t, outcome
 	}
 	return m.shared.Take(ctx, k, id)

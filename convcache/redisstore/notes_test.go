@@ -40,25 +40,25 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	forward := redistest.Forward(t, master.Addr())
 	r := openAt(t, forward.Addr())
 	note := fullNote(1)
-	putNote(t, r, key(1), note, convcache.Stored)
+	putNote(t, r, key(1), note, Stored)
 	heir.ReplicaOf(master) // waits until it has everything
 	heir.Promote()
 	master.Kill()
 	forward.Target(heir.Addr())
 	mustCheck(t, r)
-	branches := wantLook(t, r, key(1), convcache.Found)
+	branches := wantLook(t, r, key(1), Found)
 	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
 		t.Errorf("branches: got %+v, want the note %+v", branches, note)
 	}
-	wantTake(t, r, key(1), note.ID, convcache.Fenced)
-	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), note.ID, Fenced)
+	wantLook(t, r, key(1), Empty)
 }
 
 func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
 	_, r := startRedis(t)
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, convcache.Taken)), convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
+	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, Taken)), Stored)
 	left, err := r.Client().PTTL(t.Context(), r.KeyName(key(1))).Result()
 	if err != nil || left > convcache.NoteTTL || left < convcache.NoteTTL-time.Minute {
 		t.Errorf("the key lives for %v (error %v), want %v", left, err, convcache.NoteTTL)
@@ -77,11 +77,11 @@ func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 		want  convcache.Outcome
 		calls int
 	}{
-		{"a shorter branch", chained(2, 40, 7, 8), convcache.Stored, 1},
-		{"a longer one that begins otherwise", chained(2, 70, 7, 9, 10, 11), convcache.Stored, 2},
-		{"a longer one", chained(2, 70, 7, 8, 9, 10), convcache.Superseded, 1},
+		{"a shorter branch", chained(2, 40, 7, 8), Stored, 1},
+		{"a longer one that begins otherwise", chained(2, 70, 7, 9, 10, 11), Stored, 2},
+		{"a longer one", chained(2, 70, 7, 8, 9, 10), Superseded, 1},
 	} {
-		wantPut(t, r, key(n), tc.there, convcache.Stored)
+		wantPut(t, r, key(n), tc.there, Stored)
 		before := calls(s, "evalsha")
 		putNote(t, r, key(n), noteOf(chained(1, 50, 7, 8, 9)), tc.want)
 		if got := calls(s, "evalsha") - before; got != tc.calls {
@@ -116,11 +116,11 @@ func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
 	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	edited, next := chained(2, 70, 7, 9, 10, 11), chained(3, 70, 7, 8, 9, 10)
-	wantPut(t, r, key(1), edited, convcache.Stored)
-	hook := &between{do: func() { wantPut(t, other, key(1), next, convcache.Stored) }}
+	wantPut(t, r, key(1), edited, Stored)
+	hook := &between{do: func() { wantPut(t, other, key(1), next, Stored) }}
 	r.Client().AddHook(hook)
-	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), convcache.Superseded)
-	if branches := wantLook(t, r, key(1), convcache.Found); hook.do != nil || len(branches) != 2 || branches[0].ID != next.ID {
+	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), Superseded)
+	if branches := wantLook(t, r, key(1), Found); hook.do != nil || len(branches) != 2 || branches[0].ID != next.ID {
 		t.Errorf("branches: got %+v, want the next turn's ticket before the edited one's", branches)
 	}
 }
@@ -128,16 +128,16 @@ func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
 // A branch that can't be read shows nothing, and a server that asks without end is not answered without end.
 func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 	_, r := startRedis(t)
-	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), convcache.Stored)
+	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), Stored)
 	note := noteOf(chained(1, 50, 7, 8, 9))
 	asks := mustMutate(t, r, `not string.find(ARGV[6], old.id, 1, true)`, `true`)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
 	writeHash(t, r, key(1), fields)
-	putNote(t, asks, key(1), note, convcache.Unavailable)
-	wantTake(t, r, key(1), note.ID, convcache.Consumed)
-	putNote(t, r, key(1), note, convcache.Stored)
-	if got := wantTake(t, r, key(1), note.ID, convcache.Taken); !sameAs(got, note) {
+	putNote(t, asks, key(1), note, Unavailable)
+	wantTake(t, r, key(1), note.ID, Consumed)
+	putNote(t, r, key(1), note, Stored)
+	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
 		t.Errorf("take: got %+v, want %+v", got, note)
 	}
 	if !asks.Shares() {
@@ -150,7 +150,7 @@ func TestRedis_SizeOfALongNote(t *testing.T) {
 	s := redistest.Start(t)
 	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
-	putNote(t, r, key(1), note, convcache.Stored)
+	putNote(t, r, key(1), note, Stored)
 	size := 0
 	for field, value := range readHash(t, r, key(1)) {
 		size += len(field) + len(value)
@@ -158,7 +158,7 @@ func TestRedis_SizeOfALongNote(t *testing.T) {
 	if size >= most {
 		t.Errorf("got %d bytes, want less than %d", size, most)
 	}
-	if got := wantTake(t, r, key(1), note.ID, convcache.Taken); !sameAs(got, note) {
+	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
 		t.Error("take: got another note than was put")
 	}
 }

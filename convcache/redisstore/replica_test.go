@@ -93,7 +93,7 @@ func (w way) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedB
 		*f.asked = true
 		err = &convcache.RemoteError{Err: err, Shows: convcache.ShowsNothing}
 	}
-	return nil, convcache.Unavailable, err
+	return nil, Unavailable, err
 }
 
 // Test tests the store, unless ctx is that of a wayfarer.

@@ -144,18 +144,18 @@ func TestRedis_TellsNothing(t *testing.T) {
 		mustCheck(t, r)
 		first := tk
 		first.ID = convcache.NewTicketID()
-		wantPut(t, r, k, first, convcache.Stored)
-		wantPut(t, r, k, tk, convcache.Stored) // displaces
-		wantLook(t, r, k, convcache.Found)
+		wantPut(t, r, k, first, Stored)
+		wantPut(t, r, k, tk, Stored) // displaces
+		wantLook(t, r, k, Found)
 		note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
-		wantPut(t, r, k, note, convcache.Stored)
+		wantPut(t, r, k, note, Stored)
 		mustQuarantineIncarnation(t, r, incarnation)
 		if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
 			t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
 		}
 		kept = dump(t, r)
-		wantTake(t, r, k, tk.ID, convcache.Taken)
-		wantTake(t, r, k, note.ID, convcache.Taken)
+		wantTake(t, r, k, tk.ID, Taken)
+		wantTake(t, r, k, note.ID, Taken)
 	}))
 	if !bytes.Contains(said, []byte("canary-host")) || !bytes.Contains(kept, []byte("canary-decode")) || !bytes.Contains(kept, []byte("canary-prefill")) {
 		t.Error("values don't show params, decode and prefill: this looks in the wrong place")
@@ -188,8 +188,8 @@ func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	wantPut(t, r, key(2), tk, convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
+	wantPut(t, r, key(2), tk, Stored)
 	one, two := readHash(t, r, key(1))["0i"], readHash(t, r, key(2))["0i"]
 	for name, at := range map[string][2]int{"last block": {92, 100}, "whole": {100, 108}} {
 		if one[at[0]:at[1]] == two[at[0]:at[1]] {

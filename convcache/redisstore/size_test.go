@@ -49,7 +49,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 			tk := longTicket(t, tokens, ids)
-			wantPut(t, r, key(1), tk, convcache.Stored)
+			wantPut(t, r, key(1), tk, Stored)
 			size := 0
 			for field, value := range readHash(t, r, key(1)) {
 				size += len(field) + len(value)
@@ -59,7 +59,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 			}
 			t.Logf("params %d bytes; in Redis %d, MEMORY USAGE %s", len(tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
 
-			if got := wantTake(t, r, key(1), tk.ID, convcache.Taken); !sameAs(got, tk) {
+			if got := wantTake(t, r, key(1), tk.ID, Taken); !sameAs(got, tk) {
 				t.Error("take: got another ticket than was put")
 			}
 		})
@@ -70,12 +70,12 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 func TestRedis_PeekReadsNoParams(t *testing.T) {
 	s, r := startRedis(t)
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	said := monitor(t, s, func() { wantLook(t, r, key(1), convcache.Found) })
+	wantPut(t, r, key(1), tk, Stored)
+	said := monitor(t, s, func() { wantLook(t, r, key(1), Found) })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
 	s.CLI("HDEL", r.KeyName(key(1)), "0p")
-	wantLook(t, r, key(1), convcache.Found)
-	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+	wantLook(t, r, key(1), Found)
+	wantTake(t, r, key(1), tk.ID, Consumed)
 }

@@ -13,6 +13,13 @@ import (
 	"carryover/convcache/redistest"
 )
 
+// The outcomes of operations, which every test names.
+const (
+	Stored, Superseded, Expired = convcache.Stored, convcache.Superseded, convcache.Expired
+	Taken, Consumed, Fenced     = convcache.Taken, convcache.Consumed, convcache.Fenced
+	Found, Empty, Unavailable   = convcache.Found, convcache.Empty, convcache.Unavailable
+)
+
 // patient is a Timeout that two busy cores keep.
 const patient = 5 * time.Second
 
@@ -80,6 +87,14 @@ func wantDown(t *testing.T, r *replica) {
 	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
 		t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
 	}
+}
+
+func ofCluster(nodes *redistest.ClusterNodes) redisstore.Config {
+	return redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()}
+}
+
+func ofSentinel(pair *redistest.SentinelPair) redisstore.Config {
+	return redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
 }
 
 // mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than

@@ -59,14 +59,14 @@ func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
 	t.Helper()
 	tk := fullTicket(99)
 	tk.Chain = convcache.Chain{}
-	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != convcache.Stored {
-		t.Fatalf("%s: put: got %v, want %v", what, got, convcache.Stored)
+	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != Stored {
+		t.Fatalf("%s: put: got %v, want %v", what, got, Stored)
 	}
-	if branches, got := r.Peek(t.Context(), []convcache.Key{k}); got != convcache.Found || !slices.ContainsFunc(branches, func(b convcache.KeyedBranch) bool { return b.ID == tk.ID }) {
+	if branches, got := r.Peek(t.Context(), []convcache.Key{k}); got != Found || !slices.ContainsFunc(branches, func(b convcache.KeyedBranch) bool { return b.ID == tk.ID }) {
 		t.Fatalf("%s: peek: got %v and not the ticket put last", what, got)
 	}
-	if _, got := r.Take(t.Context(), k, tk.ID); got != convcache.Taken {
-		t.Fatalf("%s: take: got %v, want %v", what, got, convcache.Taken)
+	if _, got := r.Take(t.Context(), k, tk.ID); got != Taken {
+		t.Fatalf("%s: take: got %v, want %v", what, got, Taken)
 	}
 	if got := r.Len(); got != 0 && !r.Shares() {
 		t.Fatalf("%s: the store has ceased to share", what)
@@ -89,7 +89,7 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := key(1)
 			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
-			wantPut(t, r, k, tk, convcache.Stored)
+			wantPut(t, r, k, tk, Stored)
 			fields := readHash(t, r, k)
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
 				for at := range fields[field] {
@@ -115,18 +115,18 @@ func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at
 	t.Helper()
 	k := key(1)
 	branches, outcome := r.Peek(t.Context(), []convcache.Key{k})
-	if outcome == convcache.Found && (field == "0b" || branches[0].ID != put.ID) {
+	if outcome == Found && (field == "0b" || branches[0].ID != put.ID) {
 		t.Errorf("%s damaged at %d: peek shows %v", field, at, branches[0].ID)
 	}
 	// The index is not authentic as a whole: some of it is the server's. What it leads to is.
 	got, outcome := r.Take(t.Context(), k, put.ID)
 	switch {
-	case outcome == convcache.Unavailable:
+	case outcome == Unavailable:
 		t.Fatalf("%s damaged at %d: take: got %v", field, at, outcome)
-	case outcome == convcache.Taken && (field != "0i" || !sameAs(got, put)):
+	case outcome == Taken && (field != "0i" || !sameAs(got, put)):
 		t.Errorf("%s damaged at %d: take: got a ticket", field, at)
-	case outcome == convcache.Taken && at < 40:
-		t.Errorf("master_replid damaged at %d: take: got a ticket, want %v", at, convcache.Fenced)
+	case outcome == Taken && at < 40:
+		t.Errorf("master_replid damaged at %d: take: got a ticket, want %v", at, Fenced)
 	}
 	wantUsable(t, r, k, field)
 }
@@ -135,7 +135,7 @@ func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at
 func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 	_, r := startRedis(t)
 	k, tk := key(1), fullTicket(1)
-	wantPut(t, r, k, tk, convcache.Stored)
+	wantPut(t, r, k, tk, Stored)
 	fields := readHash(t, r, k)
 	index := fields["0i"]
 	with := func(from int, text string) string { return index[:from] + text + index[from+len(text):] }
@@ -171,21 +171,21 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 		r.Peek(t.Context(), []convcache.Key{k})
 		wantUsable(t, r, k, name)
 		got, outcome := r.Take(t.Context(), k, tk.ID)
-		if outcome == convcache.Unavailable || outcome == convcache.Taken && !sameAs(got, tk) {
+		if outcome == Unavailable || outcome == Taken && !sameAs(got, tk) {
 			t.Errorf("%s: take: got %v", name, outcome)
 		}
-		if len(change["0b"])+len(change["0p"]) > 0 && outcome != convcache.Consumed {
-			t.Errorf("%s: take: got %v, want %v", name, outcome, convcache.Consumed)
+		if len(change["0b"])+len(change["0p"]) > 0 && outcome != Consumed {
+			t.Errorf("%s: take: got %v, want %v", name, outcome, Consumed)
 		}
-		if _, outcome := r.Take(t.Context(), k, tk.ID); outcome == convcache.Taken && !strings.Contains(name, "twice") {
+		if _, outcome := r.Take(t.Context(), k, tk.ID); outcome == Taken && !strings.Contains(name, "twice") {
 			t.Errorf("%s: taken again", name)
 		}
 		for n := range 5 { // every slot is used
-			if _, got := r.Put(t.Context(), k, ticket(10+n, 10), redisTTL); got != convcache.Stored {
-				t.Fatalf("%s: put %d: got %v, want %v", name, n, got, convcache.Stored)
+			if _, got := r.Put(t.Context(), k, ticket(10+n, 10), redisTTL); got != Stored {
+				t.Fatalf("%s: put %d: got %v, want %v", name, n, got, Stored)
 			}
 		}
-		if got := len(wantLook(t, r, k, convcache.Found)); got < 3 {
+		if got := len(wantLook(t, r, k, Found)); got < 3 {
 			t.Errorf("%s: peek after five puts: got %d branches, want 3 or 4", name, got)
 		}
 	}
@@ -196,54 +196,54 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
 	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
 	first, second := fullTicket(1), fullTicket(2)
-	wantPut(t, r, key(1), first, convcache.Stored)
-	wantPut(t, r, key(2), second, convcache.Stored)
+	wantPut(t, r, key(1), first, Stored)
+	wantPut(t, r, key(2), second, Stored)
 	one, two := readHash(t, r, key(1)), readHash(t, r, key(2))
 
 	writeHash(t, r, key(2), one) // a whole conversation
-	wantLook(t, r, key(2), convcache.Empty)
+	wantLook(t, r, key(2), Empty)
 	both, _ := r.Peek(t.Context(), []convcache.Key{key(2), key(1)}) // nor in a look-up that shows it in its place
 	if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
 		t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
 	}
-	wantTake(t, r, key(2), first.ID, convcache.Consumed)
+	wantTake(t, r, key(2), first.ID, Consumed)
 
 	for _, moved := range []string{"0b", "0p"} { // a value to another ticket
 		mixed := maps.Clone(two)
 		mixed[moved] = one[moved]
 		writeHash(t, r, key(2), mixed)
-		wantTake(t, r, key(2), second.ID, convcache.Consumed)
+		wantTake(t, r, key(2), second.ID, Consumed)
 	}
 	mixed := maps.Clone(one) // and within a conversation, under the id of another
 	mixed["0i"] = one["0i"][:63] + string(second.ID[:]) + one["0i"][79:]
 	writeHash(t, r, key(1), mixed)
-	wantLook(t, r, key(1), convcache.Empty)
-	wantTake(t, r, key(1), second.ID, convcache.Consumed)
+	wantLook(t, r, key(1), Empty)
+	wantTake(t, r, key(1), second.ID, Consumed)
 
 	other := openRedis(t, redisstore.Config{
 		Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), Prefix: "stranger",
 	})
-	wantPut(t, other, key(1), first, convcache.Stored)
+	wantPut(t, other, key(1), first, Stored)
 	foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
 	must(t, err)
 	writeHash(t, r, key(1), foreign)
-	wantLook(t, r, key(1), convcache.Empty)
-	wantTake(t, r, key(1), first.ID, convcache.Consumed)
+	wantLook(t, r, key(1), Empty)
+	wantTake(t, r, key(1), first.ID, Consumed)
 }
 
 // A displaced ticket that can't be read is not handed back.
 func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
 	_, r := startRedis(t)
 	old, forged := fullTicket(1), fullTicket(1)
-	wantPut(t, r, key(1), old, convcache.Stored)
+	wantPut(t, r, key(1), old, Stored)
 	fields := readHash(t, r, key(1))
 	fields["0p"] = "\x01nonsense of somebody"
 	writeHash(t, r, key(1), fields)
-	if got := wantPut(t, r, key(1), forged, convcache.Stored); len(got) != 0 {
+	if got := wantPut(t, r, key(1), forged, Stored); len(got) != 0 {
 		t.Errorf("put: got %d displaced, want none", len(got))
 	}
-	wantTake(t, r, key(1), old.ID, convcache.Consumed)
-	wantTake(t, r, key(1), forged.ID, convcache.Taken)
+	wantTake(t, r, key(1), old.ID, Consumed)
+	wantTake(t, r, key(1), forged.ID, Taken)
 }
 
 func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
@@ -255,19 +255,19 @@ func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
 		look convcache.Outcome
 		take convcache.Outcome
 	}{
-		{2 * time.Second, convcache.Found, convcache.Taken},
-		{2*time.Second + time.Nanosecond, convcache.Expired, convcache.Expired},
+		{2 * time.Second, Found, Taken},
+		{2*time.Second + time.Nanosecond, Expired, Expired},
 	} {
 		tk := fullTicket(1)
 		tk.FreshAsOf = c.now().Add(ahead.by)
-		wantPut(t, r, key(1), tk, convcache.Stored)
+		wantPut(t, r, key(1), tk, Stored)
 		wantLook(t, r, key(1), ahead.look)
 		wantTake(t, r, key(1), tk.ID, ahead.take)
 	}
 	tk := fullTicket(1)
 	tk.FreshAsOf = c.now().Add(time.Hour)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	if got := wantPut(t, r, key(1), fullTicket(1), convcache.Stored); len(got) != 0 {
+	wantPut(t, r, key(1), tk, Stored)
+	if got := wantPut(t, r, key(1), fullTicket(1), Stored); len(got) != 0 {
 		t.Errorf("put: got %d displaced of the future, want none", len(got))
 	}
 }

@@ -94,9 +94,7 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 // Frames at the limits pass, a long header for a short frame too.
 func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	l, _, got := served(t, zmtp.Limits{MaxFrame: 1000, MaxParts: 3})
 	connectPush(t, l, long(0, 1000), make([]byte, 1000), long(0, 3), []byte("abc"), []byte{1, 1, 'a', 1, 0, 0, 1, 'b'}, frame("end"))
 	all := got.atLeast(t, 4)
 	if len(all[0]) != 1000 || all[1] != "abc" || all[2] != "a||b" || all[3] != "end" {
@@ -112,10 +110,8 @@ func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 
 // Connections that say nothing, or a part of a greeting, keep nobody out, however many they are, and are gone in time.
 func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
-	l, endpoint := listen(t)
-	got := newInbox()
 	const most = 8
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second}}, l)
+	l, endpoint, got := served(t, zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second})
 	var silent []*rawPeer
 	for i := range 3 * most {
 		silent = append(silent, connect(t, l, greeting()[:i*2]))
@@ -135,9 +131,7 @@ func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 // Long before their time is over: of more silent connections than there may be peers the oldest are closed.
 func TestServer_BoundsSilentConnections(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: 2, Handshake: time.Hour}}, l)
+	l, _, got := served(t, zmtp.Limits{MaxPeers: 2, Handshake: time.Hour})
 	var silent []*rawPeer
 	for range 6 {
 		silent = append(silent, connect(t, l))
@@ -246,9 +240,7 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 // A peer that sends heartbeats and reads no answer is given up.
 func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{Handshake: 5 * time.Second}}, l)
+	l, _, got := served(t, zmtp.Limits{Handshake: 5 * time.Second})
 	p := connectPush(t, l)
 	ping := command("PING", make([]byte, 2))
 	pings := make([]byte, 0, 1000*len(ping))
