@@ -38,7 +38,7 @@ func setLeast(s *redistest.Server, commands []string) {
 }
 
 // keepsContract runs the contract suite on stores of one config, each with a prefix of its own.
-func keepsContract(t *testing.T, cfg redisstore.Config) {
+func keepsContract(t *testing.T, cfg Config) {
 	t.Helper()
 	convcachetest.Run(t, func(t *testing.T) convcachetest.Harness {
 		c := &clock{}
@@ -90,7 +90,7 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 	s := redistest.Start(t, "--unixsocket", socket, "--tls-port", strconv.Itoa(tlsPort), "--tls-auth-clients", "no",
 		"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.cert)
 	setLeast(s, leastCommands())
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
@@ -113,7 +113,7 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 	nodes := redistest.StartCluster(t, 3)
 	keepsContract(t, ofCluster(nodes))
 
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
 	mustCheck(t, r)
 	const conversations = 60
 	for n := range conversations {
@@ -136,7 +136,7 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 func TestRedis_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
+	cfg := Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
 	for _, missing := range leastCommands() {
 		t.Run(missing, func(t *testing.T) {
 			s.CLI("SCRIPT", "FLUSH")
@@ -182,7 +182,7 @@ func TestRedis_CheckNamesTheACL(t *testing.T) {
 func TestNewRedis_RefusesConfigs(t *testing.T) {
 	secret := sharedSecret(t)
 	addrs := []string{"127.0.0.1:1"}
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"no address":              {Secret: secret},
 		"no secret":               {Addresses: addrs},
 		"two single servers":      {Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Secret: secret},

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/convcache"
 	"carryover/convcache/clocktest"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -17,7 +15,7 @@ func TestRedis_PutBackEndsByEitherClock(t *testing.T) {
 		name string
 		wall time.Duration // between take and put
 		ttl  time.Duration
-		put  convcache.Outcome
+		put  Outcome
 		life time.Duration // that is left
 	}{
 		{"at once", 0, time.Hour, Stored, time.Minute},
@@ -30,7 +28,7 @@ func TestRedis_PutBackEndsByEitherClock(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			at, wall := time.Now(), time.Duration(0)
 			now := func() time.Time { return clocktest.Apart(t, at, wall) }
-			r := openOn(t, s, redisstore.Config{Now: now, Prefix: freshPrefix()})
+			r := openOn(t, s, Config{Now: now, Prefix: freshPrefix()})
 			r.OpenBreaker()
 			tk := ticket(1, 10)
 			wantPut(t, r, key(1), tk, Stored)

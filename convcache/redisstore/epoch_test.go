@@ -20,7 +20,7 @@ func TestRedis_TheEpochIsShared(t *testing.T) {
 	setLeast(s, leastCommands())
 	nodes := redistest.StartCluster(t, 3)
 	const rise = int64(1_790_000_000_123)
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
 		"cluster":       {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
@@ -59,7 +59,7 @@ func TestRedis_TheEpochIsShared(t *testing.T) {
 func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
 	s := redistest.Start(t)
 	nodes := redistest.StartCluster(t, 3)
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}}, "cluster": ofCluster(nodes),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
 // What can't be known is doubt.
 func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
+	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
 	tk := ticket(1, 10)
 	wantPut(t, r, key(1), tk, Stored)
 	mustShareEpoch(t, r, 7, true, 7)

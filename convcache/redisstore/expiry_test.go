@@ -13,7 +13,7 @@ func TestRedis_ExpiresByServerClock(t *testing.T) {
 	_, r := startRedis(t)
 	short, long := fullTicket(1), fullTicket(2)
 	const life = 500 * time.Millisecond // of the short one: two puts on a busy machine
-	for order, tickets := range [][2]convcache.Ticket{{short, long}, {long, short}} {
+	for order, tickets := range [][2]Ticket{{short, long}, {long, short}} {
 		k := key(order)
 		for _, tk := range tickets {
 			ttl := redisTTL

@@ -32,7 +32,7 @@ func timed(t *testing.T, limit time.Duration, operation func(ctx context.Context
 }
 
 // wantHome checks that tickets live in this process.
-func wantHome(t *testing.T, r *replica, k convcache.Key) {
+func wantHome(t *testing.T, r *replica, k Key) {
 	t.Helper()
 	tk := ticket(77, 10)
 	wantPut(t, r, k, tk, Stored)
@@ -49,7 +49,7 @@ func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
 	c := &clock{}
-	r := openOn(t, s, redisstore.Config{Now: c.now})
+	r := openOn(t, s, Config{Now: c.now})
 	other := openAt(t, s.Addr())
 	wantDown(t, r)
 	if r.State() != convcache.RemoteDown {
@@ -98,7 +98,7 @@ func TestRedis_DiesWhileInUse_BreakerOpensAtTheFifthFailure(t *testing.T) {
 	s.Kill()
 	for n := range 4 {
 		timed(t, granted, func(ctx context.Context) {
-			if _, got := r.Peek(ctx, []convcache.Key{key(1)}); got != Unavailable {
+			if _, got := r.Peek(ctx, []Key{key(1)}); got != Unavailable {
 				t.Errorf("peek %d: got %v, want %v", n, got, Unavailable)
 			}
 		})
@@ -125,10 +125,10 @@ func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
 	lost := ticket(2, 10)
 	for n := range 5 {
 		timed(t, granted, func(ctx context.Context) {
-			var got convcache.Outcome
+			var got Outcome
 			switch n % 3 {
 			case 0:
-				_, got = r.Peek(ctx, []convcache.Key{key(1)})
+				_, got = r.Peek(ctx, []Key{key(1)})
 			case 1:
 				_, got = r.Put(ctx, key(1), lost, redisTTL)
 			case 2:
@@ -167,7 +167,7 @@ func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
 
 // arrivesLate puts a ticket to a server that stands, until one put has arrived after its time. It does not arrive if the
 // machine was too busy to send it in time.
-func arrivesLate(t *testing.T, s *redistest.Server, r *replica, c *clock, tk convcache.Ticket) bool {
+func arrivesLate(t *testing.T, s *redistest.Server, r *replica, c *clock, tk Ticket) bool {
 	t.Helper()
 	for range 10 {
 		greet(t, clientOf(t, r, key(1)))
@@ -193,8 +193,8 @@ func arrivesLate(t *testing.T, s *redistest.Server, r *replica, c *clock, tk con
 func TestRedis_PutThatArrivesLateIsUsedOnce(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
-	r := openOn(t, s, redisstore.Config{Now: c.now})
-	other := openOn(t, s, redisstore.Config{Now: c.now})
+	r := openOn(t, s, Config{Now: c.now})
+	other := openOn(t, s, Config{Now: c.now})
 	mustCheck(t, r)
 	mustCheck(t, other)
 	wantPut(t, other, key(9), ticket(9, 10), Stored) // both scripts are known
@@ -214,11 +214,11 @@ func TestRedis_PutThatArrivesLateIsUsedOnce(t *testing.T) {
 
 func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 	s := redistest.Start(t)
-	r := openOn(t, s, redisstore.Config{Timeout: 5 * time.Millisecond})
+	r := openOn(t, s, Config{Timeout: 5 * time.Millisecond})
 	mustCheck(t, r)
 	s.Stop()
 	const parallel = 300
-	var outcomes [parallel]convcache.Outcome
+	var outcomes [parallel]Outcome
 	var took [parallel]time.Duration
 	start := make(chan struct{})
 	var wg sync.WaitGroup
@@ -230,7 +230,7 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 			began := time.Now()
 			switch i % 3 {
 			case 0:
-				_, outcomes[i] = r.Peek(ctx, []convcache.Key{key(i)})
+				_, outcomes[i] = r.Peek(ctx, []Key{key(i)})
 			case 1:
 				_, outcomes[i] = r.Take(ctx, key(i), ticket(i, 1).ID)
 			case 2:
@@ -263,7 +263,7 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 func TestRedis_NoAddressAnswers_TicketsStayHome(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"cluster":  {Topology: redisstore.Cluster, Addresses: []string{s.Addr()}},
 		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{s.Addr()}, Master: "m"},
 	} {

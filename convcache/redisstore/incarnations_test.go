@@ -11,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -39,7 +37,7 @@ func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 }
 
 // checkQuarantined checks the rules that hold for quarantines on each kind of server.
-func checkQuarantined(t *testing.T, cfg redisstore.Config) {
+func checkQuarantined(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
@@ -69,7 +67,7 @@ func checkQuarantined(t *testing.T, cfg redisstore.Config) {
 func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {},
 		"least ACL":     {Username: "carryover", Password: "the password"},
 	} {
@@ -102,7 +100,7 @@ func quarantinedFields(t *testing.T, r *replica) map[string]string {
 
 func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 	s, r := startRedis(t)
-	foreign := openOn(t, s, redisstore.Config{Secret: mustSecret(t, "the secret of somebody else")})
+	foreign := openOn(t, s, Config{Secret: mustSecret(t, "the secret of somebody else")})
 	mustQuarantineIncarnation(t, foreign, incarnationOne)
 	wantQuarantined(t, r, false, false)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -114,7 +112,7 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix(), Logger: log.logger()})
+	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.logger()})
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	one := quarantinedFields(t, r)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -147,8 +145,8 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	_, r := startRedis(t)
 	mustQuarantineIncarnation(t, r, incarnationOne)
-	wantPut(t, r, convcache.Key{}, fullTicket(1), Stored)
-	for _, value := range readHash(t, r, convcache.Key{}) {
+	wantPut(t, r, Key{}, fullTicket(1), Stored)
+	for _, value := range readHash(t, r, Key{}) {
 		for field := range quarantinedFields(t, r) {
 			must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err())
 			wantQuarantined(t, r, false, false)
@@ -186,7 +184,7 @@ func wantNoAnswer(t *testing.T, r *replica, say string) {
 func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	r := openOn(t, s, redisstore.Config{Username: "carryover", Password: "the password"})
+	r := openOn(t, s, Config{Username: "carryover", Password: "the password"})
 	mustCheck(t, r)
 	mustQuarantineIncarnation(t, r, incarnationOne)
 

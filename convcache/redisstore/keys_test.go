@@ -13,8 +13,8 @@ import (
 )
 
 // keysTo returns the keys of the conversations 1 to n.
-func keysTo(n int) []convcache.Key {
-	var keys []convcache.Key
+func keysTo(n int) []Key {
+	var keys []Key
 	for i := range n {
 		keys = append(keys, key(1+i))
 	}
@@ -22,10 +22,10 @@ func keysTo(n int) []convcache.Key {
 }
 
 // wantKeys peeks at several keys and compares the outcome, and under which keys branches are shown.
-func wantKeys(t *testing.T, r *replica, keys []convcache.Key, want convcache.Outcome, shown ...convcache.Key) {
+func wantKeys(t *testing.T, r *replica, keys []Key, want Outcome, shown ...Key) {
 	t.Helper()
 	branches, got := r.Peek(context.Background(), keys)
-	var under []convcache.Key
+	var under []Key
 	for _, b := range branches {
 		under = append(under, b.Key)
 	}
@@ -58,7 +58,7 @@ func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
 func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
 	mustCheck(t, r)
 	for n := range 3 * convcache.MaxKeys {
 		wantPut(t, r, key(1+n), ticket(n, 10), Stored)
@@ -89,7 +89,7 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	nodes.Nodes[0].Kill() // it had the first third of the slots
-	lost := func(k convcache.Key) bool {
+	lost := func(k Key) bool {
 		slot, err := strconv.Atoi(nodes.Nodes[1].CLI("CLUSTER", "KEYSLOT", r.KeyName(k)))
 		return err == nil && slot < 16384/3
 	}
@@ -108,8 +108,8 @@ func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
 	s.CLI("SET", r.KeyName(key(1)), "somebody's")
 	wantPut(t, r, key(2), ticket(2, 10), Stored)
 	for range 8 {
-		wantKeys(t, r, []convcache.Key{key(1), key(2), key(3)}, Found, key(2))
-		wantKeys(t, r, []convcache.Key{key(3), key(1)}, Unavailable)
+		wantKeys(t, r, []Key{key(1), key(2), key(3)}, Found, key(2))
+		wantKeys(t, r, []Key{key(3), key(1)}, Unavailable)
 	}
 	if !r.Shares() {
 		t.Error("one conversation's key keeps all others from being shared")

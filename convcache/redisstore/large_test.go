@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -18,7 +17,7 @@ const (
 )
 
 // stuck grants an operation some time, which all of it needs.
-func stuck(t *testing.T, operation func(ctx context.Context) convcache.Outcome) {
+func stuck(t *testing.T, operation func(ctx context.Context) Outcome) {
 	t.Helper()
 	timed(t, granted, func(ctx context.Context) {
 		if got := operation(ctx); got != Unavailable {
@@ -54,14 +53,14 @@ func wantShared(t *testing.T, r, other *replica) {
 func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
 	for n := range 8 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
+		stuck(t, func(ctx context.Context) Outcome {
 			_, outcome := r.Put(ctx, key(n), ticket(n, aboveSizeable), redisTTL)
 			return outcome
 		})
 	}
 	wantShared(t, r, other)
 	for n := range 5 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
+		stuck(t, func(ctx context.Context) Outcome {
 			_, outcome := r.Put(ctx, key(n), ticket(n, belowSizeable), redisTTL)
 			return outcome
 		})
@@ -77,8 +76,8 @@ func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 	tk := longTicket(t, 128<<10, adjacentBlocks(8<<10))
 	wantPut(t, other, key(1), tk, Stored)
 	for range 8 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
-			_, outcome := r.Peek(ctx, []convcache.Key{key(1)})
+		stuck(t, func(ctx context.Context) Outcome {
+			_, outcome := r.Peek(ctx, []Key{key(1)})
 			return outcome
 		})
 	}
@@ -115,7 +114,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	c := &clock{}
 	var log storeLog
 	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, redisstore.Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
+	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
 	other := openAt(t, s.Addr())
 	const frame = 300 // of a value: a branch without blocks, names, authentication
 	fits := ticket(1, 1<<20-frame)
@@ -143,8 +142,8 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	wantLook(t, r, key(1), Empty)
 }
 
-func branchIDs(branches []convcache.KeyedBranch) []convcache.TicketID {
-	var out []convcache.TicketID
+func branchIDs(branches []KeyedBranch) []TicketID {
+	var out []TicketID
 	for _, b := range branches {
 		out = append(out, b.ID)
 	}

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"carryover/convcache"
 )
 
 // scenario is one fault in few steps, after which every store is asked for every ticket. Its steps do
@@ -94,8 +92,8 @@ func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 }
 
 // putSome puts tickets through store 0.
-func (f *fleet) putSome(n int) []convcache.Ticket {
-	tickets := make([]convcache.Ticket, n)
+func (f *fleet) putSome(n int) []Ticket {
+	tickets := make([]Ticket, n)
 	for i := range tickets {
 		tickets[i] = someTicket(nil)
 		f.put(0, k1, tickets[i], fleetLife)
@@ -104,7 +102,7 @@ func (f *fleet) putSome(n int) []convcache.Ticket {
 }
 
 // takeEverywhere asks every store for every ticket, the last store first.
-func (f *fleet) takeEverywhere(tickets ...convcache.Ticket) {
+func (f *fleet) takeEverywhere(tickets ...Ticket) {
 	for _, t := range tickets {
 		for i := range f.stores {
 			f.take(len(f.stores)-1-i, k1, t.ID)

@@ -28,11 +28,11 @@ const never = math.MaxInt64
 type call struct {
 	store     int // the one that was asked
 	op        operation
-	key       convcache.Key
-	ticket    convcache.Ticket // put; of a Take only the ID was given
-	displaced []convcache.Ticket
-	branches  []convcache.TicketID
-	outcome   convcache.Outcome
+	key       Key
+	ticket    Ticket // put; of a Take only the ID was given
+	displaced []Ticket
+	branches  []TicketID
+	outcome   Outcome
 	began     int64
 	returned  int64
 	until     int64 // of a put: when the ticket has ended by every clock
@@ -81,14 +81,14 @@ func (j *journal) add(c call) {
 }
 
 // examine compares what a ticket carries with its name. The caller holds mu.
-func (j *journal) examine(t convcache.Ticket) {
+func (j *journal) examine(t Ticket) {
 	if name := string(t.Params) + t.Prefill.Incarnation; name != t.ID.String() || t.HandedBack() != (t.Prefill.Incarnation != "") {
 		j.strange = append(j.strange, fmt.Sprintf("ticket %v carries %q", t.ID, name))
 	}
 }
 
 // tally is how often each outcome came, by operation.
-type tally map[operation]map[convcache.Outcome]int
+type tally map[operation]map[Outcome]int
 
 // probeKey is the conversation of the tickets by which a fleet tries whether its stores share.
 var probeKey = key(1 << 20)
@@ -110,7 +110,7 @@ func (j *journal) tally(n int) tally {
 func (c tally) add(other tally) {
 	for op, outcomes := range other {
 		if c[op] == nil {
-			c[op] = make(map[convcache.Outcome]int)
+			c[op] = make(map[Outcome]int)
 		}
 		for outcome, n := range outcomes {
 			c[op][outcome] += n
@@ -165,11 +165,11 @@ func useOnceModel() porcupine.Model {
 }
 
 // usesOfTickets returns the history of each ticket.
-func (j *journal) usesOfTickets() map[convcache.TicketID][]porcupine.Operation {
+func (j *journal) usesOfTickets() map[TicketID][]porcupine.Operation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	uses := make(map[convcache.TicketID][]porcupine.Operation)
-	add := func(c call, id convcache.TicketID, in useOnceInput) {
+	uses := make(map[TicketID][]porcupine.Operation)
+	add := func(c call, id TicketID, in useOnceInput) {
 		uses[id] = append(uses[id], porcupine.Operation{ClientId: c.store, Input: in, Call: c.began, Return: c.returned})
 	}
 	for _, c := range j.calls {
@@ -206,12 +206,12 @@ func (j *journal) usedTwice() []string {
 }
 
 // story tells everything that was done to a ticket.
-func (j *journal) story(id convcache.TicketID) string {
+func (j *journal) story(id TicketID) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	text := fmt.Sprintf("ticket %v:", id)
 	for _, c := range j.calls {
-		back := slices.ContainsFunc(c.displaced, func(t convcache.Ticket) bool { return t.ID == id })
+		back := slices.ContainsFunc(c.displaced, func(t Ticket) bool { return t.ID == id })
 		if back || c.ticket.ID == id {
 			text += fmt.Sprintf("\n  %v to %v store %d: %v %v", time.Duration(c.began), time.Duration(c.returned), c.store, c.op, c.outcome)
 		}
@@ -240,7 +240,7 @@ func (j *journal) wantUsedOnce(t *testing.T) {
 // TestUseOnce_TellsHistoriesApart shows that the specification accepts and refuses what it says.
 func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	id := convcache.NewTicketID()
-	whole := convcache.Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
+	whole := Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
 	for _, tc := range []struct {
 		name  string
 		legal bool
@@ -268,10 +268,9 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 		for said := range strings.SplitSeq(tc.calls, ", ") {
 			c := call{ticket: whole, until: 1e9}
 			var op, outcome string
-			if _, err := fmt.Sscan(said, &op, &c.began, &c.returned, &outcome); err != nil {
-				t.Fatal(err)
-			}
-			c.outcome = map[string]convcache.Outcome{
+			_, err := fmt.Sscan(said, &op, &c.began, &c.returned, &outcome)
+			must(t, err)
+			c.outcome = map[string]Outcome{
 				"stored": Stored, "taken": Taken, "unavailable": Unavailable,
 				"consumed": Consumed, "superseded": Superseded, "expired": Expired,
 			}[outcome]
@@ -281,8 +280,8 @@ func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 			case "note":
 				c.ticket = someNote(whole)
 			case "displace", "displaceByNote":
-				c.displaced = []convcache.Ticket{whole}
-				c.ticket = convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
+				c.displaced = []Ticket{whole}
+				c.ticket = Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
 				if op == "displaceByNote" {
 					c.ticket.Prefill.Instance = "prefill"
 				}

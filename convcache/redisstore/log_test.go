@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -42,7 +41,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	setLeast(s, leastCommands())
 	var log storeLog
 	const password = "the password"
-	r := openOn(t, s, redisstore.Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
 	mustCheck(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -76,7 +75,7 @@ func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	var log storeLog
-	r := openOn(t, s, redisstore.Config{Now: c.now, Logger: log.logger()})
+	r := openOn(t, s, Config{Now: c.now, Logger: log.logger()})
 	wantPut(t, r, key(1), fullTicket(1), Stored)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
@@ -101,7 +100,7 @@ func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	}{{0, 0}, {time.Minute, 1}, {-time.Minute, 1}} {
 		var log storeLog
 		now := func() time.Time { return time.Now().Add(test.ahead) }
-		r := openOn(t, s, redisstore.Config{Now: now, Logger: log.logger()})
+		r := openOn(t, s, Config{Now: now, Logger: log.logger()})
 		for range 3 { // once is enough for a line that would come every five seconds
 			mustCheck(t, r)
 		}
@@ -117,7 +116,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
 	var log storeLog
 	const password = "the password"
-	r := openOn(t, s, redisstore.Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
 	for r.Shares() {
 		wantLook(t, r, key(1), Unavailable)
 	}
@@ -139,7 +138,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 func TestRedis_RunForgetsWhatCheckMended(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openOn(t, s, redisstore.Config{Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Now: time.Now, Logger: log.logger()})
 	s.Kill()
 	if err := r.Check(t.Context()); err == nil {
 		t.Error("check of no server: got no error")

@@ -8,25 +8,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // chained returns a ticket that covers tokens in blocks of the given hashes.
-func chained(n, tokens int, blocks ...uint64) convcache.Ticket {
+func chained(n, tokens int, blocks ...uint64) Ticket {
 	tk := fullTicket(n)
-	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: blocks, Whole: uint64(n), Tokens: tokens}
+	tk.Chain = Chain{BlockSize: 16, Blocks: blocks, Whole: uint64(n), Tokens: tokens}
 	tk.Tokens = tokens
 	return tk
 }
 
 // noteOf returns the note of a ticket.
-func noteOf(tk convcache.Ticket) convcache.Ticket {
-	return tk.Note(convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
+func noteOf(tk Ticket) Ticket {
+	return tk.Note(Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
 // putNote puts a note for its whole life and compares the outcome.
-func putNote(t *testing.T, r *replica, k convcache.Key, note convcache.Ticket, want convcache.Outcome) {
+func putNote(t *testing.T, r *replica, k Key, note Ticket, want Outcome) {
 	t.Helper()
 	if displaced, got := r.Put(t.Context(), k, note, convcache.NoteTTL); got != want || displaced != nil {
 		t.Errorf("put a note: got %v and %d displaced, want %v and none", got, len(displaced), want)
@@ -73,8 +72,8 @@ func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
 	s, r := startRedis(t)
 	for n, tc := range []struct {
 		name  string
-		there convcache.Ticket
-		want  convcache.Outcome
+		there Ticket
+		want  Outcome
 		calls int
 	}{
 		{"a shorter branch", chained(2, 40, 7, 8), Stored, 1},
@@ -148,7 +147,7 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 func TestRedis_SizeOfALongNote(t *testing.T) {
 	const tokens, most = 128 << 10, 67_000
 	s := redistest.Start(t)
-	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
+	r := openOn(t, s, Config{Prefix: freshPrefix()})
 	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
 	putNote(t, r, key(1), note, Stored)
 	size := 0

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"carryover/convcache"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
@@ -45,7 +44,7 @@ func wantLimits(timeout, wait time.Duration) limits {
 
 func TestRedis_ClientHasItsLimits(t *testing.T) {
 	const timeout = 5 * time.Millisecond
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single":   {Addresses: []string{"127.0.0.1:1"}},
 		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Master: "m"},
 	} {
@@ -58,7 +57,7 @@ func TestRedis_ClientHasItsLimits(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	cfg := redisstore.Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
+	cfg := Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
 	client := openRedis(t, cfg).Client().(*redis.Client)
 	if got, want := limitsOf(client), wantLimits(time.Second, time.Second); got != want {
 		t.Errorf("a patient one: got %+v, want %+v", got, want)
@@ -69,7 +68,7 @@ func TestRedis_ClientHasItsLimits(t *testing.T) {
 func TestRedis_ClientsOfAClusterHaveTheirLimits(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	cfg := redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
+	cfg := Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
 	cluster, ok := openRedis(t, cfg).Client().(*redis.ClusterClient)
 	if !ok {
 		t.Fatalf("the client is a %T", openRedis(t, cfg).Client())
@@ -118,7 +117,7 @@ func greet(t *testing.T, client *redis.Client) {
 }
 
 // clientOf returns the client of the server that has a conversation.
-func clientOf(t *testing.T, r *replica, k convcache.Key) *redis.Client {
+func clientOf(t *testing.T, r *replica, k Key) *redis.Client {
 	t.Helper()
 	cluster, ok := r.Client().(*redis.ClusterClient)
 	if !ok {
@@ -130,7 +129,7 @@ func clientOf(t *testing.T, r *replica, k convcache.Key) *redis.Client {
 }
 
 // sendsOnce puts while answers are cut, and counts what reached the server.
-func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, cut func(bool)) {
+func sendsOnce(t *testing.T, r *replica, k Key, s *redistest.Server, cut func(bool)) {
 	t.Helper()
 	first, lost := ticket(1, 10), ticket(2, 10)
 	wantPut(t, r, k, first, Stored) // the script is known
@@ -183,7 +182,7 @@ func TestRedis_SendsACommandOnce(t *testing.T) {
 func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	r := openRedis(t, redisstore.Config{
+	r := openRedis(t, Config{
 		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: time.Second,
 	})
 	mustCheck(t, r)
@@ -229,13 +228,13 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	}
 	announce(port, f.Addr())
 	t.Cleanup(func() { announce("0", node.Addr()) })
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
 	mustCheck(t, r)
 	sendsOnce(t, r, keyOf(t, r, f.Addr()), node, f.CutReplies)
 }
 
 // keyOf returns the key of a conversation that a Cluster's client sends to an address.
-func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
+func keyOf(t *testing.T, r *replica, addr string) Key {
 	t.Helper()
 	for n := range 1000 {
 		if clientOf(t, r, key(n)).Options().Addr == addr {
@@ -243,7 +242,7 @@ func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
 		}
 	}
 	t.Fatalf("no conversation of 1000 is sent to %s", addr)
-	return convcache.Key{}
+	return Key{}
 }
 
 // clusterFollowsSlot moves the slot of a conversation to another master.

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // goesHome checks that a put is tried, refused, and kept in this process.
-func goesHome(t *testing.T, r *replica, k convcache.Key) {
+func goesHome(t *testing.T, r *replica, k Key) {
 	t.Helper()
 	if !r.Shares() {
 		t.Fatal("nothing is sent")
@@ -137,7 +136,7 @@ func TestRedis_EvictedTicketsAreConsumed(t *testing.T) {
 	_, r := startRedis(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
 	mustCheck(t, r)
 	const conversations = 400
-	kept := make([]convcache.Ticket, conversations)
+	kept := make([]Ticket, conversations)
 	for n := range conversations {
 		kept[n] = ticket(n, 10_000)
 		wantPut(t, r, key(n), kept[n], Stored)
@@ -199,7 +198,7 @@ func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
 func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	r := openOn(t, s, redisstore.Config{Username: "carryover", Password: "the password"})
+	r := openOn(t, s, Config{Username: "carryover", Password: "the password"})
 	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	s.CLI("ACL", "SETUSER", "carryover", "-pexpire")

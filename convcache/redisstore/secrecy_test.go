@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -106,10 +105,10 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	secret := sharedSecret(t)
 	k := secret.Conversation(identity)
-	tk := convcache.Ticket{
+	tk := Ticket{
 		Branch: convcache.Branch{
 			ID: convcache.NewTicketID(), Tokens: len(ids),
-			Decode:    convcache.Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
+			Decode:    Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
 			FreshAsOf: (&clock{}).now(),
 		},
 		EngineID: "canary-engine",
@@ -138,7 +137,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
 	s := redistest.Start(t)
-	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
+	r := openOn(t, s, Config{Prefix: freshPrefix()})
 	var kept []byte
 	said := unescape(t, monitor(t, s, func() {
 		mustCheck(t, r)
@@ -147,7 +146,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		wantPut(t, r, k, first, Stored)
 		wantPut(t, r, k, tk, Stored) // displaces
 		wantLook(t, r, k, Found)
-		note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
+		note := other.Note(Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
 		wantPut(t, r, k, note, Stored)
 		mustQuarantineIncarnation(t, r, incarnation)
 		if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
@@ -175,7 +174,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 func bigEndian(hash uint64) []byte { return binary.BigEndian.AppendUint64(nil, hash) }
 
 // hashes are those of a chain, in both byte orders.
-func hashes(c convcache.Chain) [][]byte {
+func hashes(c Chain) [][]byte {
 	var all [][]byte
 	for _, hash := range append(slices.Clone(c.Blocks), c.Whole) {
 		all = append(all, bigEndian(hash), binary.LittleEndian.AppendUint64(nil, hash))

@@ -7,13 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
-func longTicket(tb testing.TB, tokens int, blocks []int) convcache.Ticket {
+func longTicket(tb testing.TB, tokens int, blocks []int) Ticket {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
 	chain := mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16)
@@ -47,7 +45,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 	s := redistest.Start(t)
 	for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
 		t.Run(name, func(t *testing.T) {
-			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
+			r := openOn(t, s, Config{Prefix: freshPrefix()})
 			tk := longTicket(t, tokens, ids)
 			wantPut(t, r, key(1), tk, Stored)
 			size := 0

@@ -13,7 +13,19 @@ import (
 	"carryover/convcache/redistest"
 )
 
-// The outcomes of operations, which every test names.
+// What every test names.
+type (
+	Key         = convcache.Key
+	Ticket      = convcache.Ticket
+	Outcome     = convcache.Outcome
+	Holder      = convcache.Holder
+	Chain       = convcache.Chain
+	TicketID    = convcache.TicketID
+	KeyedBranch = convcache.KeyedBranch
+	Config      = redisstore.Config
+)
+
+// The outcomes of operations.
 const (
 	Stored, Superseded, Expired = convcache.Stored, convcache.Superseded, convcache.Expired
 	Taken, Consumed, Fenced     = convcache.Taken, convcache.Consumed, convcache.Fenced
@@ -33,13 +45,13 @@ func sharedSecret(tb testing.TB) convcache.Secret {
 
 // openRedis returns a replica that is closed with the test. Where cfg leaves them out it has the shared secret, a
 // patient Timeout and a clock that stands.
-func openRedis(tb testing.TB, cfg redisstore.Config) *replica {
+func openRedis(tb testing.TB, cfg Config) *replica {
 	tb.Helper()
 	return openBounded(tb, cfg, 0)
 }
 
 // openBounded is openRedis with a bound of what is kept in this process.
-func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replica {
+func openBounded(tb testing.TB, cfg Config, localBytes int64) *replica {
 	tb.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patient
@@ -64,11 +76,11 @@ func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replic
 // openAt is openRedis for one server.
 func openAt(tb testing.TB, addr string) *replica {
 	tb.Helper()
-	return openRedis(tb, redisstore.Config{Addresses: []string{addr}})
+	return openRedis(tb, Config{Addresses: []string{addr}})
 }
 
 // openOn is openRedis for one server and what else cfg says.
-func openOn(tb testing.TB, s *redistest.Server, cfg redisstore.Config) *replica {
+func openOn(tb testing.TB, s *redistest.Server, cfg Config) *replica {
 	tb.Helper()
 	cfg.Addresses = []string{s.Addr()}
 	return openRedis(tb, cfg)
@@ -89,12 +101,12 @@ func wantDown(t *testing.T, r *replica) {
 	}
 }
 
-func ofCluster(nodes *redistest.ClusterNodes) redisstore.Config {
-	return redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()}
+func ofCluster(nodes *redistest.ClusterNodes) Config {
+	return Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()}
 }
 
-func ofSentinel(pair *redistest.SentinelPair) redisstore.Config {
-	return redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
+func ofSentinel(pair *redistest.SentinelPair) Config {
+	return Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
 }
 
 // mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than
@@ -111,7 +123,7 @@ func mustCheck(tb testing.TB, r *replica) {
 }
 
 // wantPut puts a ticket for a minute and compares the outcome.
-func wantPut(tb testing.TB, r *replica, k convcache.Key, tk convcache.Ticket, want convcache.Outcome) []convcache.Ticket {
+func wantPut(tb testing.TB, r *replica, k Key, tk Ticket, want Outcome) []Ticket {
 	tb.Helper()
 	displaced, got := r.Put(context.Background(), k, tk, redisTTL)
 	if got != want {
@@ -121,7 +133,7 @@ func wantPut(tb testing.TB, r *replica, k convcache.Key, tk convcache.Ticket, wa
 }
 
 // wantTake takes a ticket and compares the outcome.
-func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID, want convcache.Outcome) convcache.Ticket {
+func wantTake(tb testing.TB, r *replica, k Key, id TicketID, want Outcome) Ticket {
 	tb.Helper()
 	taken, got := r.Take(context.Background(), k, id)
 	if got != want {
@@ -131,9 +143,9 @@ func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID,
 }
 
 // wantLook peeks and compares the outcome.
-func wantLook(tb testing.TB, r *replica, k convcache.Key, want convcache.Outcome) []convcache.KeyedBranch {
+func wantLook(tb testing.TB, r *replica, k Key, want Outcome) []KeyedBranch {
 	tb.Helper()
-	branches, got := r.Peek(context.Background(), []convcache.Key{k})
+	branches, got := r.Peek(context.Background(), []Key{k})
 	if got != want {
 		tb.Errorf("peek at %s: got %v, want %v", k.Short(), got, want)
 	}

@@ -11,30 +11,29 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // fullTicket returns a ticket that has something in every field.
-func fullTicket(n int) convcache.Ticket {
+func fullTicket(n int) Ticket {
 	tk := ticket(n, 0)
 	tk.Params = []byte(`{"remote_engine_id":"engine-one","remote_block_ids":[[11,12,13,14,15,16,17,18,19]],"remote_host":"10.1.2.3"}`)
-	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
+	tk.Chain = Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
 	tk.Outline, tk.Tokens = []uint32{uint32(n), 1 << 31}, 50
-	tk.Decode, tk.EngineID, tk.SharedPrefixTokens = convcache.Holder{Instance: "decode-one", Incarnation: "1.7e+09"}, "engine-one", 32
+	tk.Decode, tk.EngineID, tk.SharedPrefixTokens = Holder{Instance: "decode-one", Incarnation: "1.7e+09"}, "engine-one", 32
 	tk.FreshAsOf = (&clock{}).now()
 	tk.Epoch = 1_790_000_000_000 + int64(n)
-	tk.Prefilled = []convcache.Prefilled{{Prefill: convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, Tokens: 48}, {Tokens: 16}}
+	tk.Prefilled = []convcache.Prefilled{{Prefill: Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, Tokens: 48}, {Tokens: 16}}
 	return tk
 }
 
 // fullNote returns the note of such a ticket.
-func fullNote(n int) convcache.Ticket {
-	return fullTicket(n).Note(convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
+func fullNote(n int) Ticket {
+	return fullTicket(n).Note(Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
 // readHash returns all fields of a conversation.
-func readHash(tb testing.TB, r *replica, k convcache.Key) map[string]string {
+func readHash(tb testing.TB, r *replica, k Key) map[string]string {
 	tb.Helper()
 	fields, err := r.Client().HGetAll(tb.Context(), r.KeyName(k)).Result()
 	if err != nil || len(fields) == 0 {
@@ -44,7 +43,7 @@ func readHash(tb testing.TB, r *replica, k convcache.Key) map[string]string {
 }
 
 // writeHash makes these the fields of a conversation.
-func writeHash(t *testing.T, r *replica, k convcache.Key, fields map[string]string) {
+func writeHash(t *testing.T, r *replica, k Key, fields map[string]string) {
 	t.Helper()
 	_, err := r.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.Del(t.Context(), r.KeyName(k))
@@ -55,14 +54,14 @@ func writeHash(t *testing.T, r *replica, k convcache.Key, fields map[string]stri
 }
 
 // wantUsable puts and takes a ticket, which whatever else is in the conversation must not prevent.
-func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
+func wantUsable(t *testing.T, r *replica, k Key, what string) {
 	t.Helper()
 	tk := fullTicket(99)
-	tk.Chain = convcache.Chain{}
+	tk.Chain = Chain{}
 	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != Stored {
 		t.Fatalf("%s: put: got %v, want %v", what, got, Stored)
 	}
-	if branches, got := r.Peek(t.Context(), []convcache.Key{k}); got != Found || !slices.ContainsFunc(branches, func(b convcache.KeyedBranch) bool { return b.ID == tk.ID }) {
+	if branches, got := r.Peek(t.Context(), []Key{k}); got != Found || !slices.ContainsFunc(branches, func(b KeyedBranch) bool { return b.ID == tk.ID }) {
 		t.Fatalf("%s: peek: got %v and not the ticket put last", what, got)
 	}
 	if _, got := r.Take(t.Context(), k, tk.ID); got != Taken {
@@ -74,7 +73,7 @@ func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
 }
 
 // sameAs says whether a ticket is what was put, but for the deadline.
-func sameAs(got, put convcache.Ticket) bool {
+func sameAs(got, put Ticket) bool {
 	return bytes.Equal(got.Params, put.Params) && slices.Equal(got.Outline, put.Outline) && got.Decode == put.Decode &&
 		got.EngineID == put.EngineID && got.Tokens == put.Tokens &&
 		got.Prefill == put.Prefill && got.SharedPrefixTokens == put.SharedPrefixTokens &&
@@ -84,11 +83,11 @@ func sameAs(got, put convcache.Ticket) bool {
 func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	for name, tk := range map[string]convcache.Ticket{"ticket": fullTicket(1), "note": fullNote(1)} {
+	for name, tk := range map[string]Ticket{"ticket": fullTicket(1), "note": fullNote(1)} {
 
 		t.Run(name, func(t *testing.T) {
 			k := key(1)
-			r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
+			r := openOn(t, s, Config{Prefix: freshPrefix()})
 			wantPut(t, r, k, tk, Stored)
 			fields := readHash(t, r, k)
 			for _, field := range slices.Sorted(maps.Keys(fields)) {
@@ -111,10 +110,10 @@ func TestRedis_DoesNotHandOutFlippedBits(t *testing.T) {
 }
 
 // flippedBit looks at, takes and puts in a conversation whose only ticket was damaged at one place.
-func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at int) {
+func flippedBit(t *testing.T, r *replica, put Ticket, field string, at int) {
 	t.Helper()
 	k := key(1)
-	branches, outcome := r.Peek(t.Context(), []convcache.Key{k})
+	branches, outcome := r.Peek(t.Context(), []Key{k})
 	if outcome == Found && (field == "0b" || branches[0].ID != put.ID) {
 		t.Errorf("%s damaged at %d: peek shows %v", field, at, branches[0].ID)
 	}
@@ -168,7 +167,7 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 		damaged := maps.Clone(fields)
 		maps.Copy(damaged, change)
 		writeHash(t, r, k, damaged)
-		r.Peek(t.Context(), []convcache.Key{k})
+		r.Peek(t.Context(), []Key{k})
 		wantUsable(t, r, k, name)
 		got, outcome := r.Take(t.Context(), k, tk.ID)
 		if outcome == Unavailable || outcome == Taken && !sameAs(got, tk) {
@@ -194,7 +193,7 @@ func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 // Values are bound to conversation, ticket and field.
 func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
-	r := openOn(t, s, redisstore.Config{Prefix: freshPrefix()})
+	r := openOn(t, s, Config{Prefix: freshPrefix()})
 	first, second := fullTicket(1), fullTicket(2)
 	wantPut(t, r, key(1), first, Stored)
 	wantPut(t, r, key(2), second, Stored)
@@ -202,7 +201,7 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 
 	writeHash(t, r, key(2), one) // a whole conversation
 	wantLook(t, r, key(2), Empty)
-	both, _ := r.Peek(t.Context(), []convcache.Key{key(2), key(1)}) // nor in a look-up that shows it in its place
+	both, _ := r.Peek(t.Context(), []Key{key(2), key(1)}) // nor in a look-up that shows it in its place
 	if len(both) != 1 || both[0].Key != key(1) || both[0].ID != first.ID {
 		t.Errorf("peek at both conversations: got %d branches, want the one in its place", len(both))
 	}
@@ -220,7 +219,7 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	wantLook(t, r, key(1), Empty)
 	wantTake(t, r, key(1), second.ID, Consumed)
 
-	other := openRedis(t, redisstore.Config{
+	other := openRedis(t, Config{
 		Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), Prefix: "stranger",
 	})
 	wantPut(t, other, key(1), first, Stored)
@@ -249,11 +248,11 @@ func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
 func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
-	r := openOn(t, s, redisstore.Config{Now: c.now})
+	r := openOn(t, s, Config{Now: c.now})
 	for _, ahead := range []struct {
 		by   time.Duration
-		look convcache.Outcome
-		take convcache.Outcome
+		look Outcome
+		take Outcome
 	}{
 		{2 * time.Second, Found, Taken},
 		{2*time.Second + time.Nanosecond, Expired, Expired},

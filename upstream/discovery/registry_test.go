@@ -78,13 +78,9 @@ func TestRegistry_Refuses(t *testing.T) {
 		t.Errorf("got %v, want ErrTaken", err)
 	}
 	// The other role, and another rank, are other places.
-	if err := registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}); err != nil {
-		t.Error(err)
-	}
+	must(t, registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}))
 	for _, rank := range discovery.Ranks(instance("r", "h:80"), 2) {
-		if err := registry.Add(rank); err != nil {
-			t.Error(err)
-		}
+		must(t, registry.Add(rank))
 	}
 }
 
@@ -100,9 +96,7 @@ func TestRegistry_IsBounded(t *testing.T) {
 		t.Errorf("an instance that is registered may move: %v", err)
 	}
 	registry.Remove(upstream.RoleDecode, "d-0:80")
-	if err := registry.Add(instance("more:80")); err != nil {
-		t.Error(err)
-	}
+	must(t, registry.Add(instance("more:80")))
 }
 
 func TestRegistry_ManyAtOnce(t *testing.T) {

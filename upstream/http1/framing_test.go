@@ -21,21 +21,6 @@ func TestDo_ReadsAnAnswerInOneWayOnly(t *testing.T) {
 		again  bool  // the connection serves the next request
 	}
 	cases := map[string]answered{
-		"length":                  {answer: ok + "Content-Length: 2\r\n\r\n{}", body: "{}", again: true},
-		"no body":                 {answer: ok + "Content-Length: 0\r\n\r\n", again: true},
-		"no reason":               {answer: "HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", again: true},
-		"blanks around a value":   {answer: ok + "Content-Length: \t2 \t\r\n\r\n{}", body: "{}", again: true},
-		"chunks":                  {answer: chunkedOK + "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\n", body: "abc0123456789", again: true},
-		"upper and lower case":    {answer: ok + "TRANSFER-encoding: Chunked\r\n\r\nA\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", body: "01234567890123456789", again: true},
-		"extension":               {answer: chunkedOK + "1;a=\"b\";c\r\nx\r\n0;d\r\n\r\n", body: "x", again: true},
-		"trailer":                 {answer: chunkedOK + "1\r\nx\r\n0\r\nA: b\r\nContent-Length: 7\r\n\r\n", body: "x", again: true},
-		"interim answers":         {answer: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nContent-Length: 7\r\n\r\n" + ok + "Content-Length: 1\r\n\r\nx", body: "x", again: true},
-		"204":                     {answer: "HTTP/1.1 204 No Content\r\n\r\n", again: true},
-		"304":                     {answer: "HTTP/1.1 304 Not Modified\r\n\r\n", again: true},
-		"length twice":            {answer: ok + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", body: "{}", again: true},
-		"connection: keep-alive":  {answer: ok + "Connection: Keep-Alive\r\nContent-Length: 2\r\n\r\n{}", body: "{}", again: true},
-		"opaque bytes":            {answer: ok + "X: \x80\xff\r\nContent-Length: 2\r\n\r\n{}", body: "{}", again: true},
-		"header of 64 KiB":        {answer: ok + "X: " + long[:maxHead-len(ok)-len("X: ")-len("\r\nContent-Length: 1\r\n\r\n")] + "\r\nContent-Length: 1\r\n\r\nx", body: "x", again: true},
 		"until the end":           {answer: ok + "\r\n{}", ends: true, body: "{}"},
 		"HTTP/1.0":                {answer: "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\n{}", body: "{}"},
 		"connection: close":       {answer: ok + "Connection: x, Close\r\nContent-Length: 2\r\n\r\n{}", body: "{}"},
@@ -55,6 +40,25 @@ func TestDo_ReadsAnAnswerInOneWayOnly(t *testing.T) {
 		"chunk without a CR":      {answer: chunkedOK + "1\r\nxy\n0\r\n\r\n", body: "x", err: errChunkEnd},
 		"chunk with a bare LF":    {answer: chunkedOK + "1\r\nx\n0\r\n\r\n", body: "x", err: errChunkEnd},
 		"chunk with a bare CR":    {answer: chunkedOK + "1\r\nx\r0\r\n\r\n", body: "x", err: errChunkEnd},
+	}
+	for name, kept := range map[string][2]string{ // answer and body
+		"length":                 {ok + "Content-Length: 2\r\n\r\n{}", "{}"},
+		"no body":                {ok + "Content-Length: 0\r\n\r\n"},
+		"no reason":              {"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"},
+		"blanks around a value":  {ok + "Content-Length: \t2 \t\r\n\r\n{}", "{}"},
+		"chunks":                 {chunkedOK + "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\n", "abc0123456789"},
+		"upper and lower case":   {ok + "TRANSFER-encoding: Chunked\r\n\r\nA\r\n0123456789\r\na\r\n0123456789\r\n0\r\n\r\n", "01234567890123456789"},
+		"extension":              {chunkedOK + "1;a=\"b\";c\r\nx\r\n0;d\r\n\r\n", "x"},
+		"trailer":                {chunkedOK + "1\r\nx\r\n0\r\nA: b\r\nContent-Length: 7\r\n\r\n", "x"},
+		"interim answers":        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\nContent-Length: 7\r\n\r\n" + ok + "Content-Length: 1\r\n\r\nx", "x"},
+		"204":                    {"HTTP/1.1 204 No Content\r\n\r\n"},
+		"304":                    {"HTTP/1.1 304 Not Modified\r\n\r\n"},
+		"length twice":           {ok + "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", "{}"},
+		"connection: keep-alive": {ok + "Connection: Keep-Alive\r\nContent-Length: 2\r\n\r\n{}", "{}"},
+		"opaque bytes":           {ok + "X: \x80\xff\r\nContent-Length: 2\r\n\r\n{}", "{}"},
+		"header of 64 KiB":       {ok + "X: " + long[:maxHead-len(ok)-len("X: ")-len("\r\nContent-Length: 1\r\n\r\n")] + "\r\nContent-Length: 1\r\n\r\nx", "x"},
+	} {
+		cases[name] = answered{answer: kept[0], body: kept[1], again: true}
 	}
 	for refusal, answers := range map[error]map[string]string{
 		errStatusLine: {

@@ -90,8 +90,8 @@ func TestFaults_EachIsNoticed(t *testing.T) {
 			ids := strings.Replace(prefillLeg(c.t, c.e, question, NoTicket), "{", `{"prompt_token_ids":[1,2,3],`, 1)
 			decodeLeg(c.t, c.e, question, ids)
 		}, Faults{MixUps: 1}, 0},
-		{"a prefill leg that streams", asking(`"max_tokens":1,"stream":true,"kv_transfer_params":`+NoTicket), Faults{Flags: 1}, 0},
-		{"a prefill leg of several tokens", asking(`"max_tokens":2,"kv_transfer_params":`+NoTicket), Faults{Flags: 1}, 0},
+		{"a prefill leg that streams", asking(`"max_tokens":1,"stream":true,"kv_transfer_params":` + NoTicket), Faults{Flags: 1}, 0},
+		{"a prefill leg of several tokens", asking(`"max_tokens":2,"kv_transfer_params":` + NoTicket), Faults{Flags: 1}, 0},
 		{"a prefill leg without params", asking(`"max_tokens":1`), Faults{Flags: 1}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -193,17 +193,10 @@ func TestSource_UsesNoProxyOfTheEnvironment(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	c := newClient(valid(), "serving")
 	c.cfg.CAFile = t.TempDir() + "/ca.crt"
-	must(t, os.WriteFile(c.cfg.CAFile, kubetestCA(t), 0o600))
+	must(t, os.WriteFile(c.cfg.CAFile, kubetest.Start(t, kubetest.NewPipe()).ReplaceCA(), 0o600))
 	made, err := c.connect()
 	must(t, err)
 	if made.Transport.(*http.Transport).Proxy != nil {
 		t.Error("the transport asks the environment for a proxy")
 	}
-}
-
-// kubetestCA is a CA file.
-func kubetestCA(t *testing.T) []byte {
-	t.Helper()
-	pipe := kubetest.NewPipe()
-	return kubetest.Start(t, pipe).ReplaceCA()
 }

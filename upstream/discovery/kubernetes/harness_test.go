@@ -124,6 +124,14 @@ func (w *world) want(names string) {
 	}
 }
 
+// wantCount compares how many instances the last list has, and how many lists were set.
+func (w *world) wantCount(instances, lists int) {
+	w.t.Helper()
+	if got := len(w.last()); got != instances || w.told() != lists {
+		w.t.Errorf("got %d instances in %d lists, want %d in %d", got, w.told(), instances, lists)
+	}
+}
+
 // pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)

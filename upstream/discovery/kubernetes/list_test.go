@@ -21,9 +21,7 @@ func manyPods(api *kubetest.Server, n int) {
 
 func TestSource_ListsPageByPage(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, 1200) }, func(w *world) {
-		if got := len(w.last()); got != 1200 || w.told() != 1 {
-			t.Errorf("got %d instances in %d lists, want 1200 in one", got, w.told())
-		}
+		w.wantCount(1200, 1)
 		w.wantAsked("list list list watch@2200")
 	})
 }
@@ -37,9 +35,7 @@ func TestSource_PagesAreOfOneVersion(t *testing.T) {
 			}
 		})
 	}, func(w *world) {
-		if got := len(w.last()); got != 601 || w.told() != 2 {
-			t.Errorf("got %d instances in %d lists, want 600 and then one more", got, w.told())
-		}
+		w.wantCount(601, 2)
 		w.wantAsked("list list watch@1600")
 	})
 }
@@ -56,9 +52,7 @@ func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
 			}
 		})
 	}, func(w *world) {
-		if got := len(w.last()); got != 600 || w.told() != 1 {
-			t.Errorf("got %d instances in %d lists, want 600 in one", got, w.told())
-		}
+		w.wantCount(600, 1)
 		w.wantAsked("list list list list watch@1601")
 	})
 }
@@ -169,7 +163,5 @@ func TestSource_OverARealSocket(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must(t, <-done)
 }
