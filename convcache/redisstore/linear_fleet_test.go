@@ -250,7 +250,7 @@ func awaitFleet(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	limit := time.NewTimer(fleetLimit)
 	defer limit.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
