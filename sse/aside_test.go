@@ -38,33 +38,34 @@ func steps(cfg Config, reads ...string) (written []string, r *Relay, err error) 
 func TestAside_WhatHasNoDataGoesOutWhenItMay(t *testing.T) {
 	long := ": " + strings.Repeat("x", 60)
 	for name, tc := range map[string]struct {
-		reads []string
-		want  []string // by read, and at the end
+		reads string // with a stroke between two
+		want  string // by read, and at the end
 	}{
-		"before the first event":           {[]string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n", ""}},
-		"behind the first, which is held":  {[]string{"data: hold\n\n", ": ping\n\n", "id: 1\n\n", "data: a\n\n"}, []string{"", ": ping\n\n", "", "data: hold\n\nid: 1\n\ndata: a\n\n", ""}},
-		"behind the first, which stops":    {[]string{": ping\n\n", "data: hold\n\n", ": ping\n\ndata: stop\n\n"}, []string{": ping\n\n", "", ": ping\n\n", ""}},
-		"behind one that waits":            {[]string{"data: await\n\n", ": ping\n\n", "data: await\n\n", "data: drop\n\n", "data: hold\n\n"}, []string{"", ": ping\n\n", "", "data: await\n\ndata: await\n\n", "", "data: hold\n\n"}},
-		"behind one that waits, then held": {[]string{"data: await\r\n\r\n", "data: hold\n\n", "data: a\n\n"}, []string{"", "data: await\r\n\r\n", "data: hold\n\ndata: a\n\n", ""}},
-		"behind an event, without a blank": {[]string{"data: a\n\n", ": ping\n", ": pi", "ng\r", "\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n", "", ": ping\r", "\n", "data: b\n\n", ""}},
-		"behind one that is held":          {[]string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "\r", "\n", "id: 1\n\n", "data: b\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "\r", "\n", "", "data: hold\n\nid: 1\n\ndata: b\n\n", ""}},
-		"behind one that is superseded":    {[]string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "data: super\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "data: super\n\n", ""}},
-		"behind one that is dropped":       {[]string{"data: a\n\n", "data: drop\n\n: ping\n\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n\n", "data: b\n\n", ""}},
-		"with a byte order mark":           {[]string{"\xef\xbb\xbf: ping\n", "data: a\n\n"}, []string{"\xef\xbb\xbf: ping\n", "data: a\n\n", ""}},
-		"behind a byte order mark":         {[]string{"\xef\xbb\xbfdata: hold\n\n", ": ping\n", "data: a\n\n"}, []string{"", "\xef\xbb\xbf: ping\n", "data: hold\n\ndata: a\n\n", ""}},
-		"too long to be held":              {[]string{long, "data: x\n\n", "data: a\n\n"}, []string{long, "data: x\n\n", "data: a\n\n", ""}},
-		"long, behind one that is held":    {[]string{"data: a\n\n", "data: hold\n\n", long + "\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long + "\n", ""}},
-		"long, in two":                     {[]string{"data: a\n\n", "data: hold\n\n", long, "y\n\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long, "y\n\n", ""}},
+		"before the first event":           {": ping\n\n|\n|id: 1\n\n|: a\r\n|data: a\n\n", ": ping\n\n|\n|id: 1\n\n|: a\r\n|data: a\n\n|"},
+		"behind the first, which is held":  {"data: hold\n\n|: ping\n\n|id: 1\n\n|data: a\n\n", "|: ping\n\n||data: hold\n\nid: 1\n\ndata: a\n\n|"},
+		"behind the first, which stops":    {": ping\n\n|data: hold\n\n|: ping\n\ndata: stop\n\n", ": ping\n\n||: ping\n\n|"},
+		"behind one that waits":            {"data: await\n\n|: ping\n\n|data: await\n\n|data: drop\n\n|data: hold\n\n", "|: ping\n\n||data: await\n\ndata: await\n\n||data: hold\n\n"},
+		"behind one that waits, then held": {"data: await\r\n\r\n|data: hold\n\n|data: a\n\n", "|data: await\r\n\r\n|data: hold\n\ndata: a\n\n|"},
+		"behind an event, without a blank": {"data: a\n\n|: ping\n|: pi|ng\r|\n|data: b\n\n", "data: a\n\n|: ping\n||: ping\r|\n|data: b\n\n|"},
+		"behind one that is held":          {"data: a\n\n|data: hold\n\n|: ping\n\n|\r|\n|id: 1\n\n|data: b\n\n", "data: a\n\n||: ping\n\n|\r|\n||data: hold\n\nid: 1\n\ndata: b\n\n|"},
+		"behind one that is superseded":    {"data: a\n\n|data: hold\n\n|: ping\n\n|data: super\n\n", "data: a\n\n||: ping\n\n|data: super\n\n|"},
+		"behind one that is dropped":       {"data: a\n\n|data: drop\n\n: ping\n\n|data: b\n\n", "data: a\n\n|: ping\n\n|data: b\n\n|"},
+		"with a byte order mark":           {"\xef\xbb\xbf: ping\n|data: a\n\n", "\xef\xbb\xbf: ping\n|data: a\n\n|"},
+		"behind a byte order mark":         {"\xef\xbb\xbfdata: hold\n\n|: ping\n|data: a\n\n", "|\xef\xbb\xbf: ping\n|data: hold\n\ndata: a\n\n|"},
+		"too long to be held":              {long + "|data: x\n\n|data: a\n\n", long + "|data: x\n\n|data: a\n\n|"},
+		"long, behind one that is held":    {"data: a\n\n|data: hold\n\n|" + long + "\n", "data: a\n\n||data: hold\n\n" + long + "\n|"},
+		"long, in two":                     {"data: a\n\n|data: hold\n\n|" + long + "|y\n\n", "data: a\n\n||data: hold\n\n" + long + "|y\n\n|"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, r, err := steps(Config{MaxEvent: 50}, tc.reads...)
+			got, r, err := steps(Config{MaxEvent: 50}, strings.Split(tc.reads, "|")...)
 			if err != nil && !errors.Is(err, ErrStopped) {
 				t.Fatal(err)
 			}
+			want := strings.Split(tc.want, "|")
 			if stopped := errors.Is(err, ErrStopped); stopped { // no read follows
-				got = append(got, slices.Repeat([]string{""}, len(tc.want)-len(got))...)
+				got = append(got, slices.Repeat([]string{""}, len(want)-len(got))...)
 			}
-			if !slices.Equal(got, tc.want) {
+			if !slices.Equal(got, want) {
 				t.Errorf("written\n got %q\nwant %q", got, tc.want)
 			}
 			if s := r.Stats(); s.Oversize != 0 || s.MidEvent {

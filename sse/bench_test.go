@@ -124,9 +124,7 @@ func BenchmarkRelay(b *testing.B) {
 			for b.Loop() {
 				src.i, src.off = 0, 0
 				r := New(io.Discard, nil, Config{Strip: params, Substance: []string{"choices", "usage"}, Observe: bc.observe})
-				if err := r.Run(src); err != nil {
-					b.Fatal(err)
-				}
+				must(b, r.Run(src))
 				events += r.Stats().Events
 			}
 			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")

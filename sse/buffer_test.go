@@ -139,9 +139,7 @@ func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
 				member.Write(e.Member)
 				return Forward
 			}})
-			if err := r.Run(src); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
+			must(t, r.Run(src))
 			if out.String() != want || member.String() != wantMember {
 				t.Errorf("%d bytes, %s: relayed %d, captured %d bytes; want %d and %d", len(event), name, out.Len(), member.Len(), len(want), len(wantMember))
 			}
@@ -155,9 +153,7 @@ func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
 func TestRelay_ScratchSpaceOfBigEventsIsGivenBack(t *testing.T) {
 	stream := strings.Repeat("data: x\n", 10000) + "\ndata: [DONE]\n\n"
 	r := New(io.Discard, nil, Config{})
-	if err := r.Run(strings.NewReader(stream)); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, r.Run(strings.NewReader(stream)))
 	if cap(r.data.joined) > smallBuffer || cap(r.data.lines) > smallBuffer {
 		t.Errorf("scratch space: got %d bytes and %d lines, want at most %d", cap(r.data.joined), cap(r.data.lines), smallBuffer)
 	}

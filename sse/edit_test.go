@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -27,33 +28,32 @@ func TestRelay_ReplacesRangesOfData(t *testing.T) {
 	long := strings.Repeat("long ", 2000)
 	for _, tc := range []struct {
 		name, input string
-		edits       []replacement
+		edits       string // from, to and text of each, with a mark before those that are refused
 		want        string
-		refused     []int // indices of edits
 	}{
-		{"grows", "data: [5] end\n\n", []replacement{{0, 3, "null"}}, "data: null end\n\n", nil},
-		{"grows beyond the buffer", "data: [5] end\n\n", []replacement{{0, 3, long}}, "data: " + long + " end\n\n", nil},
-		{"shrinks", "data: [1,2,3,4,5] end\n\n", []replacement{{0, 11, "null"}}, "data: null end\n\n", nil},
-		{"same length", "data: [12] end\n\n", []replacement{{0, 4, "null"}}, "data: null end\n\n", nil},
-		{"removes", "data: abc\n\n", []replacement{{1, 2, ""}}, "data: ac\n\n", nil},
-		{"removes all", "data: abc\n\n", []replacement{{0, 3, ""}}, "data: \n\n", nil},
-		{"several, in any order", "data: abcdef\n\n", []replacement{{4, 6, "EEEEE"}, {0, 1, "AAA"}, {2, 3, ""}}, "data: AAAbdEEEEE\n\n", nil},
-		{"side by side", "data: abcdef\n\n", []replacement{{2, 4, "2"}, {4, 6, "33333"}, {0, 2, "1"}}, "data: 1233333\n\n", nil},
-		{"no space after the colon", "data:abc\r\n\r\n", []replacement{{0, 1, "AA"}}, "data:AAbc\r\n\r\n", nil},
-		{"on the second data line", "data: a\ndata:bc\ndata: d\n\n", []replacement{{2, 3, "BBB"}}, "data: a\ndata:BBBc\ndata: d\n\n", nil},
-		{"over data lines, with a comment between", "event: x\r\ndata: a[1,\r\n: ping\r\ndata: 2]b\r\n\r\n", []replacement{{1, 7, "null"}}, "event: x\r\ndata: anullb\r\n\r\n", nil},
-		{"with both sides of a line end", "data: ab\ndata: cd\n\n", []replacement{{1, 2, "BB"}, {3, 4, "CC"}}, "data: aBB\ndata: CCd\n\n", nil},
+		{"grows", "data: [5] end\n\n", "0 3 null", "data: null end\n\n"},
+		{"grows beyond the buffer", "data: [5] end\n\n", "0 3 " + long, "data: " + long + " end\n\n"},
+		{"shrinks", "data: [1,2,3,4,5] end\n\n", "0 11 null", "data: null end\n\n"},
+		{"same length", "data: [12] end\n\n", "0 4 null", "data: null end\n\n"},
+		{"removes", "data: abc\n\n", "1 2 ", "data: ac\n\n"},
+		{"removes all", "data: abc\n\n", "0 3 ", "data: \n\n"},
+		{"several, in any order", "data: abcdef\n\n", "4 6 EEEEE|0 1 AAA|2 3 ", "data: AAAbdEEEEE\n\n"},
+		{"side by side", "data: abcdef\n\n", "2 4 2|4 6 33333|0 2 1", "data: 1233333\n\n"},
+		{"no space after the colon", "data:abc\r\n\r\n", "0 1 AA", "data:AAbc\r\n\r\n"},
+		{"on the second data line", "data: a\ndata:bc\ndata: d\n\n", "2 3 BBB", "data: a\ndata:BBBc\ndata: d\n\n"},
+		{"over data lines, with a comment between", "event: x\r\ndata: a[1,\r\n: ping\r\ndata: 2]b\r\n\r\n", "1 7 null", "event: x\r\ndata: anullb\r\n\r\n"},
+		{"with both sides of a line end", "data: ab\ndata: cd\n\n", "1 2 BB|3 4 CC", "data: aBB\ndata: CCd\n\n"},
 
-		{"with the member that is cut before it", `data: {"kv_transfer_params":1,"a":[5],"b":2}` + "\n\n", []replacement{{22, 25, "x"}, {28, 31, "null"}, {24, 25, "AA"}, {0, 2, "x"}, {36, 37, "22"}}, `data: {AAa":null,"b":22}` + "\n\n", []int{0, 3}},
-		{"with the member that is cut behind it", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", []replacement{{5, 8, "null"}, {8, 9, ";"}, {29, 31, "2"}}, `data: {"a":null}` + "\n\n", []int{1, 2}},
-		{"around the member that is cut", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", []replacement{{0, 31, "null"}}, `data: {"a":[5]}` + "\n\n", []int{0}},
+		{"with the member that is cut before it", `data: {"kv_transfer_params":1,"a":[5],"b":2}` + "\n\n", "!22 25 x|28 31 null|24 25 AA|!0 2 x|36 37 22", `data: {AAa":null,"b":22}` + "\n\n"},
+		{"with the member that is cut behind it", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", "5 8 null|!8 9 ;|!29 31 2", `data: {"a":null}` + "\n\n"},
+		{"around the member that is cut", `data: {"a":[5],"kv_transfer_params":1}` + "\n\n", "!0 31 null", `data: {"a":[5]}` + "\n\n"},
 
-		{"the first of two that overlap counts", "data: abcdef\n\n", []replacement{{1, 4, "1"}, {3, 5, "2"}, {0, 2, "3"}, {2, 3, "4"}, {0, 6, "5"}, {1, 4, "6"}, {1, 2, "7"}}, "data: a1ef\n\n", []int{1, 2, 3, 4, 5, 6}},
-		{"outside of data", "data: abc\n\n", []replacement{{-1, 2, "1"}, {2, 4, "2"}, {3, 4, "3"}, {9, 10, "4"}}, "data: abc\n\n", []int{0, 1, 2, 3}},
-		{"empty or reversed", "data: abc\n\n", []replacement{{1, 1, "1"}, {2, 1, "2"}, {0, 0, "3"}, {3, 3, "4"}}, "data: abc\n\n", []int{0, 1, 2, 3}},
-		{"in empty data", "data\n\n", []replacement{{0, 0, "1"}, {0, 1, "2"}}, "data\n\n", []int{0, 1}},
-		{"at a line end", "data: a\ndata\ndata: c\n\n", []replacement{{0, 2, "1"}, {1, 2, "2"}, {2, 4, "3"}}, "data: a\ndata\ndata: c\n\n", []int{0, 1, 2}},
-		{"by a line end", "data: abc\n\n", []replacement{{0, 1, "a\nb"}, {0, 1, "\r"}, {1, 2, "\n\ndata: x"}}, "data: abc\n\n", []int{0, 1, 2}},
+		{"the first of two that overlap counts", "data: abcdef\n\n", "1 4 1|!3 5 2|!0 2 3|!2 3 4|!0 6 5|!1 4 6|!1 2 7", "data: a1ef\n\n"},
+		{"outside of data", "data: abc\n\n", "!-1 2 1|!2 4 2|!3 4 3|!9 10 4", "data: abc\n\n"},
+		{"empty or reversed", "data: abc\n\n", "!1 1 1|!2 1 2|!0 0 3|!3 3 4", "data: abc\n\n"},
+		{"in empty data", "data\n\n", "!0 0 1|!0 1 2", "data\n\n"},
+		{"at a line end", "data: a\ndata\ndata: c\n\n", "!0 2 1|!1 2 2|!2 4 3", "data: a\ndata\ndata: c\n\n"},
+		{"by a line end", "data: abc\n\n", "!0 1 a\nb|!0 1 \r|!1 2 \n\ndata: x", "data: abc\n\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for name, split := range map[string]func(io.Reader) io.Reader{
@@ -61,7 +61,18 @@ func TestRelay_ReplacesRangesOfData(t *testing.T) {
 			} {
 				// The event stands between two others, so that a wrong move shows in them too.
 				before, after := "data: held\n\n", ": ping\n\ndata: {\"after\":[5]}\n\ndata: unfinished"
-				observe, accepted := replacing(tc.edits, Forward)
+				var edits []replacement
+				var want []bool
+				for edit := range strings.SplitSeq(tc.edits, "|") {
+					ranges, refused := strings.CutPrefix(edit, "!")
+					part := strings.SplitN(ranges, " ", 3)
+					from, err := strconv.Atoi(part[0])
+					must(t, err)
+					to, err := strconv.Atoi(part[1])
+					must(t, err)
+					edits, want = append(edits, replacement{from, to, part[2]}), append(want, !refused)
+				}
+				observe, accepted := replacing(edits, Forward)
 				var out strings.Builder
 				r := New(&out, nil, Config{Strip: params, Observe: func(e Event) Verdict {
 					if string(e.Data) == "held" {
@@ -69,16 +80,12 @@ func TestRelay_ReplacesRangesOfData(t *testing.T) {
 					}
 					return observe(e)
 				}})
-				if err := r.Run(split(strings.NewReader(before + tc.input + after))); err != nil {
-					t.Fatalf("Run: %v", err)
-				}
+				must(t, r.Run(split(strings.NewReader(before+tc.input+after))))
 				if got, want := out.String(), before+tc.want+after; got != want {
 					t.Errorf("%s: relayed\n got %.200q\nwant %.200q", name, got, want)
 				}
-				for i, got := range *accepted {
-					if want := !slices.Contains(tc.refused, i); got != want {
-						t.Errorf("%s: Replace%+v = %t, want %t", name, tc.edits[i], got, want)
-					}
+				if !slices.Equal(*accepted, want) {
+					t.Errorf("%s: accepted %t, want %t", name, *accepted, want)
 				}
 			}
 		})

@@ -14,30 +14,31 @@ import (
 func TestRelay_NullIsAbsent(t *testing.T) {
 	const chunk = `{"choices":[{"a":"é"}]`
 	for _, tc := range []struct{ name, input, want string }{
-		{"at the end of a chunk", "data: " + chunk + `,"kv_transfer_params":null}` + "\n\n", "data: " + chunk + "}\n\n"},
+		{"at the end of a chunk", "data: " + chunk + `,"kv_transfer_params":null}`, "data: " + chunk + "}"},
 		{"with CRLF", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\n\r\n", "data: " + chunk + "}\r\n\r\n"},
 		{"with lone CRs", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\r", "data: " + chunk + "}\r\r"},
-		{"without space after the colon", "data:" + chunk + `,"kv_transfer_params":null}` + "\n\n", "data:" + chunk + "}\n\n"},
-		{"between other lines", ": c\nevent: x\ndata: " + chunk + `,"kv_transfer_params":null}` + "\r\nid: 1\n\n", ": c\nevent: x\ndata: " + chunk + "}\r\nid: 1\n\n"},
-		{"on the second data line", "data: " + chunk + "\ndata: " + `,"kv_transfer_params":null}` + "\n\n", "data: " + chunk + "\ndata: }\n\n"},
-		{"at the end of a second data line", "data: {\"a\":1,\ndata: \"choices\":[{}],\"kv_transfer_params\":null}\n\n", "data: {\"a\":1,\ndata: \"choices\":[{}]}\n\n"},
-		{"first", `data: {"kv_transfer_params":null,"choices":[{}]}` + "\n\n", `data: {"choices":[{}]}` + "\n\n"},
-		{"with spaces", "data: " + chunk + ` , "kv_transfer_params" : null }` + "\n\n", "data: " + chunk + "  }\n\n"},
-		{"with an escape in its name", "data: " + chunk + `,"kv_tran\u0073fer_params":null}` + "\n\n", "data: " + chunk + "}\n\n"},
-		{"behind another member", "data: " + chunk + `,"system_fingerprint":"f","kv_transfer_params":null}` + "\n\n", "data: " + chunk + `,"system_fingerprint":"f"}` + "\n\n"},
-		{"twice", "data: " + chunk + `,"kv_transfer_params":null,"kv_transfer_params":null}` + "\n\n", "data: " + chunk + "}\n\n"},
-		{"behind one that is not null", `data: {"kv_transfer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}` + "\n\n", `data: {"choices":[{}]}` + "\n\n"},
-		{"behind one that is not null, in escapes", `data: {"kv_tran\u0073fer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}` + "\n\n", `data: {"choices":[{}]}` + "\n\n"},
-		{"in a long event", `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}],"kv_transfer_params":null}` + "\n\n", `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}]}` + "\n\n"},
-		{"beside nothing of substance", `data: {"id":"x","choices":[],"kv_transfer_params":null}` + "\n\n", ""},
-		{"alone", `data: {"kv_transfer_params":null}` + "\n\n", ""},
+		{"without space after the colon", "data:" + chunk + `,"kv_transfer_params":null}`, "data:" + chunk + "}"},
+		{"between other lines", ": c\nevent: x\ndata: " + chunk + `,"kv_transfer_params":null}` + "\r\nid: 1", ": c\nevent: x\ndata: " + chunk + "}\r\nid: 1"},
+		{"on the second data line", "data: " + chunk + "\ndata: " + `,"kv_transfer_params":null}`, "data: " + chunk + "\ndata: }"},
+		{"at the end of a second data line", "data: {\"a\":1,\ndata: \"choices\":[{}],\"kv_transfer_params\":null}", "data: {\"a\":1,\ndata: \"choices\":[{}]}"},
+		{"first", `data: {"kv_transfer_params":null,"choices":[{}]}`, `data: {"choices":[{}]}`},
+		{"with spaces", "data: " + chunk + ` , "kv_transfer_params" : null }`, "data: " + chunk + "  }"},
+		{"with an escape in its name", "data: " + chunk + `,"kv_tran\u0073fer_params":null}`, "data: " + chunk + "}"},
+		{"behind another member", "data: " + chunk + `,"system_fingerprint":"f","kv_transfer_params":null}`, "data: " + chunk + `,"system_fingerprint":"f"}`},
+		{"twice", "data: " + chunk + `,"kv_transfer_params":null,"kv_transfer_params":null}`, "data: " + chunk + "}"},
+		{"behind one that is not null", `data: {"kv_transfer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`},
+		{"behind one that is not null, in escapes", `data: {"kv_tran\u0073fer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`},
+		{"in a long event", `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}],"kv_transfer_params":null}`, `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}]}`},
+		{"beside nothing of substance", `data: {"id":"x","choices":[],"kv_transfer_params":null}`, ""},
+		{"alone", `data: {"kv_transfer_params":null}`, ""},
 
-		{"in the list", `data: {"choices":[{"kv_transfer_params":null}]}` + "\n\n", `data: {"choices":[{"kv_transfer_params":null}]}` + "\n\n"},
-		{"of another name", "data: " + chunk + `,"KV_transfer_params":null}` + "\n\n", "data: " + chunk + `,"KV_transfer_params":null}` + "\n\n"},
-		{"in a list that is no object", `data: [[{}],"kv_transfer_params":null}` + "\n\n", `data: [[{}],"kv_transfer_params":null}` + "\n\n"},
-		{"in a string", `data: {"a":"}],\"kv_transfer_params\":null}"}` + "\n\n", `data: {"a":"}],\"kv_transfer_params\":null}"}` + "\n\n"},
+		{"in the list", `data: {"choices":[{"kv_transfer_params":null}]}`, `data: {"choices":[{"kv_transfer_params":null}]}`},
+		{"of another name", "data: " + chunk + `,"KV_transfer_params":null}`, "data: " + chunk + `,"KV_transfer_params":null}`},
+		{"in a list that is no object", `data: [[{}],"kv_transfer_params":null}`, `data: [[{}],"kv_transfer_params":null}`},
+		{"in a string", `data: {"a":"}],\"kv_transfer_params\":null}"}`, `data: {"a":"}],\"kv_transfer_params\":null}"}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			tc.input, tc.want = ended(tc.input), ended(tc.want)
 			// The event stands between two others, so that a wrong move shows in them too.
 			before, after := "data: {\"choices\":[0]}\r\n\r\n", ": ping\n\ndata: {\"choices\":[7]}\n\ndata: [DONE]\n\n"
 			want := before + tc.want + after

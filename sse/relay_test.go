@@ -180,9 +180,7 @@ func TestRelay_StatsDuringObserveSayWhatTheClientHas(t *testing.T) {
 		seen = append(seen, r.Stats().Bytes)
 		return Forward
 	}})
-	if err := r.Run(script(text("data:a\n\ndata:b\n\n", nil), text("data:c\n\n", io.EOF))); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, r.Run(script(text("data:a\n\ndata:b\n\n", nil), text("data:c\n\n", io.EOF))))
 	if want := []int64{0, 0, 16}; !slices.Equal(seen, want) {
 		t.Errorf("Stats.Bytes at each event: got %d, want %d", seen, want)
 	}

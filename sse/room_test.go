@@ -16,8 +16,8 @@ func TestRelay_LongEventsAreHeldWhileThereIsRoom(t *testing.T) {
 		room       int64 // that there is
 		read       bool
 	}{
-		{unit / 2, 8 * unit, 0, true}, {3 * unit, 8 * unit, 0, false}, {3 * unit, 8 * unit, 5 * unit, false}, {3 * unit, 8 * unit, 6 * unit, true},
-		{9 * unit, 8 * unit, 100 * unit, false}, {3 * unit, 2 * unit, 100 * unit, false},
+		{unit / 2, 3 * unit, 0, true}, {5 * unit / 4, 3 * unit, 0, false}, {9 * unit / 4, 3 * unit, 5 * unit, false}, {9 * unit / 4, 3 * unit, 6 * unit, true},
+		{7 * unit / 2, 3 * unit, 100 * unit, false}, {9 * unit / 4, 2 * unit, 100 * unit, false},
 	} {
 		event := fmt.Sprintf("data: {\"a\":\"%s\",\"params\":{\"b\":1},\"ids\":[2]}\n\n", strings.Repeat("x", row.size))
 		taken, most, events, unread := int64(0), int64(0), 0, ""
@@ -38,9 +38,7 @@ func TestRelay_LongEventsAreHeldWhileThereIsRoom(t *testing.T) {
 			},
 		})
 		const small = "data: {}\n\n"
-		if err := r.Run(iotest.HalfReader(strings.NewReader(small + event + event + small))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Run(iotest.HalfReader(strings.NewReader(small+event+event+small))))
 		want, passed := event, strings.Replace(event, `{"b":1},"ids":[2]`, `null,"ids":null`, 1)
 		wantUnread, blanked := "", ""
 		if !row.read {

@@ -9,49 +9,58 @@ import (
 	"carryover/sse/rawjson/rawjsontest"
 )
 
+// ended is an event with the blank line behind it that most have.
+func ended(event string) string {
+	if event == "" || strings.HasSuffix(event, "\r") || strings.HasSuffix(event, "\n") {
+		return event
+	}
+	return event + "\n\n"
+}
+
 func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 	const kv = `{"remote_host":"10.0.0.1","remote_block_ids":[[1,2]]}`
 	substance := []string{"choices", "usage", "error"}
 	deep, deepest := rawjsontest.Nested(rawjson.MaxDepth+1), rawjsontest.Nested(20000) // encoding/json reads 10000 levels
 	for _, tc := range []struct{ name, input, want, member string }{
-		{"on the finish chunk", `data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[{"finish_reason":"stop"}]}` + "\n\n", kv},
-		{"first", `data: {"kv_transfer_params":` + kv + `,"choices":[1]}` + "\n\n", `data: {"choices":[1]}` + "\n\n", kv},
-		{"in the middle, with spaces", `data: {"id": 1, "kv_transfer_params" : ` + kv + ` , "usage": {"a":1}}` + "\n\n", `data: {"id": 1 , "usage": {"a":1}}` + "\n\n", kv},
-		{"twice, the last counts", `data: {"kv_transfer_params":1,"kv_transfer_params":2,"usage":{"a":1},"kv_transfer_params":3}` + "\n\n", `data: {"usage":{"a":1}}` + "\n\n", "3"},
-		{"name spelled with an escape", `data: {"choices":[1],"kv_tran\u0073fer_params":` + kv + "}\n\n", `data: {"choices":[1]}` + "\n\n", kv},
-		{"name spelled in escapes only in part, twice", `data: {"\u006bv_transfer_params":1,"choices":[1],"kv_transfer_params":2}` + "\n\n", `data: {"choices":[1]}` + "\n\n", "2"},
-		{"without space after the colon", `data:{"choices":[1],"kv_transfer_params":` + kv + "}\n\n", `data:{"choices":[1]}` + "\n\n", kv},
+		{"on the finish chunk", `data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":` + kv + "}", `data: {"choices":[{"finish_reason":"stop"}]}`, kv},
+		{"first", `data: {"kv_transfer_params":` + kv + `,"choices":[1]}`, `data: {"choices":[1]}`, kv},
+		{"in the middle, with spaces", `data: {"id": 1, "kv_transfer_params" : ` + kv + ` , "usage": {"a":1}}`, `data: {"id": 1 , "usage": {"a":1}}`, kv},
+		{"twice, the last counts", `data: {"kv_transfer_params":1,"kv_transfer_params":2,"usage":{"a":1},"kv_transfer_params":3}`, `data: {"usage":{"a":1}}`, "3"},
+		{"name spelled with an escape", `data: {"choices":[1],"kv_tran\u0073fer_params":` + kv + "}", `data: {"choices":[1]}`, kv},
+		{"name spelled in escapes only in part, twice", `data: {"\u006bv_transfer_params":1,"choices":[1],"kv_transfer_params":2}`, `data: {"choices":[1]}`, "2"},
+		{"without space after the colon", `data:{"choices":[1],"kv_transfer_params":` + kv + "}", `data:{"choices":[1]}`, kv},
 		{"typed event with CRLF", "event: message\r\n" + `data: {"kv_transfer_params":` + kv + `,"choices":[1]}` + "\r\n\r\n", "event: message\r\n" + `data: {"choices":[1]}` + "\r\n\r\n", kv},
-		{"over two data lines", "data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }\n\n", "data: {\"choices\":[1]\ndata: }\n\n", "{\"a\":\n1}"},
-		{"first, at the beginning of a data line", "data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}\n\n", "data: {\ndata: \ndata: \"choices\":[1]}\n\n", "1"},
+		{"over two data lines", "data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }", "data: {\"choices\":[1]\ndata: }", "{\"a\":\n1}"},
+		{"first, at the beginning of a data line", "data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}", "data: {\ndata: \ndata: \"choices\":[1]}", "1"},
 		{"over CR lines with a comment between", "data: {\"kv_transfer_params\":\r: ping\rdata: 7,\"choices\":[1]}\r\r", "data: {\"choices\":[1]}\r\r", "7"},
-		{"behind a value that is too deep to be read", `data: {"choices":[1],"x":` + deep + `,"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[1],"x":` + deep + "}\n\n", kv},
-		{"behind a value that no reader reads", `data: {"choices":[1],"x":` + deepest + `,"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[1],"x":` + deepest + "}\n\n", kv},
-		{"before a value that is too deep to be read", `data: {"kv_transfer_params":` + kv + `,"choices":` + deep + "}\n\n", `data: {"choices":` + deep + "}\n\n", kv},
-		{"too deep to be read itself", `data: {"choices":[1],"kv_transfer_params":` + deep + "}\n\n", `data: {"choices":[1]}` + "\n\n", deep},
-		{"too deep and not JSON", `data: {"choices":[1],"x":` + deep + `],"kv_transfer_params":` + kv + "}\n\n", "", ""},
+		{"behind a value that is too deep to be read", `data: {"choices":[1],"x":` + deep + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deep + "}", kv},
+		{"behind a value that no reader reads", `data: {"choices":[1],"x":` + deepest + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deepest + "}", kv},
+		{"before a value that is too deep to be read", `data: {"kv_transfer_params":` + kv + `,"choices":` + deep + "}", `data: {"choices":` + deep + "}", kv},
+		{"too deep to be read itself", `data: {"choices":[1],"kv_transfer_params":` + deep + "}", `data: {"choices":[1]}`, deep},
+		{"too deep and not JSON", `data: {"choices":[1],"x":` + deep + `],"kv_transfer_params":` + kv + "}", "", ""},
 
-		{"no choices, no usage: dropped whole", `data: {"id":"x","choices":[],"kv_transfer_params":` + kv + "}\n\n", "", kv},
+		{"no choices, no usage: dropped whole", `data: {"id":"x","choices":[],"kv_transfer_params":` + kv + "}", "", kv},
 		{"alone: dropped whole", `data: {"kv_transfer_params":` + kv + "}\r\n\r\n", "", kv},
 		{"empty substance of all kinds", `data: {"choices":[ ],"usage":{ },"error":null,"kv_transfer_params":1}` + "\r\r", "", "1"},
-		{"an error is substance", `data: {"error":{"code":500},"kv_transfer_params":1}` + "\n\n", `data: {"error":{"code":500}}` + "\n\n", "1"},
-		{"substance as a number", `data: {"usage":0,"kv_transfer_params":1}` + "\n\n", `data: {"usage":0}` + "\n\n", "1"},
+		{"an error is substance", `data: {"error":{"code":500},"kv_transfer_params":1}`, `data: {"error":{"code":500}}`, "1"},
+		{"substance as a number", `data: {"usage":0,"kv_transfer_params":1}`, `data: {"usage":0}`, "1"},
 
-		{"escaped in a string", `data: {"choices":[{"delta":{"content":"\"kv_transfer_params\":{\"remote_host\":\"evil\"}"}}]}` + "\n\n", "", ""},
-		{"unescaped text of a string", `data: {"choices":["x"],"a":"kv_transfer_params"}` + "\n\n", "", ""},
-		{"in a choice", `data: {"choices":[{"kv_transfer_params":{"remote_host":"evil"}}]}` + "\n\n", "", ""},
-		{"in a delta, escaped name", `data: {"choices":[{"delta":{"kv_tran\u0073fer_params":1}}]}` + "\n\n", "", ""},
-		{"in usage", `data: {"usage":{"kv_transfer_params":1}}` + "\n\n", "", ""},
-		{"in an array", `data: [{"kv_transfer_params":1}]` + "\n\n", "", ""},
-		{"a string as a whole", `data: "kv_transfer_params"` + "\n\n", "", ""},
-		{"content that looks like an event", `data: {"choices":["\n\ndata: {\"kv_transfer_params\":1}\n\n"]}` + "\n\n", "", ""},
-		{"not JSON", `data: {"kv_transfer_params":{"a":1},}` + "\n\n", "", ""},
-		{"JSON and more", `data: {"kv_transfer_params":1} x` + "\n\n", "", ""},
-		{"in a comment", `: {"kv_transfer_params":1}` + "\n\n", "", ""},
-		{"in another field", `event: {"kv_transfer_params":1}` + "\ndata: x\n\n", "", ""},
-		{"name in another case", `data: {"KV_transfer_params":1}` + "\n\n", "", ""},
+		{"escaped in a string", `data: {"choices":[{"delta":{"content":"\"kv_transfer_params\":{\"remote_host\":\"evil\"}"}}]}`, "", ""},
+		{"unescaped text of a string", `data: {"choices":["x"],"a":"kv_transfer_params"}`, "", ""},
+		{"in a choice", `data: {"choices":[{"kv_transfer_params":{"remote_host":"evil"}}]}`, "", ""},
+		{"in a delta, escaped name", `data: {"choices":[{"delta":{"kv_tran\u0073fer_params":1}}]}`, "", ""},
+		{"in usage", `data: {"usage":{"kv_transfer_params":1}}`, "", ""},
+		{"in an array", `data: [{"kv_transfer_params":1}]`, "", ""},
+		{"a string as a whole", `data: "kv_transfer_params"`, "", ""},
+		{"content that looks like an event", `data: {"choices":["\n\ndata: {\"kv_transfer_params\":1}\n\n"]}`, "", ""},
+		{"not JSON", `data: {"kv_transfer_params":{"a":1},}`, "", ""},
+		{"JSON and more", `data: {"kv_transfer_params":1} x`, "", ""},
+		{"in a comment", `: {"kv_transfer_params":1}`, "", ""},
+		{"in another field", `event: {"kv_transfer_params":1}` + "\ndata: x", "", ""},
+		{"name in another case", `data: {"KV_transfer_params":1}`, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			tc.input, tc.want = ended(tc.input), ended(tc.want)
 			// The event stands between two others, so that a wrong cut shows in them too.
 			before, after := "data: {\"choices\":[0]}\r\n\r\n", "data: [DONE]\n\n"
 			want := tc.want
@@ -64,9 +73,7 @@ func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 				member += string(e.Member)
 				return Forward
 			}})
-			if err := r.Run(iotest.HalfReader(strings.NewReader(before + tc.input + after))); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
+			must(t, r.Run(iotest.HalfReader(strings.NewReader(before+tc.input+after))))
 			if got := out.String(); got != before+want+after {
 				t.Errorf("relayed:\n got %q\nwant %q", got, before+want+after)
 			}
@@ -91,9 +98,7 @@ func TestRelay_UnfinishedEventIsNeitherCapturedNorCut(t *testing.T) {
 
 func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 	var out strings.Builder
-	if err := New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}` + "\n\n")); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}`+"\n\n")))
 	if got, want := out.String(), "data: {}\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}
@@ -101,9 +106,7 @@ func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
 
 func TestRelay_NameThatJSONMaySpellWithShortEscapes(t *testing.T) {
 	var out strings.Builder
-	if err := New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}` + "\n\n")); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}`+"\n\n")))
 	if got, want := out.String(), `data: {"c":2}`+"\n\n"; got != want {
 		t.Errorf("relayed: got %q, want %q", got, want)
 	}
@@ -118,9 +121,7 @@ func TestRelay_LastEventsOfARecordedStreamWithParams(t *testing.T) {
 		member += string(e.Member)
 		return Forward
 	}})
-	if err := r.Run(strings.NewReader(stream)); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, r.Run(strings.NewReader(stream)))
 	if got, want := out.String(), stream[:at]+"data: [DONE]\n\n"; got != want {
 		t.Errorf("relayed:\n got %q\nwant %q", got, want)
 	}

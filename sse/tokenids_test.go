@@ -61,9 +61,7 @@ func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 			}
 			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
 			var out strings.Builder
-			if err := New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before + tc.data + after)); err != nil {
-				t.Fatalf("Run: %v", err)
-			}
+			must(t, New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before+tc.data+after)))
 			if got, want := out.String(), before+tc.want+after; got != want {
 				t.Errorf("relayed:\n got %q\nwant %q", got, want)
 			}
@@ -139,9 +137,7 @@ func TestTokenIDs_NoneOfARecordedStreamReachesTheClient(t *testing.T) {
 		t.Fatalf("the recording has %d arrays, want 7", n)
 	}
 	var out strings.Builder
-	if err := New(&out, nil, Config{Strip: params, Observe: nullIDs}).Run(strings.NewReader(stream)); err != nil {
-		t.Fatalf("Run: %v", err)
-	}
+	must(t, New(&out, nil, Config{Strip: params, Observe: nullIDs}).Run(strings.NewReader(stream)))
 	if out.String() != want {
 		t.Errorf("relayed:\n got %q\nwant %q", out.String(), want)
 	}

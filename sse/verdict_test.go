@@ -12,44 +12,44 @@ import (
 
 func TestRelay_Verdicts(t *testing.T) {
 	pad := strings.Repeat("x", 100)
+	ends, breaks, stops := [2]error{io.EOF}, [2]error{errBroken, errBroken}, [2]error{io.EOF, ErrStopped}
 	for _, tc := range []struct {
 		name, input, want string
-		end               error
-		wantErr           error
+		end               [2]error // of the stream, and of Run
 	}{
-		{"held bytes go out before the next forwarded event", "data:hold\n\ndata:b\n\n", "data:hold\n\ndata:b\n\n", errBroken, errBroken},
-		{"several held", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", errBroken, errBroken},
-		{"held at a clean end", "data:a\n\ndata:hold\n\n", "data:a\n\ndata:hold\n\n", io.EOF, nil},
-		{"held and an unfinished event at a clean end", "data:hold\n\ndata:b", "data:hold\n\ndata:b", io.EOF, nil},
-		{"held at a read error", "data:a\n\ndata:hold\n\ndata:x", "data:a\n\n", errBroken, errBroken},
-		{"held, then stopped", "data:a\n\ndata:hold\n\ndata:stop\n\ndata:b\n\n", "data:a\n\n", io.EOF, ErrStopped},
-		{"stopped at the last bytes", "data:a\n\ndata:stop\n\n", "data:a\n\n", io.EOF, ErrStopped},
-		{"stopped before a read error", "data:stop\n\n", "", errBroken, ErrStopped},
-		{"held, then dropped", "data:hold\n\ndata:drop\n\ndata:a\n\n", "data:hold\n\ndata:a\n\n", io.EOF, nil},
-		{"a comment passes the held event", "data:hold\n\n: ping\n\ndata:stop\n\n", ": ping\n\n", io.EOF, ErrStopped},
-		{"a comment before it does not wait", ": ping\n\ndata:hold\n\ndata:stop\n\n", ": ping\n\n", io.EOF, ErrStopped},
-		{"nothing waits after the held event is out", "data:hold\n\ndata:a\n\n: ping\n\n", "data:hold\n\ndata:a\n\n: ping\n\n", errBroken, errBroken},
-		{"LF of a dropped event", "data:drop\r\n\r\ndata:a\n\n", "data:a\n\n", io.EOF, nil},
-		{"LF of a held event", "data:hold\r\n\r\ndata:stop\n\n", "", io.EOF, ErrStopped},
-		{"byte order mark of a dropped event stays", "\xef\xbb\xbfdata:drop\n\n\xef\xbb\xbfdata:a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata:a\n\n", io.EOF, nil},
-		{"byte order mark waits", "\xef\xbb\xbfdata:stop\n\n", "", io.EOF, ErrStopped},
-		{"an oversize event takes the held ones along", "data:hold\n\ndata:" + pad + "\n\ndata:stop\n\n", "data:hold\n\ndata:" + pad + "\n\n", io.EOF, ErrStopped},
-		{"more held than an event may have", strings.Repeat("data:hold\n\n", 6) + "data:stop\n\n", strings.Repeat("data:hold\n\n", 6), io.EOF, ErrStopped},
-		{"as much held as an event may have", strings.Repeat("data:hold\n\n", 5) + "data:stop\n\n", "", io.EOF, ErrStopped},
-		{"a cut event is held without its member", `data:{"usage":"hold","kv_transfer_params":2}` + "\n\ndata:a\n\n", `data:{"usage":"hold"}` + "\n\ndata:a\n\n", io.EOF, nil},
-		{"a cut event without substance stops all the same", `data:{"stop":1,"kv_transfer_params":2}` + "\n\ndata:a\n\n", "", io.EOF, ErrStopped},
-		{"a cut event without substance is not held", `data:{"hold":1,"kv_transfer_params":2}` + "\n\n", "", io.EOF, nil},
-		{"a cut event is dropped", `data:{"usage":"drop","kv_transfer_params":2}` + "\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", io.EOF, nil},
+		{"held bytes go out before the next forwarded event", "data:hold\n\ndata:b\n\n", "data:hold\n\ndata:b\n\n", breaks},
+		{"several held", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", "data:hold1\n\ndata:hold2\n\ndata:b\n\n", breaks},
+		{"held at a clean end", "data:a\n\ndata:hold\n\n", "data:a\n\ndata:hold\n\n", ends},
+		{"held and an unfinished event at a clean end", "data:hold\n\ndata:b", "data:hold\n\ndata:b", ends},
+		{"held at a read error", "data:a\n\ndata:hold\n\ndata:x", "data:a\n\n", breaks},
+		{"held, then stopped", "data:a\n\ndata:hold\n\ndata:stop\n\ndata:b\n\n", "data:a\n\n", stops},
+		{"stopped at the last bytes", "data:a\n\ndata:stop\n\n", "data:a\n\n", stops},
+		{"stopped before a read error", "data:stop\n\n", "", [2]error{errBroken, ErrStopped}},
+		{"held, then dropped", "data:hold\n\ndata:drop\n\ndata:a\n\n", "data:hold\n\ndata:a\n\n", ends},
+		{"a comment passes the held event", "data:hold\n\n: ping\n\ndata:stop\n\n", ": ping\n\n", stops},
+		{"a comment before it does not wait", ": ping\n\ndata:hold\n\ndata:stop\n\n", ": ping\n\n", stops},
+		{"nothing waits after the held event is out", "data:hold\n\ndata:a\n\n: ping\n\n", "data:hold\n\ndata:a\n\n: ping\n\n", breaks},
+		{"LF of a dropped event", "data:drop\r\n\r\ndata:a\n\n", "data:a\n\n", ends},
+		{"LF of a held event", "data:hold\r\n\r\ndata:stop\n\n", "", stops},
+		{"byte order mark of a dropped event stays", "\xef\xbb\xbfdata:drop\n\n\xef\xbb\xbfdata:a\n\n", "\xef\xbb\xbf\xef\xbb\xbfdata:a\n\n", ends},
+		{"byte order mark waits", "\xef\xbb\xbfdata:stop\n\n", "", stops},
+		{"an oversize event takes the held ones along", "data:hold\n\ndata:" + pad + "\n\ndata:stop\n\n", "data:hold\n\ndata:" + pad + "\n\n", stops},
+		{"more held than an event may have", strings.Repeat("data:hold\n\n", 6) + "data:stop\n\n", strings.Repeat("data:hold\n\n", 6), stops},
+		{"as much held as an event may have", strings.Repeat("data:hold\n\n", 5) + "data:stop\n\n", "", stops},
+		{"a cut event is held without its member", `data:{"usage":"hold","kv_transfer_params":2}` + "\n\ndata:a\n\n", `data:{"usage":"hold"}` + "\n\ndata:a\n\n", ends},
+		{"a cut event without substance stops all the same", `data:{"stop":1,"kv_transfer_params":2}` + "\n\ndata:a\n\n", "", stops},
+		{"a cut event without substance is not held", `data:{"hold":1,"kv_transfer_params":2}` + "\n\n", "", ends},
+		{"a cut event is dropped", `data:{"usage":"drop","kv_transfer_params":2}` + "\n\ndata:" + pad + "\n\n", "data:" + pad + "\n\n", ends},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, split := range []func(io.Reader) io.Reader{
 				func(r io.Reader) io.Reader { return r }, iotest.OneByteReader, iotest.DataErrReader,
 			} {
-				src := split(io.MultiReader(strings.NewReader(tc.input), iotest.ErrReader(tc.end)))
+				src := split(io.MultiReader(strings.NewReader(tc.input), iotest.ErrReader(tc.end[0])))
 				var out strings.Builder
 				r := New(&out, nil, Config{Strip: params, Substance: []string{"usage"}, MaxEvent: 55, Observe: func(e Event) Verdict { return verdictOf(e.Data) }})
-				if err := r.Run(src); !errors.Is(err, tc.wantErr) || (err != nil && tc.wantErr == nil) {
-					t.Errorf("Run: got %v, want %v", err, tc.wantErr)
+				if err := r.Run(src); !errors.Is(err, tc.end[1]) || (err != nil && tc.end[1] == nil) {
+					t.Errorf("Run: got %v, want %v", err, tc.end[1])
 				}
 				if got := out.String(); got != tc.want {
 					t.Errorf("relayed:\n got %q\nwant %q", got, tc.want)

@@ -18,7 +18,7 @@ import (
 var errHeardEnough = errors.New("heard enough")
 
 // openStore is openRedis without what surrounds the store.
-func openStore(t *testing.T, cfg redisstore.Config) *redisstore.Store {
+func openStore(t *testing.T, cfg Config) *redisstore.Store {
 	t.Helper()
 	return openRedis(t, cfg).store
 }
@@ -76,7 +76,7 @@ func wantHeard(t *testing.T, from *redisstore.Store, what string, ears ...*ear) 
 }
 
 // carries checks what holds of the channel wherever it is.
-func carries(t *testing.T, cfg redisstore.Config) {
+func carries(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	one, two := openStore(t, cfg), openStore(t, cfg)
@@ -88,9 +88,7 @@ func carries(t *testing.T, cfg redisstore.Config) {
 	wantHeard(t, two, "begin two", first, second)
 	const count = 200
 	for i := range count {
-		if err := one.Channel().Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)); err != nil {
-			t.Fatalf("publish: %v", err)
-		}
+		must(t, one.Channel().Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)))
 	}
 	for i, e := range []*ear{first, second} {
 		var got []string
@@ -113,7 +111,7 @@ func TestChannel_CarriesMessages(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, append(leastCommands(), "publish", "subscribe", "select"))
 	s.CLI("ACL", "SETUSER", "carryover", "resetchannels", "&carryover:*")
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {},
 		"least ACL":     {Username: "carryover", Password: "the password", DB: 2},
 	} {
@@ -126,7 +124,7 @@ func TestChannel_CarriesMessages(t *testing.T) {
 func TestChannel_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password", Prefix: freshPrefix()}
+	cfg := Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password", Prefix: freshPrefix()}
 	all := append(leastCommands(), "publish", "subscribe")
 	for _, row := range []struct {
 		missing, channels string
@@ -153,14 +151,14 @@ func TestChannel_CarriesMessagesInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 3 { // each has another prefix, and with it a slot of its own
-		carries(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+		carries(t, ofCluster(nodes))
 	}
 }
 
 func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	cfg := redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Prefix: freshPrefix()}
+	cfg := Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Prefix: freshPrefix()}
 	carries(t, cfg)
 	one, two := openStore(t, cfg), openStore(t, cfg)
 	first, second := listens(t, one), listens(t, two)
@@ -178,7 +176,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	var log storeLog
-	r := openStore(t, redisstore.Config{Addresses: []string{s.Addr()}, Logger: log.logger()})
+	r := openStore(t, Config{Addresses: []string{s.Addr()}, Logger: log.logger()})
 	e := listens(t, r)
 	wantHeard(t, r, "before", e)
 	s.Kill()
@@ -200,8 +198,8 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
 	var log storeLog
-	speaker := openStore(t, redisstore.Config{Addresses: []string{s.Addr()}})
-	e := listens(t, openStore(t, redisstore.Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
+	speaker := openStore(t, Config{Addresses: []string{s.Addr()}})
+	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
 	wantHeard(t, speaker, "before", e)
 	f.Hang(true)
 	eventually(t, "a subscription that is given up", func() bool { return log.count("is not heard") == 1 })
@@ -213,7 +211,7 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
+	cfg := Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
 	r := openStore(t, cfg)
 	cfg.Secret = mustSecret(t, "the secret of somebody else")
 	foreign := openStore(t, cfg)
@@ -221,9 +219,7 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	wantHeard(t, r, "ours", e)
 	_ = foreign.Channel().Publish(t.Context(), "theirs")
 	for _, value := range []string{"", "theirs", "\x01theirs", "\x01" + strings.Repeat("x", 40)} {
-		if err := r.Client().Publish(t.Context(), r.ChannelName(), value).Err(); err != nil {
-			t.Fatalf("publish: %v", err)
-		}
+		must(t, r.Client().Publish(t.Context(), r.ChannelName(), value).Err())
 	}
 	wantHeard(t, r, "ours again", e)
 	for _, message := range e.all() {

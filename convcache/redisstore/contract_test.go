@@ -2,23 +2,18 @@ package redisstore_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,7 +38,7 @@ func setLeast(s *redistest.Server, commands []string) {
 }
 
 // keepsContract runs the contract suite on stores of one config, each with a prefix of its own.
-func keepsContract(t *testing.T, cfg redisstore.Config) {
+func keepsContract(t *testing.T, cfg Config) {
 	t.Helper()
 	convcachetest.Run(t, func(t *testing.T) convcachetest.Harness {
 		c := &clock{}
@@ -85,9 +80,7 @@ func connectAll(t *testing.T, client redis.UniversalClient) {
 	case *redis.ClusterClient:
 		err = c.ForEachMaster(t.Context(), connect)
 	}
-	if err != nil {
-		t.Fatalf("connect: %v", err)
-	}
+	must(t, err)
 }
 
 func TestRedis_KeepsTheContract(t *testing.T) {
@@ -97,11 +90,11 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 	s := redistest.Start(t, "--unixsocket", socket, "--tls-port", strconv.Itoa(tlsPort), "--tls-auth-clients", "no",
 		"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.cert)
 	setLeast(s, leastCommands())
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
+		"TLS":           {Addresses: []string{net.JoinHostPort("127.0.0.1", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
 		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
 	} {
@@ -112,19 +105,19 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 func TestRedis_KeepsTheContractBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	keepsContract(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+	keepsContract(t, ofSentinel(pair))
 }
 
 func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	keepsContract(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	keepsContract(t, ofCluster(nodes))
 
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
 	mustCheck(t, r)
 	const conversations = 60
 	for n := range conversations {
-		wantPut(t, r, key(n), ticket(n, 10), convcache.Stored)
+		wantPut(t, r, key(n), ticket(n, 10), Stored)
 	}
 	if got := r.Len(); got != conversations {
 		t.Errorf("conversations: got %d, want %d", got, conversations)
@@ -135,15 +128,15 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 		}
 	}
 	for n := range conversations {
-		branches := wantLook(t, r, key(n), convcache.Found)
-		wantTake(t, r, key(n), branches[0].ID, convcache.Taken)
+		branches := wantLook(t, r, key(n), Found)
+		wantTake(t, r, key(n), branches[0].ID, Taken)
 	}
 }
 
 func TestRedis_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
+	cfg := Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
 	for _, missing := range leastCommands() {
 		t.Run(missing, func(t *testing.T) {
 			s.CLI("SCRIPT", "FLUSH")
@@ -189,7 +182,7 @@ func TestRedis_CheckNamesTheACL(t *testing.T) {
 func TestNewRedis_RefusesConfigs(t *testing.T) {
 	secret := sharedSecret(t)
 	addrs := []string{"127.0.0.1:1"}
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"no address":              {Secret: secret},
 		"no secret":               {Addresses: addrs},
 		"two single servers":      {Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Secret: secret},
@@ -203,7 +196,7 @@ func TestNewRedis_RefusesConfigs(t *testing.T) {
 	}
 }
 
-// authority is a certificate that has signed itself, for localhost.
+// authority is a certificate that has signed itself, for 127.0.0.1.
 type authority struct {
 	cert, key string // files
 	pool      *x509.CertPool
@@ -211,35 +204,18 @@ type authority struct {
 
 func newAuthority(t *testing.T) authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("make key: %v", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "throwaway"}, DNSNames: []string{"localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatalf("make certificate: %v", err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatalf("encode key: %v", err)
-	}
+	srv := httptest.NewTLSServer(nil) // has one
+	defer srv.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(srv.TLS.Certificates[0].PrivateKey)
+	must(t, err)
 	dir := t.TempDir()
 	a := authority{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
-	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: der}, a.key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}, a.key: {Type: "PRIVATE KEY", Bytes: key}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatalf("write %s: %v", block.Type, err)
 		}
 	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatalf("parse certificate: %v", err)
-	}
-	a.pool.AddCert(certificate)
+	a.pool.AddCert(srv.Certificate())
 	return a
 }
 
@@ -247,9 +223,7 @@ func newAuthority(t *testing.T) authority {
 func freeTCPPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("find a free port: %v", err)
-	}
+	must(t, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"testing"
 
-	"carryover/convcache"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
@@ -21,7 +20,7 @@ func TestRedis_TheEpochIsShared(t *testing.T) {
 	setLeast(s, leastCommands())
 	nodes := redistest.StartCluster(t, 3)
 	const rise = int64(1_790_000_000_123)
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {Addresses: []string{s.Addr()}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
 		"cluster":       {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
@@ -60,8 +59,8 @@ func TestRedis_TheEpochIsShared(t *testing.T) {
 func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
 	s := redistest.Start(t)
 	nodes := redistest.StartCluster(t, 3)
-	for name, cfg := range map[string]redisstore.Config{
-		"single server": {Addresses: []string{s.Addr()}}, "cluster": {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
+	for name, cfg := range map[string]Config{
+		"single server": {Addresses: []string{s.Addr()}}, "cluster": ofCluster(nodes),
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg.Prefix = freshPrefix()
@@ -69,13 +68,13 @@ func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
 			for n := range 4 { // of a Cluster several masters
 				tk := ticket(n, 10)
 				tk.Epoch = int64(n)
-				wantPut(t, r, key(n), tk, convcache.Stored)
+				wantPut(t, r, key(n), tk, Stored)
 				mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
-				if looked := wantLook(t, r, key(n), convcache.Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
+				if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
 					t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
 				}
 				mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
-				if taken := wantTake(t, r, key(n), tk.ID, convcache.Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
+				if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
 					t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
 				}
 			}
@@ -86,16 +85,14 @@ func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
 // What can't be known is doubt.
 func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
+	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
 	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
 	mustShareEpoch(t, r, 7, true, 7)
 	for _, value := range []string{"", "x", "0x9", "1e300", "nan"} {
-		if err := r.Client().HSet(t.Context(), r.EpochName(), "0i", value).Err(); err != nil {
-			t.Fatal(err)
-		}
-		wantTake(t, r, key(1), tk.ID, convcache.Unavailable)
-		wantPut(t, r, key(1), tk, convcache.Stored)
+		must(t, r.Client().HSet(t.Context(), r.EpochName(), "0i", value).Err())
+		wantTake(t, r, key(1), tk.ID, Unavailable)
+		wantPut(t, r, key(1), tk, Stored)
 		mustShareEpoch(t, r, 7, false, 7) // the replica that knows it writes it again
 		if got, err := r.Client().HGet(t.Context(), r.EpochName(), "0i").Result(); err != nil || got != "7" {
 			t.Errorf("%q becomes %q, error %v", value, got, err)

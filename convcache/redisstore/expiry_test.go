@@ -6,73 +6,68 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redistest"
 )
 
 // Expiry by the server's clock; the store's own stands.
 func TestRedis_ExpiresByServerClock(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	short, long := fullTicket(1), fullTicket(2)
 	const life = 500 * time.Millisecond // of the short one: two puts on a busy machine
-	for order, tickets := range [][2]convcache.Ticket{{short, long}, {long, short}} {
+	for order, tickets := range [][2]Ticket{{short, long}, {long, short}} {
 		k := key(order)
 		for _, tk := range tickets {
 			ttl := redisTTL
 			if tk.ID == short.ID {
 				ttl = life
 			}
-			if _, got := r.Put(t.Context(), k, tk, ttl); got != convcache.Stored {
-				t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+			if _, got := r.Put(t.Context(), k, tk, ttl); got != Stored {
+				t.Fatalf("put: got %v, want %v", got, Stored)
 			}
 		}
 		put, err := r.Client().Time(t.Context()).Result()
-		if err != nil {
-			t.Fatalf("read the server's clock: %v", err)
-		}
+		must(t, err)
 		eventually(t, "the server's clock", func() bool {
 			now, err := r.Client().Time(t.Context()).Result()
 			return err == nil && now.Sub(put) > life+time.Millisecond
 		})
-		if got := len(wantLook(t, r, k, convcache.Found)); got != 2 {
+		if got := len(wantLook(t, r, k, Found)); got != 2 {
 			t.Errorf("peek: got %d branches, want 2: by the clock that stands both are usable", got)
 		}
 		if order == 1 { // one that supersedes it gets nothing to release
 			newer := short
 			newer.ID = convcache.NewTicketID()
-			if got := wantPut(t, r, k, newer, convcache.Stored); len(got) != 0 {
+			if got := wantPut(t, r, k, newer, Stored); len(got) != 0 {
 				t.Errorf("put: got %d displaced, want none: it has expired", len(got))
 			}
-			wantTake(t, r, k, short.ID, convcache.Consumed)
+			wantTake(t, r, k, short.ID, Consumed)
 			continue
 		}
-		wantTake(t, r, k, short.ID, convcache.Expired)
-		wantTake(t, r, k, short.ID, convcache.Consumed)
-		wantTake(t, r, k, long.ID, convcache.Taken)
+		wantTake(t, r, k, short.ID, Expired)
+		wantTake(t, r, k, short.ID, Consumed)
+		wantTake(t, r, k, long.ID, Taken)
 	}
 }
 
 func TestRedis_KeyExpiresByItself(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	tk := ticket(1, 10)
-	if _, got := r.Put(t.Context(), key(1), tk, 30*time.Millisecond); got != convcache.Stored {
-		t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+	if _, got := r.Put(t.Context(), key(1), tk, 30*time.Millisecond); got != Stored {
+		t.Fatalf("put: got %v, want %v", got, Stored)
 	}
 	eventually(t, "a key that is gone", func() bool {
 		n, err := r.Client().Exists(t.Context(), r.KeyName(key(1))).Result()
 		return err == nil && n == 0
 	})
-	wantLook(t, r, key(1), convcache.Empty)
-	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+	wantLook(t, r, key(1), Empty)
+	wantTake(t, r, key(1), tk.ID, Consumed)
 
 	for name, lives := range map[string][]time.Duration{
 		"longest last": {time.Second, time.Hour}, "longest first": {time.Hour, time.Second}, "longest between": {time.Second, time.Hour, time.Minute},
 	} {
 		k := key(len(name))
 		for n, life := range lives {
-			if _, got := r.Put(t.Context(), k, ticket(n, 10), life); got != convcache.Stored {
-				t.Fatalf("%s: put: got %v, want %v", name, got, convcache.Stored)
+			if _, got := r.Put(t.Context(), k, ticket(n, 10), life); got != Stored {
+				t.Fatalf("%s: put: got %v, want %v", name, got, Stored)
 			}
 		}
 		left, err := r.Client().PTTL(t.Context(), r.KeyName(k)).Result()
@@ -83,11 +78,10 @@ func TestRedis_KeyExpiresByItself(t *testing.T) {
 }
 
 func TestRedis_NoKeyLivesForever(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	mustCheck(t, r)
 	for n := range 50 {
-		wantPut(t, r, key(n%10), ticket(n, 10), convcache.Stored)
+		wantPut(t, r, key(n%10), ticket(n, 10), Stored)
 	}
 	for n := range 10 {
 		if got, err := r.Client().PTTL(t.Context(), r.KeyName(key(n))).Result(); err != nil || got <= 0 || got > redisTTL {
@@ -101,11 +95,10 @@ func TestRedis_NoKeyLivesForever(t *testing.T) {
 
 // Servers count in whole milliseconds.
 func TestRedis_LessThanAMillisecondIsNone(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	said := monitor(t, s, func() {
-		if displaced, got := r.Put(t.Context(), key(1), ticket(1, 10), time.Millisecond-1); got != convcache.Expired || displaced != nil {
-			t.Errorf("put: got %v and %d displaced, want %v and none", got, len(displaced), convcache.Expired)
+		if displaced, got := r.Put(t.Context(), key(1), ticket(1, 10), time.Millisecond-1); got != Expired || displaced != nil {
+			t.Errorf("put: got %v and %d displaced, want %v and none", got, len(displaced), Expired)
 		}
 	})
 	if said != "" {

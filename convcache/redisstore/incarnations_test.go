@@ -11,8 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -39,7 +37,7 @@ func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 }
 
 // checkQuarantined checks the rules that hold for quarantines on each kind of server.
-func checkQuarantined(t *testing.T, cfg redisstore.Config) {
+func checkQuarantined(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
@@ -59,17 +57,17 @@ func checkQuarantined(t *testing.T, cfg redisstore.Config) {
 		t.Errorf("conversations: got %d, want 0: quarantines are none", got)
 	}
 	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
 	if got := other.Len(); got != 1 {
 		t.Errorf("conversations: got %d, want 1 besides the quarantines", got)
 	}
-	wantTake(t, other, key(1), tk.ID, convcache.Taken)
+	wantTake(t, other, key(1), tk.ID, Taken)
 }
 
 func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single server": {},
 		"least ACL":     {Username: "carryover", Password: "the password"},
 	} {
@@ -82,30 +80,27 @@ func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
-		checkQuarantined(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+		checkQuarantined(t, ofCluster(nodes))
 	}
 }
 
 func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	checkQuarantined(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+	checkQuarantined(t, ofSentinel(pair))
 }
 
 // quarantinedFields returns the hash of all quarantines.
 func quarantinedFields(t *testing.T, r *replica) map[string]string {
 	t.Helper()
 	fields, err := r.Client().HGetAll(t.Context(), r.IncarnationsName()).Result()
-	if err != nil {
-		t.Fatalf("read quarantines: %v", err)
-	}
+	must(t, err)
 	return fields
 }
 
 func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
-	foreign := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
+	s, r := startRedis(t)
+	foreign := openOn(t, s, Config{Secret: mustSecret(t, "the secret of somebody else")})
 	mustQuarantineIncarnation(t, foreign, incarnationOne)
 	wantQuarantined(t, r, false, false)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -117,7 +112,7 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()})
+	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.logger()})
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	one := quarantinedFields(t, r)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -133,9 +128,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
 	} {
-		if err := r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err(); err != nil {
-			t.Fatalf("forge a quarantine: %v", err)
-		}
+		must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err())
 		got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
 		if err != nil || !slices.Equal(got, []bool{true, false}) {
 			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
@@ -150,32 +143,26 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 
 // A ticket's value quarantines nothing, whatever place it is moved to.
 func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	mustQuarantineIncarnation(t, r, incarnationOne)
-	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
-	for _, value := range readHash(t, r, convcache.Key{}) {
+	wantPut(t, r, Key{}, fullTicket(1), Stored)
+	for _, value := range readHash(t, r, Key{}) {
 		for field := range quarantinedFields(t, r) {
-			if err := r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err(); err != nil {
-				t.Fatalf("move a value: %v", err)
-			}
+			must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err())
 			wantQuarantined(t, r, false, false)
 		}
 	}
 }
 
 func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustQuarantineIncarnation(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.IncarnationsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
-		if err := r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err(); err != nil {
-			t.Fatalf("shorten: %v", err)
-		}
+		must(t, r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err())
 	}
 	s.CLI("DEL", r.IncarnationsName())
 	wantQuarantined(t, r, false, false)
@@ -197,7 +184,7 @@ func wantNoAnswer(t *testing.T, r *replica, say string) {
 func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
+	r := openOn(t, s, Config{Username: "carryover", Password: "the password"})
 	mustCheck(t, r)
 	mustQuarantineIncarnation(t, r, incarnationOne)
 

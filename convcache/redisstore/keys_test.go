@@ -13,8 +13,8 @@ import (
 )
 
 // keysTo returns the keys of the conversations 1 to n.
-func keysTo(n int) []convcache.Key {
-	var keys []convcache.Key
+func keysTo(n int) []Key {
+	var keys []Key
 	for i := range n {
 		keys = append(keys, key(1+i))
 	}
@@ -22,10 +22,10 @@ func keysTo(n int) []convcache.Key {
 }
 
 // wantKeys peeks at several keys and compares the outcome, and under which keys branches are shown.
-func wantKeys(t *testing.T, r *replica, keys []convcache.Key, want convcache.Outcome, shown ...convcache.Key) {
+func wantKeys(t *testing.T, r *replica, keys []Key, want Outcome, shown ...Key) {
 	t.Helper()
 	branches, got := r.Peek(context.Background(), keys)
-	var under []convcache.Key
+	var under []Key
 	for _, b := range branches {
 		under = append(under, b.Key)
 	}
@@ -39,13 +39,13 @@ func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
 	front := redistest.Forward(t, s.Addr())
 	r, other := openAt(t, front.Addr()), openAt(t, s.Addr())
 	for n := range convcache.MaxKeys {
-		wantPut(t, other, key(1+n), fullTicket(n), convcache.Stored)
+		wantPut(t, other, key(1+n), fullTicket(n), Stored)
 	}
 	for n := 1; n <= convcache.MaxKeys; n++ {
 		keys := keysTo(n)
-		wantKeys(t, r, keys, convcache.Found, keys...) // on a connection that is greeted now
+		wantKeys(t, r, keys, Found, keys...) // on a connection that is greeted now
 		before := front.RoundTrips()
-		said := monitor(t, s, func() { wantKeys(t, r, keys, convcache.Found, keys...) })
+		said := monitor(t, s, func() { wantKeys(t, r, keys, Found, keys...) })
 		if got := front.RoundTrips() - before; got != 1 {
 			t.Errorf("a look-up of %d keys: got %d round trips, want 1", n, got)
 		}
@@ -58,10 +58,10 @@ func TestRedis_SeveralKeysTakeOneRoundTrip(t *testing.T) {
 func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Prefix: "spread"})
 	mustCheck(t, r)
 	for n := range 3 * convcache.MaxKeys {
-		wantPut(t, r, key(1+n), ticket(n, 10), convcache.Stored)
+		wantPut(t, r, key(1+n), ticket(n, 10), Stored)
 	}
 	asked := func() (counts []int) {
 		for _, node := range nodes.Nodes {
@@ -72,7 +72,7 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 	before := asked()
 	all := keysTo(3 * convcache.MaxKeys)
 	for keys := range slices.Chunk(all, convcache.MaxKeys) {
-		wantKeys(t, r, keys, convcache.Found, keys...)
+		wantKeys(t, r, keys, Found, keys...)
 	}
 	total := 0
 	for i, got := range asked() {
@@ -89,28 +89,27 @@ func TestRedis_SeveralKeysAreReadFromTheirMasters(t *testing.T) {
 		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
 	nodes.Nodes[0].Kill() // it had the first third of the slots
-	lost := func(k convcache.Key) bool {
+	lost := func(k Key) bool {
 		slot, err := strconv.Atoi(nodes.Nodes[1].CLI("CLUSTER", "KEYSLOT", r.KeyName(k)))
 		return err == nil && slot < 16384/3
 	}
 	for keys := range slices.Chunk(all, convcache.MaxKeys) { // fewer look-ups than open the breaker
 		there := slices.DeleteFunc(slices.Clone(keys), lost)
 		if len(there) == 0 {
-			wantKeys(t, r, keys, convcache.Unavailable)
+			wantKeys(t, r, keys, Unavailable)
 			continue
 		}
-		wantKeys(t, r, keys, convcache.Found, there...)
+		wantKeys(t, r, keys, Found, there...)
 	}
 }
 
 func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	s.CLI("SET", r.KeyName(key(1)), "somebody's")
-	wantPut(t, r, key(2), ticket(2, 10), convcache.Stored)
+	wantPut(t, r, key(2), ticket(2, 10), Stored)
 	for range 8 {
-		wantKeys(t, r, []convcache.Key{key(1), key(2), key(3)}, convcache.Found, key(2))
-		wantKeys(t, r, []convcache.Key{key(3), key(1)}, convcache.Unavailable)
+		wantKeys(t, r, []Key{key(1), key(2), key(3)}, Found, key(2))
+		wantKeys(t, r, []Key{key(3), key(1)}, Unavailable)
 	}
 	if !r.Shares() {
 		t.Error("one conversation's key keeps all others from being shared")
@@ -118,15 +117,14 @@ func TestRedis_KeyOfAnotherKindHidesNoOtherKey(t *testing.T) {
 }
 
 func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	mustCheck(t, r)
 	s.Kill()
 	for n := range 5 {
 		if !r.Shares() {
 			t.Fatalf("the breaker opened after %d failures", n)
 		}
-		wantKeys(t, r, keysTo(convcache.MaxKeys), convcache.Unavailable)
+		wantKeys(t, r, keysTo(convcache.MaxKeys), Unavailable)
 	}
 	if r.Shares() {
 		t.Error("five look-ups failed, and more are sent")
@@ -136,16 +134,16 @@ func TestRedis_LookUpOfSeveralKeysIsOneFailure(t *testing.T) {
 // Of several keys one is large, and its answer needs too long. Those before it are shown, and the look-up does not count.
 func TestRedis_LargeAnswerOfOneKeyHidesNoneBefore(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
-	wantPut(t, other, key(1), ticket(1, 10), convcache.Stored)
-	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), convcache.Stored)
+	wantPut(t, other, key(1), ticket(1, 10), Stored)
+	wantPut(t, other, key(2), longTicket(t, 128<<10, adjacentBlocks(8<<10)), Stored)
 	keys := keysTo(2)
 	for range 8 {
 		timed(t, granted, func(ctx context.Context) {
 			branches, outcome := r.Peek(ctx, keys)
-			if outcome == convcache.Unavailable && len(branches) == 0 {
+			if outcome == Unavailable && len(branches) == 0 {
 				return // a busy machine has needed all of the time before
 			}
-			if outcome != convcache.Found || len(branches) != 1 || branches[0].Key != key(1) {
+			if outcome != Found || len(branches) != 1 || branches[0].Key != key(1) {
 				t.Errorf("peek: got %v and %d branches, want that of the first key", outcome, len(branches))
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -18,11 +17,11 @@ const (
 )
 
 // stuck grants an operation some time, which all of it needs.
-func stuck(t *testing.T, operation func(ctx context.Context) convcache.Outcome) {
+func stuck(t *testing.T, operation func(ctx context.Context) Outcome) {
 	t.Helper()
 	timed(t, granted, func(ctx context.Context) {
-		if got := operation(ctx); got != convcache.Unavailable {
-			t.Errorf("an operation that gets stuck: got %v, want %v", got, convcache.Unavailable)
+		if got := operation(ctx); got != Unavailable {
+			t.Errorf("an operation that gets stuck: got %v, want %v", got, Unavailable)
 		}
 	})
 }
@@ -46,22 +45,22 @@ func wantShared(t *testing.T, r, other *replica) {
 		t.Fatal("nothing is sent any more")
 	}
 	small := ticket(99, 10)
-	wantPut(t, r, key(99), small, convcache.Stored)
-	wantLook(t, r, key(99), convcache.Found)
-	wantTake(t, other, key(99), small.ID, convcache.Taken)
+	wantPut(t, r, key(99), small, Stored)
+	wantLook(t, r, key(99), Found)
+	wantTake(t, other, key(99), small.ID, Taken)
 }
 
 func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
 	for n := range 8 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
+		stuck(t, func(ctx context.Context) Outcome {
 			_, outcome := r.Put(ctx, key(n), ticket(n, aboveSizeable), redisTTL)
 			return outcome
 		})
 	}
 	wantShared(t, r, other)
 	for n := range 5 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
+		stuck(t, func(ctx context.Context) Outcome {
 			_, outcome := r.Put(ctx, key(n), ticket(n, belowSizeable), redisTTL)
 			return outcome
 		})
@@ -75,39 +74,39 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
 	tk := longTicket(t, 128<<10, adjacentBlocks(8<<10))
-	wantPut(t, other, key(1), tk, convcache.Stored)
+	wantPut(t, other, key(1), tk, Stored)
 	for range 8 {
-		stuck(t, func(ctx context.Context) convcache.Outcome {
-			_, outcome := r.Peek(ctx, []convcache.Key{key(1)})
+		stuck(t, func(ctx context.Context) Outcome {
+			_, outcome := r.Peek(ctx, []Key{key(1)})
 			return outcome
 		})
 	}
 	wantShared(t, r, other)
-	wantTake(t, other, key(1), tk.ID, convcache.Taken)
+	wantTake(t, other, key(1), tk.ID, Taken)
 }
 
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	s := redistest.Start(t)
-	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	s, r := startRedis(t)
+	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	small, large := ticket(1, 10), ticket(2, aboveMaxValue)
-	wantPut(t, r, key(1), small, convcache.Stored)
-	said := monitor(t, s, func() { wantPut(t, r, key(1), large, convcache.Stored) })
+	wantPut(t, r, key(1), small, Stored)
+	said := monitor(t, s, func() { wantPut(t, r, key(1), large, Stored) })
 	if said != "" {
 		t.Errorf("of a ticket that stays home the server was told %d bytes", len(said))
 	}
-	if got := branchIDs(wantLook(t, r, key(1), convcache.Found)); !slices.Equal(got, ids(large, small)) {
+	if got := branchIDs(wantLook(t, r, key(1), Found)); !slices.Equal(got, ids(large, small)) {
 		t.Errorf("peek: got %v, want both, that of this process first", got)
 	}
-	if got := branchIDs(wantLook(t, other, key(1), convcache.Found)); !slices.Equal(got, ids(small)) {
+	if got := branchIDs(wantLook(t, other, key(1), Found)); !slices.Equal(got, ids(small)) {
 		t.Errorf("peek of another replica: got %v, want the small one", got)
 	}
-	wantTake(t, other, key(1), large.ID, convcache.Consumed)
-	wantTake(t, r, key(1), small.ID, convcache.Taken)
-	if got := wantTake(t, r, key(1), large.ID, convcache.Taken); len(got.Params) != aboveMaxValue {
+	wantTake(t, other, key(1), large.ID, Consumed)
+	wantTake(t, r, key(1), small.ID, Taken)
+	if got := wantTake(t, r, key(1), large.ID, Taken); len(got.Params) != aboveMaxValue {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), aboveMaxValue)
 	}
-	wantTake(t, r, key(1), large.ID, convcache.Consumed)
+	wantTake(t, r, key(1), large.ID, Consumed)
 }
 
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
@@ -115,12 +114,12 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	c := &clock{}
 	var log storeLog
 	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, redisstore.Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
+	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
 	other := openAt(t, s.Addr())
 	const frame = 300 // of a value: a branch without blocks, names, authentication
 	fits := ticket(1, 1<<20-frame)
-	wantPut(t, r, key(1), fits, convcache.Stored)
-	if got := wantTake(t, other, key(1), fits.ID, convcache.Taken); len(got.Params) != len(fits.Params) {
+	wantPut(t, r, key(1), fits, Stored)
+	if got := wantTake(t, other, key(1), fits.ID, Taken); len(got.Params) != len(fits.Params) {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
 	}
 	const line = "too large for redis"
@@ -129,8 +128,8 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	}
 	for minute := range 2 {
 		for n := range 3 {
-			wantPut(t, r, key(10+n), ticket(n, 1<<20), convcache.Stored)
-			wantLook(t, other, key(10+n), convcache.Empty)
+			wantPut(t, r, key(10+n), ticket(n, 1<<20), Stored)
+			wantLook(t, other, key(10+n), Empty)
 		}
 		if got, want := log.count(line), minute+1; got != want {
 			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
@@ -140,11 +139,11 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	if displaced := wantPut(t, r, key(1), ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
 		t.Errorf("put of what is too large for this process too: got %d displaced, want none", len(displaced))
 	}
-	wantLook(t, r, key(1), convcache.Empty)
+	wantLook(t, r, key(1), Empty)
 }
 
-func branchIDs(branches []convcache.KeyedBranch) []convcache.TicketID {
-	var out []convcache.TicketID
+func branchIDs(branches []KeyedBranch) []TicketID {
+	var out []TicketID
 	for _, b := range branches {
 		out = append(out, b.ID)
 	}

@@ -13,18 +13,18 @@ import (
 
 // someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
 // chains, which contain each other.
-func someTicket(rng *rand.Rand) convcache.Ticket {
-	t := convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
+func someTicket(rng *rand.Rand) Ticket {
+	t := Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
 	t.Params = []byte(t.ID.String())
 	if rng == nil {
-		t.Chain = convcache.Chain{Tokens: 1, Whole: binary.BigEndian.Uint64(t.ID[:])}
+		t.Chain = Chain{Tokens: 1, Whole: binary.BigEndian.Uint64(t.ID[:])}
 		return t
 	}
 	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)
 	if blocks+rest == 0 {
 		return t
 	}
-	t.Chain = convcache.Chain{BlockSize: 16, Tokens: 16*blocks + rest, Whole: 100*conversation + uint64(2*blocks+rest)}
+	t.Chain = Chain{BlockSize: 16, Tokens: 16*blocks + rest, Whole: 100*conversation + uint64(2*blocks+rest)}
 	for i := range blocks {
 		t.Chain.Blocks = append(t.Chain.Blocks, 10*conversation+uint64(i))
 	}
@@ -33,8 +33,8 @@ func someTicket(rng *rand.Rand) convcache.Ticket {
 }
 
 // someNote returns the note of a ticket, or again of a note, which carries its name too.
-func someNote(t convcache.Ticket) convcache.Ticket {
-	return t.Note(convcache.Holder{Instance: "prefill", Incarnation: t.ID.String()}, time.Now())
+func someNote(t Ticket) Ticket {
+	return t.Note(Holder{Instance: "prefill", Incarnation: t.ID.String()}, time.Now())
 }
 
 // randomClient does random operations through one store.
@@ -48,8 +48,8 @@ type randomClient struct {
 
 // heldTicket is a ticket that a client took or was handed back.
 type heldTicket struct {
-	key    convcache.Key
-	ticket convcache.Ticket
+	key    Key
+	ticket Ticket
 }
 
 // step does one or two operations.
@@ -79,8 +79,8 @@ func (c *randomClient) step() {
 }
 
 // keysWith returns a key, and as often as not others.
-func (c *randomClient) keysWith(k convcache.Key) []convcache.Key {
-	keys := []convcache.Key{k}
+func (c *randomClient) keysWith(k Key) []Key {
+	keys := []Key{k}
 	for n := c.rng.IntN(2 * convcache.MaxKeys); len(keys) <= n && len(keys) < convcache.MaxKeys; n-- {
 		if other := key(c.rng.IntN(fleetKeys)); !slices.Contains(keys, other) {
 			keys = append(keys, other)
@@ -89,7 +89,7 @@ func (c *randomClient) keysWith(k convcache.Key) []convcache.Key {
 	return keys
 }
 
-func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {
+func (c *randomClient) put(k Key, t Ticket) {
 	ttl := fleetLife
 	if c.short && c.rng.IntN(10) == 0 {
 		ttl = 20 * time.Millisecond
@@ -100,8 +100,8 @@ func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {
 	}
 }
 
-func (c *randomClient) take(k convcache.Key, id convcache.TicketID) {
-	if t, outcome := c.fleet.take(c.store, k, id); outcome == convcache.Taken {
+func (c *randomClient) take(k Key, id TicketID) {
+	if t, outcome := c.fleet.take(c.store, k, id); outcome == Taken {
 		c.held = append(c.held, heldTicket{k, t})
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/convcache/convcachetest"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -72,8 +71,11 @@ type fleet struct {
 	again    chan struct{} // closed when a store that repeats a put may do so
 
 	mu   sync.Mutex // guards seen
-	seen map[convcache.Key][]convcache.TicketID
+	seen map[Key][]TicketID
 }
+
+// wrapper makes the store that clients see of one that keeps the contract.
+type wrapper func(*testing.T, *fleet, *replica) convcachetest.Store
 
 // fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
 type fleetPlan struct {
@@ -85,7 +87,7 @@ type fleetPlan struct {
 	patience time.Duration       // for one operation
 	maxValue int                 // what is larger stays with its store; 0 is the default of stores
 	// wrap makes the stores that clients see of those that keep the contract; nil is none.
-	wrap func(*testing.T, *fleet, *replica) convcachetest.Store
+	wrap wrapper
 }
 
 // newFleet starts a fleet, whose stores share tickets when it returns.
@@ -99,7 +101,7 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	}
 	f := &fleet{
 		journal: newJournal(plan.watch), patience: plan.patience, advance: plan.advance,
-		again: make(chan struct{}), seen: make(map[convcache.Key][]convcache.TicketID),
+		again: make(chan struct{}), seen: make(map[Key][]TicketID),
 	}
 	f.servers = append(f.servers, redistest.Start(t, plan.args...))
 	if plan.replica {
@@ -107,16 +109,14 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		f.servers[1].ReplicaOf(f.servers[0])
 	}
 	secret, err := convcache.RandomSecret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range fleetStores {
 		forward := redistest.Forward(t, f.servers[0].Addr())
 		clock := plan.clock
 		if clock == nil {
 			clock = time.Now
 		}
-		r := openRedis(t, redisstore.Config{
+		r := openRedis(t, Config{
 			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: clock,
 			MaxValue: plan.maxValue,
 		})
@@ -172,7 +172,7 @@ func (f *fleet) point(server int, stores ...int) {
 }
 
 // put puts a ticket through one store and writes that down. The ticket is the store's then, or lost.
-func (f *fleet) put(store int, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+func (f *fleet) put(store int, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
 	c := call{store: store, op: opPut, key: k, ticket: t, began: f.journal.at()}
@@ -188,15 +188,15 @@ func (f *fleet) put(store int, k convcache.Key, t convcache.Ticket, ttl time.Dur
 }
 
 // take takes a ticket through one store and writes that down.
-func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+func (f *fleet) take(store int, k Key, id TicketID) (Ticket, Outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
 	c := call{store: store, op: opTake, key: k, began: f.journal.at()}
 	c.ticket, c.outcome = f.stores[store].Take(ctx, k, id)
 	c.returned = f.journal.at()
 	taken := c.ticket
-	if c.outcome != convcache.Taken {
-		c.ticket = convcache.Ticket{Branch: convcache.Branch{ID: id}}
+	if c.outcome != Taken {
+		c.ticket = Ticket{Branch: convcache.Branch{ID: id}}
 	}
 	f.journal.add(c)
 	return taken, c.outcome
@@ -204,7 +204,7 @@ func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcac
 
 // peek looks conversations up through one store and writes that down, as a call for each: what different keys have need
 // not have been there at one moment.
-func (f *fleet) peek(store int, keys ...convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+func (f *fleet) peek(store int, keys ...Key) ([]KeyedBranch, Outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
 	began := f.journal.at()
@@ -217,8 +217,8 @@ func (f *fleet) peek(store int, keys ...convcache.Key) ([]convcache.KeyedBranch,
 				c.branches = append(c.branches, b.ID)
 			}
 		}
-		if outcome == convcache.Found && len(c.branches) == 0 {
-			c.outcome = convcache.Empty
+		if outcome == Found && len(c.branches) == 0 {
+			c.outcome = Empty
 		}
 		f.journal.add(c)
 	}
@@ -226,7 +226,7 @@ func (f *fleet) peek(store int, keys ...convcache.Key) ([]convcache.KeyedBranch,
 }
 
 // remember keeps the last ids of a conversation, so that clients also ask for what is gone.
-func (f *fleet) remember(k convcache.Key, id convcache.TicketID) {
+func (f *fleet) remember(k Key, id TicketID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen[k] = append(f.seen[k], id)
@@ -236,11 +236,11 @@ func (f *fleet) remember(k convcache.Key, id convcache.TicketID) {
 }
 
 // recall returns one of the last ids of a conversation.
-func (f *fleet) recall(k convcache.Key, rng *rand.Rand) (convcache.TicketID, bool) {
+func (f *fleet) recall(k Key, rng *rand.Rand) (TicketID, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.seen[k]) == 0 {
-		return convcache.TicketID{}, false
+		return TicketID{}, false
 	}
 	return f.seen[k][rng.IntN(len(f.seen[k]))], true
 }
@@ -250,7 +250,7 @@ func awaitFleet(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	limit := time.NewTimer(fleetLimit)
 	defer limit.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {
 		select {
@@ -278,9 +278,9 @@ func (f *fleet) settle(t *testing.T, clients ...*randomClient) {
 // shares says whether a ticket that store i puts can be taken through the next.
 func (f *fleet) shares(i int) bool {
 	probe := someTicket(nil)
-	if _, outcome := f.put(i, probeKey, probe, fleetLife); outcome != convcache.Stored {
+	if _, outcome := f.put(i, probeKey, probe, fleetLife); outcome != Stored {
 		return false
 	}
 	_, outcome := f.take((i+1)%len(f.stores), probeKey, probe.ID)
-	return outcome == convcache.Taken
+	return outcome == Taken
 }

@@ -14,7 +14,7 @@ import (
 type mutation struct {
 	name     string
 	scenario string
-	wrap     func(*testing.T, *fleet, *replica) convcachetest.Store
+	wrap     wrapper
 	plan     func() fleetPlan // nil is the scenario's
 }
 
@@ -39,17 +39,17 @@ const (
 
 func mutations() []mutation {
 	return []mutation{
-		{name: "looks and removes in two commands", scenario: "many ask at once", wrap: inTwo},
-		{name: "has no fence", scenario: "split brain", wrap: script(readFence, oneFence)},
-		{name: "has no fence", scenario: "failover and failback", wrap: script(readFence, oneFence)},
-		{name: "has no fence", scenario: "crash and restart from a file", wrap: script(readFence, oneFence)},
-		{name: "is fenced by run_id", scenario: "failover and failback", wrap: script(byReplid, byRunID)},
-		{name: "is fenced by the fence of another", scenario: "a replica that takes writes", wrap: script(ownRole, anyRole)},
-		{name: "hands back what another master has", scenario: "split brain", wrap: script(ownOnly, everybodys)},
-		{name: "repeats a put of unknown outcome", scenario: "replies cut", wrap: repeatsPuts},
-		{name: "keeps a copy beside Redis", scenario: "many ask at once", wrap: keepsCopy},
-		{name: "keeps what may have been stored", scenario: "connections hang", wrap: keepsUnknown},
-		{name: "takes without a look at the server's clock", scenario: "expired by the server's clock", wrap: script(heedsEnd, heedsNoEnd)},
+		{"looks and removes in two commands", "many ask at once", inTwo, nil},
+		{"has no fence", "split brain", script(readFence, oneFence), nil},
+		{"has no fence", "failover and failback", script(readFence, oneFence), nil},
+		{"has no fence", "crash and restart from a file", script(readFence, oneFence), nil},
+		{"is fenced by run_id", "failover and failback", script(byReplid, byRunID), nil},
+		{"is fenced by the fence of another", "a replica that takes writes", script(ownRole, anyRole), nil},
+		{"hands back what another master has", "split brain", script(ownOnly, everybodys), nil},
+		{"repeats a put of unknown outcome", "replies cut", repeatsPuts, nil},
+		{"keeps a copy beside Redis", "many ask at once", keepsCopy, nil},
+		{"keeps what may have been stored", "connections hang", keepsUnknown, nil},
+		{"takes without a look at the server's clock", "expired by the server's clock", script(heedsEnd, heedsNoEnd), nil},
 		{name: "takes without a look at its own clock", scenario: "applied after the deadline", plan: movingClock(false)},
 	}
 }
@@ -95,7 +95,7 @@ func TestRedisLinear_RandomHistoriesFindMutantsOut(t *testing.T) {
 	}
 	for _, m := range []struct {
 		name, nemesis string
-		wrap          func(*testing.T, *fleet, *replica) convcachetest.Store
+		wrap          wrapper
 	}{
 		{"looks and removes in two commands", "flush", inTwo},
 		{"has no fence", "split brain", script(readFence, oneFence)},
@@ -129,7 +129,7 @@ func TestRedisLinear_RandomHistoriesFindMutantsOut(t *testing.T) {
 // TestRedisLinear_StaleMutantsAreFoundOut does so for the comparison with Memory.
 func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
 	t.Parallel()
-	for name, wrap := range map[string]func(*testing.T, *fleet, *replica) convcachetest.Store{
+	for name, wrap := range map[string]wrapper{
 		"shows what it saw last":           showsLast,
 		"reads one key of several":         readsFirst,
 		"mixes keys up":                    mixesKeys,
@@ -159,7 +159,7 @@ func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
 }
 
 // script replaces a part of the scripts.
-func script(text, by string) func(*testing.T, *fleet, *replica) convcachetest.Store {
+func script(text, by string) wrapper {
 	return func(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
 		t.Helper()
 		return mustMutate(t, r, text, by)
@@ -189,9 +189,9 @@ func inTwo(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
 	return lookThenRemove{Store: r, look: mustMutate(t, r, `redis.call('HDEL', KEYS[1], i, b, p)`, ``)}
 }
 
-func (s lookThenRemove) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+func (s lookThenRemove) Take(ctx context.Context, k Key, id TicketID) (Ticket, Outcome) {
 	t, outcome := s.look.Take(ctx, k, id)
-	if outcome == convcache.Taken {
+	if outcome == Taken {
 		s.Store.Take(ctx, k, id)
 	}
 	return t, outcome
@@ -213,9 +213,9 @@ func repeatsPutsAtOnce(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 	return putsAgain{r, now}
 }
 
-func (s putsAgain) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+func (s putsAgain) Put(ctx context.Context, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
-	if outcome != convcache.Unavailable {
+	if outcome != Unavailable {
 		return displaced, outcome
 	}
 	<-s.again
@@ -237,17 +237,17 @@ func keepsUnknown(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 	return twoHomes{Store: r, home: convcache.NewMemory(convcache.MemoryConfig{}), unknownOnly: true}
 }
 
-func (s twoHomes) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+func (s twoHomes) Put(ctx context.Context, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
-	if outcome == convcache.Unavailable || outcome == convcache.Stored && !s.unknownOnly {
+	if outcome == Unavailable || outcome == Stored && !s.unknownOnly {
 		s.home.Put(context.WithoutCancel(ctx), k, t, ttl)
-		outcome = convcache.Stored
+		outcome = Stored
 	}
 	return displaced, outcome
 }
 
-func (s twoHomes) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if t, outcome := s.home.Take(ctx, k, id); outcome == convcache.Taken {
+func (s twoHomes) Take(ctx context.Context, k Key, id TicketID) (Ticket, Outcome) {
+	if t, outcome := s.home.Take(ctx, k, id); outcome == Taken {
 		return t, outcome
 	}
 	return s.Store.Take(ctx, k, id)
@@ -256,17 +256,17 @@ func (s twoHomes) Take(ctx context.Context, k convcache.Key, id convcache.Ticket
 // lastPeek shows what a look-up saw the last time.
 type lastPeek struct {
 	convcachetest.Store
-	last *sync.Map // of []convcache.KeyedBranch by key
+	last *sync.Map // of []KeyedBranch by key
 }
 
 func showsLast(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
 	return lastPeek{r, new(sync.Map)}
 }
 
-func (s lastPeek) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+func (s lastPeek) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	branches, outcome := s.Store.Peek(ctx, keys)
-	if last, ok := s.last.Swap(keys[0], branches); ok && len(last.([]convcache.KeyedBranch)) > 0 {
-		return last.([]convcache.KeyedBranch), convcache.Found
+	if last, ok := s.last.Swap(keys[0], branches); ok && len(last.([]KeyedBranch)) > 0 {
+		return last.([]KeyedBranch), Found
 	}
 	return branches, outcome
 }
@@ -276,7 +276,7 @@ type firstOnly struct{ convcachetest.Store }
 
 func readsFirst(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return firstOnly{r} }
 
-func (s firstOnly) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+func (s firstOnly) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	return s.Store.Peek(ctx, keys[:1])
 }
 
@@ -285,7 +285,7 @@ type swapsKeys struct{ convcachetest.Store }
 
 func mixesKeys(_ *testing.T, _ *fleet, r *replica) convcachetest.Store { return swapsKeys{r} }
 
-func (s swapsKeys) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+func (s swapsKeys) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome) {
 	branches, outcome := s.Store.Peek(ctx, keys)
 	for i := range branches {
 		branches[i].Key = keys[len(keys)-1]

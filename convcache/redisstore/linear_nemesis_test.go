@@ -41,9 +41,9 @@ func nemeses() []nemesis {
 
 func steps(all ...func(*testing.T, *fleet)) []func(*testing.T, *fleet) { return all }
 
-func unknowns(c tally) int { return c[opPut][convcache.Unavailable] }
-func fences(c tally) int   { return c[opTake][convcache.Fenced] }
-func consumed(c tally) int { return c[opTake][convcache.Consumed] }
+func unknowns(c tally) int { return c[opPut][Unavailable] }
+func fences(c tally) int   { return c[opTake][Fenced] }
+func consumed(c tally) int { return c[opTake][Consumed] }
 
 func kill(_ *testing.T, f *fleet)     { f.servers[0].Kill() }
 func restart(_ *testing.T, f *fleet)  { f.servers[0].Restart() }
@@ -87,7 +87,7 @@ func cutReplies(store int) func(*testing.T, *fleet) {
 		f.forwards[store].CutReplies(true)
 		awaitFleet(t, "lost answers", func() bool {
 			_, outcome := f.take(store, k1, convcache.NewTicketID())
-			return outcome == convcache.Unavailable
+			return outcome == Unavailable
 		})
 		f.forwards[store].CutReplies(false)
 	}
@@ -113,7 +113,7 @@ func hangOff(_ *testing.T, f *fleet) {
 
 const (
 	// nemesisSteps is how many steps clients do around each fault, and after all.
-	nemesisSteps = 600
+	nemesisSteps = 200
 	// nemesisRounds bounds how often a nemesis strikes in the short form. Once is enough if the fault
 	// comes to bear: which operation it hits is up to chance.
 	nemesisRounds = 5
@@ -172,7 +172,7 @@ func (n nemesis) strike(t *testing.T, f *fleet, clients []*randomClient) int {
 	f.settle(t, clients...)
 	after := f.journal.len()
 	runClients(clients, nemesisSteps)()
-	if counts := f.journal.tally(after); counts[opTake][convcache.Taken] == 0 {
+	if counts := f.journal.tally(after); counts[opTake][Taken] == 0 {
 		t.Errorf("after the fault: %v: want some taken", counts)
 	}
 	return n.want(f.journal.tally(before))

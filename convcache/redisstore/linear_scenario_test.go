@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"carryover/convcache"
 )
 
 // scenario is one fault in few steps, after which every store is asked for every ticket. Its steps do
@@ -85,7 +83,7 @@ func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 			s.steps(t, f)
 			f.journal.wantUsedOnce(t)
 			counts := f.journal.tally(0)
-			got := [...]int{counts[opTake][convcache.Taken], counts[opTake][convcache.Fenced], counts[opTake][convcache.Expired], counts[opPut][convcache.Unavailable]}
+			got := [...]int{counts[opTake][Taken], counts[opTake][Fenced], counts[opTake][Expired], counts[opPut][Unavailable]}
 			if want := [...]int{s.taken, s.fenced, s.expired, s.unknown}; got != want {
 				t.Errorf("taken, fenced, expired and puts of unknown outcome: got %v, want %v", got, want)
 			}
@@ -94,8 +92,8 @@ func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 }
 
 // putSome puts tickets through store 0.
-func (f *fleet) putSome(n int) []convcache.Ticket {
-	tickets := make([]convcache.Ticket, n)
+func (f *fleet) putSome(n int) []Ticket {
+	tickets := make([]Ticket, n)
 	for i := range tickets {
 		tickets[i] = someTicket(nil)
 		f.put(0, k1, tickets[i], fleetLife)
@@ -104,7 +102,7 @@ func (f *fleet) putSome(n int) []convcache.Ticket {
 }
 
 // takeEverywhere asks every store for every ticket, the last store first.
-func (f *fleet) takeEverywhere(tickets ...convcache.Ticket) {
+func (f *fleet) takeEverywhere(tickets ...Ticket) {
 	for _, t := range tickets {
 		for i := range f.stores {
 			f.take(len(f.stores)-1-i, k1, t.ID)
@@ -152,7 +150,7 @@ func (f *fleet) awaitShown(t *testing.T) {
 	t.Helper()
 	awaitFleet(t, "a put to be applied", func() bool {
 		_, outcome := f.peek(1, k1)
-		return outcome == convcache.Found || outcome == convcache.Expired
+		return outcome == Found || outcome == Expired
 	})
 }
 
@@ -272,7 +270,7 @@ func repliesCut(t *testing.T, f *fleet) {
 	}()
 	awaitFleet(t, "another store to take what was put", func() bool {
 		_, outcome := f.take(2, k1, ticket.ID)
-		return outcome == convcache.Taken
+		return outcome == Taken
 	})
 	awaitFleet(t, "the answer to the put to be lost", func() bool { return f.forwards[0].Cuts() > cuts })
 	f.forwards[0].CutReplies(false)
@@ -296,13 +294,9 @@ func (f *fleet) serverTime(t *testing.T) int64 {
 	t.Helper()
 	seconds, micros, _ := strings.Cut(f.servers[0].CLI("TIME"), "\n")
 	s, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		t.Fatalf("read TIME: %v", err)
-	}
+	must(t, err)
 	us, err := strconv.ParseInt(micros, 10, 64)
-	if err != nil {
-		t.Fatalf("read TIME: %v", err)
-	}
+	must(t, err)
 	return 1_000_000*s + us
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,11 +28,11 @@ const never = math.MaxInt64
 type call struct {
 	store     int // the one that was asked
 	op        operation
-	key       convcache.Key
-	ticket    convcache.Ticket // put; of a Take only the ID was given
-	displaced []convcache.Ticket
-	branches  []convcache.TicketID
-	outcome   convcache.Outcome
+	key       Key
+	ticket    Ticket // put; of a Take only the ID was given
+	displaced []Ticket
+	branches  []TicketID
+	outcome   Outcome
 	began     int64
 	returned  int64
 	until     int64 // of a put: when the ticket has ended by every clock
@@ -74,20 +75,20 @@ func (j *journal) add(c call) {
 			j.strange = append(j.strange, fmt.Sprintf("note %v has displaced ticket %v", c.ticket.ID, t.ID))
 		}
 	}
-	if c.op == opTake && c.outcome == convcache.Taken {
+	if c.op == opTake && c.outcome == Taken {
 		j.examine(c.ticket)
 	}
 }
 
 // examine compares what a ticket carries with its name. The caller holds mu.
-func (j *journal) examine(t convcache.Ticket) {
+func (j *journal) examine(t Ticket) {
 	if name := string(t.Params) + t.Prefill.Incarnation; name != t.ID.String() || t.HandedBack() != (t.Prefill.Incarnation != "") {
 		j.strange = append(j.strange, fmt.Sprintf("ticket %v carries %q", t.ID, name))
 	}
 }
 
 // tally is how often each outcome came, by operation.
-type tally map[operation]map[convcache.Outcome]int
+type tally map[operation]map[Outcome]int
 
 // probeKey is the conversation of the tickets by which a fleet tries whether its stores share.
 var probeKey = key(1 << 20)
@@ -109,7 +110,7 @@ func (j *journal) tally(n int) tally {
 func (c tally) add(other tally) {
 	for op, outcomes := range other {
 		if c[op] == nil {
-			c[op] = make(map[convcache.Outcome]int)
+			c[op] = make(map[Outcome]int)
 		}
 		for outcome, n := range outcomes {
 			c[op][outcome] += n
@@ -132,8 +133,8 @@ func (c tally) String() string {
 		}
 	}
 	return fmt.Sprintf("%d operations, %d puts stored, %d superseded, %d puts unknown, %d taken, %d fenced, %d expired, %d consumed, %d takes unknown",
-		sum, c[opPut][convcache.Stored], c[opPut][convcache.Superseded], c[opPut][convcache.Unavailable], c[opTake][convcache.Taken], c[opTake][convcache.Fenced],
-		c[opTake][convcache.Expired], c[opTake][convcache.Consumed], c[opTake][convcache.Unavailable])
+		sum, c[opPut][Stored], c[opPut][Superseded], c[opPut][Unavailable], c[opTake][Taken], c[opTake][Fenced],
+		c[opTake][Expired], c[opTake][Consumed], c[opTake][Unavailable])
 }
 
 // useOnce is what one ticket's puts and takes must look like in some order: every take that got it,
@@ -164,24 +165,24 @@ func useOnceModel() porcupine.Model {
 }
 
 // usesOfTickets returns the history of each ticket.
-func (j *journal) usesOfTickets() map[convcache.TicketID][]porcupine.Operation {
+func (j *journal) usesOfTickets() map[TicketID][]porcupine.Operation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	uses := make(map[convcache.TicketID][]porcupine.Operation)
-	add := func(c call, id convcache.TicketID, in useOnceInput) {
+	uses := make(map[TicketID][]porcupine.Operation)
+	add := func(c call, id TicketID, in useOnceInput) {
 		uses[id] = append(uses[id], porcupine.Operation{ClientId: c.store, Input: in, Call: c.began, Return: c.returned})
 	}
 	for _, c := range j.calls {
 		take := useOnceInput{at: c.began - int64(lateness)}
 		switch {
-		case c.op == opTake && c.outcome == convcache.Taken:
+		case c.op == opTake && c.outcome == Taken:
 			add(c, c.ticket.ID, take)
-		case c.op == opPut && (c.outcome == convcache.Stored || c.outcome == convcache.Unavailable):
+		case c.op == opPut && (c.outcome == Stored || c.outcome == Unavailable):
 			for _, t := range c.displaced {
 				add(c, t.ID, take)
 			}
 			put := useOnceInput{put: true, until: c.until}
-			if c.outcome == convcache.Unavailable {
+			if c.outcome == Unavailable {
 				c.returned = never
 			}
 			add(c, c.ticket.ID, put)
@@ -205,12 +206,12 @@ func (j *journal) usedTwice() []string {
 }
 
 // story tells everything that was done to a ticket.
-func (j *journal) story(id convcache.TicketID) string {
+func (j *journal) story(id TicketID) string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	text := fmt.Sprintf("ticket %v:", id)
 	for _, c := range j.calls {
-		back := slices.ContainsFunc(c.displaced, func(t convcache.Ticket) bool { return t.ID == id })
+		back := slices.ContainsFunc(c.displaced, func(t Ticket) bool { return t.ID == id })
 		if back || c.ticket.ID == id {
 			text += fmt.Sprintf("\n  %v to %v store %d: %v %v", time.Duration(c.began), time.Duration(c.returned), c.store, c.op, c.outcome)
 		}
@@ -239,51 +240,52 @@ func (j *journal) wantUsedOnce(t *testing.T) {
 // TestUseOnce_TellsHistoriesApart shows that the specification accepts and refuses what it says.
 func TestUseOnce_TellsHistoriesApart(t *testing.T) {
 	id := convcache.NewTicketID()
-	whole := convcache.Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
-	put := func(began, returned int64, outcome convcache.Outcome) call {
-		return call{op: opPut, ticket: whole, outcome: outcome, began: began, returned: returned, until: 1e9}
-	}
-	take := func(began, returned int64, outcome convcache.Outcome) call {
-		return call{op: opTake, ticket: whole, outcome: outcome, began: began, returned: returned}
-	}
-	displace := func(began, returned int64) call {
-		other := convcache.NewTicketID()
-		return call{op: opPut, ticket: convcache.Ticket{Branch: convcache.Branch{ID: other}}, displaced: []convcache.Ticket{whole}, outcome: convcache.Stored, began: began, returned: returned, until: 1e9}
-	}
-	noted := func(began, returned int64, outcome convcache.Outcome) call {
-		c := put(began, returned, outcome)
-		c.ticket = someNote(whole)
-		return c
-	}
-	displaceByNote := func(began, returned int64) call {
-		c := displace(began, returned)
-		c.ticket.Prefill.Instance = "prefill"
-		return c
-	}
+	whole := Ticket{Branch: convcache.Branch{ID: id}, Params: []byte(id.String())}
 	for _, tc := range []struct {
 		name  string
 		legal bool
-		calls []call
+		// Operations on the ticket, or of another that displaces it, and what came of them, each from one moment to another.
+		calls string
 	}{
-		{"put and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"missed and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Unavailable), take(4, 5, convcache.Consumed), take(6, 7, convcache.Taken)}},
-		{"taken twice", false, []call{put(0, 1, convcache.Stored), take(2, 9, convcache.Taken), take(3, 8, convcache.Taken)}},
-		{"taken, put back and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), put(4, 5, convcache.Stored), take(6, 7, convcache.Taken)}},
-		{"taken, handed back and its note taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Stored), take(6, 7, convcache.Taken)}},
-		{"taken, handed back, its note taken twice", false, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Stored), take(6, 7, convcache.Taken), take(8, 9, convcache.Taken)}},
-		{"handed back too late, and taken", false, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), noted(4, 5, convcache.Superseded), take(6, 7, convcache.Taken)}},
-		{"displaced by a note", false, []call{put(0, 1, convcache.Stored), displaceByNote(2, 3)}},
-		{"taken while it is put", true, []call{put(0, 9, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"taken before it is put", false, []call{put(4, 5, convcache.Stored), take(2, 3, convcache.Taken)}},
-		{"handed back and taken", false, []call{put(0, 1, convcache.Stored), displace(2, 3), take(4, 5, convcache.Taken)}},
-		{"of unknown outcome, taken late", true, []call{put(0, 1, convcache.Unavailable), take(8, 9, convcache.Taken)}},
-		{"of unknown outcome, taken twice", false, []call{put(0, 1, convcache.Unavailable), take(6, 7, convcache.Taken), take(8, 9, convcache.Taken)}},
-		{"not stored, and taken", false, []call{put(0, 1, convcache.Expired), take(2, 3, convcache.Taken)}},
-		{"taken at its end", true, []call{put(0, 1, convcache.Stored), take(1e9+1e6, 1e9+2e6, convcache.Taken)}},
-		{"taken after its end", false, []call{put(0, 1, convcache.Stored), take(1e9+1e6+1, 1e9+2e6, convcache.Taken)}},
+		{"put and taken", true, "put 0 1 stored, take 2 3 taken"},
+		{"missed and taken", true, "put 0 1 stored, take 2 3 unavailable, take 4 5 consumed, take 6 7 taken"},
+		{"taken twice", false, "put 0 1 stored, take 2 9 taken, take 3 8 taken"},
+		{"taken, put back and taken", true, "put 0 1 stored, take 2 3 taken, put 4 5 stored, take 6 7 taken"},
+		{"taken, handed back and its note taken", true, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken"},
+		{"taken, handed back, its note taken twice", false, "put 0 1 stored, take 2 3 taken, note 4 5 stored, take 6 7 taken, take 8 9 taken"},
+		{"handed back too late, and taken", false, "put 0 1 stored, take 2 3 taken, note 4 5 superseded, take 6 7 taken"},
+		{"displaced by a note", false, "put 0 1 stored, displaceByNote 2 3 stored"},
+		{"taken while it is put", true, "put 0 9 stored, take 2 3 taken"},
+		{"taken before it is put", false, "put 4 5 stored, take 2 3 taken"},
+		{"handed back and taken", false, "put 0 1 stored, displace 2 3 stored, take 4 5 taken"},
+		{"of unknown outcome, taken late", true, "put 0 1 unavailable, take 8 9 taken"},
+		{"of unknown outcome, taken twice", false, "put 0 1 unavailable, take 6 7 taken, take 8 9 taken"},
+		{"not stored, and taken", false, "put 0 1 expired, take 2 3 taken"},
+		{"taken at its end", true, "put 0 1 stored, take 1001000000 1002000000 taken"},
+		{"taken after its end", false, "put 0 1 stored, take 1001000001 1002000000 taken"},
 	} {
 		j := newJournal(time.Now)
-		for _, c := range tc.calls {
+		for said := range strings.SplitSeq(tc.calls, ", ") {
+			c := call{ticket: whole, until: 1e9}
+			var op, outcome string
+			_, err := fmt.Sscan(said, &op, &c.began, &c.returned, &outcome)
+			must(t, err)
+			c.outcome = map[string]Outcome{
+				"stored": Stored, "taken": Taken, "unavailable": Unavailable,
+				"consumed": Consumed, "superseded": Superseded, "expired": Expired,
+			}[outcome]
+			switch op {
+			case "take":
+				c.op = opTake
+			case "note":
+				c.ticket = someNote(whole)
+			case "displace", "displaceByNote":
+				c.displaced = []Ticket{whole}
+				c.ticket = Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID()}}
+				if op == "displaceByNote" {
+					c.ticket.Prefill.Instance = "prefill"
+				}
+			}
 			j.add(c)
 		}
 		if got := len(j.usedTwice()) == 0; got != tc.legal {

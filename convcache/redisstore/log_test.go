@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -42,7 +41,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	setLeast(s, leastCommands())
 	var log storeLog
 	const password = "the password"
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Username: "carryover", Password: password, Now: time.Now, Logger: log.logger()})
 	mustCheck(t, r)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -53,7 +52,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	})
 	s.Kill()
 	for r.Shares() {
-		wantLook(t, r, key(1), convcache.Unavailable)
+		wantLook(t, r, key(1), Unavailable)
 	}
 	eventually(t, "a store that knows that it is alone", func() bool { return r.State() == convcache.RemoteDown })
 	s.Restart() // without the user, which no file keeps
@@ -76,15 +75,15 @@ func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now, Logger: log.logger()})
-	wantPut(t, r, key(1), fullTicket(1), convcache.Stored)
+	r := openOn(t, s, Config{Now: c.now, Logger: log.logger()})
+	wantPut(t, r, key(1), fullTicket(1), Stored)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
 	writeHash(t, r, key(1), fields)
 	const warning = "not authentic"
 	for minute := range 3 {
 		for range 5 {
-			wantLook(t, r, key(1), convcache.Empty)
+			wantLook(t, r, key(1), Empty)
 		}
 		if got, want := log.count(warning), minute+1; got != want {
 			t.Errorf("warnings after %d minutes: got %d, want %d", minute, got, want)
@@ -101,7 +100,7 @@ func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	}{{0, 0}, {time.Minute, 1}, {-time.Minute, 1}} {
 		var log storeLog
 		now := func() time.Time { return time.Now().Add(test.ahead) }
-		r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: now, Logger: log.logger()})
+		r := openOn(t, s, Config{Now: now, Logger: log.logger()})
 		for range 3 { // once is enough for a line that would come every five seconds
 			mustCheck(t, r)
 		}
@@ -117,9 +116,9 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
 	var log storeLog
 	const password = "the password"
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
 	for r.Shares() {
-		wantLook(t, r, key(1), convcache.Unavailable)
+		wantLook(t, r, key(1), Unavailable)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
@@ -139,7 +138,7 @@ func TestRedis_RepeatsNoPassword(t *testing.T) {
 func TestRedis_RunForgetsWhatCheckMended(t *testing.T) {
 	s := redistest.Start(t)
 	var log storeLog
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: time.Now, Logger: log.logger()})
+	r := openOn(t, s, Config{Now: time.Now, Logger: log.logger()})
 	s.Kill()
 	if err := r.Check(t.Context()); err == nil {
 		t.Error("check of no server: got no error")

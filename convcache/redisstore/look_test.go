@@ -12,10 +12,8 @@ import (
 
 func TestStore_LookTellsWhatTheServerDoesWithItsMemory(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl")
-	store, err := redisstore.New(redisstore.Config{Addresses: []string{server.Addr()}, Secret: sharedSecret(t), Now: func() time.Time { return time.Now().Add(-time.Hour) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, err := redisstore.New(Config{Addresses: []string{server.Addr()}, Secret: sharedSecret(t), Now: func() time.Time { return time.Now().Add(-time.Hour) }})
+	must(t, err)
 	defer func() { _ = store.Close() }()
 	seen, err := store.Look(t.Context())
 	if err != nil || seen.MaxMemory != 64<<20 || seen.Eviction != "volatile-ttl" || seen.Apart.Round(time.Minute) != time.Hour {
@@ -28,10 +26,8 @@ func TestStore_LookTellsWhatTheServerDoesWithItsMemory(t *testing.T) {
 
 func TestStore_LookSaysThatTheUserIsRefused(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "right")
-	store, err := redisstore.New(redisstore.Config{Addresses: []string{server.Addr()}, Password: "wrong", Secret: sharedSecret(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, err := redisstore.New(Config{Addresses: []string{server.Addr()}, Password: "wrong", Secret: sharedSecret(t)})
+	must(t, err)
 	defer func() { _ = store.Close() }()
 	if _, err := store.Look(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
 		t.Errorf("Look = %v, want ErrRemoteForbids", err)

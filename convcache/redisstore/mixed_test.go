@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 )
 
 // largestOfMixed is the MaxValue of stores whose tickets are mixed, with room for more than a ticket without params.
@@ -19,32 +18,32 @@ type mixed struct {
 }
 
 // Peek shows both, key by key.
-func (m mixed) Peek(ctx context.Context, keys []convcache.Key) (branches []convcache.KeyedBranch, outcome convcache.Outcome) {
-	outcome = convcache.Empty
+func (m mixed) Peek(ctx context.Context, keys []Key) (branches []KeyedBranch, outcome Outcome) {
+	outcome = Empty
 	for i := range keys {
 		for _, home := range []*convcache.Memory{m.home, m.shared} {
 			own, of := home.Peek(ctx, keys[i:i+1])
-			if branches = append(branches, own...); of == convcache.Expired {
+			if branches = append(branches, own...); of == Expired {
 				outcome = of
 			}
 		}
 	}
 	if len(branches) > 0 {
-		outcome = convcache.Found
+		outcome = Found
 	}
 	return branches, outcome
 }
 
 // Take takes from the one that has it.
-func (m mixed) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	if t, outcome := m.home.Take(ctx, k, id); outcome != convcache.Consumed {
+func (m mixed) Take(ctx context.Context, k Key, id TicketID) (Ticket, Outcome) {
+	if t, outcome := m.home.Take(ctx, k, id); outcome != Consumed {
 		return t, outcome
 	}
 	return m.shared.Take(ctx, k, id)
 }
 
 // Put puts to one of them.
-func (m mixed) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+func (m mixed) Put(ctx context.Context, k Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if len(t.Params) > largestOfMixed {
 		return m.home.Put(ctx, k, t, ttl)
 	}
@@ -57,16 +56,16 @@ func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
 	two := mixed{
 		home: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), shared: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}),
 	}
-	compare(t, redisstore.Config{Now: c.now, MaxValue: largestOfMixed}, c, two, true)
+	compare(t, Config{Now: c.now, MaxValue: largestOfMixed}, c, two, true)
 }
 
 // sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
 func sizes() fleetPlan { return fleetPlan{maxValue: 128} }
 
 // largeTicket returns a ticket that stays with its store where plans are of all sizes.
-func largeTicket() convcache.Ticket {
+func largeTicket() Ticket {
 	t := someTicket(nil)
-	t.Chain = convcache.Chain{BlockSize: 16, Tokens: 48, Whole: 1, Blocks: []uint64{2, 3, 4}}
+	t.Chain = Chain{BlockSize: 16, Tokens: 48, Whole: 1, Blocks: []uint64{2, 3, 4}}
 	return t
 }
 

@@ -8,25 +8,24 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // chained returns a ticket that covers tokens in blocks of the given hashes.
-func chained(n, tokens int, blocks ...uint64) convcache.Ticket {
+func chained(n, tokens int, blocks ...uint64) Ticket {
 	tk := fullTicket(n)
-	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: blocks, Whole: uint64(n), Tokens: tokens}
+	tk.Chain = Chain{BlockSize: 16, Blocks: blocks, Whole: uint64(n), Tokens: tokens}
 	tk.Tokens = tokens
 	return tk
 }
 
 // noteOf returns the note of a ticket.
-func noteOf(tk convcache.Ticket) convcache.Ticket {
-	return tk.Note(convcache.Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
+func noteOf(tk Ticket) Ticket {
+	return tk.Note(Holder{Instance: "prefill-one", Incarnation: "1.8e+09"}, (&clock{}).now())
 }
 
 // putNote puts a note for its whole life and compares the outcome.
-func putNote(t *testing.T, r *replica, k convcache.Key, note convcache.Ticket, want convcache.Outcome) {
+func putNote(t *testing.T, r *replica, k Key, note Ticket, want Outcome) {
 	t.Helper()
 	if displaced, got := r.Put(t.Context(), k, note, convcache.NoteTTL); got != want || displaced != nil {
 		t.Errorf("put a note: got %v and %d displaced, want %v and none", got, len(displaced), want)
@@ -40,26 +39,25 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	forward := redistest.Forward(t, master.Addr())
 	r := openAt(t, forward.Addr())
 	note := fullNote(1)
-	putNote(t, r, key(1), note, convcache.Stored)
+	putNote(t, r, key(1), note, Stored)
 	heir.ReplicaOf(master) // waits until it has everything
 	heir.Promote()
 	master.Kill()
 	forward.Target(heir.Addr())
 	mustCheck(t, r)
-	branches := wantLook(t, r, key(1), convcache.Found)
+	branches := wantLook(t, r, key(1), Found)
 	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
 		t.Errorf("branches: got %+v, want the note %+v", branches, note)
 	}
-	wantTake(t, r, key(1), note.ID, convcache.Fenced)
-	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), note.ID, Fenced)
+	wantLook(t, r, key(1), Empty)
 }
 
 func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	_, r := startRedis(t)
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, convcache.Taken)), convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
+	putNote(t, r, key(1), noteOf(wantTake(t, r, key(1), tk.ID, Taken)), Stored)
 	left, err := r.Client().PTTL(t.Context(), r.KeyName(key(1))).Result()
 	if err != nil || left > convcache.NoteTTL || left < convcache.NoteTTL-time.Minute {
 		t.Errorf("the key lives for %v (error %v), want %v", left, err, convcache.NoteTTL)
@@ -71,19 +69,18 @@ func TestRedis_NotesKeepTheirConversationForAnHour(t *testing.T) {
 
 // A put of a note is one command, and two where a branch may have its tokens.
 func TestRedis_NotesAreRarelyAskedAbout(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	for n, tc := range []struct {
 		name  string
-		there convcache.Ticket
-		want  convcache.Outcome
+		there Ticket
+		want  Outcome
 		calls int
 	}{
-		{"a shorter branch", chained(2, 40, 7, 8), convcache.Stored, 1},
-		{"a longer one that begins otherwise", chained(2, 70, 7, 9, 10, 11), convcache.Stored, 2},
-		{"a longer one", chained(2, 70, 7, 8, 9, 10), convcache.Superseded, 1},
+		{"a shorter branch", chained(2, 40, 7, 8), Stored, 1},
+		{"a longer one that begins otherwise", chained(2, 70, 7, 9, 10, 11), Stored, 2},
+		{"a longer one", chained(2, 70, 7, 8, 9, 10), Superseded, 1},
 	} {
-		wantPut(t, r, key(n), tc.there, convcache.Stored)
+		wantPut(t, r, key(n), tc.there, Stored)
 		before := calls(s, "evalsha")
 		putNote(t, r, key(n), noteOf(chained(1, 50, 7, 8, 9)), tc.want)
 		if got := calls(s, "evalsha") - before; got != tc.calls {
@@ -114,33 +111,32 @@ func (b *between) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // The next turn's ticket is put by another replica while the first reads what may outdate the note.
 func TestRedis_NoteIsHeldAgainstWhatComesMeanwhile(t *testing.T) {
-	s := redistest.Start(t)
-	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	s, r := startRedis(t)
+	other := openAt(t, s.Addr())
 	mustCheck(t, r)
 	edited, next := chained(2, 70, 7, 9, 10, 11), chained(3, 70, 7, 8, 9, 10)
-	wantPut(t, r, key(1), edited, convcache.Stored)
-	hook := &between{do: func() { wantPut(t, other, key(1), next, convcache.Stored) }}
+	wantPut(t, r, key(1), edited, Stored)
+	hook := &between{do: func() { wantPut(t, other, key(1), next, Stored) }}
 	r.Client().AddHook(hook)
-	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), convcache.Superseded)
-	if branches := wantLook(t, r, key(1), convcache.Found); hook.do != nil || len(branches) != 2 || branches[0].ID != next.ID {
+	putNote(t, r, key(1), noteOf(chained(1, 50, 7, 8, 9)), Superseded)
+	if branches := wantLook(t, r, key(1), Found); hook.do != nil || len(branches) != 2 || branches[0].ID != next.ID {
 		t.Errorf("branches: got %+v, want the next turn's ticket before the edited one's", branches)
 	}
 }
 
 // A branch that can't be read shows nothing, and a server that asks without end is not answered without end.
 func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
-	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), convcache.Stored)
+	_, r := startRedis(t)
+	wantPut(t, r, key(1), chained(2, 70, 7, 8, 9, 10), Stored)
 	note := noteOf(chained(1, 50, 7, 8, 9))
 	asks := mustMutate(t, r, `not string.find(ARGV[6], old.id, 1, true)`, `true`)
 	fields := readHash(t, r, key(1))
 	fields["0b"] = "\x01nonsense of somebody"
 	writeHash(t, r, key(1), fields)
-	putNote(t, asks, key(1), note, convcache.Unavailable)
-	wantTake(t, r, key(1), note.ID, convcache.Consumed)
-	putNote(t, r, key(1), note, convcache.Stored)
-	if got := wantTake(t, r, key(1), note.ID, convcache.Taken); !sameAs(got, note) {
+	putNote(t, asks, key(1), note, Unavailable)
+	wantTake(t, r, key(1), note.ID, Consumed)
+	putNote(t, r, key(1), note, Stored)
+	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
 		t.Errorf("take: got %+v, want %+v", got, note)
 	}
 	if !asks.Shares() {
@@ -151,9 +147,9 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 func TestRedis_SizeOfALongNote(t *testing.T) {
 	const tokens, most = 128 << 10, 67_000
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	r := openOn(t, s, Config{Prefix: freshPrefix()})
 	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
-	putNote(t, r, key(1), note, convcache.Stored)
+	putNote(t, r, key(1), note, Stored)
 	size := 0
 	for field, value := range readHash(t, r, key(1)) {
 		size += len(field) + len(value)
@@ -161,7 +157,7 @@ func TestRedis_SizeOfALongNote(t *testing.T) {
 	if size >= most {
 		t.Errorf("got %d bytes, want less than %d", size, most)
 	}
-	if got := wantTake(t, r, key(1), note.ID, convcache.Taken); !sameAs(got, note) {
+	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
 		t.Error("take: got another note than was put")
 	}
 }

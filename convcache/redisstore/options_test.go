@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"carryover/convcache"
 	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
@@ -45,7 +44,7 @@ func wantLimits(timeout, wait time.Duration) limits {
 
 func TestRedis_ClientHasItsLimits(t *testing.T) {
 	const timeout = 5 * time.Millisecond
-	for name, cfg := range map[string]redisstore.Config{
+	for name, cfg := range map[string]Config{
 		"single":   {Addresses: []string{"127.0.0.1:1"}},
 		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Master: "m"},
 	} {
@@ -58,7 +57,7 @@ func TestRedis_ClientHasItsLimits(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	cfg := redisstore.Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
+	cfg := Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
 	client := openRedis(t, cfg).Client().(*redis.Client)
 	if got, want := limitsOf(client), wantLimits(time.Second, time.Second); got != want {
 		t.Errorf("a patient one: got %+v, want %+v", got, want)
@@ -69,7 +68,7 @@ func TestRedis_ClientHasItsLimits(t *testing.T) {
 func TestRedis_ClientsOfAClusterHaveTheirLimits(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
-	cfg := redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
+	cfg := Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
 	cluster, ok := openRedis(t, cfg).Client().(*redis.ClusterClient)
 	if !ok {
 		t.Fatalf("the client is a %T", openRedis(t, cfg).Client())
@@ -118,55 +117,53 @@ func greet(t *testing.T, client *redis.Client) {
 }
 
 // clientOf returns the client of the server that has a conversation.
-func clientOf(t *testing.T, r *replica, k convcache.Key) *redis.Client {
+func clientOf(t *testing.T, r *replica, k Key) *redis.Client {
 	t.Helper()
 	cluster, ok := r.Client().(*redis.ClusterClient)
 	if !ok {
 		return r.Client().(*redis.Client)
 	}
 	master, err := cluster.MasterForKey(t.Context(), r.KeyName(k))
-	if err != nil {
-		t.Fatalf("find the master of a conversation: %v", err)
-	}
+	must(t, err)
 	return master
 }
 
 // sendsOnce puts while answers are cut, and counts what reached the server.
-func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, cut func(bool)) {
+func sendsOnce(t *testing.T, r *replica, k Key, s *redistest.Server, cut func(bool)) {
 	t.Helper()
 	first, lost := ticket(1, 10), ticket(2, 10)
-	wantPut(t, r, k, first, convcache.Stored) // the script is known
+	wantPut(t, r, k, first, Stored) // the script is known
 	greet(t, clientOf(t, r, k))
 	before := calls(s, "evalsha")
 	cut(true)
 	displaced, outcome := r.Put(t.Context(), k, lost, redisTTL)
 	cut(false)
-	if outcome != convcache.Unavailable || displaced != nil {
-		t.Errorf("put whose answer is lost: got %v and %d displaced, want %v and none", outcome, len(displaced), convcache.Unavailable)
+	if outcome != Unavailable || displaced != nil {
+		t.Errorf("put whose answer is lost: got %v and %d displaced, want %v and none", outcome, len(displaced), Unavailable)
 	}
 	if got := calls(s, "evalsha") - before; got != 1 {
 		t.Errorf("put whose answer is lost: the server ran %d scripts, want 1", got)
 	}
 	// It was stored there, and is nowhere else.
-	if got := wantTake(t, r, k, lost.ID, convcache.Taken); got.ID != lost.ID {
+	if got := wantTake(t, r, k, lost.ID, Taken); got.ID != lost.ID {
 		t.Errorf("take: got ticket %v, want %v", got.ID, lost.ID)
 	}
-	wantTake(t, r, k, lost.ID, convcache.Consumed)
+	wantTake(t, r, k, lost.ID, Consumed)
 
 	greet(t, clientOf(t, r, k))
 	before = calls(s, "evalsha")
 	cut(true)
-	wantTake(t, r, k, first.ID, convcache.Unavailable)
+	wantTake(t, r, k, first.ID, Unavailable)
 	cut(false)
 	if got := calls(s, "evalsha") - before; got != 1 {
 		t.Errorf("take whose answer is lost: the server ran %d scripts, want 1", got)
 	}
-	wantTake(t, r, k, first.ID, convcache.Consumed)
+	wantTake(t, r, k, first.ID, Consumed)
 
 	greet(t, clientOf(t, r, k))
 	before = calls(s, "hmget")
 	cut(true)
-	wantLook(t, r, k, convcache.Unavailable)
+	wantLook(t, r, k, Unavailable)
 	cut(false)
 	if got := calls(s, "hmget") - before; got != 1 && got != 2 {
 		t.Errorf("peek whose answer is lost: the server ran %d commands, want one for the conversation and, if it has that, one for the epoch", got)
@@ -185,11 +182,11 @@ func TestRedis_SendsACommandOnce(t *testing.T) {
 func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	r := openRedis(t, redisstore.Config{
+	r := openRedis(t, Config{
 		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: time.Second,
 	})
 	mustCheck(t, r)
-	wantPut(t, r, key(1), ticket(1, 10), convcache.Stored)
+	wantPut(t, r, key(1), ticket(1, 10), Stored)
 	// Sentinel must not replace the server meanwhile: a server that is a replica by then refuses the late put, and counts no call.
 	pair.Sentinel.CLI("SENTINEL", "SET", pair.Name, "down-after-milliseconds", "60000")
 	greet(t, clientOf(t, r, key(1)))
@@ -198,20 +195,20 @@ func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	pair.Master.Stop()
 	_, outcome := r.Put(t.Context(), key(1), lost, redisTTL)
 	pair.Master.Continue()
-	if outcome != convcache.Unavailable {
-		t.Errorf("put to a stopped server: got %v, want %v", outcome, convcache.Unavailable)
+	if outcome != Unavailable {
+		t.Errorf("put to a stopped server: got %v, want %v", outcome, Unavailable)
 	}
 	eventually(t, "the late put", func() bool { return calls(pair.Master, "evalsha") > before })
 	if got := calls(pair.Master, "evalsha") - before; got != 1 {
 		t.Errorf("the server ran %d scripts, want 1", got)
 	}
-	wantTake(t, r, key(1), lost.ID, convcache.Taken)
-	wantTake(t, r, key(1), lost.ID, convcache.Consumed)
+	wantTake(t, r, key(1), lost.ID, Taken)
+	wantTake(t, r, key(1), lost.ID, Consumed)
 
 	pair.Failover()
 	eventually(t, "a put to the new master", func() bool { // until Sentinel has told the client, the old one answers, or is gone
 		_, outcome := r.Put(t.Context(), key(3), ticket(3, 10), redisTTL)
-		return outcome == convcache.Stored
+		return outcome == Stored
 	})
 }
 
@@ -220,9 +217,7 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	node := nodes.Nodes[0]
 	f := redistest.Forward(t, node.Addr())
 	_, port, err := net.SplitHostPort(f.Addr())
-	if err != nil {
-		t.Fatalf("read address: %v", err)
-	}
+	must(t, err)
 	announce := func(port, addr string) {
 		node.CLI("CONFIG", "SET", "cluster-announce-port", port)
 		for _, other := range nodes.Nodes { // a client may ask any of them which node has which slots
@@ -233,13 +228,13 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	}
 	announce(port, f.Addr())
 	t.Cleanup(func() { announce("0", node.Addr()) })
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
+	r := openRedis(t, Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
 	mustCheck(t, r)
 	sendsOnce(t, r, keyOf(t, r, f.Addr()), node, f.CutReplies)
 }
 
 // keyOf returns the key of a conversation that a Cluster's client sends to an address.
-func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
+func keyOf(t *testing.T, r *replica, addr string) Key {
 	t.Helper()
 	for n := range 1000 {
 		if clientOf(t, r, key(n)).Options().Addr == addr {
@@ -247,13 +242,13 @@ func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
 		}
 	}
 	t.Fatalf("no conversation of 1000 is sent to %s", addr)
-	return convcache.Key{}
+	return Key{}
 }
 
 // clusterFollowsSlot moves the slot of a conversation to another master.
 func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
 	from, to := nodes.Nodes[1], nodes.Nodes[2]
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	r := openRedis(t, ofCluster(nodes))
 	mustCheck(t, r)
 	k := keyOf(t, r, from.Addr())
 	slot := from.CLI("CLUSTER", "KEYSLOT", r.KeyName(k))
@@ -263,15 +258,15 @@ func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
 	}
 	stray := ticket(1, 10)
 	_, outcome := r.Put(t.Context(), k, stray, redisTTL)
-	if outcome != convcache.Stored {
-		t.Errorf("put to a master that lost the slot: got %v, want %v in this process", outcome, convcache.Stored)
+	if outcome != Stored {
+		t.Errorf("put to a master that lost the slot: got %v, want %v in this process", outcome, Stored)
 	}
-	wantTake(t, r, k, stray.ID, convcache.Taken)
+	wantTake(t, r, k, stray.ID, Taken)
 	eventually(t, "a client that has asked for the new master", func() bool {
 		master, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.KeyName(k))
 		return err == nil && master.Options().Addr == to.Addr()
 	})
-	wantPut(t, r, k, ticket(2, 10), convcache.Stored)
+	wantPut(t, r, k, ticket(2, 10), Stored)
 	if got := to.CLI("EXISTS", r.KeyName(k)); got != "1" {
 		t.Errorf("a put to the new master: the conversation exists there: got %s, want 1", got)
 	}
@@ -288,36 +283,34 @@ func clusterLosesMaster(t *testing.T, nodes *redistest.ClusterNodes) {
 	for _, node := range nodes.Nodes {
 		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
 	}
-	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	r := openRedis(t, ofCluster(nodes))
 	mustCheck(t, r)
 	of, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.EpochName())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	others := slices.DeleteFunc(slices.Clone(nodes.Nodes), func(n *redistest.Server) bool { return n.Addr() == of.Options().Addr })
 	dead, alive := keyOf(t, r, others[0].Addr()), keyOf(t, r, others[1].Addr())
 	others[0].Kill()
 	for n := range 3 {
 		tk := ticket(n, 10)
-		wantPut(t, r, dead, tk, convcache.Stored)
-		wantTake(t, r, dead, tk.ID, convcache.Taken)
+		wantPut(t, r, dead, tk, Stored)
+		wantTake(t, r, dead, tk.ID, Taken)
 		tk = ticket(n, 10)
-		wantPut(t, r, alive, tk, convcache.Stored)
-		wantTake(t, r, alive, tk.ID, convcache.Taken)
+		wantPut(t, r, alive, tk, Stored)
+		wantTake(t, r, alive, tk.ID, Taken)
 	}
 	if !r.Shares() {
 		t.Error("a dead master of three keeps the others from being used")
 	}
-	wantLook(t, r, alive, convcache.Empty)
+	wantLook(t, r, alive, Empty)
 
 	// Without the master of the epoch nothing of any other is used.
 	tk := ticket(9, 10)
-	wantPut(t, r, alive, tk, convcache.Stored)
+	wantPut(t, r, alive, tk, Stored)
 	for _, node := range nodes.Nodes {
 		if node.Addr() == of.Options().Addr {
 			node.Kill()
 		}
 	}
-	wantTake(t, r, alive, tk.ID, convcache.Unavailable)
-	wantLook(t, r, alive, convcache.Unavailable)
+	wantTake(t, r, alive, tk.ID, Unavailable)
+	wantLook(t, r, alive, Unavailable)
 }

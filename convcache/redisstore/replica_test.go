@@ -42,11 +42,11 @@ func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
 	return &replica{Shared: convcache.NewShared(way{store}, cfg), store: store, cfg: cfg}
 }
 
-func (r *replica) Close() error                     { return r.store.Close() }
-func (r *replica) Client() redis.UniversalClient    { return r.store.Client() }
-func (r *replica) KeyName(key convcache.Key) string { return r.store.KeyName(key) }
-func (r *replica) IncarnationsName() string         { return r.store.IncarnationsName() }
-func (r *replica) EpochName() string                { return r.store.EpochName() }
+func (r *replica) Close() error                  { return r.store.Close() }
+func (r *replica) Client() redis.UniversalClient { return r.store.Client() }
+func (r *replica) KeyName(key Key) string        { return r.store.KeyName(key) }
+func (r *replica) IncarnationsName() string      { return r.store.IncarnationsName() }
+func (r *replica) EpochName() string             { return r.store.EpochName() }
 
 // Mutant returns a replica whose store has other scripts, and whether they differ.
 func (r *replica) Mutant(text, by string) (*replica, bool) {
@@ -57,14 +57,14 @@ func (r *replica) Mutant(text, by string) (*replica, bool) {
 // Shares says whether operations are sent.
 func (r *replica) Shares() bool {
 	asked := false
-	r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{asked: &asked}), []convcache.Key{{}})
+	r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{asked: &asked}), []Key{{}})
 	return asked
 }
 
 // OpenBreaker has operations fail until the breaker opens.
 func (r *replica) OpenBreaker() {
 	for r.Shares() {
-		r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{}), []convcache.Key{{}})
+		r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{}), []Key{{}})
 	}
 }
 
@@ -83,7 +83,7 @@ type wayKey struct{}
 type wayfarer struct{ asked *bool }
 
 // Peek asks the store, unless ctx is that of a wayfarer.
-func (w way) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome, error) {
+func (w way) Peek(ctx context.Context, keys []Key) ([]KeyedBranch, Outcome, error) {
 	f, ok := ctx.Value(wayKey{}).(wayfarer)
 	if !ok {
 		return w.Store.Peek(ctx, keys)
@@ -93,7 +93,7 @@ func (w way) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedB
 		*f.asked = true
 		err = &convcache.RemoteError{Err: err, Shows: convcache.ShowsNothing}
 	}
-	return nil, convcache.Unavailable, err
+	return nil, Unavailable, err
 }
 
 // Test tests the store, unless ctx is that of a wayfarer.
@@ -113,19 +113,19 @@ func (c *clock) now() time.Time          { return time.Unix(1_800_000_000, c.nan
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // key returns the key of conversation n.
-func key(n int) convcache.Key { return convcache.Key{byte(n), byte(n >> 8), byte(n >> 16)} }
+func key(n int) Key { return Key{byte(n), byte(n >> 8), byte(n >> 16)} }
 
 // ticket returns a ticket with params of the given size and tokens of its own.
-func ticket(n, size int) convcache.Ticket {
-	return convcache.Ticket{
-		Branch: convcache.Branch{ID: convcache.NewTicketID(), Chain: convcache.Chain{Tokens: 1 + n, Whole: uint64(n)}},
+func ticket(n, size int) Ticket {
+	return Ticket{
+		Branch: convcache.Branch{ID: convcache.NewTicketID(), Chain: Chain{Tokens: 1 + n, Whole: uint64(n)}},
 		Params: bytes.Repeat([]byte("x"), size),
 	}
 }
 
 // ids returns the ids of tickets, for comparison.
-func ids(tickets ...convcache.Ticket) []convcache.TicketID {
-	var out []convcache.TicketID
+func ids(tickets ...Ticket) []TicketID {
+	var out []TicketID
 	for _, tk := range tickets {
 		out = append(out, tk.ID)
 	}
@@ -136,14 +136,12 @@ func ids(tickets ...convcache.Ticket) []convcache.TicketID {
 func mustSecret(tb testing.TB, text string) convcache.Secret {
 	tb.Helper()
 	secret, err := convcache.NewSecret([]byte(text))
-	if err != nil {
-		tb.Fatalf("make secret: %v", err)
-	}
+	must(tb, err)
 	return secret
 }
 
 // mustChain returns the chain of a prompt all of whose ids decode holds.
-func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) convcache.Chain {
+func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) Chain {
 	tb.Helper()
 	chain, ok := k.Grow(ids, blockSize).Chain(len(ids))
 	if !ok {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -24,13 +23,9 @@ import (
 func monitor(t *testing.T, s *redistest.Server, do func()) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatalf("dial: %v", err)
-	}
+	must(t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatalf("set deadline: %v", err)
-	}
+	must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 	lines := bufio.NewReader(conn)
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatalf("monitor: %v", err)
@@ -43,9 +38,7 @@ func monitor(t *testing.T, s *redistest.Server, do func()) string {
 	var said strings.Builder
 	for {
 		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatalf("read what the server was told: %v", err)
-		}
+		must(t, err)
 		if strings.Contains(line, "that was all") {
 			return said.String()
 		}
@@ -112,10 +105,10 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	secret := sharedSecret(t)
 	k := secret.Conversation(identity)
-	tk := convcache.Ticket{
+	tk := Ticket{
 		Branch: convcache.Branch{
 			ID: convcache.NewTicketID(), Tokens: len(ids),
-			Decode:    convcache.Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
+			Decode:    Holder{Instance: "canary-decode", Incarnation: "canary-incarnation"},
 			FreshAsOf: (&clock{}).now(),
 		},
 		EngineID: "canary-engine",
@@ -144,24 +137,24 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+	r := openOn(t, s, Config{Prefix: freshPrefix()})
 	var kept []byte
 	said := unescape(t, monitor(t, s, func() {
 		mustCheck(t, r)
 		first := tk
 		first.ID = convcache.NewTicketID()
-		wantPut(t, r, k, first, convcache.Stored)
-		wantPut(t, r, k, tk, convcache.Stored) // displaces
-		wantLook(t, r, k, convcache.Found)
-		note := other.Note(convcache.Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
-		wantPut(t, r, k, note, convcache.Stored)
+		wantPut(t, r, k, first, Stored)
+		wantPut(t, r, k, tk, Stored) // displaces
+		wantLook(t, r, k, Found)
+		note := other.Note(Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
+		wantPut(t, r, k, note, Stored)
 		mustQuarantineIncarnation(t, r, incarnation)
 		if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
 			t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
 		}
 		kept = dump(t, r)
-		wantTake(t, r, k, tk.ID, convcache.Taken)
-		wantTake(t, r, k, note.ID, convcache.Taken)
+		wantTake(t, r, k, tk.ID, Taken)
+		wantTake(t, r, k, note.ID, Taken)
 	}))
 	if !bytes.Contains(said, []byte("canary-host")) || !bytes.Contains(kept, []byte("canary-decode")) || !bytes.Contains(kept, []byte("canary-prefill")) {
 		t.Error("values don't show params, decode and prefill: this looks in the wrong place")
@@ -181,7 +174,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 func bigEndian(hash uint64) []byte { return binary.BigEndian.AppendUint64(nil, hash) }
 
 // hashes are those of a chain, in both byte orders.
-func hashes(c convcache.Chain) [][]byte {
+func hashes(c Chain) [][]byte {
 	var all [][]byte
 	for _, hash := range append(slices.Clone(c.Blocks), c.Whole) {
 		all = append(all, bigEndian(hash), binary.LittleEndian.AppendUint64(nil, hash))
@@ -192,10 +185,10 @@ func hashes(c convcache.Chain) [][]byte {
 // The index is in clear for the scripts. Of equal prompts in two conversations it shows only their lengths.
 func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
 	s := redistest.Start(t)
-	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}})
+	r := openAt(t, s.Addr())
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	wantPut(t, r, key(2), tk, convcache.Stored)
+	wantPut(t, r, key(1), tk, Stored)
+	wantPut(t, r, key(2), tk, Stored)
 	one, two := readHash(t, r, key(1))["0i"], readHash(t, r, key(2))["0i"]
 	for name, at := range map[string][2]int{"last block": {92, 100}, "whole": {100, 108}} {
 		if one[at[0]:at[1]] == two[at[0]:at[1]] {

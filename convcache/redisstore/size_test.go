@@ -7,13 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/convcache"
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
-func longTicket(tb testing.TB, tokens int, blocks []int) convcache.Ticket {
+func longTicket(tb testing.TB, tokens int, blocks []int) Ticket {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
 	chain := mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16)
@@ -47,9 +45,9 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 	s := redistest.Start(t)
 	for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
 		t.Run(name, func(t *testing.T) {
-			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix()})
+			r := openOn(t, s, Config{Prefix: freshPrefix()})
 			tk := longTicket(t, tokens, ids)
-			wantPut(t, r, key(1), tk, convcache.Stored)
+			wantPut(t, r, key(1), tk, Stored)
 			size := 0
 			for field, value := range readHash(t, r, key(1)) {
 				size += len(field) + len(value)
@@ -59,7 +57,7 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 			}
 			t.Logf("params %d bytes; in Redis %d, MEMORY USAGE %s", len(tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
 
-			if got := wantTake(t, r, key(1), tk.ID, convcache.Taken); !sameAs(got, tk) {
+			if got := wantTake(t, r, key(1), tk.ID, Taken); !sameAs(got, tk) {
 				t.Error("take: got another ticket than was put")
 			}
 		})
@@ -68,15 +66,14 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
+	s, r := startRedis(t)
 	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, convcache.Stored)
-	said := monitor(t, s, func() { wantLook(t, r, key(1), convcache.Found) })
+	wantPut(t, r, key(1), tk, Stored)
+	said := monitor(t, s, func() { wantLook(t, r, key(1), Found) })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
 	s.CLI("HDEL", r.KeyName(key(1)), "0p")
-	wantLook(t, r, key(1), convcache.Found)
-	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+	wantLook(t, r, key(1), Found)
+	wantTake(t, r, key(1), tk.ID, Consumed)
 }

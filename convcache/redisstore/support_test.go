@@ -13,6 +13,25 @@ import (
 	"carryover/convcache/redistest"
 )
 
+// What every test names.
+type (
+	Key         = convcache.Key
+	Ticket      = convcache.Ticket
+	Outcome     = convcache.Outcome
+	Holder      = convcache.Holder
+	Chain       = convcache.Chain
+	TicketID    = convcache.TicketID
+	KeyedBranch = convcache.KeyedBranch
+	Config      = redisstore.Config
+)
+
+// The outcomes of operations.
+const (
+	Stored, Superseded, Expired = convcache.Stored, convcache.Superseded, convcache.Expired
+	Taken, Consumed, Fenced     = convcache.Taken, convcache.Consumed, convcache.Fenced
+	Found, Empty, Unavailable   = convcache.Found, convcache.Empty, convcache.Unavailable
+)
+
 // patient is a Timeout that two busy cores keep.
 const patient = 5 * time.Second
 
@@ -26,13 +45,13 @@ func sharedSecret(tb testing.TB) convcache.Secret {
 
 // openRedis returns a replica that is closed with the test. Where cfg leaves them out it has the shared secret, a
 // patient Timeout and a clock that stands.
-func openRedis(tb testing.TB, cfg redisstore.Config) *replica {
+func openRedis(tb testing.TB, cfg Config) *replica {
 	tb.Helper()
 	return openBounded(tb, cfg, 0)
 }
 
 // openBounded is openRedis with a bound of what is kept in this process.
-func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replica {
+func openBounded(tb testing.TB, cfg Config, localBytes int64) *replica {
 	tb.Helper()
 	if cfg.Timeout == 0 {
 		cfg.Timeout = patient
@@ -44,9 +63,7 @@ func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replic
 		cfg.Secret = sharedSecret(tb)
 	}
 	store, err := redisstore.New(cfg)
-	if err != nil {
-		tb.Fatalf("open: %v", err)
-	}
+	must(tb, err)
 	r := newReplica(store, convcache.SharedConfig{Local: convcache.MemoryConfig{Now: cfg.Now, MaxBytes: localBytes}, Logger: cfg.Logger})
 	tb.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -59,7 +76,37 @@ func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replic
 // openAt is openRedis for one server.
 func openAt(tb testing.TB, addr string) *replica {
 	tb.Helper()
-	return openRedis(tb, redisstore.Config{Addresses: []string{addr}})
+	return openRedis(tb, Config{Addresses: []string{addr}})
+}
+
+// openOn is openRedis for one server and what else cfg says.
+func openOn(tb testing.TB, s *redistest.Server, cfg Config) *replica {
+	tb.Helper()
+	cfg.Addresses = []string{s.Addr()}
+	return openRedis(tb, cfg)
+}
+
+// startRedis starts a server with a replica of its own.
+func startRedis(t *testing.T, args ...string) (*redistest.Server, *replica) {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	return s, openAt(t, s.Addr())
+}
+
+// wantDown checks that a replica finds its server not usable now, and not forbidden.
+func wantDown(t *testing.T, r *replica) {
+	t.Helper()
+	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+	}
+}
+
+func ofCluster(nodes *redistest.ClusterNodes) Config {
+	return Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()}
+}
+
+func ofSentinel(pair *redistest.SentinelPair) Config {
+	return Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name}
 }
 
 // mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than
@@ -76,7 +123,7 @@ func mustCheck(tb testing.TB, r *replica) {
 }
 
 // wantPut puts a ticket for a minute and compares the outcome.
-func wantPut(tb testing.TB, r *replica, k convcache.Key, tk convcache.Ticket, want convcache.Outcome) []convcache.Ticket {
+func wantPut(tb testing.TB, r *replica, k Key, tk Ticket, want Outcome) []Ticket {
 	tb.Helper()
 	displaced, got := r.Put(context.Background(), k, tk, redisTTL)
 	if got != want {
@@ -86,7 +133,7 @@ func wantPut(tb testing.TB, r *replica, k convcache.Key, tk convcache.Ticket, wa
 }
 
 // wantTake takes a ticket and compares the outcome.
-func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID, want convcache.Outcome) convcache.Ticket {
+func wantTake(tb testing.TB, r *replica, k Key, id TicketID, want Outcome) Ticket {
 	tb.Helper()
 	taken, got := r.Take(context.Background(), k, id)
 	if got != want {
@@ -96,9 +143,9 @@ func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID,
 }
 
 // wantLook peeks and compares the outcome.
-func wantLook(tb testing.TB, r *replica, k convcache.Key, want convcache.Outcome) []convcache.KeyedBranch {
+func wantLook(tb testing.TB, r *replica, k Key, want Outcome) []KeyedBranch {
 	tb.Helper()
-	branches, got := r.Peek(context.Background(), []convcache.Key{k})
+	branches, got := r.Peek(context.Background(), []Key{k})
 	if got != want {
 		tb.Errorf("peek at %s: got %v, want %v", k.Short(), got, want)
 	}
@@ -136,3 +183,11 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 
 // freshPrefix returns a prefix that no other store has.
 func freshPrefix() string { return "carryover:" + convcache.NewTicketID().String() }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -51,9 +51,7 @@ func TestSplice_CopiesNothingLong(t *testing.T) {
 	text := []byte(`{"a":1,"b":` + long + `,"c":2,"d":` + long + `,"e":` + long + `}`)
 	ids := []byte("[" + strings.Repeat("1,", 300) + "1]")
 	o, err := rawjson.ParseObject(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var e rawjson.Edits
 	e.SetWord("c", "3")
 	e.Remove("d")
@@ -86,9 +84,7 @@ func TestSplice_ManyMembers(t *testing.T) {
 		}
 	}
 	o, err := rawjson.ParseObject([]byte("{" + text.String()[1:] + "}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := string(o.Splice(e).Bytes()); got != "{"+want.String()[1:]+"}" {
 		t.Errorf("got %s", got)
 	}
@@ -97,9 +93,7 @@ func TestSplice_ManyMembers(t *testing.T) {
 func TestObject_Readers(t *testing.T) {
 	const text = `{"a\u0062":"x","null":null,"c":[1]}`
 	o, err := rawjson.ParseObject([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(o.Get("ab")) != `"x"` || o.Get("absent") != nil || !o.Has("null") || o.Has("absent") || o.Size() != len(text) {
 		t.Errorf("got ab %s, absent %s, null %t, absent %t, size %d", o.Get("ab"), o.Get("absent"), o.Has("null"), o.Has("absent"), o.Size())
 	}

@@ -150,17 +150,13 @@ func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
 
 func TestParseIDs_Recordings(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", "03-tokenize-turn2.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var answer struct {
 		Response struct {
 			JSON struct{ Tokens json.RawMessage }
 		}
 	}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &answer))
 	ids, ok := rawjson.ParseIDs(answer.Response.JSON.Tokens)
 	if !ok || len(ids) != 136 || ids[0] != 1 || ids[135] != 203 {
 		t.Errorf("got %d ids, %t, want the 136 of the recording", len(ids), ok)

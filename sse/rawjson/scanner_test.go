@@ -72,9 +72,7 @@ func TestPass_GoesDeeperThanIsRead(t *testing.T) {
 	if _, err := s.Open('['); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Pass(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Pass())
 	if more, err := s.Separator(']'); !more || err != nil {
 		t.Fatalf("Separator: %t, %v", more, err)
 	}

@@ -111,3 +111,11 @@ func (j *journal) lines(part string) (found []string) {
 	}
 	return found
 }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -61,9 +61,7 @@ func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	t.Helper()
 	for range 100 {
 		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if streams, err := net.Listen("tcp", packets.LocalAddr().String()); err == nil {
 			return packets, streams
 		}

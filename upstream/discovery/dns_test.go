@@ -26,9 +26,7 @@ const (
 func parsed(t *testing.T, server *dnsServer, log *journal, raw string) *discovery.DNS {
 	t.Helper()
 	d, err := discovery.ParseDNS(upstream.RoleDecode, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	d.Resolver, d.Logger = server.resolver(), log.logger()
 	d.Every(time.Millisecond)
 	return d

@@ -29,9 +29,7 @@ func newWritten(t *testing.T, text string) *written {
 
 func (f *written) write(text string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.Path, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must(f.t, os.WriteFile(f.Path, []byte(text), 0o600))
 }
 
 // pass lets time pass.
@@ -59,15 +57,9 @@ func TestFile_FollowsItsContent(t *testing.T) {
 		w.want(t, "a:80 b:80")
 		// As a ConfigMap is changed: the path leads somewhere else.
 		other := filepath.Join(t.TempDir(), "other")
-		if err := os.WriteFile(other, []byte(listB), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(other, f.Path+".new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(f.Path+".new", f.Path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(other, []byte(listB), 0o600))
+		must(t, os.Symlink(other, f.Path+".new"))
+		must(t, os.Rename(f.Path+".new", f.Path))
 		pass(2200 * time.Millisecond)
 		w.want(t, "b:80")
 	})

@@ -49,9 +49,7 @@ func TestListed_SetIsNotCalledOnceWatchHasReturned(t *testing.T) {
 	listed := &discovery.Listed{}
 	ctx, cancel := context.WithCancel(t.Context())
 	calls := 0
-	if err := listed.Watch(ctx, func([]upstream.Instance) { calls++; cancel() }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listed.Watch(ctx, func([]upstream.Instance) { calls++; cancel() }))
 	listed.Replace([]upstream.Instance{instance("a")})
 	if calls != 1 {
 		t.Errorf("set was called %d times, want once", calls)

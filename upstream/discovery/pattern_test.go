@@ -16,9 +16,7 @@ func patterns(tb testing.TB, texts ...string) (list []discovery.Pattern) {
 	tb.Helper()
 	for _, text := range texts {
 		p, err := discovery.ParsePattern(text)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		list = append(list, p)
 	}
 	return list

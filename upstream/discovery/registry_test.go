@@ -13,9 +13,7 @@ import (
 
 func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
 	registry := &discovery.Registry{}
-	if err := registry.Add(instance("before:1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("before:1")))
 	w := watch(t, registry)
 	w.want(t, "before:1")
 	if err := registry.Add(upstream.Instance{BaseURL: "HTTP://D:1/", Role: upstream.RoleDecode}); err != nil {
@@ -44,16 +42,12 @@ func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
 	w.want(t, "")
 	first, second := instance("a", "10.0.0.1:8000"), instance("b", "10.0.0.2:8000")
 	for _, i := range []upstream.Instance{first, second, first} {
-		if err := registry.Add(i); err != nil {
-			t.Fatal(err)
-		}
+		must(t, registry.Add(i))
 	}
 	w.want(t, "a")
 	w.want(t, "a b")
 	w.quiet(t) // the third time changed nothing
-	if err := registry.Add(instance("a", "10.0.0.3:8000")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("a", "10.0.0.3:8000")))
 	w.want(t, "a b")
 	if got := registry.List()[0].BaseURL; got != "http://10.0.0.3:8000" {
 		t.Errorf("a is at %s, want its new address", got)
@@ -62,9 +56,7 @@ func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
 
 func TestRegistry_Refuses(t *testing.T) {
 	registry := &discovery.Registry{}
-	if err := registry.Add(instance("a", "h:80")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, registry.Add(instance("a", "h:80")))
 	for name, tc := range map[string]struct {
 		instance upstream.Instance
 		want     string
@@ -86,22 +78,16 @@ func TestRegistry_Refuses(t *testing.T) {
 		t.Errorf("got %v, want ErrTaken", err)
 	}
 	// The other role, and another rank, are other places.
-	if err := registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}); err != nil {
-		t.Error(err)
-	}
+	must(t, registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}))
 	for _, rank := range discovery.Ranks(instance("r", "h:80"), 2) {
-		if err := registry.Add(rank); err != nil {
-			t.Error(err)
-		}
+		must(t, registry.Add(rank))
 	}
 }
 
 func TestRegistry_IsBounded(t *testing.T) {
 	registry := &discovery.Registry{}
 	for n := range discovery.MaxRegistered {
-		if err := registry.Add(instance(fmt.Sprintf("d-%d:80", n))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, registry.Add(instance(fmt.Sprintf("d-%d:80", n))))
 	}
 	if err := registry.Add(instance("more:80")); !errors.Is(err, discovery.ErrFull) {
 		t.Errorf("Add = %v, want ErrFull", err)
@@ -110,9 +96,7 @@ func TestRegistry_IsBounded(t *testing.T) {
 		t.Errorf("an instance that is registered may move: %v", err)
 	}
 	registry.Remove(upstream.RoleDecode, "d-0:80")
-	if err := registry.Add(instance("more:80")); err != nil {
-		t.Error(err)
-	}
+	must(t, registry.Add(instance("more:80")))
 }
 
 func TestRegistry_ManyAtOnce(t *testing.T) {

@@ -155,9 +155,7 @@ func TestTogether_ARegistrationIsSetWhenAddReturns(t *testing.T) {
 	w := watch(t, together(&journal{}, listed, registry))
 	w.want(t, "a")
 	for n := range 100 {
-		if err := registry.Add(instance(fmt.Sprintf("d-%d", n))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, registry.Add(instance(fmt.Sprintf("d-%d", n))))
 		if len(w.lists) != 1 {
 			t.Fatal("Add returned before set was called")
 		}

@@ -28,9 +28,7 @@ func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
 		q := s.get()
 		q.Connected = func(conn net.Conn) { conns = append(conns, conn) }
 		r, err := c.Do(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if len(conns) != n+1 || len(c.pool.idle[q.peer()]) > 0 {
 			t.Error("given back before the end")
 		}

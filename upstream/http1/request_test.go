@@ -34,44 +34,28 @@ func TestDo_WritesTheRequestAsItIs(t *testing.T) {
 }
 
 func TestDo_RefusesRequestsThatCanBeReadInTwoWays(t *testing.T) {
-	good := Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"}
-	field := func(name, value string) func(*Request) {
-		return func(q *Request) { q.Header = []Field{{"A", "b"}, {name, value}} }
-	}
-	for name, tc := range map[string]struct {
-		spoil func(*Request)
-		want  RequestError
-	}{
-		"HEAD":               {func(q *Request) { q.Method = "HEAD" }, errMethod},
-		"no method":          {func(q *Request) { q.Method = "" }, errMethod},
-		"scheme":             {func(q *Request) { q.Scheme = "ftp" }, errScheme},
-		"no authority":       {func(q *Request) { q.Authority = "" }, errAuthority},
-		"user":               {func(q *Request) { q.Authority = "u:p@a" }, errAuthority},
-		"path in authority":  {func(q *Request) { q.Authority = "a/b" }, errAuthority},
-		"blank in authority": {func(q *Request) { q.Authority = "a b" }, errAuthority},
-		"CRLF in authority":  {func(q *Request) { q.Authority = "a\r\nB: c" }, errAuthority},
-		"no path":            {func(q *Request) { q.Path = "" }, errPath},
-		"blank in a path":    {func(q *Request) { q.Path = "/ HTTP/1.1" }, errPath},
-		"LF in a path":       {func(q *Request) { q.Path = "/\n" }, errPath},
-		"path above ASCII":   {func(q *Request) { q.Path = "/ä" }, errPath},
-		"URL as path":        {func(q *Request) { q.Path = "http://a/" }, errPath},
-		"no name":            {field("", "x"), errName},
-		"blank in a name":    {field("B ", "x"), errName},
-		"colon in a name":    {field("B:", "x"), errName},
-		"CRLF in a value":    {field("B", "x\r\nContent-Length: 3"), errValue},
-		"LF in a value":      {field("B", "x\ny"), errValue},
-		"NUL in a value":     {field("B", "\x00"), errValue},
-		"length":             {field("content-length", "1"), errReserved},
-		"coding":             {field("Transfer-Encoding", "chunked"), errReserved},
-		"host":               {field("HOST", "b"), errReserved},
-		"connection":         {field("Connection", "close"), errReserved},
-		"expectation":        {field("Expect", "100-continue"), errReserved},
+	for want, requests := range map[RequestError][]string{ // method, scheme, authority, path, and a field's name and value
+		errMethod:    {"HEAD|http|a|/", "|http|a|/"},
+		errScheme:    {"POST|ftp|a|/"},
+		errAuthority: {"POST|http||/", "POST|http|u:p@a|/", "POST|http|a/b|/", "POST|http|a b|/", "POST|http|a\r\nB: c|/"},
+		errPath:      {"POST|http|a|", "POST|http|a|/ HTTP/1.1", "POST|http|a|/\n", "POST|http|a|/ä", "POST|http|a|http://a/"},
+		errName:      {"POST|http|a|/||x", "POST|http|a|/|B |x", "POST|http|a|/|B:|x"},
+		errValue:     {"POST|http|a|/|B|x\r\nContent-Length: 3", "POST|http|a|/|B|x\ny", "POST|http|a|/|B|\x00"},
+		errReserved: {
+			"POST|http|a|/|content-length|1", "POST|http|a|/|Transfer-Encoding|chunked", "POST|http|a|/|HOST|b", "POST|http|a|/|Connection|close",
+			"POST|http|a|/|Expect|100-continue",
+		},
 	} {
-		q := good
-		tc.spoil(&q)
-		c := New(Config{Dial: func(context.Context, string, string) (Conn, error) { panic("dialled") }})
-		if _, err := c.Do(t.Context(), &q); !errors.Is(err, tc.want) || err.Error() == "" {
-			t.Errorf("%s: got %v, want %v", name, err, tc.want)
+		for _, text := range requests {
+			part := strings.Split(text, "|")
+			q := Request{Method: part[0], Scheme: part[1], Authority: part[2], Path: part[3]}
+			if len(part) > 4 {
+				q.Header = []Field{{"A", "b"}, {part[4], part[5]}}
+			}
+			c := New(Config{Dial: func(context.Context, string, string) (Conn, error) { panic("dialled") }})
+			if _, err := c.Do(t.Context(), &q); !errors.Is(err, want) || err.Error() == "" {
+				t.Errorf("%q: got %v, want %v", text, err, want)
+			}
 		}
 	}
 }

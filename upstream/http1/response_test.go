@@ -19,9 +19,7 @@ func TestResponse_CloseEndsWhatIsLeft(t *testing.T) {
 	c := newClient(t)
 	for _, reading := range []bool{false, true} {
 		r, err := c.Do(t.Context(), s.get())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ended := make(chan error, 1)
 		if reading {
 			var b [1]byte
@@ -62,9 +60,7 @@ func TestResponse_ReadsWhatIsThere(t *testing.T) {
 	})
 	go func() { step <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n" }()
 	r, err := newClient(t).Do(t.Context(), s.get())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := make([]byte, 64)
 	for _, tc := range []struct {
 		say, want string
@@ -104,9 +100,7 @@ func TestResponse_AReadCostsNoAllocation(t *testing.T) {
 		}
 	})
 	r, err := newClient(t).Do(t.Context(), s.get())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = r.Close() }()
 	p := make([]byte, 64)
 	if allocs := testing.AllocsPerRun(1000, func() {
@@ -132,9 +126,7 @@ func TestResponse_Detached(t *testing.T) {
 	for range 2 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		r, err := c.Do(ctx, s.get())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := r.Detach(); err != nil || r.Here() {
 			t.Errorf("detached: %v, all here: %v", err, r.Here())
 		}
@@ -157,9 +149,7 @@ func TestResponse_IsNotDetachedFromAContextThatHasEnded(t *testing.T) {
 	c := newClient(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r, err := c.Do(ctx, s.get())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cancel(errLeft)
 	if err := r.Detach(); !errors.Is(err, errLeft) {
 		t.Errorf("got %v, want %v", err, errLeft)
@@ -177,9 +167,7 @@ func TestResponse_Here(t *testing.T) {
 		"HTTP/1.1 200 OK\r\n\r\n{}": false, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n": false,
 	} {
 		r, err := scripted(&script{pieces: split(answer, 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := r.Here(); got != want {
 			t.Errorf("%q: got %v, want %v", answer, got, want)
 		}

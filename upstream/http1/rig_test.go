@@ -70,9 +70,7 @@ type raw struct {
 func newRaw(t *testing.T, play peerPlay) *raw {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &raw{authority: listener.Addr().String()}
 	var mu sync.Mutex
 	var open []net.Conn
@@ -202,4 +200,12 @@ func split(text string, n int) (pieces [][]byte) {
 		pieces, text = append(pieces, []byte(text[:m])), text[m:]
 	}
 	return pieces
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -21,9 +21,7 @@ func TestOpenConnector_KnowsTheSettings(t *testing.T) {
 		t.Helper()
 		cfg.Connector.Name = name
 		c, err := (&Proxy{}).OpenConnector(cfg, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return c
 	}
 	if got, ok := open(config.ConnectorMooncake).(*mooncake.Connector); !ok || got.BootstrapPort != 8999 || got.Fetch == nil {

@@ -45,9 +45,7 @@ func (f *following) has(t *testing.T, change func(*upstream.Instance), instances
 	var all []upstream.Instance
 	for _, sim := range instances {
 		instance, err := upstream.NewInstance(upstream.RolePrefill, "", sim.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		instance.KVEvents = sim.Addresses().KVEvents[0]
 		if change != nil {
 			change(&instance)

@@ -76,3 +76,11 @@ func TestLog_JSONIsReadByProgramsLineByLine(t *testing.T) {
 		t.Errorf("got %q, %v", line, err)
 	}
 }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -8,9 +8,7 @@ import (
 func TestOwnAddresses_AreWhereAConnectionWouldComeBack(t *testing.T) {
 	at := func(address string) *ownAddresses {
 		tcp, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		own := &ownAddresses{}
 		own.add(tcp)
 		own.add(&net.UnixAddr{Name: "x"})

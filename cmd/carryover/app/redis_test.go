@@ -12,9 +12,7 @@ import (
 
 func TestRedisConnection_HoldsWhatOtherSectionsSay(t *testing.T) {
 	cfg, err := configtest.LoadFiles(t, []string{"--config", "accepted-full.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	conn, err := redisConnection(cfg, convcache.Secret{}, slog.New(slog.DiscardHandler))
 	local := memoryBounds(cfg.Store)
 	if err != nil || conn.Timeout != 2500*time.Microsecond || local.MaxEntries != maxTickets || local.MaxBytes != 3<<30 {

@@ -12,21 +12,15 @@ import (
 
 func TestServe_WarnsOfASecretThatAllUsersCanRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte("correct-horse-battery-staple\n"), 0o600))
 	if err := os.Chmod(path, 0o644); err != nil { // WriteFile leaves out what the umask says
 		t.Fatal(err)
 	}
 	cfg, err := configtest.Load(t, "--prefill http://p --decode http://d --secret-file "+path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var log strings.Builder
 	p, _, err := NewParts(Configured{Config: cfg}, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Close()
 	if !strings.Contains(log.String(), "can read") {
 		t.Errorf("log %q, want a warning of the file", log.String())

@@ -35,17 +35,11 @@ func TestUntilSignal_SecondSignalEndsAtOnce(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), hangVariable+"=1")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stdin.Close()
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	lines := bufio.NewScanner(stdout)
 	for _, step := range []struct {
 		line   string
@@ -54,9 +48,7 @@ func TestUntilSignal_SecondSignalEndsAtOnce(t *testing.T) {
 		if !lines.Scan() || lines.Text() != step.line {
 			t.Fatalf("child says %q, want %q (%v)", lines.Text(), step.line, lines.Err())
 		}
-		if err := cmd.Process.Signal(step.signal); err != nil {
-			t.Fatal(err)
-		}
+		must(t, cmd.Process.Signal(step.signal))
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Fatal("child ended by itself, want it ended by the second signal")

@@ -65,16 +65,12 @@ func sampler(t *testing.T, name, arg string) (record.Sample, *bytes.Buffer) {
 	t.Helper()
 	setVariables(t, "OTEL_TRACES_EXPORTER=otlp OTEL_TRACES_SAMPLER="+name+" OTEL_TRACES_SAMPLER_ARG="+arg)
 	cfg, err := LoadTelemetry()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log := &bytes.Buffer{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	logSDK(logger)
 	opened, err := openTracing(cfg, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(opened.close)
 	return opened.sample, log
 }

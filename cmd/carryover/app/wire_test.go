@@ -29,21 +29,15 @@ var errDiscovery = errors.New("no such service")
 func runWith(ctx context.Context, t *testing.T, source watching, flags ...string) (*Proxy, <-chan error) {
 	t.Helper()
 	cfg, err := configtest.Load(t, strings.Join(append(flags, "--shutdown-grace", "1s"), " "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	logger := slog.New(slog.DiscardHandler)
 	p, deps, err := NewParts(Configured{Config: cfg}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Sources.All = source
 	p.Probe = unprobed
 	p.Server = server.New(NewServerConfig(cfg, logger), deps)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ended := make(chan error, 1) // one result
 	go func() { ended <- p.Run(ctx, listener) }()
 	t.Cleanup(func() { _ = listener.Close() })

@@ -20,9 +20,7 @@ func TestAdminListen_DefaultIsOnLoopbackAndNotThatOfPrometheus(t *testing.T) {
 func TestAdminListen_TakenAddressNamesTheFlag(t *testing.T) {
 	free := func() string {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { listener.Close() })
 		return listener.Addr().String()
 	}

@@ -27,9 +27,7 @@ func ranWith(t *testing.T, env []string, args ...string) (code int, stdout, stde
 func TestCommands_Typos(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "c.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 		return "check-config --config " + path
 	}
 	for _, tc := range []struct{ name, args, env, want string }{

@@ -38,13 +38,9 @@ func TestProbe_StatusDecides(t *testing.T) {
 
 func TestProbe_RefusedConnectionIsAnError(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, listener.Close())
 	code, _, stderr := runCommand(t, "probe", "http://"+address)
 	if code != command.ExitRuntime || !strings.HasPrefix(stderr, "carryover: probe: ") {
 		t.Errorf("exit code %d, stderr %q; want %d and a carryover: line", code, stderr, command.ExitRuntime)

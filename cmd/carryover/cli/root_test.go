@@ -58,9 +58,7 @@ func TestServe_ExampleCommandLines(t *testing.T) {
 		for _, command := range []string{"", "serve "} {
 			t.Run(command+tc.args, func(t *testing.T) {
 				cfg, err := served(t, command+tc.args)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if got := urls(cfg.Prefill); got != tc.prefill {
 					t.Errorf("prefill %s, want %s", got, tc.prefill)
 				}
@@ -74,9 +72,7 @@ func TestServe_ExampleCommandLines(t *testing.T) {
 
 func TestServe_CommandAfterFlags(t *testing.T) {
 	cfg, err := served(t, "--port 9 --prefiller-host a b --prefiller-port 1 2 serve --log-level debug")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got, want := urls(cfg.Prefill), "http://a:1,http://b:2"; got != want || cfg.Listen.Port != 9 || cfg.Log.Level != "debug" {
 		t.Errorf("prefill %s, port %d, level %s; want %s, 9, debug", got, cfg.Listen.Port, cfg.Log.Level, want)
 	}

@@ -29,24 +29,16 @@ func simulated(t *testing.T, args string, lines int) (said string, got vllmsim.C
 	reader := bufio.NewReader(out)
 	for range lines {
 		line, err := reader.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		said += line
 	}
 	url, _, _ := strings.Cut(said[strings.Index(said, "http://"):], "\n")
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/_sim/config", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewDecoder(resp.Body).Decode(&got))
 	stop()
 	if code := <-ended; code != command.ExitOK {
 		t.Errorf("it ends with %d", code)

@@ -35,16 +35,12 @@ func TestLoadAgain_RefusesWhatSaysLess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "carryover.yaml")
 			write := func(text string) {
-				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(file, []byte(text), 0o600))
 			}
 			cmd := &cobra.Command{}
 			cmd.SetOut(io.Discard)
 			flags := AddFlags(cmd)
-			if err := cmd.ParseFlags(ExpandLists(append([]string{"--config", file}, strings.Fields(row.flags)...))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, cmd.ParseFlags(ExpandLists(append([]string{"--config", file}, strings.Fields(row.flags)...))))
 			env := Environment(strings.Fields(row.env))
 			write(row.first)
 			started := NewLoader()

@@ -36,9 +36,7 @@ func TestFile_Rejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := loadSources(t, []string{"--config", name})
 			want, readErr := os.ReadFile(strings.TrimSuffix(name, ".yaml") + ".txt")
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
+			must(t, readErr)
 			if err == nil || err.Error()+"\n" != string(want) {
 				t.Errorf("--config %s\n got %v\nwant %s", name, err, want)
 			}
@@ -48,9 +46,7 @@ func TestFile_Rejected(t *testing.T) {
 
 func TestFile_WithoutMembersKeepsDefaults(t *testing.T) {
 	want, err := loadSources(t, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range []string{"accepted-empty.yaml", "accepted-comments-only.yaml"} {
 		if got, err := loadSources(t, []string{"--config", name}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v (%v), want %+v", name, got, err, want)
@@ -60,9 +56,7 @@ func TestFile_WithoutMembersKeepsDefaults(t *testing.T) {
 
 func TestFile_AliasesAndQuotedNumbers(t *testing.T) {
 	cfg, err := loadSources(t, []string{"--config", "accepted-anchors.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if cfg.Decode[0].KVHost != "10.1.0.1" || cfg.Listen.Port != 9000 || cfg.Listen.Host != "::" {
 		t.Errorf("kv_host %q, port %d, host %q; want 10.1.0.1, 9000, ::", cfg.Decode[0].KVHost, cfg.Listen.Port, cfg.Listen.Host)
 	}
@@ -71,18 +65,12 @@ func TestFile_AliasesAndQuotedNumbers(t *testing.T) {
 func TestPrint_LoadsAgain(t *testing.T) {
 	for _, name := range []string{"accepted-empty.yaml", "accepted-small.yaml", "accepted-full.yaml"} {
 		want, err := loadSources(t, []string{"--config", name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		want.Auth.UpstreamKey = "" // printed redacted, which no key is
 		printed, err := Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		path := filepath.Join(t.TempDir(), "printed.yaml")
-		if err := os.WriteFile(path, printed, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, printed, 0o600))
 		if got, err := loadSources(t, []string{"--config", path}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s printed and loaded\n got %+v (%v)\nwant %+v\n%s", name, got, err, want, printed)
 		}
@@ -91,13 +79,9 @@ func TestPrint_LoadsAgain(t *testing.T) {
 
 func TestPrint_IsAReferenceOfAllSettings(t *testing.T) {
 	cfg, err := loadSources(t, nil, "CARRYOVER_SECRET=0123456789abcdef", "CARRYOVER_ADMIN_TOKEN=fedcba9876543210", "OPENAI_API_KEY=sk-hunter2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	printed, err := Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, s := range Settings(&cfg) {
 		for _, part := range []string{"# " + s.Help, " --" + s.Flag, s.Variable(), s.Name() + ":"} {
 			if part != " --" && !strings.Contains(strings.ReplaceAll(string(printed), "(--", " --"), part) {

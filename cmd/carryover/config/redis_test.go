@@ -105,15 +105,11 @@ func TestRedisURL_StaysHidden(t *testing.T) {
 			fmt.Fprintf(&out, verb, cfg)
 			fmt.Fprintf(&out, verb, cfg.Redis.URL)
 		}
-		if err := json.NewEncoder(&out).Encode(cfg); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.NewEncoder(&out).Encode(cfg))
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "url", raw)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "url", raw)
 		printed, err := Marshal(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out.Write(printed)
 		if strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "carry:") || !strings.Contains(out.String(), redacted+"@") {
 			t.Errorf("%s: the output shows user or password, want %s@", raw, redacted)
@@ -159,9 +155,7 @@ func TestRedis_ExposedIsRefused(t *testing.T) {
 // TestRedis_FilesReachTheStore covers what is not in the settings themselves.
 func TestRedis_FilesReachTheStore(t *testing.T) {
 	cfg, err := loadSources(t, []string{"--config", "accepted-full.yaml"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	refuse := func(key, value, want string) { t.Errorf("%s: %s: want %s", key, value, want) }
 	got := cfg.Redis.Connection(refuse)
 	if got.TLS == nil || got.TLS.RootCAs == nil || len(got.TLS.Certificates) != 1 || got.TLS.MinVersion != 0x303 || got.TLS.InsecureSkipVerify {

@@ -26,9 +26,7 @@ func withSecrets(t *testing.T, flag string, mode, rest os.FileMode) (args []stri
 		if other == flag {
 			path, perm = file, mode
 		}
-		if err := os.WriteFile(file, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte("correct-horse-battery-staple\n"), 0o600))
 		if err := os.Chmod(file, perm); err != nil { // WriteFile leaves out what the umask says
 			t.Fatal(err)
 		}
@@ -55,9 +53,7 @@ func TestWarnOfReadable_NamesSecretsThatAllUsersCanRead(t *testing.T) {
 		for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o604: true, 0o644: true} {
 			args, _ := withSecrets(t, flag, mode, 0o600)
 			cfg, err := loadSources(t, args)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var log strings.Builder
 			WarnOfReadable(cfg, slog.New(slog.NewTextHandler(&log, nil)))
 			lines := slices.DeleteFunc(strings.Split(log.String(), "\n"), func(line string) bool { return !strings.Contains(line, "can read") })

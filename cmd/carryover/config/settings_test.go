@@ -98,9 +98,7 @@ func fullRows(t *testing.T) []Setting {
 	t.Helper()
 	load := func(name string) []Setting {
 		cfg, err := loadSources(t, []string{"--config", "accepted-" + name + ".yaml"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return Settings(&cfg)
 	}
 	rows := load("full")
@@ -155,9 +153,7 @@ func TestSettings_FlagAndVariableReachEveryField(t *testing.T) {
 			check(strings.Join(args, " "), func(l *Loader) {
 				cmd := &cobra.Command{}
 				flags := AddFlags(cmd)
-				if err := cmd.ParseFlags(args); err != nil {
-					t.Fatal(err)
-				}
+				must(t, cmd.ParseFlags(args))
 				l.applyFlags(flags)
 			})
 		}
@@ -186,9 +182,7 @@ func TestLoad_Precedence(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg, err := loadSources(t, strings.Fields(tc.args), tc.env...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got := FormatDuration(cfg.Store.TTL); got != tc.ttl {
 				t.Errorf("ttl %s, want %s", got, tc.ttl)
 			}
@@ -202,9 +196,7 @@ func TestLoad_Precedence(t *testing.T) {
 // TestLoad_SourcesByDefault keeps out what applications send for all of their users.
 func TestLoad_SourcesByDefault(t *testing.T) {
 	cfg, err := loadSources(t, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := strings.Join(cfg.Conversation.Sources, " ")
 	if want := "conversation_id conversation header:X-Conversation-Id session_id header:X-Session-Id client_headers metadata"; got != want {
 		t.Errorf("default sources %s, want %s", got, want)
@@ -216,9 +208,7 @@ func TestLoad_SourcesByDefault(t *testing.T) {
 
 func TestLoad_InstancesAreComplete(t *testing.T) {
 	cfg, err := loadSources(t, []string{"--config", "accepted-small.yaml", "--kv-host", "pin"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []InstanceConfig{
 		{URL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL, Weight: 1},
 		{URL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9, Weight: 1},
@@ -235,9 +225,7 @@ func TestLoad_InstancesAreComplete(t *testing.T) {
 func TestLoad_ReplacedInstancesLeaveNothingBehind(t *testing.T) {
 	for _, args := range []string{"--decode http://x:1 --decode http://y:1", "--decoder-host x y --decoder-port 1 1"} {
 		cfg, err := loadSources(t, strings.Fields("--config accepted-small.yaml "+args))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, want := cfg.Decode[1], (InstanceConfig{URL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9, Weight: 1}); got != want {
 			t.Errorf("%s: decode[1] %+v, want %+v", args, got, want)
 		}
@@ -246,13 +234,9 @@ func TestLoad_ReplacedInstancesLeaveNothingBehind(t *testing.T) {
 
 func TestLoad_SecretFromFileLosesItsLineEnd(t *testing.T) {
 	fromFile, err := loadSources(t, []string{"--secret-file", "secret-file.txt"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fromEnv, err := loadSources(t, nil, "CARRYOVER_SECRET=correct-horse-battery-staple\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const want = "correct-horse-battery-staple"
 	if a, b := string(fromFile.Conversation.Secret), string(fromEnv.Conversation.Secret); a != want || b != want {
 		t.Errorf("secret %q from the file, %q from the environment; want %q from both", a, b, want)

@@ -54,9 +54,7 @@ func TestSecret_StaysHidden(t *testing.T) {
 		fmt.Fprintf(&out, verb, cfg)
 		fmt.Fprintf(&out, verb, cfg.Auth.UpstreamKey)
 	}
-	if err := json.NewEncoder(&out).Encode(cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.NewEncoder(&out).Encode(cfg))
 	slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "key", cfg.Auth.UpstreamKey)
 	slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "key", cfg.Auth.UpstreamKey)
 	if strings.Contains(out.String(), "hunter2") || !strings.Contains(out.String(), redacted) {

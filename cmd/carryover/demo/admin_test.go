@@ -44,9 +44,7 @@ func (v *visited) Write(text []byte) (int, error) {
 func TestDemo_ShowsThePage(t *testing.T) {
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: "127.0.0.1:0"}
 	out := &visited{status: make(chan int, 1)}
-	if err := runDemo(t.Context(), o, out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	must(t, runDemo(t.Context(), o, out, io.Discard))
 	defer http.DefaultClient.CloseIdleConnections()
 	if !demoPageAt.MatchString(out.text.String()) {
 		t.Fatalf("no page: %s", &out.text)

@@ -49,9 +49,7 @@ func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
 	t.Helper()
 	o := Options{host: "127.0.0.1", turns: 2, Prefills: 2, Decodes: 2, Connector: config.ConnectorNIXL, adminListen: config.AdminOff}
 	d, err := StartDeployment(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(d.Close)
 	said = &invited{base: make(chan string, 1)}
 	ctx, stop := context.WithCancel(t.Context())
@@ -77,15 +75,11 @@ func servingDemo(t *testing.T) (d *Deployment, base string, said *invited) {
 func demoTurn(t *testing.T, url string, header http.Header, body []byte) (reuse, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -141,9 +135,7 @@ func TestDemo_AgentsHitOnTheirSecondTurn(t *testing.T) {
 					header.Set("X-Conversation-Final", "true")
 				}
 				encoded, err := json.Marshal(body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				reuse, answer := demoTurn(t, base+path, header, encoded)
 				if !strings.Contains(answer, end) || turn == 1 && !stream && !strings.Contains(answer, agentSaid) {
 					t.Errorf("%s, stream %v, turn %d: %s", path, stream, turn, answer)

@@ -82,9 +82,7 @@ func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := StartDeployment(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer d.Close()
 			spoil(&d.Settings)
 			want := map[string]string{"decode alone": "2 turns that did not", "no reuse": "1 turns that did not"}[name]
@@ -121,9 +119,7 @@ func asReuse(t *testing.T, fields []string) (row reuseRow) {
 // TestDemo_ShowsTheDefaults: what a newcomer sees is what the program does unless it is told otherwise.
 func TestDemo_ShowsTheDefaults(t *testing.T) {
 	d, err := StartDeployment(Options{Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.Close()
 	got, want := d.Settings, config.Default()
 	got.Prefill, got.Decode = want.Prefill, want.Decode

@@ -61,13 +61,9 @@ func TestDoctor_PrintsJSON(t *testing.T) {
 	r.note("A note.")
 	r.sort()
 	var out bytes.Buffer
-	if err := r.json(&out, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.json(&out, false))
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if out.String() != string(want) {
 		t.Errorf("JSON is not that of %s:\n%s", golden, out.String())
 	}
@@ -82,9 +78,7 @@ func TestDoctor_ListsWhatItCannotCheck(t *testing.T) {
 			r.check("decode q", codeStartUnknown, "it does not tell")
 		}
 		var out bytes.Buffer
-		if err := r.text(&out, false); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.text(&out, false))
 		_, below, listed := strings.Cut(out.String(), "all 1 checks hold\nnot checked")
 		if listed != clean {
 			t.Errorf("clean %v: printed\n%s", clean, out.String())
@@ -104,9 +98,7 @@ func TestDoctor_PrintsTheFixBelowTheFinding(t *testing.T) {
 	r.holds("decode q", codeUnreachable, "")
 	r.sort()
 	var out bytes.Buffer
-	if err := r.text(&out, false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.text(&out, false))
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) != 6 || lines[0] != "decode q" || lines[1] != "  error start_unknown: it does not tell" || !strings.HasPrefix(lines[2], "        why: ") ||
 		!strings.HasPrefix(lines[3], "        fix: vllm serve … --api-server-count 1") || lines[4] != "1 error, 0 warnings, 1 checks hold" {
@@ -116,9 +108,7 @@ func TestDoctor_PrintsTheFixBelowTheFinding(t *testing.T) {
 
 func TestDoctor_ExitCodes(t *testing.T) {
 	closed := newWard(t, nil)
-	if err := closed.decode.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, closed.decode.Close())
 	for _, tc := range []struct {
 		args string
 		code int
@@ -240,9 +230,7 @@ func TestDoctor_PrintsNothingThatATerminalObeys(t *testing.T) {
 	r.found(whereSettings, codeModelPaths, "it says "+hostile)
 	r.note("a note of " + hostile)
 	var text, told bytes.Buffer
-	if err := errors.Join(r.text(&text, true), r.json(&told, true)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(r.text(&text, true), r.json(&told, true)))
 	for _, printed := range []string{text.String(), told.String()} {
 		for i, c := range printed {
 			if c != '\n' && !unicode.IsPrint(c) {

@@ -24,16 +24,12 @@ func TestDoctor_IsQuietOnAHealthyFleet(t *testing.T) {
 				t.Skip("drives the whole program")
 			}
 			engines, err := demo.StartDeployment(demo.Options{Connector: connector, Prefills: 2, Decodes: 2})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer engines.Close()
 			engines.Settings.Timeouts.Store = testrig.PatientStore
 			engines.Settings.HandBack.Mode = config.Default().HandBack.Mode // the demo shows tickets, and the doctor speaks of what is switched off
 			for _, i := range append(engines.Prefill, engines.Decode...) {
-				if err := i.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, i.Switch(vllmsim.Switches{Timing: &vllmsim.Timing{}}))
 			}
 			told := examineBy(t, engines.Settings, options{timeout: time.Minute, strict: true})
 			if wrong := told.wrong(); len(wrong) > 0 || !told.Healthy || told.Holds < 20 || told.Requests != 4*MaxProbeTurns {
@@ -113,9 +109,7 @@ func TestDoctor_EndsInTimeAndGivesBackWhatItHas(t *testing.T) {
 func TestDoctor_ACancelledOneFails(t *testing.T) {
 	w := newWard(t, nil)
 	cfg, err := configtest.Load(t, strings.Join(w.args, " "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := runDoctor(ctx, cfg, w.options, &bytes.Buffer{}, &bytes.Buffer{}); err == nil {

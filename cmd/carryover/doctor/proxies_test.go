@@ -25,9 +25,7 @@ import (
 func frontOf(t *testing.T, target string, change func(*httputil.ReverseProxy)) string {
 	t.Helper()
 	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	transport := &http.Transport{}
 	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1, Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
@@ -111,19 +109,13 @@ func slowed(t *testing.T) (w *ward, base string) {
 func startProgram(t *testing.T, args []string) string {
 	t.Helper()
 	cfg, err := configtest.Load(t, strings.Join(args, " "))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	logger := slog.New(slog.DiscardHandler)
 	p, deps, err := app.NewParts(app.Configured{Config: cfg}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p.Server = server.New(app.NewServerConfig(cfg, logger), deps)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result
 	go func() { ended <- p.Run(ctx, listener) }()

@@ -65,9 +65,7 @@ func examineBy(t *testing.T, cfg config.Config, o options) doctored {
 func (w *ward) examine(t *testing.T) doctored {
 	t.Helper()
 	cfg, err := configtest.Load(t, strings.Join(w.args, " "), w.env...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return examineBy(t, cfg, w.options)
 }
 

@@ -10,83 +10,95 @@ import (
 	"carryover/cmd/pdbench/wire"
 )
 
+// second is a conversation whose first turn was as it should be.
+type second struct {
+	t                *testing.T
+	e                *Pair
+	messages, ticket string
+}
+
+// turn runs both legs with a ticket.
+func (c *second) turn(messages, ticket string) {
+	decodeLeg(c.t, c.e, messages, prefillLeg(c.t, c.e, messages, ticket))
+}
+
+// asking runs both legs of a question, of which prefill's has these members.
+func asking(members string) func(*second) {
+	return func(c *second) {
+		_, answer := ask(c.t, c.e.Prefill+ChatPath, "p", chat(question, members))
+		decodeLeg(c.t, c.e, question, params(c.t, answer))
+	}
+}
+
 // TestFaults_EachIsNoticed provokes each fault once, behind a first turn that is as it should be.
 func TestFaults_EachIsNoticed(t *testing.T) {
 	none := Faults{}
 	for _, tc := range []struct {
 		name string
-		do   func(t *testing.T, e *Pair, messages, ticket string)
+		do   func(c *second)
 		want Faults
 		hits int
 	}{
-		{"a second turn as it should be", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, ticket))
+		{"a second turn as it should be", func(c *second) {
+			c.turn(c.messages, c.ticket)
 		}, none, 1},
-		{"a ticket that was cut to whole blocks", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, cut(t, ticket, 16)))
+		{"a ticket that was cut to whole blocks", func(c *second) {
+			c.turn(c.messages, cut(c.t, c.ticket))
 		}, none, 1},
-		{"a release", func(t *testing.T, e *Pair, _, ticket string) {
-			decodeLeg(t, e, otherFolk, prefillLeg(t, e, otherFolk, withTokens(t, ticket, "0")))
+		{"a release", func(c *second) {
+			c.turn(otherFolk, withTokens(c.t, c.ticket, "0"))
 		}, none, 0},
-		{"decode alone", func(t *testing.T, e *Pair, messages, _ string) {
-			ask(t, e.Decode+ChatPath, "alone", chat(messages, streamed))
+		{"decode alone", func(c *second) {
+			ask(c.t, c.e.Decode+ChatPath, "alone", chat(c.messages, streamed))
 		}, none, 0},
-		{"a ticket of another conversation", func(t *testing.T, e *Pair, _, ticket string) {
-			decodeLeg(t, e, otherFolk, prefillLeg(t, e, otherFolk, ticket))
+		{"a ticket of another conversation", func(c *second) {
+			c.turn(otherFolk, c.ticket)
 		}, Faults{MixUps: 1}, 0},
-		{"a history that was rewritten", func(t *testing.T, e *Pair, messages, ticket string) {
-			messages = strings.Replace(messages, "two turns", "ten turns", 1)
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, ticket))
+		{"a history that was rewritten", func(c *second) {
+			c.messages = strings.Replace(c.messages, "two turns", "ten turns", 1)
+			c.turn(c.messages, c.ticket)
 		}, Faults{MixUps: 1}, 0},
-		{"a history without the answer", func(t *testing.T, e *Pair, _, ticket string) {
-			decodeLeg(t, e, question, prefillLeg(t, e, question, ticket))
+		{"a history without the answer", func(c *second) {
+			c.turn(question, c.ticket)
 		}, Faults{MixUps: 1}, 0},
-		{"more tokens than decode holds", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, withTokens(t, ticket, "40")))
+		{"more tokens than decode holds", func(c *second) {
+			c.turn(c.messages, withTokens(c.t, c.ticket, "40"))
 		}, Faults{MixUps: 1}, 0},
-		{"blocks of nobody", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, strings.Replace(ticket, "[[1,", "[[9,", 1)))
+		{"blocks of nobody", func(c *second) {
+			c.turn(c.messages, strings.Replace(c.ticket, "[[1,", "[[9,", 1))
 		}, Faults{MixUps: 1}, 0},
-		{"a ticket twice", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, ticket))
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, ticket))
+		{"a ticket twice", func(c *second) {
+			c.turn(c.messages, c.ticket)
+			c.turn(c.messages, c.ticket)
 		}, Faults{Twice: 1}, 1},
-		{"a released ticket", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, withTokens(t, ticket, "0")))
-			decodeLeg(t, e, messages, prefillLeg(t, e, messages, ticket))
+		{"a released ticket", func(c *second) {
+			c.turn(c.messages, withTokens(c.t, c.ticket, "0"))
+			c.turn(c.messages, c.ticket)
 		}, Faults{Twice: 1}, 0},
-		{"a hand-over twice", func(t *testing.T, e *Pair, _, _ string) {
-			handover := prefillLeg(t, e, question, NoTicket)
-			decodeLeg(t, e, question, handover)
-			decodeLeg(t, e, question, handover)
+		{"a hand-over twice", func(c *second) {
+			handover := prefillLeg(c.t, c.e, question, NoTicket)
+			decodeLeg(c.t, c.e, question, handover)
+			decodeLeg(c.t, c.e, question, handover)
 		}, Faults{Twice: 1}, 0},
-		{"a hand-over of another request", func(t *testing.T, e *Pair, messages, _ string) {
-			decodeLeg(t, e, messages, prefillLeg(t, e, question, NoTicket))
+		{"a hand-over of another request", func(c *second) {
+			decodeLeg(c.t, c.e, c.messages, prefillLeg(c.t, c.e, question, NoTicket))
 		}, Faults{MixUps: 1}, 0},
-		{"a ticket to decode", func(t *testing.T, e *Pair, messages, ticket string) {
-			decodeLeg(t, e, messages, ticket)
+		{"a ticket to decode", func(c *second) {
+			decodeLeg(c.t, c.e, c.messages, c.ticket)
 		}, Faults{MixUps: 1, Flags: 1}, 0},
-		{"other ids than the messages'", func(t *testing.T, e *Pair, _, _ string) {
-			ids := strings.Replace(prefillLeg(t, e, question, NoTicket), "{", `{"prompt_token_ids":[1,2,3],`, 1)
-			decodeLeg(t, e, question, ids)
+		{"other ids than the messages'", func(c *second) {
+			ids := strings.Replace(prefillLeg(c.t, c.e, question, NoTicket), "{", `{"prompt_token_ids":[1,2,3],`, 1)
+			decodeLeg(c.t, c.e, question, ids)
 		}, Faults{MixUps: 1}, 0},
-		{"a prefill leg that streams", func(t *testing.T, e *Pair, _, _ string) {
-			_, answer := ask(t, e.Prefill+ChatPath, "p", chat(question, `"max_tokens":1,"stream":true,"kv_transfer_params":`+NoTicket))
-			decodeLeg(t, e, question, params(t, answer))
-		}, Faults{Flags: 1}, 0},
-		{"a prefill leg of several tokens", func(t *testing.T, e *Pair, _, _ string) {
-			_, answer := ask(t, e.Prefill+ChatPath, "p", chat(question, `"max_tokens":2,"kv_transfer_params":`+NoTicket))
-			decodeLeg(t, e, question, params(t, answer))
-		}, Faults{Flags: 1}, 0},
-		{"a prefill leg without params", func(t *testing.T, e *Pair, _, _ string) {
-			_, answer := ask(t, e.Prefill+ChatPath, "p", chat(question, `"max_tokens":1`))
-			decodeLeg(t, e, question, params(t, answer))
-		}, Faults{Flags: 1}, 0},
+		{"a prefill leg that streams", asking(`"max_tokens":1,"stream":true,"kv_transfer_params":` + NoTicket), Faults{Flags: 1}, 0},
+		{"a prefill leg of several tokens", asking(`"max_tokens":2,"kv_transfer_params":` + NoTicket), Faults{Flags: 1}, 0},
+		{"a prefill leg without params", asking(`"max_tokens":1`), Faults{Flags: 1}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := startEngines(t, Pace{Chunks: 5})
-			messages, ticket := firstTurn(t, e)
-			tc.do(t, e, messages, ticket)
+			c := &second{t: t, e: e}
+			c.messages, c.ticket = firstTurn(t, e)
+			tc.do(c)
 			if got, counts := mustFaults(t, e); got != tc.want || counts.Hits != tc.hits {
 				t.Errorf("got %+v and %+v, want %+v and %d hits", got, counts, tc.want, tc.hits)
 			}
@@ -106,11 +118,8 @@ func withTokens(t *testing.T, ticket, n string) string {
 }
 
 // cut is a ticket of its first block alone.
-func cut(t *testing.T, ticket string, n int) string {
+func cut(t *testing.T, ticket string) string {
 	t.Helper()
-	if n != blockTokens {
-		t.Fatal("one block")
-	}
 	first, rest, _ := strings.Cut(ticket, ",\"remote_engine_id")
 	before, ids, _ := strings.Cut(first, "[[")
 	id, _, _ := strings.Cut(ids, ",")
@@ -147,9 +156,7 @@ func TestStream_ItsReaderLeaves(t *testing.T) {
 	e := startEngines(t, Pace{Chunks: 100, Gap: longestGap})
 	handover := prefillLeg(t, e, question, NoTicket)
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(e.Decode, "http://"), time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	body := chat(question, `"stream":true,"kv_transfer_params":`+handover)
 	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: engine\r\nContent-Length: %d\r\n\r\n%s", ChatPath, len(body), body); err != nil {
 		t.Fatal(err)

@@ -66,9 +66,7 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 		near, far := connected(t)
 		s := sampleStream(decode, Pace{Chunks: chunks, Gap: slotTime})
 		socket, err := near.SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		s.socket = socket
 		decode.ledger.begin()
 		for !s.waits() {
@@ -101,9 +99,7 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	for slow.at < stopped+100 {
-		if err := reader.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, reader.SetReadDeadline(time.Now().Add(time.Millisecond)))
 		part, err := w.Piece()
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
@@ -132,14 +128,10 @@ func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
 func connected(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = l.Close() }()
 	at, err := net.ResolveTCPAddr("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if far, err = net.DialTCP("tcp", nil, at); err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +140,7 @@ func connected(t *testing.T) (near, far *net.TCPConn) {
 	}
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	for _, err := range []error{near.SetWriteBuffer(4 << 10), far.SetReadBuffer(4 << 10)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return near, far
 }
@@ -161,9 +151,7 @@ func waiting(t *testing.T, e *engine, p Pace) (s *stream, near, far *net.TCPConn
 	s = sampleStream(e, p)
 	near, far = connected(t)
 	socket, err := near.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.socket = socket
 	for !s.waits() {
 		s.next()

@@ -26,9 +26,7 @@ func TestRenderings_AreWhatTheMessagesSay(t *testing.T) {
 		turns(7, 2, "")+","+said("assistant", "another"), turns(7, 2, "")+","+said("user", "another"), turns(7, 2, "")+","+said("user", "anothes"))
 	for i, messages := range prompts {
 		var r chatRequest
-		if err := r.read(seed, []byte(chat(messages, `"stream":true`))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.read(seed, []byte(chat(messages, `"stream":true`))))
 		want := string((&renderings{numerals: kept.numerals}).prompt(nil, &r))
 		if !kept.same([]byte(want), &r) || !kept.same([]byte(strings.ReplaceAll(want, ",", ", ")), &r) {
 			t.Errorf("prompt %d: its own ids are others", i)

@@ -26,16 +26,10 @@ func startEngines(t *testing.T, p Pace) *Pair {
 		}
 	})
 	line, err := bufio.NewReader(from).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := &Pair{}
-	if err := json.Unmarshal(line, e); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Set(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(line, e))
+	must(t, e.Set(t.Context(), p))
 	return e
 }
 
@@ -47,20 +41,14 @@ func ask(t *testing.T, url, requestID, body string) (status int, answer string) 
 		method = http.MethodGet
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Close = true
 	req.Header.Set("X-Request-Id", requestID)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -125,8 +113,14 @@ func firstTurn(t *testing.T, e *Pair) (messages, ticket string) {
 func mustFaults(t *testing.T, e *Pair) (Faults, Counts) {
 	t.Helper()
 	f, c, err := e.Faults(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f, c
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

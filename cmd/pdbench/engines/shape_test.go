@@ -32,9 +32,7 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	_, version := ask(t, e.Decode+"/version", "h", "")
 	sameShape(t, "18-version.json", []string{version})
 
-	if err := e.Set(t.Context(), Pace{Chunks: 6, ChunkIDs: true, VLLM: VLLM032}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Set(t.Context(), Pace{Chunks: 6, ChunkIDs: true, VLLM: VLLM032}))
 	_, prefill = ask(t, e.Prefill+ChatPath, "a", chat(question, asked+NoTicket))
 	_, whole := ask(t, e.Decode+ChatPath, "a", chat(question, `"return_token_ids":true,"kv_transfer_params":`+params(t, prefill)))
 	sameShape(t, "02-decode-turn1.json", []string{whole})
@@ -57,9 +55,7 @@ func TestShape_IsThatOfTheStreamsOfVLLM033(t *testing.T) {
 		"chat-null":    {false, "", false, 3},
 	} {
 		want, err := os.ReadFile(filepath.Join("..", "..", "..", "sse", "testdata", "vllm-0.33-"+recording+".sse"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e := startEngines(t, Pace{Chunks: how.chunks, ChunkIDs: how.ids})
 		members := streamed + how.members
 		if how.handed {
@@ -87,18 +83,14 @@ func events(stream string) []string {
 func sameShape(t *testing.T, recording string, got []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", recording))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var exchange struct {
 		Response struct {
 			JSON json.RawMessage
 			Text string
 		}
 	}
-	if err := json.Unmarshal(text, &exchange); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(text, &exchange))
 	want := []string{string(exchange.Response.JSON)}
 	if exchange.Response.Text != "" {
 		want = events(exchange.Response.Text)
@@ -159,18 +151,14 @@ func TestTokens_HistoryIsWhatDecodeHolds(t *testing.T) {
 		tokenised := func(messages string) []json.Number {
 			var answer struct{ Tokens []json.Number }
 			_, text := ask(t, e.Prefill+"/tokenize", "t", chat(messages, `"add_generation_prompt":true`))
-			if err := json.Unmarshal([]byte(text), &answer); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(text), &answer))
 			return answer.Tokens
 		}
 		var left struct {
 			Output []json.Number `json:"output_token_ids"`
 			Tokens int           `json:"remote_num_tokens"`
 		}
-		if err := json.Unmarshal([]byte(ticket), &left); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(ticket), &left))
 		before, after := tokenised(question), tokenised(messages)
 		held := append(before, left.Output...)
 		if len(held) > len(after) || fmt.Sprint(after[:len(held)]) != fmt.Sprint(held) || left.Tokens != len(held)-1 || len(left.Output) != pace.Chunks {

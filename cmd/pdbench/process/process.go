@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -148,13 +150,17 @@ func Answers(url string) func(context.Context) error {
 	}
 }
 
-// FreeAddress returns an address on loopback at which nobody listens, and its port. Another process may take it meanwhile; then the start
-// fails, and is no figure.
+// FreeAddress returns an address on loopback at which nobody listens, and its port. The system gives its clients ports from 32,768 on, so
+// these are lower: between this and the start only another program that chooses its own ports may take one. Then the start fails, and is no
+// figure.
 func FreeAddress(ctx context.Context) (address, port string, err error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", Loopback+":0")
-	if err != nil {
-		return "", "", err
+	for range 100 {
+		port = strconv.Itoa(10_000 + rand.IntN(20_000)) //nolint:gosec // any will do
+		address = net.JoinHostPort(Loopback, port)
+		var listener net.Listener
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err == nil {
+			return address, port, listener.Close()
+		}
 	}
-	address = listener.Addr().String()
-	return address, strings.TrimPrefix(address, Loopback+":"), listener.Close()
+	return "", "", err
 }

@@ -41,7 +41,6 @@ func TestNew_Ports(t *testing.T) {
 func TestNew_OneRoleIsEnough(t *testing.T) {
 	cfg := valid()
 	cfg.PrefillLabels = nil
-	if _, err := New(cfg); err != nil {
-		t.Error(err)
-	}
+	_, err := New(cfg)
+	must(t, err)
 }

@@ -74,9 +74,7 @@ func TestSource_ReadsTheTokenAnew(t *testing.T) {
 		w.api.End()
 		w.wantAsked("watch@1002")
 		w.wantLog("401 Unauthorized")
-		if err := os.WriteFile(w.api.Path("token"), []byte(fresh+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(w.api.Path("token"), []byte(fresh+"\n"), 0o600))
 		w.pass(firstWait)
 		w.wantAsked("watch@1002")
 		w.api.Put(prefillPod("p-2", "10.0.0.3"))
@@ -91,9 +89,7 @@ func TestSource_WithoutATokenItAsksNothing(t *testing.T) {
 	}, func(w *world) {
 		w.wantAsked("")
 		w.wantLog("token of the service account")
-		if err := os.Rename(w.api.Path("token"), w.api.Path("token-that-comes-later")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(w.api.Path("token"), w.api.Path("token-that-comes-later")))
 		w.pass(firstWait)
 		w.want("p:p-1 d:d-1")
 	})
@@ -154,9 +150,7 @@ func TestSource_ReadsTheCAAnew(t *testing.T) {
 		w.pass(5 * time.Second)
 		w.wantAsked("list watch@1002")
 		w.wantLog("failed to verify certificate")
-		if err := os.WriteFile(w.api.Path("ca.crt"), ca, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(w.api.Path("ca.crt"), ca, 0o600))
 		w.pass(longestWait)
 		w.wantAsked("watch@1002")
 	})
@@ -199,21 +193,10 @@ func TestSource_UsesNoProxyOfTheEnvironment(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 	c := newClient(valid(), "serving")
 	c.cfg.CAFile = t.TempDir() + "/ca.crt"
-	if err := os.WriteFile(c.cfg.CAFile, kubetestCA(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(c.cfg.CAFile, kubetest.Start(t, kubetest.NewPipe()).ReplaceCA(), 0o600))
 	made, err := c.connect()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if made.Transport.(*http.Transport).Proxy != nil {
 		t.Error("the transport asks the environment for a proxy")
 	}
-}
-
-// kubetestCA is a CA file.
-func kubetestCA(t *testing.T) []byte {
-	t.Helper()
-	pipe := kubetest.NewPipe()
-	return kubetest.Start(t, pipe).ReplaceCA()
 }

@@ -42,9 +42,7 @@ func TestSource_PodsComeBecomeReadyAndGo(t *testing.T) {
 
 func TestSource_AnEmptyClusterIsAListToo(t *testing.T) {
 	inCluster(t, func(*kubetest.Server, *Config) {}, func(w *world) {
-		if w.told() != 1 || len(w.last()) != 0 {
-			t.Errorf("set was called %d times, last with %v, want once with nothing", w.told(), w.last())
-		}
+		w.wantCount(0, 1)
 	})
 }
 
@@ -175,9 +173,7 @@ func TestSource_NeedsANamespace(t *testing.T) {
 	cfg := valid()
 	cfg.NamespaceFile = t.TempDir() + "/namespace"
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = source.Watch(t.Context(), func([]upstream.Instance) { t.Error("set was called") })
 	if err == nil || !strings.Contains(err.Error(), "namespace of this pod") {
 		t.Errorf("Watch = %v, want what it lacks", err)
@@ -187,9 +183,7 @@ func TestSource_NeedsANamespace(t *testing.T) {
 func TestSource_EndsWhileItWaits(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Forbid("list") }, func(w *world) {
 		w.pass(time.Minute)
-		if w.told() != 0 {
-			t.Errorf("set was called with %v, want no list before the first", w.last())
-		}
+		w.wantCount(0, 0) // before the first
 	})
 }
 
@@ -199,9 +193,7 @@ func TestSource_EndsBeforeItHasBegun(t *testing.T) {
 	cfg := valid()
 	cfg.Namespace = "serving"
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := source.Watch(ctx, func([]upstream.Instance) { t.Error("set was called") }); err != nil {
 		t.Errorf("Watch = %v, want nil", err)
 	}

@@ -47,9 +47,7 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 		}
 		prepare(w.api, &cfg)
 		source, err := New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- source.Watch(ctx, w.set) }()
@@ -126,6 +124,14 @@ func (w *world) want(names string) {
 	}
 }
 
+// wantCount compares how many instances the last list has, and how many lists were set.
+func (w *world) wantCount(instances, lists int) {
+	w.t.Helper()
+	if got := len(w.last()); got != instances || w.told() != lists {
+		w.t.Errorf("got %d instances in %d lists, want %d in %d", got, w.told(), instances, lists)
+	}
+}
+
 // pass lets time pass.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)
@@ -193,3 +199,11 @@ func onePair(api *kubetest.Server, _ *Config) {
 }
 
 func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -21,9 +21,7 @@ func manyPods(api *kubetest.Server, n int) {
 
 func TestSource_ListsPageByPage(t *testing.T) {
 	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, 1200) }, func(w *world) {
-		if got := len(w.last()); got != 1200 || w.told() != 1 {
-			t.Errorf("got %d instances in %d lists, want 1200 in one", got, w.told())
-		}
+		w.wantCount(1200, 1)
 		w.wantAsked("list list list watch@2200")
 	})
 }
@@ -37,9 +35,7 @@ func TestSource_PagesAreOfOneVersion(t *testing.T) {
 			}
 		})
 	}, func(w *world) {
-		if got := len(w.last()); got != 601 || w.told() != 2 {
-			t.Errorf("got %d instances in %d lists, want 600 and then one more", got, w.told())
-		}
+		w.wantCount(601, 2)
 		w.wantAsked("list list watch@1600")
 	})
 }
@@ -56,30 +52,34 @@ func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
 			}
 		})
 	}, func(w *world) {
-		if got := len(w.last()); got != 600 || w.told() != 1 {
-			t.Errorf("got %d instances in %d lists, want 600 in one", got, w.told())
-		}
+		w.wantCount(600, 1)
 		w.wantAsked("list list list list watch@1601")
 	})
 }
 
+// onePage is a list of n pods, without pages: of thousands each page takes the API server of the test long to make.
+func onePage(n int) kubetest.Refusal {
+	var pods []string
+	for i := range n {
+		pods = append(pods, fmt.Sprintf(`{"metadata":{"name":"d-%d","labels":{"model":"decode"}},"status":{"phase":"Running","podIP":"10.1.2.3","conditions":[{"type":"Ready","status":"True"}]}}`, i))
+	}
+	return kubetest.Refusal{Status: 200, Body: `{"metadata":{"resourceVersion":"1000"},"items":[` + strings.Join(pods, ",") + `]}`}
+}
+
 func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Put(decodePod("d-1", "10.0.0.2")) }, func(w *world) {
-		w.want("d:d-1")
-		w.setAway(true)
-		w.api.Cut()
-		w.pass(time.Millisecond)
-		manyPods(w.api, maxObjects)
-		w.api.Compact()
-		w.setAway(false)
+	inCluster(t, onePair, func(w *world) {
+		w.want("p:p-1 d:d-1")
+		w.api.Refuse(onePage(maxObjects + 1))
+		w.api.Fail()
 		w.pass(firstWait)
-		w.want("d:d-1")
+		w.want("p:p-1 d:d-1")
 		w.wantLog("more than 10,000 match")
 	})
 }
 
 func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
-	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, maxObjects) }, func(w *world) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) { api.Refuse(onePage(maxObjects)) }, func(w *world) {
+		w.api.Refuse(onePage(maxObjects + 1))
 		w.api.Put(decodePod("more", "10.0.0.2"))
 		w.pass(firstWait)
 		if got := len(w.last()); got != maxObjects {
@@ -132,9 +132,7 @@ func TestSource_RefusesAnEventThatIsTooLarge(t *testing.T) {
 
 func TestSource_OverARealSocket(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	api := kubetest.Start(t, listener)
 	onePair(api, nil)
 	cfg := valid()
@@ -143,9 +141,7 @@ func TestSource_OverARealSocket(t *testing.T) {
 	}
 	cfg.TokenFile, cfg.CAFile, cfg.NamespaceFile = api.Path("token"), api.Path("ca.crt"), api.Path("namespace")
 	source, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	lists := make(chan int, 2)
@@ -167,7 +163,5 @@ func TestSource_OverARealSocket(t *testing.T) {
 		}
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must(t, <-done)
 }

@@ -149,9 +149,7 @@ func TestBatch_EventsAreApart(t *testing.T) {
 	}
 	plain := pairs{"type", "BlockStored", "block_hashes", list{3}, "token_ids", list{5}, "block_size", 1}
 	for range 2 {
-		if err := d.batch(batchOf(whole, plain), &n); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.batch(batchOf(whole, plain), &n))
 		n.want(t, "both", `stored 9<-[1 2] tokens 2 of 1 by l with ["s" ""]`, "stored root<-[3] tokens 1 of 1")
 	}
 }

@@ -276,9 +276,7 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 					var d decoder
 					var one notes
 					one.held = map[uint64]bool{}
-					if err := d.batch(batch, &one); err != nil {
-						t.Fatal(err)
-					}
+					must(t, d.batch(batch, &one))
 					for hash := range one.held {
 						if known && !n.held[hash] {
 							t.Fatalf("seed %d: block %d is not known", seed, hash)

@@ -65,9 +65,7 @@ var errTestEnds = errors.New("the test ends")
 func free(tb testing.TB) string {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	defer l.Close()
 	return "tcp://" + l.Addr().String()
 }

@@ -116,9 +116,7 @@ func recorded(tb testing.TB) (steps []step) {
 	}
 	for _, file := range files { // Glob sorts
 		raw, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		var s step
 		if err := json.Unmarshal(raw, &s); err != nil {
 			tb.Fatalf("%s: %v", file, err)
@@ -132,9 +130,7 @@ func unhex(tb testing.TB, texts []string) (frames [][]byte) {
 	tb.Helper()
 	for _, text := range texts {
 		raw, err := hex.DecodeString(text)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		frames = append(frames, raw)
 	}
 	return frames
@@ -157,3 +153,11 @@ func stored(hash uint64) []byte {
 
 // says is what a sink says of stored(hash).
 func says(hash uint64) string { return fmt.Sprintf("stored root<-[%d] tokens 2 of 2", hash) }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

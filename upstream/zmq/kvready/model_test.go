@@ -29,7 +29,7 @@ func (m *modelWait) over() bool { return m.failed || m.got >= m.want }
 
 // Random histories of few ids against a model: nothing is ever ready too early or too late.
 func TestWaits_AgreeWithAModel(t *testing.T) {
-	for seed := range uint64(500) {
+	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		w := kvready.New(kvready.Config{})
 		model := map[string]*modelWait{}
@@ -132,12 +132,9 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A million ids that nobody expects leave nothing behind.
+// Ids that nobody expects leave nothing behind.
 func TestWaits_UnknownIDsTakeNoMemory(t *testing.T) {
-	count := 200_000
-	if testing.Short() {
-		count = 100_000
-	}
+	const count = 100_000
 	w := kvready.New(kvready.Config{Relay: relayTo(nil)}) // whose queue is full soon
 	a := w.Expect("mine", 1)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -153,7 +150,7 @@ func TestWaits_UnknownIDsTakeNoMemory(t *testing.T) {
 	wantReady(t, a, false)
 	w.Notify(notif("ProxyNotif", "mine"))
 	wantReady(t, a, true)
-	if s := w.Stats(); s.Unknown != uint64(count) || s.Waiting != 1 {
+	if s := w.Stats(); s.Unknown != count || s.Waiting != 1 {
 		t.Errorf("got %+v", s)
 	}
 	a.Close()

@@ -66,9 +66,7 @@ func await(tb testing.TB, a upstream.Arrival) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if err := a.Ready(ctx); err != nil {
-		tb.Fatalf("wait for an arrival: %v", err)
-	}
+	must(tb, a.Ready(ctx))
 }
 
 // wantStats compares the counts, without those of relays where want has none.
@@ -155,4 +153,12 @@ func (l *logLines) count(part string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), part)
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

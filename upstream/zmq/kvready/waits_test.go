@@ -40,9 +40,7 @@ func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
 		"81a67265715f6964a131": "1",
 	} {
 		frame, err := hex.DecodeString(digits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		w := kvready.New(kvready.Config{})
 		a := w.Expect(id, 1)
 		wantReady(t, a, false)
@@ -70,49 +68,51 @@ func TestWaits_RefusesEverythingElse(t *testing.T) {
 	mapOf := func(key string, value []byte) []byte {
 		return append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), key), value...)
 	}
-	ignored, malformed := kvready.Stats{Received: 1, Ignored: 1, Waiting: 1}, kvready.Stats{Received: 1, Malformed: 1, Waiting: 1}
-	for name, c := range map[string]struct {
-		frame []byte
-		want  kvready.Stats
-	}{
-		"CancelNotif":               {typed(class("CancelNotif"), "keys", "some"), ignored},
-		"AllocRequest":              {typed(class("AllocRequest")), ignored},
-		"a lower case type":         {typed(class("proxynotif")), ignored},
-		"an empty type":             {typed(class("")), ignored},
-		"a type that is nil":        {typed(msgp.AppendNil), ignored},
-		"a type that is a number":   {typed(func(b []byte) []byte { return msgp.AppendInt64(b, 1) }), ignored},
-		"a status of no state":      {typed(class("StoragePDStatus")), ignored},
-		"a status of another state": {status(id, "STAGED", 0), ignored},
-		"a status of no rank":       {typed(class("StoragePDStatus"), "state", "READY"), ignored},
-		"no id":                     {notif("ProxyNotif", ""), malformed},
-		"a long id":                 {notif("ProxyNotif", strings.Repeat("x", 257)), malformed},
-		"an id that is a number":    {mapOf("req_id", msgp.AppendInt64(nil, 1)), malformed},
-		"an id that is no text":     {mapOf("req_id", msgp.AppendString(nil, "\xff")), malformed},
-		"an id of bytes":            {mapOf("req_id", msgp.AppendBytes(nil, []byte(id))), malformed},
-		"an id that is a map":       {mapOf("req_id", mapOf("req_id", msgp.AppendString(nil, id))), malformed},
-		"no members":                {msgp.AppendMapHeader(nil, 0), malformed},
-		"an array":                  {append(msgp.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
-		"a text":                    {msgp.AppendString(nil, id), malformed},
-		"JSON":                      {[]byte(`{"type":"ProxyNotif","req_id":"the id"}`), malformed},
-		"nothing":                   {nil, malformed},
-		"more behind it":            {append(notif("ProxyNotif", id), 0xc0), malformed},
-		"an end that is missing":    {notif("ProxyNotif", id)[:20], malformed},
-		"a map of 2^32 - 1":         {[]byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xc0}, malformed},
-		"arrays in arrays":          {append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...), malformed},
+	for want, frames := range map[kvready.Stats]map[string][]byte{
+		{Received: 1, Ignored: 1, Waiting: 1}: {
+			"CancelNotif":               typed(class("CancelNotif"), "keys", "some"),
+			"AllocRequest":              typed(class("AllocRequest")),
+			"a lower case type":         typed(class("proxynotif")),
+			"an empty type":             typed(class("")),
+			"a type that is nil":        typed(msgp.AppendNil),
+			"a type that is a number":   typed(func(b []byte) []byte { return msgp.AppendInt64(b, 1) }),
+			"a status of no state":      typed(class("StoragePDStatus")),
+			"a status of another state": status(id, "STAGED", 0),
+			"a status of no rank":       typed(class("StoragePDStatus"), "state", "READY"),
+		},
+		{Received: 1, Malformed: 1, Waiting: 1}: {
+			"no id":                  notif("ProxyNotif", ""),
+			"a long id":              notif("ProxyNotif", strings.Repeat("x", 257)),
+			"an id that is a number": mapOf("req_id", msgp.AppendInt64(nil, 1)),
+			"an id that is no text":  mapOf("req_id", msgp.AppendString(nil, "\xff")),
+			"an id of bytes":         mapOf("req_id", msgp.AppendBytes(nil, []byte(id))),
+			"an id that is a map":    mapOf("req_id", mapOf("req_id", msgp.AppendString(nil, id))),
+			"no members":             msgp.AppendMapHeader(nil, 0),
+			"an array":               append(msgp.AppendArrayHeader(nil, 1), notif("", id)...),
+			"a text":                 msgp.AppendString(nil, id),
+			"JSON":                   []byte(`{"type":"ProxyNotif","req_id":"the id"}`),
+			"nothing":                nil,
+			"more behind it":         append(notif("ProxyNotif", id), 0xc0),
+			"an end that is missing": notif("ProxyNotif", id)[:20],
+			"a map of 2^32 - 1":      []byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xc0},
+			"arrays in arrays":       append(msgp.AppendString(msgp.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...),
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var log logLines
-			w := kvready.New(kvready.Config{Logger: log.logger(), Relay: relayTo(nil)})
-			a := w.Expect(id, 1)
-			defer a.Close()
-			w.Notify(c.frame)
-			wantReady(t, a, false)
-			wantStats(t, w, c.want)
-			w.Notify(c.frame)
-			if got := log.count("none of their messages"); got != int(c.want.Malformed) {
-				t.Errorf("got %d lines, want %d, and 1 a minute", got, c.want.Malformed)
-			}
-		})
+		for name, frame := range frames {
+			t.Run(name, func(t *testing.T) {
+				var log logLines
+				w := kvready.New(kvready.Config{Logger: log.logger(), Relay: relayTo(nil)})
+				a := w.Expect(id, 1)
+				defer a.Close()
+				w.Notify(frame)
+				wantReady(t, a, false)
+				wantStats(t, w, want)
+				w.Notify(frame)
+				if got := log.count("none of their messages"); got != int(want.Malformed) {
+					t.Errorf("got %d lines, want %d, and 1 a minute", got, want.Malformed)
+				}
+			})
+		}
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -34,44 +33,51 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 	serve(t, &zmtp.Server{Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
 	bystander := connectPush(t, l)
 
-	push := slices.Clip(append(greeting(), ready("PUSH")...)) // so that each append below has memory of its own
 	badGreeting := func(at int, to byte) []byte {
 		b := append(greeting(), ready("PUSH")...)
 		b[at] = to
 		return b
 	}
-	for name, said := range map[string][]byte{
-		"a frame of 2^49 bytes":     append(push, long(0, 1<<49)...),
-		"a frame of 2^62 bytes":     append(push, long(0, 1<<62)...),
-		"a frame of 2^64 - 1 bytes": append(push, long(0, math.MaxUint64)...),
-		"a frame of 8 GiB":          append(push, long(0, 8<<30)...),
-		"a frame over the limit":    append(push, long(0, 1001)...),
-		"a command of 2^62 bytes":   append(push, long(4, 1<<62)...),
-		"an introduction of 8 GiB":  append(greeting(), long(4, 8<<30)...),
-		"an introduction of 1 MiB":  append(greeting(), long(4, 1<<20)...),
-		"too many frames":           append(push, 1, 0, 1, 0, 1, 0, 1, 0),
-		"a command with more":       append(push, 5, 5, 4, 'P', 'I', 'N', 'G'),
-		"a command in a message":    append(push, 1, 1, 'x', 4, 5, 4, 'P', 'I', 'N', 'G'),
-		"reserved flags":            append(push, 8, 1, 'x'),
-		"an empty command":          append(push, 4, 0),
-		"a name that ends early":    append(push, 4, 2, 200, 'P'),
-		"HTTP":                      []byte("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100)),
-		"TLS":                       append([]byte{0x16, 3, 1, 2, 0, 1}, make([]byte, 100)...),
-		"another signature":         badGreeting(9, 0),
-		"version 2":                 badGreeting(10, 2),
-		"another mechanism":         badGreeting(12, 'P'),
-		"another socket":            append(greeting(), ready("SUB")...),
-		"a socket that is none":     append(greeting(), ready("FOO")...),
-		"no socket":                 append(greeting(), command("READY", nil)...),
-		"no READY":                  append(greeting(), command("ERROR", []byte{0})...),
-		"metadata that end early":   append(greeting(), command("READY", []byte{11, 'S'})...),
-		"a value that ends early":   append(greeting(), command("READY", append([]byte{1, 'A'}, 0x7f, 0xff, 0xff, 0xff))...),
-		"a length that ends early":  append(greeting(), command("READY", []byte{1, 'A', 0})...),
-		"a message for a READY":     append(greeting(), frame("x")...),
+	for after, all := range map[string]map[string][]byte{
+		string(append(greeting(), ready("PUSH")...)): {
+			"a frame of 2^49 bytes":     long(0, 1<<49),
+			"a frame of 2^62 bytes":     long(0, 1<<62),
+			"a frame of 2^64 - 1 bytes": long(0, math.MaxUint64),
+			"a frame of 8 GiB":          long(0, 8<<30),
+			"a frame over the limit":    long(0, 1001),
+			"a command of 2^62 bytes":   long(4, 1<<62),
+			"too many frames":           []byte("\x01\x00\x01\x00\x01\x00\x01\x00"),
+			"a command with more":       []byte("\x05\x05\x04PING"),
+			"a command in a message":    []byte("\x01\x01x\x04\x05\x04PING"),
+			"reserved flags":            []byte("\x08\x01x"),
+			"an empty command":          []byte("\x04\x00"),
+			"a name that ends early":    []byte("\x04\x02\xc8P"),
+		},
+		string(greeting()): {
+			"an introduction of 8 GiB": long(4, 8<<30),
+			"an introduction of 1 MiB": long(4, 1<<20),
+			"another socket":           ready("SUB"),
+			"a socket that is none":    ready("FOO"),
+			"no socket":                command("READY", nil),
+			"no READY":                 command("ERROR", []byte{0}),
+			"metadata that end early":  command("READY", []byte("\x0bS")),
+			"a value that ends early":  command("READY", []byte("\x01A\x7f\xff\xff\xff")),
+			"a length that ends early": command("READY", []byte("\x01A\x00")),
+			"a message for a READY":    frame("x"),
+		},
+		"": {
+			"HTTP":              []byte("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100)),
+			"TLS":               append([]byte("\x16\x03\x01\x02\x00\x01"), make([]byte, 100)...),
+			"another signature": badGreeting(9, 0),
+			"version 2":         badGreeting(10, 2),
+			"another mechanism": badGreeting(12, 'P'),
+		},
 	} {
-		p := connect(t, l)
-		if grown := heapGrowth(func() { p.say(said); p.wantClosed(name) }); grown > 4<<20 {
-			t.Errorf("%s: %d bytes allocated", name, grown)
+		for name, said := range all {
+			p := connect(t, l)
+			if grown := heapGrowth(func() { p.say([]byte(after), said); p.wantClosed(name) }); grown > 4<<20 {
+				t.Errorf("%s: %d bytes allocated", name, grown)
+			}
 		}
 	}
 	bystander.say(frame("still here"))
@@ -88,9 +94,7 @@ func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
 // Frames at the limits pass, a long header for a short frame too.
 func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	l, _, got := served(t, zmtp.Limits{MaxFrame: 1000, MaxParts: 3})
 	connectPush(t, l, long(0, 1000), make([]byte, 1000), long(0, 3), []byte("abc"), []byte{1, 1, 'a', 1, 0, 0, 1, 'b'}, frame("end"))
 	all := got.atLeast(t, 4)
 	if len(all[0]) != 1000 || all[1] != "abc" || all[2] != "a||b" || all[3] != "end" {
@@ -106,10 +110,8 @@ func TestServer_TakesFramesAtTheLimits(t *testing.T) {
 
 // Connections that say nothing, or a part of a greeting, keep nobody out, however many they are, and are gone in time.
 func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
-	l, endpoint := listen(t)
-	got := newInbox()
 	const most = 8
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second}}, l)
+	l, endpoint, got := served(t, zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second})
 	var silent []*rawPeer
 	for i := range 3 * most {
 		silent = append(silent, connect(t, l, greeting()[:i*2]))
@@ -129,9 +131,7 @@ func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 // Long before their time is over: of more silent connections than there may be peers the oldest are closed.
 func TestServer_BoundsSilentConnections(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{MaxPeers: 2, Handshake: time.Hour}}, l)
+	l, _, got := served(t, zmtp.Limits{MaxPeers: 2, Handshake: time.Hour})
 	var silent []*rawPeer
 	for range 6 {
 		silent = append(silent, connect(t, l))
@@ -240,9 +240,7 @@ func TestServer_OutlivesAPanickingHandler(t *testing.T) {
 // A peer that sends heartbeats and reads no answer is given up.
 func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
-	l, _ := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle, Limits: zmtp.Limits{Handshake: 5 * time.Second}}, l)
+	l, _, got := served(t, zmtp.Limits{Handshake: 5 * time.Second})
 	p := connectPush(t, l)
 	ping := command("PING", make([]byte, 2))
 	pings := make([]byte, 0, 1000*len(ping))

@@ -53,9 +53,7 @@ func upTo(n int) []int {
 
 func TestServer_TakesFromPush(t *testing.T) {
 	t.Parallel()
-	l, endpoint := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle}, l)
+	_, endpoint, got := served(t, zmtp.Limits{})
 	const senders, each = 3, 2000
 	for i := range senders {
 		zmqtest.Start(t, push, endpoint, fmt.Sprint("rank", i), strconv.Itoa(each), "0")
@@ -74,9 +72,7 @@ func TestServer_TakesFromPush(t *testing.T) {
 // A sender that is killed takes its own messages with it and nothing else.
 func TestServer_OutlivesAKilledSender(t *testing.T) {
 	t.Parallel()
-	l, endpoint := listen(t)
-	got := newInbox()
-	serve(t, &zmtp.Server{Handle: got.handle}, l)
+	_, endpoint, got := served(t, zmtp.Limits{})
 	killed := zmqtest.Start(t, push, endpoint, "killed", "1000000", "0.001")
 	got.atLeast(t, 5)
 	killed.Kill()

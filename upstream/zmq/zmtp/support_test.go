@@ -65,6 +65,15 @@ func serve(tb testing.TB, s *zmtp.Server, l net.Listener) (stop func()) {
 	return run(tb, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 
+// served runs a server on a free port, whose messages an inbox keeps.
+func served(tb testing.TB, limits zmtp.Limits) (net.Listener, string, *inbox) {
+	tb.Helper()
+	l, endpoint := listen(tb)
+	got := newInbox()
+	serve(tb, &zmtp.Server{Handle: got.handle, Limits: limits}, l)
+	return l, endpoint, got
+}
+
 // inbox keeps the messages that it is handed, each as its frames.
 type inbox struct {
 	mu   sync.Mutex // guards all
