@@ -18,7 +18,8 @@ const (
 	frontTokens = 64
 	// slowEnough is how long a stream has to take for buffering to show: proxies wait less for more.
 	slowEnough = 100 * time.Millisecond
-	// sharedOut is the part of the time between first and last event that has to be left.
+	// sharedOut is the part of the waits between events that has to be left. The time from the first to the last may also be that of a reader
+	// whose machine is busy.
 	sharedOut = 4
 )
 
@@ -81,7 +82,7 @@ func (d *doctor) buffers(at string, through pace) {
 		d.report.note("Whether a proxy buffers was not seen: the engines answer too fast, or no pair was tried.")
 		return
 	}
-	if through.events < 2 || through.spread < past/sharedOut {
+	if through.waits*sharedOut < d.pace.waits*frontTokens/probeAnswer {
 		what = fmt.Sprintf("%d events came within %s; past the proxy they take %s", through.events,
 			through.spread.Round(time.Millisecond), past.Round(time.Millisecond))
 	}

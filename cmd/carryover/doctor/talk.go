@@ -124,6 +124,7 @@ type pace struct {
 	events int
 	first  time.Duration // until the first that has text
 	spread time.Duration // from there to the last
+	waits  int           // how many came a millisecond or more behind the one before
 }
 
 // send sends a request for a chat or a text completion, and reads the answer to its end.
@@ -153,6 +154,8 @@ func send(ctx context.Context, client *http.Client, url string, body []byte, hea
 			at := time.Since(began)
 			if answer.pace.events++; answer.pace.events == 1 {
 				answer.pace.first = at
+			} else if at-answer.pace.first-answer.pace.spread >= time.Millisecond {
+				answer.pace.waits++
 			}
 			answer.pace.spread = at - answer.pace.first
 		}
