@@ -29,7 +29,7 @@ func (s *suite) handBack(t *testing.T) {
 	t.Helper()
 	s.report.line(t, "10", "decode's KV is back 1 s after a hand-back", s.handBackFrees)
 	s.report.line(t, "10", "next turns find in prefill what was handed back", s.handedBackHits)
-	s.report.line(t, "10", "24 conversations without ids reuse what their tokens allow", s.strangers)
+	s.report.line(t, "10", "18 conversations without ids reuse what their tokens allow", s.strangers)
 	s.report.line(t, "10", "the simulator answers hand-backs in the same shape", s.sameHandBackShape)
 }
 

@@ -22,15 +22,15 @@ const strangeReuse = 80
 
 // strangers are conversations whose requests name none and that the program does not know by their content either, and that share no beginning: what one of them finds in a cache is its own.
 func strangers() (list []dialogue) {
-	for n := range 8 {
+	for n := range 6 {
 		for _, kind := range []string{chatPrompt, textPrompt, idsPrompt} {
 			k := dialogue{name: fmt.Sprintf("stranger %d by %s", n, kind), prompt: kind, faithful: true, maxTokens: 24, salted: n%2 == 0}
 			switch {
-			case n == 6:
+			case n == 4:
 				k.again = 3
-			case n == 7 && kind == idsPrompt:
+			case n == 5 && kind == idsPrompt:
 				k.edit, k.faithful = changeID, false
-			case n == 7:
+			case n == 5:
 				k.edit, k.faithful = changeWord, false
 			}
 			if kind == idsPrompt && n%2 == 0 {
