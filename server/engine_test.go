@@ -125,7 +125,10 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	case "/v1/models":
-		e.models(w, r, leg{})
+		e.mu.Lock()
+		models := e.models
+		e.mu.Unlock()
+		models(w, r, leg{})
 		return
 	case "/tokenize":
 		e.answerTokenize(w, r, string(body))
@@ -213,6 +216,13 @@ func (e *engine) always(act behaviour) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fallback = act
+}
+
+// lists replaces what /v1/models answers.
+func (e *engine) lists(models behaviour) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.models = models
 }
 
 // tells replaces what /metrics answers.

@@ -167,16 +167,16 @@ func (p *play) legsSince(instance *vllmsim.Instance) [][]byte {
 	return since
 }
 
-// legs are the bodies of the completion requests of turns that an instance has got. Probes, whose ids are no ids, and rescues, whose salt has
-// a tilde, come when they come.
+// legs are the bodies of the completion requests of turns that an instance has got. Probes, whose ids are no ids, questions whether it serves,
+// and rescues, whose salt has a tilde, come when they come.
 func legs(instance *vllmsim.Instance) [][]byte {
 	var bodies [][]byte
 	for _, recorded := range instance.Requests() {
 		if recorded.Method != http.MethodPost || !strings.HasSuffix(recorded.Path, "/completions") {
 			continue
 		}
-		read := gjson.GetManyBytes(recorded.Body, "kv_transfer_params.prompt_token_ids.1", "cache_salt")
-		if read[0].Int() != -1 && !strings.Contains(read[1].String(), "~") {
+		read := gjson.GetManyBytes(recorded.Body, "kv_transfer_params.prompt_token_ids.1", "cache_salt", "prompt")
+		if read[0].Int() != -1 && !strings.Contains(read[1].String(), "~") && read[2].String() != "Hello" {
 			bodies = append(bodies, recorded.Body)
 		}
 	}
