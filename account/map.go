@@ -38,20 +38,14 @@ func (m *Map[K, V]) Put(account string, key K, value V) {
 		return
 	}
 	if m.pool.Len() >= m.most {
-		m.Delete(m.pool.Most().Oldest().Value.key)
+		oldest := m.pool.Most().Oldest()
+		delete(m.places, oldest.Value.key)
+		m.pool.Remove(oldest)
 	}
 	m.places[key] = m.pool.Add(account, 1, entry[K, V]{key, value})
 }
 
-// Delete removes the entry of a key, if there is one.
-func (m *Map[K, V]) Delete(key K) {
-	if place := m.places[key]; place != nil {
-		delete(m.places, key)
-		m.pool.Remove(place)
-	}
-}
-
-// All lists the entries in no order. Entries may be deleted meanwhile.
+// All lists the entries in no order.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for key, place := range m.places {

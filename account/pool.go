@@ -18,7 +18,7 @@ type Pool[T any] struct {
 
 // Share is the values of one account, one at least.
 type Share[T any] struct {
-	Account string
+	account string
 	weight  int64
 	places  list.List // of *Place[T], the one used longest ago first
 	at      int       // in Pool.most
@@ -40,7 +40,7 @@ func (p *Pool[T]) Add(account string, weight int64, value T) *Place[T] {
 		if p.shares == nil {
 			p.shares = map[string]*Share[T]{}
 		}
-		s = &Share[T]{Account: account}
+		s = &Share[T]{account: account}
 		p.shares[account] = s
 	}
 	p.len++
@@ -80,7 +80,7 @@ func (p *Pool[T]) Remove(place *Place[T]) {
 		return
 	}
 	heap.Remove(&p.most, s.at)
-	delete(p.shares, s.Account)
+	delete(p.shares, s.account)
 }
 
 // Len returns how many values there are.

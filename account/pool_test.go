@@ -65,7 +65,7 @@ func TestPool_Emptied(t *testing.T) {
 			}
 			for _, other := range p.shares {
 				if other.weight > s.weight || weight != s.weight {
-					t.Fatalf("%s has %d, and the first %d by its places %d", other.Account, other.weight, s.weight, weight)
+					t.Fatalf("%s has %d, and the first %d by its places %d", other.account, other.weight, s.weight, weight)
 				}
 			}
 		}

@@ -110,7 +110,8 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
+// giveUp takes tickets of an incarnation out of the store until the rest pins no more than keep: the oldest of the account that pins most,
+// again and again. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
 func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
 	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {

@@ -43,7 +43,7 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 		switch {
 		case own || !atFault(leg):
 		case leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError:
-			engine.Doubted()
+			engine.Doubted(leg)
 		default:
 			engine.Health.Failed(leg)
 		}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
@@ -67,10 +68,11 @@ func (f *Fleet) broke(url string) {
 	}
 }
 
-// Doubted records that a leg failed as the request may have caused. Only if the engine fails a request of our own, too, its circuit opens.
-func (e *Engine) Doubted() {
+// Doubted records that a leg failed as the request may have caused. Only if the engine fails a request of our own, too, its circuit opens. An
+// engine that refuses our key has accepted the client's.
+func (e *Engine) Doubted(leg *upstream.LegError) {
 	if e.Health.Doubted() {
-		go func() { e.Health.Asked(e.Last().Capability.Try(context.Background())) }() // within 5 s
+		go func() { e.Health.Asked(e.Last().Capability.Try(context.Background(), leg)) }() // within 5 s
 	}
 }
 

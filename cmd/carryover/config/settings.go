@@ -148,11 +148,11 @@ func boundSettings(c *Config) []Setting {
 	l, t := &c.Limits, &c.Timeouts
 	return []Setting{
 		{Key: "limits.max_body_bytes", Flag: "max-body-bytes", To: &l.MaxBodyBytes, Help: "largest request body"},
-		{Key: "limits.max_inflight_bytes", Flag: "max-inflight-bytes", To: &l.MaxInflightBytes, Help: "most memory for request bodies in flight and answers that are held, a quarter of it for one client. A whole answer or an event that finds no room passes unread and leaves no ticket, and so do whole answers above 64 MiB, and events above 1 MiB (Responses: 8 MiB) and eight times the request"},
+		{Key: "limits.max_inflight_bytes", Flag: "max-inflight-bytes", To: &l.MaxInflightBytes, Help: "most memory for request bodies in flight and answers that are held, a quarter of it for one account. A whole answer or an event that finds no room passes unread and leaves no ticket, and so do whole answers above 64 MiB, and events above 1 MiB (Responses: 8 MiB) and eight times the request"},
 		{Key: "limits.max_streams", Flag: "max-streams", To: &l.MaxStreams, Help: "most turns at once, 0 to derive it from the open-file limit"},
 		{Key: "limits.max_per_instance", Flag: "max-per-instance", To: &l.MaxPerInstance, Live: true, Help: "most turns that an instance gets at once, 0 for no limit"},
 		{Key: "limits.max_per_tenant", Flag: "max-per-tenant", To: &l.MaxPerTenant, Live: true, Help: "most turns of one account at once, 0 for no limit"},
-		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among tenants"},
+		{Key: "limits.max_queue", Flag: "max-queue", To: &l.MaxQueue, Live: true, Help: "most turns that wait for a place, in fair shares among accounts"},
 		{Key: "limits.queue_timeout", Flag: "queue-timeout", To: &l.QueueTimeout, Live: true, Help: "longest wait for a place"},
 		{Key: "timeouts.prefill", Flag: "prefill-timeout", To: &t.Prefill, Help: "whole prefill leg; three times as long as a prompt is expected to take where that is more, up to ten times this"},
 		{Key: "timeouts.handover_budget", Flag: "handover-budget", To: &t.HandoverBudget, Help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
