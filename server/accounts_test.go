@@ -17,18 +17,13 @@ func TestAccounts_OfCredentials(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxPerTenant = 1; forwards(c) }})
 			var questions atomic.Int32
-			listed := r.decode[0].models
-			r.decode[0].models = func(w http.ResponseWriter, q *http.Request, l leg) {
-				switch q.Header.Get("Authorization") {
-				case "Bearer good", "Bearer upstream-key":
-				default:
-					defer questions.Add(1)
-					if row.checks {
-						status(http.StatusUnauthorized, "no")(w, q, l)
-						return
-					}
+			r.decode[0].strangers = func(w http.ResponseWriter, q *http.Request, l leg) {
+				defer questions.Add(1)
+				if row.checks {
+					status(http.StatusUnauthorized, "no")(w, q, l)
+					return
 				}
-				listed(w, q, l)
+				listing("m")(w, q, l)
 			}
 			good := func() reply { return r.turn("", 1, true, "Authorization", "Bearer good") }
 			r.wantOK(good(), "miss;")

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -74,31 +75,33 @@ type behaviour func(w http.ResponseWriter, r *http.Request, l leg)
 
 // engine is a scripted vLLM instance. Legs use up next, then meet otherwise. Rescues, which come at any time, use up nothing.
 type engine struct {
-	t        *testing.T
-	name     string
-	role     upstream.Role
-	server   *httptest.Server
-	door     *door // through which it is reached, nil without
-	models   behaviour
-	counts   behaviour                   // of count_tokens, which nothing asks for without it
-	idless   bool                        // it renders prompts by itself, whatever ids it is sent
-	tokenize func(request string) string // what /tokenize answers
-	metrics  behaviour
-	health   behaviour    // nil for 200
-	checked  atomic.Int64 // how often its health was asked for
-	requests atomic.Int64 // of any kind
-	mu       sync.Mutex   // guards what follows
-	legs     []leg
-	ended    int // legs whose handler has returned
-	script   []behaviour
-	fallback behaviour
-	changed  chan struct{} // closed and replaced when legs or ended changes
+	t         *testing.T
+	name      string
+	role      upstream.Role
+	server    *httptest.Server
+	door      *door // through which it is reached, nil without
+	models    behaviour
+	strangers behaviour                   // the same for a key that nobody has
+	counts    behaviour                   // of count_tokens, which nothing asks for without it
+	idless    bool                        // it renders prompts by itself, whatever ids it is sent
+	tokenize  func(request string) string // what /tokenize answers
+	metrics   behaviour
+	health    behaviour    // nil for 200
+	checked   atomic.Int64 // how often its health was asked for
+	requests  atomic.Int64 // of any kind
+	mu        sync.Mutex   // guards what follows
+	legs      []leg
+	ended     int // legs whose handler has returned
+	script    []behaviour
+	fallback  behaviour
+	changed   chan struct{} // closed and replaced when legs or ended changes
 }
 
 func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 	t.Helper()
 	e := &engine{t: t, name: name, role: role, changed: make(chan struct{}), fallback: prefills}
 	e.models = replyBody("application/json", `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
+	e.strangers = e.models
 	if role == upstream.RoleDecode {
 		e.fallback = decodes
 	}
@@ -125,10 +128,12 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	case "/v1/models":
-		e.mu.Lock()
-		models := e.models
-		e.mu.Unlock()
-		models(w, r, leg{})
+		key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if _, err := hex.DecodeString(key); err == nil && len(key) == 32 { // nobody has it: the question whether keys are checked, which comes when it comes
+			e.strangers(w, r, leg{})
+			return
+		}
+		e.models(w, r, leg{})
 		return
 	case "/tokenize":
 		e.answerTokenize(w, r, string(body))
@@ -216,13 +221,6 @@ func (e *engine) always(act behaviour) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fallback = act
-}
-
-// lists replaces what /v1/models answers.
-func (e *engine) lists(models behaviour) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.models = models
 }
 
 // tells replaces what /metrics answers.

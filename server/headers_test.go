@@ -169,7 +169,7 @@ func TestHeaders_AKeyOfTheClientThatEnginesRefuse(t *testing.T) {
 			}
 			r.wantOK(r.turn("", 1, stream, "Authorization", "Bearer good"), "miss;") // none of them is out of service
 			for _, engine := range r.decode {
-				engine.lists(refuses)
+				engine.models = refuses
 			}
 			refused(r.do(t.Context(), http.MethodGet, "/v1/models", nil, "Authorization", "Bearer mine"))
 			// Without a credential of its own a client's request goes with our key.

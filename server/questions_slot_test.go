@@ -104,9 +104,7 @@ func TestQuestions_AreTheirTenants(t *testing.T) {
 			}
 			close(held)
 			r.wantOK(<-first, "miss;")
-			r.prefill[0].counts = status(500, "no")
-			r.decode[0].lists(status(500, "no"))
-			r.prefill[0].lists(status(500, "no"))
+			r.prefill[0].counts, r.decode[0].models, r.prefill[0].models = status(500, "no"), status(500, "no"), status(500, "no")
 			for range 3 {
 				wantRefusal(t, ask(r, "X-Tenant", "b"), http.StatusBadGateway, "prefill_failed")
 			}
