@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -45,4 +46,15 @@ func TestAccounts_OfCredentials(t *testing.T) {
 			}
 		})
 	}
+}
+
+// However many shapes of requests one account invents, those that are known stay.
+func TestAccounts_InventedShapesTakeNoOthersPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	for n := range 1100 {
+		r.send(plus(ask(fmt.Sprint("i", n), true, "q"), fmt.Sprintf(`,"chat_template_kwargs":{"k%d":1}`, n)))
+	}
+	r.wantOK(r.turn("c", 2, true), "hit;")
 }
