@@ -110,6 +110,7 @@ func (h *HandBacks) displaced(ticket *convcache.Ticket) bool {
 // takeOut takes a ticket that the ledger has given up out of the store, which gives each ticket to one taker, and hands it back or has it
 // released for a reason.
 func (h *HandBacks) takeOut(ctx context.Context, p pin, handBack bool, why record.Reason) convcache.Outcome {
+	defer p.of.incarnation.Pins.EndTransfer(p.tokens)
 	bounded, cancel := storetime.Limit(ctx, h.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := h.releases.take(bounded, p.key, p.id)

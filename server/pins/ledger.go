@@ -166,6 +166,7 @@ func (l *Ledger) of(incarnation *fleet.Incarnation) *pinned {
 }
 
 // next removes a ticket of an incarnation from the ledger, if its tickets pin more than most tokens: the oldest of the account that pins most.
+// It counts as on a leg, until HandBacks.takeOut says what became of it.
 func (l *Ledger) next(of *pinned, most int) (pin, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,6 +175,7 @@ func (l *Ledger) next(of *pinned, most int) (pin, bool) {
 	}
 	p := of.accounts.Most().Oldest().Value
 	l.remove(p)
+	of.incarnation.Pins.BeginTransfer(p.tokens)
 	return *p, true
 }
 
@@ -205,8 +207,9 @@ func (l *Ledger) tokens(incarnation *fleet.Incarnation) int {
 // legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
 // are not counted.
 func (l *Ledger) Pinned(decode *fleet.Engine) int {
+	stored := l.tokens(decode.Last()) // first: what leaves the store meanwhile then counts twice rather than not at all
 	live := decode.Live()
-	return l.tokens(decode.Last()) + live.Pins.Waiting + live.Pins.Besides
+	return stored + live.Pins.Waiting + live.Pins.Besides
 }
 
 // older lists the tickets in the store that are of other epochs.

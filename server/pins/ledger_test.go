@@ -131,6 +131,9 @@ func TestLedger_GivesTheOldestAndSaysWhenItIsTooMuch(t *testing.T) {
 	if p, more := c.next(of, 30); more {
 		t.Errorf("got ticket %v, though the rest fits", p.id)
 	}
+	if tokens := c.Pinned(c.engine); tokens != 70 {
+		t.Errorf("%d tokens count as pinned while tickets are taken out of the store, want all 70", tokens)
+	}
 	quiet := c.ticket(8, 10, 1)
 	quiet.Account = "quiet"
 	c.put(convcache.Key{8}, quiet, "m")
