@@ -22,8 +22,6 @@ type Claim struct {
 	looked  *Lookup
 	finder  *Finder
 	legSent bool // a byte of the leg to prefill may have reached an engine
-	// had is how many tokens of the prompt the prefix caches of prefill hold without the ticket, as far as that is known.
-	had []convcache.Prefilled
 }
 
 // TicketOffer returns the offer that the connector gets, for a leg that computes the attempt's ids; the zero value for a claim without a

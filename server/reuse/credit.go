@@ -10,29 +10,26 @@ import (
 )
 
 // had returns what the prefix caches of prefill instances hold of the turn's prompt without any ticket, because earlier prompts of its
-// conversation were sent there. compared says that the proof has run and can tell how many tokens the prompt shares with a branch. A
-// conversation that was handed back is not compared here: prefill compares tokens itself, and finds only those that are equal.
-func (p *Proving) had(looked *Lookup, compared bool) (had []convcache.Prefilled) {
+// conversation were sent there.
+func (p *Proving) had(looked *Lookup) (had []convcache.Prefilled) {
 	for _, known := range [...][]convcache.KeyedBranch{looked.Branches, looked.Notes} {
 		for i := range known {
-			had = among(had, known[i].Prefilled, func() int {
-				if compared {
-					return p.proof.Offer(known[i].Branch).Tokens
-				}
-				return known[i].Tokens
-			})
+			had = among(had, known[i].Prefilled, p.same(&known[i]))
 		}
 	}
 	return had
 }
 
-// among adds to had what a branch knows of caches. same returns how many of the branch's tokens the prompt begins with; no more are
-// counted.
-func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefilled {
-	if len(others) == 0 {
-		return had
+// same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
+func (p *Proving) same(b *convcache.KeyedBranch) int {
+	if len(p.IDs.Prompt()) == 0 {
+		return b.Tokens
 	}
-	most := same()
+	return p.proof.Offer(b.Branch).Tokens
+}
+
+// among adds to had what a branch knows of caches, at most so many tokens of each.
+func among(had, others []convcache.Prefilled, most int) []convcache.Prefilled {
 	for _, p := range others {
 		if p.Tokens = min(p.Tokens, most); p.Tokens > 0 {
 			had = convcache.AddPrefilled(had, p)
@@ -53,44 +50,60 @@ func (c *Claim) Cached(tokens int) {
 func (c *Claim) Answered(prefill *fleet.Incarnation, handover *upstream.Handover, prompt int) []convcache.Prefilled {
 	c.Cached(handover.Cached)
 	same := prefill.PrefixCache.AnsweredAs(handover.EngineID)
-	if !same { // prefill was restarted, and its cache is new
-		c.had = nil
+	var had []convcache.Prefilled
+	if same { // else prefill was restarted, and its cache is new
+		had = c.of.had(c.looked)
 	}
-	own := c.own(prefill)
+	own := c.own(prefill, had)
 	c.foundByEngine(prefill, own, same)
 	c.credit(prefill, own)
 	c.foundByPrefix(prefill, prompt)
-	return c.leaves(prefill, prompt)
+	return c.of.leaves(prefill, had, prompt)
 }
 
 // own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
 // that went to this instance, or the tokens that all prompts share. vLLM caches whole blocks only.
-func (c *Claim) own(prefill *fleet.Incarnation) int {
-	tokens := convcache.PrefilledIn(c.had, holderOf(prefill))
+func (c *Claim) own(prefill *fleet.Incarnation, had []convcache.Prefilled) int {
+	tokens := convcache.PrefilledIn(had, holderOf(prefill))
 	if size := prefill.BlockSize(); size > 0 {
 		tokens -= tokens % size
 	}
 	return max(tokens, c.of.sharedPrefixTokens(c.looked))
 }
 
-// credit records how many tokens prefill did not compute because of reuse: the tokens that it found beyond its own, at most as many as a
-// ticket offered or as were handed back to it. The number of cached tokens that prefill reports includes both kinds. If prefill reports
-// none, all offered tokens beyond its own are counted.
+// credit records how many tokens prefill did not compute because of reuse.
 func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
 	r := c.of.record.Reuse()
 	if !r.Hit {
 		return
 	}
-	most := r.Offered
 	if r.Proof == proofEngine {
-		most = c.looked.handedBackTo(prefill)
+		r.Read = kept(c.handedBackTo(prefill), r.Cached, own, prefill.BlockSize())
+	} else {
+		r.Read = read(r.Offered, r.Cached, own)
 	}
-	if r.Cached >= 0 {
-		most = min(most, r.Cached)
-	}
-	r.Read = max(0, most-own)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	c.of.record.Reuses(r)
+}
+
+// read returns how many tokens prefill has read of an offer, if it has told that cached tokens of the prompt came from its cache or were read
+// (-1 if it did not tell), and own were certainly in its cache. vLLM reads all that its cache lacks of an offer; or nothing, if that is less
+// than kv_recompute_threshold or its cache holds more than the offer (get_num_new_matched_tokens in nixl/base_scheduler.py of 0.33). So it
+// then tells another number than that of the offer.
+func read(offered, cached, own int) int {
+	if cached >= 0 && cached != offered {
+		return 0
+	}
+	return max(0, offered-own)
+}
+
+// kept returns how many of the tokens that were handed back prefill had in its cache, beyond its own. If it had a block more, it has computed
+// this prompt before, and the hand-back gave it nothing.
+func kept(handedBack, cached, own, block int) int {
+	if cached >= handedBack+max(1, block) {
+		return 0
+	}
+	return max(0, min(handedBack, cached)-own)
 }
 
 // foundByPrefix records that prefill's own caches had a part of the prompt although the turn is no hit. Caches hold whole blocks, so that less
@@ -107,17 +120,10 @@ func (c *Claim) foundByPrefix(prefill *fleet.Incarnation, prompt int) {
 	}
 }
 
-// leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it. If the conversation was
-// handed back, other caches are counted only up to the number of tokens that this prefill found, because prefill compares tokens and
-// nothing else did.
-func (c *Claim) leaves(prefill *fleet.Incarnation, prompt int) (has []convcache.Prefilled) {
-	has = among(nil, c.had, func() int {
-		if c.looked.AllHandedBack() {
-			return c.of.record.Reuse().Cached
-		}
-		return prompt
-	})
-	if prompt > 0 && !c.of.pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No {
+// leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it.
+func (p *Proving) leaves(prefill *fleet.Incarnation, had []convcache.Prefilled, prompt int) (has []convcache.Prefilled) {
+	has = among(nil, had, prompt)
+	if prompt > 0 && !p.pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No {
 		has = convcache.AddPrefilled(has, convcache.Prefilled{Prefill: holderOf(prefill), Tokens: prompt})
 	}
 	return has

@@ -50,7 +50,7 @@ func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim,
 		return &Claim{}, f.nothing(p, looked.Outcome)
 	}
 	if looked.AllHandedBack() {
-		return &Claim{had: p.had(looked, false)}, record.ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
+		return &Claim{}, record.ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
 	}
 	if miss := p.proof.Look(ctx); miss != "" {
 		return &Claim{}, record.Reason(miss)
@@ -61,7 +61,6 @@ func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim,
 		r.Differs = p.differs(looked)
 		p.record.Reuses(r)
 	}
-	h.had = p.had(looked, true)
 	return h, reason
 }
 

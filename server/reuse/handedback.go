@@ -19,7 +19,7 @@ const (
 func (p *Proving) sharedPrefixTokens(looked *Lookup) (tokens int) {
 	for _, known := range [...][]convcache.KeyedBranch{looked.Branches, looked.Notes} {
 		for i := range known {
-			tokens = max(tokens, known[i].SharedPrefixTokens)
+			tokens = max(tokens, min(known[i].SharedPrefixTokens, p.same(&known[i])))
 		}
 	}
 	if len(looked.Branches)+len(looked.Notes) == 0 && !p.request.Length.Answered {
@@ -28,11 +28,11 @@ func (p *Proving) sharedPrefixTokens(looked *Lookup) (tokens int) {
 	return tokens
 }
 
-// handedBackTo returns how many tokens of the conversation were handed back to an incarnation of prefill.
-func (l *Lookup) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
-	for i := range l.Notes {
-		if n := &l.Notes[i]; n.Prefill.Instance == prefill.Engine().Name && n.Prefill.Incarnation == prefill.ID() {
-			tokens = max(tokens, n.Tokens)
+// handedBackTo returns how many tokens of the prompt were handed back to an incarnation of prefill.
+func (c *Claim) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
+	for i := range c.looked.Notes {
+		if n := &c.looked.Notes[i]; n.Prefill == holderOf(prefill) {
+			tokens = max(tokens, c.of.same(n))
 		}
 	}
 	return tokens
@@ -47,7 +47,7 @@ func (c *Claim) foundByEngine(prefill *fleet.Incarnation, own int, same bool) {
 	}
 	r := c.of.record.Reuse()
 	defer func() { c.of.record.Reuses(r) }()
-	newest, here := &notes[0], same && c.looked.handedBackTo(prefill) > 0
+	newest, here := &notes[0], same && slices.ContainsFunc(notes, func(n convcache.KeyedBranch) bool { return n.Prefill == holderOf(prefill) })
 	if beyond := r.Cached - c.expected(own); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,19 @@ type counting struct {
 	prompts     map[string]int // tokens of the last turn's prompt, by conversation
 }
 
+// startCounting runs the program on one pair. It hands back at the end of each turn, or not at all.
+func startCounting(t *testing.T, handsBack bool) *counting {
+	t.Helper()
+	mode, cfg := map[bool]string{false: "off", true: "now"}[handsBack], vllmsim.DefaultConfig()
+	c := &counting{handsBack: handsBack, prompts: map[string]int{}, journal: journal.New(journal.Config{})}
+	c.rig = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode, "--conversation-by-content", "on"},
+		replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
+		wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
+	})
+	return c
+}
+
 // turn takes a turn of a conversation. It returns how many tokens of its prompt prefill had not to compute by the engine's account, without
 // those of the hand-back that follows, how many it has read of decode, and how many the turn says were saved.
 func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a *answered, found, read, said int) {
@@ -35,7 +49,11 @@ func (c *counting) turn(t *testing.T, id string, messages []json.RawMessage) (a 
 	c.count++
 	name := fmt.Sprint("counted-", c.count)
 	before, external := c.spared(t), c.bySource(t, fromDecode)
-	body := encode(map[string]any{"model": "sim", "messages": messages, "max_tokens": 200, "conversation_id": id})
+	members := map[string]any{"model": "sim", "messages": messages, "max_tokens": 200}
+	if id != "" {
+		members["conversation_id"] = id
+	}
+	body := encode(members)
 	a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, unwatched)
 	if err != nil || a.status != http.StatusOK {
 		t.Fatalf("%s: %v %s", name, err, a.raw)
@@ -67,14 +85,7 @@ func TestCredit_EachSavedTokenCountsOnce(t *testing.T) {
 	for name, handsBack := range map[string]bool{"tickets": false, "hand-back": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mode := map[bool]string{false: "off", true: "now"}[handsBack]
-			cfg := vllmsim.DefaultConfig()
-			c := &counting{handsBack: handsBack, prompts: map[string]int{}, journal: journal.New(journal.Config{})}
-			c.rig = startRig(t, rigConfig{
-				prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--hand-back", mode},
-				replace: func(deps *server.Deps) { deps.Observers = append(deps.Observers, c.journal.Observe) },
-				wire:    func(_ config.Config, p *app.Proxy) { c.server = p.Server },
-			})
+			c, cfg := startCounting(t, handsBack), vllmsim.DefaultConfig()
 			opening := question("SAY " + longText(40) + ".")
 			messages, hits := []json.RawMessage{opening}, 0
 			for i := range 6 {
@@ -99,6 +110,54 @@ func TestCredit_EachSavedTokenCountsOnce(t *testing.T) {
 				t.Errorf("%d hits: nothing is shown", hits)
 			}
 			c.verifyTold(t)
+		})
+	}
+}
+
+// What turns say that was read is what the engines count as read of decode, whatever their client makes of its history. Without tickets it is
+// what the hand-back behind the turn before has read, but for the end of the last block, which no cache keeps.
+func TestCredit_IsTheEnginesOwn(t *testing.T) {
+	for name, handsBack := range map[string]bool{"tickets": false, "hand-back": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCounting(t, handsBack)
+			block := vllmsim.DefaultConfig().BlockSize
+			last, before := "", 0 // what the hand-back behind the turn before of this kind has read
+			take := func(kind, id string, messages []json.RawMessage) *answered {
+				if kind != last {
+					last, before = kind, 0
+				}
+				a, _, read, said := c.turn(t, id, messages)
+				if !handsBack && said != read || handsBack && (said-before >= block || before-said >= block) {
+					t.Errorf("%s: %q says %d tokens; the engine has read %d, and %d behind the turn before", kind, a.reuse(), said, read, before)
+				}
+				before = read
+				return a
+			}
+			goOn := func(kind, id string, messages []json.RawMessage) []json.RawMessage {
+				for i := range 3 {
+					a := take(kind, id, messages)
+					messages = append(messages, a.assistant(), question("SAY "+longText(41+i)+"."))
+				}
+				return messages
+			}
+			talk := goOn("faithful", "talk", []json.RawMessage{question("SAY " + longText(40) + ".")})
+			if c.read == 0 {
+				t.Fatal("nothing was read")
+			}
+			for _, kind := range []string{"replayed", "replayed again"} {
+				for n := 1; n < len(talk); n += 2 {
+					take(kind, "talk", talk[:n])
+				}
+			}
+			goOn("trimmed", "talk", slices.Clone(talk[2:3]))
+			goOn("edited", "talk", append(slices.Clone(talk[:4]), question("SAY "+longText(50)+".")))
+			for _, kind := range []string{"nameless", "nameless, replayed"} {
+				goOn(kind, "", []json.RawMessage{question("SAY " + longText(60) + ".")})
+			}
+			if metric := int(scrape(t, c.metrics).sum("carryover_reuse_tokens_read_total")); metric != c.read {
+				t.Errorf("the metric tells of %d tokens, the turns of %d", metric, c.read)
+			}
 		})
 	}
 }

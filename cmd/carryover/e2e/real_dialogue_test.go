@@ -40,6 +40,7 @@ type dialogue struct {
 	ask       func(name string, turn int) string // nil: plainQuestion
 	edit      func(parts []part, turn int) []part
 	again     int            // this turn asks what the turn before asked
+	replayed  bool           // turns 3 and 4 ask what turns 1 and 2 asked
 	fill      bool           // every prompt is an exact multiple of the block size
 	nameless  bool           // tells no conversation_id
 	salted    bool           // has a cache_salt of its own; the others share the engines' prefix caches
@@ -60,7 +61,7 @@ type telling struct {
 	conversation string
 	salt         string
 	parts        []part
-	before       asked
+	before       []asked
 }
 
 func (k dialogue) begin(e *engine) *telling {
@@ -72,7 +73,11 @@ func (c *telling) next(t *testing.T, turn int) asked {
 	t.Helper()
 	if turn == c.again {
 		c.parts = c.parts[:len(c.parts)-1] // the answer, which is asked for again
-		return c.before
+		return c.last()
+	}
+	if c.replayed && turn > 2 {
+		c.before = append(c.before, c.before[turn-3])
+		return c.last()
 	}
 	if turn > 1 && c.edit != nil {
 		c.parts = c.edit(slices.Clone(c.parts), turn)
@@ -88,9 +93,12 @@ func (c *telling) next(t *testing.T, turn int) asked {
 	case c.prompt == idsPrompt:
 		c.tokenize(t)
 	}
-	c.before = c.request(turn)
-	return c.before
+	c.before = append(c.before, c.request(turn))
+	return c.last()
 }
+
+// last is the request of the turn before.
+func (c *telling) last() asked { return c.before[len(c.before)-1] }
 
 // remember continues the history with an answer.
 func (c *telling) remember(a told) {
@@ -264,6 +272,8 @@ func dialogues() []dialogue {
 		{name: "an edited list", prompt: idsPrompt, edit: changeID, stream: always, salted: true},
 		{name: "asked again", prompt: chatPrompt, again: 3, salted: true},
 		{name: "asked again as text", prompt: textPrompt, again: 4},
+		{name: "told again", prompt: idsPrompt, replayed: true, maxTokens: readable, salted: true},
+		{name: "told again without a name", prompt: chatPrompt, replayed: true, nameless: true, maxTokens: readable},
 		{name: "a dropped message", prompt: chatPrompt, edit: dropOldest, salted: true},
 		{name: "a dropped turn", prompt: chatPrompt, edit: dropLatest, stream: never},
 	}

@@ -161,11 +161,11 @@ func (c *stranger) promptIDs(t *testing.T) []int {
 	t.Helper()
 	switch c.prompt {
 	case idsPrompt:
-		return slices.Clone(c.before.body["prompt"].([]int))
+		return slices.Clone(c.last().body["prompt"].([]int))
 	case chatPrompt:
-		return c.engine.tokenize(t, map[string]any{"messages": c.before.body["messages"], "add_generation_prompt": true})
+		return c.engine.tokenize(t, map[string]any{"messages": c.last().body["messages"], "add_generation_prompt": true})
 	}
-	return c.engine.tokenize(t, map[string]any{"prompt": c.before.body["prompt"]})
+	return c.engine.tokenize(t, map[string]any{"prompt": c.last().body["prompt"]})
 }
 
 // cachedFor is what prefill says it took from its cache for the turn with that prompt.
