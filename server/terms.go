@@ -24,7 +24,7 @@ func RequestHeaders() []record.Term {
 // AnswerHeaders returns the headers that Carryover adds to answers.
 func AnswerHeaders() []record.Term {
 	return []record.Term{
-		{Name: "X-KV-Reuse", Means: "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, `prefix;tokens=…;reason=…` (no hit, but prefill's own caches had so many tokens of the prompt, at least one block), `miss;reason=…` or `off`"},
+		{Name: "X-KV-Reuse", Means: "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, with `;reason=…` where it saved nothing, `prefix;tokens=…;reason=…` (no hit, but prefill's own caches had so many tokens of the prompt, at least one block), `miss;reason=…` or `off`"},
 		{Name: "X-KV-Path", Means: "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`"},
 		{Name: "Server-Timing", Means: "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds"},
 		{Name: "X-Request-Id", Means: "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`"},

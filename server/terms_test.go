@@ -86,7 +86,7 @@ func wantTerms(t *testing.T, what string, written, declared []string) {
 
 // The tables are what docs/reference.md is made of: nothing that the program says may be missing there.
 func TestTerms_EveryReasonIsThere(t *testing.T) {
-	miss := words(record.MissReasons())
+	miss := words(slices.Concat(record.MissReasons(), record.EmptyHits()))
 	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "record"), "Reason"))
 	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "proof"), "Miss"))
 	var lacks []string
@@ -138,7 +138,7 @@ func said(t *testing.T) map[string]bool {
 // A sentence belongs to a reason that the program can give, fits a header, and says something.
 func TestTerms_NoSentenceIsDead(t *testing.T) {
 	in := said(t)
-	for _, term := range slices.Concat(record.MissReasons(), record.IneligibleReasons(), record.AloneReasons(), record.StoredResults()) {
+	for _, term := range slices.Concat(record.MissReasons(), record.EmptyHits(), record.IneligibleReasons(), record.AloneReasons(), record.StoredResults()) {
 		_, lacks, _ := strings.Cut(term.Name, ";why=")
 		if !in[term.Name] && !in[strings.TrimPrefix(term.Name, "ineligible_")] && !in[lacks] {
 			t.Errorf("nothing says %s", term.Name)

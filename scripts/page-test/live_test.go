@@ -84,7 +84,7 @@ func (b *tab) agrees(t *testing.T, s *system) {
 	ways, sum := map[string]float64{}, 0.0
 	for _, one := range s.scraped("carryover_turns_total") {
 		way := one.labels["outcome"]
-		if way == "miss" || way == "prefix" {
+		if one.labels["reason"] != "none" {
 			if one.value == 0 { // served from the start, for rates; the page has rows of what there was
 				continue
 			}

@@ -153,7 +153,7 @@ func TestPage_ShowsTheLastHour(t *testing.T) {
 		b.eval(t, `[...document.querySelectorAll("#sparks svg")].map((svg) => svg.getAttribute("aria-label"))`, &labels)
 		return labels
 	}
-	for i, want := range []string{"Turns a minute, the last hour: 0 to ", "Hits of follow-up turns, the last hour: ", "Tokens saved a minute, the last hour: 0 to ", "First token of hits that stream, the last hour: "} {
+	for i, want := range []string{"Turns a minute, the last hour: 0 to ", "Prompt tokens of follow-ups spared, the last hour: ", "Hits of follow-up turns, the last hour: ", "First token of hits that stream, the last hour: "} {
 		if got := see(); !strings.HasPrefix(got[i], want) || strings.Contains(got[i], "–") {
 			t.Errorf("chart %d is labelled %q, want %q …", i, got[i], want)
 		}
@@ -163,17 +163,17 @@ func TestPage_ShowsTheLastHour(t *testing.T) {
 	}
 	// A minute of an hour ago, and gaps.
 	event := `{"now":"2026-11-22T20:00:10Z","instances":[],"open_turns":0,"queue":{"to_begin":0,"for_instance":0},"records":[],"bounds_ms":[5,10],` +
-		`"hour":[{"at":"2026-11-22T19:00:00Z","turns":900,"follow_ups":1,"hits":1,"saved_tokens":9,"timed":0,"ttft_ms":0,"ttft_without_ms":0},` +
-		`{"at":"2026-11-22T19:01:00Z","turns":40,"follow_ups":10,"hits":5,"saved_tokens":12000,"timed":4,"ttft_ms":400,"ttft_without_ms":2000},` +
-		`{"at":"2026-11-22T20:00:00Z","turns":20,"follow_ups":4,"hits":3,"saved_tokens":700,"timed":2,"ttft_ms":100,"ttft_without_ms":300}],` +
+		`"hour":[{"at":"2026-11-22T19:00:00Z","turns":900,"follow_ups":1,"follow_up_tokens":90,"hits":1,"saved_tokens":9,"timed":0,"ttft_ms":0,"ttft_without_ms":0},` +
+		`{"at":"2026-11-22T19:01:00Z","turns":40,"follow_ups":10,"follow_up_tokens":48000,"hits":5,"saved_tokens":12000,"timed":4,"ttft_ms":400,"ttft_without_ms":2000},` +
+		`{"at":"2026-11-22T20:00:00Z","turns":20,"follow_ups":4,"follow_up_tokens":1000,"hits":3,"saved_tokens":700,"timed":2,"ttft_ms":100,"ttft_without_ms":300}],` +
 		`"totals":{"since":"2026-11-22T19:00:00Z","turns":0,"hits":0,"off":0,"misses":{},"follow_ups":0,"failed":0,"saved_tokens":0,"saved_seconds":0,` +
 		`"ttft_hits":{"counts":[1,0,0],"sum_ms":0},"ttft_hits_without":{"counts":[1,0,0],"sum_ms":0}}}`
 	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + event + "\n\n"})
 	b.do(t, "Page.reload", nil)
 	want := []string{
 		"Turns a minute, the last hour: 0 to 40, newest 20",
+		"Prompt tokens of follow-ups spared, the last hour: 25.0 % to 70.0 %, newest 70.0 %",
 		"Hits of follow-up turns, the last hour: 50.0 % to 75.0 %, newest 75.0 %",
-		"Tokens saved a minute, the last hour: 0 to 12,000, newest 700",
 		"First token of hits that stream, the last hour: 50 ms to 500 ms, newest with reuse 50 ms, the same turns without 150 ms",
 	}
 	b.await(t, "that hour is shown", `document.querySelector("#hour-turns")?.textContent === "20"`)

@@ -207,6 +207,7 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 				Totals struct {
 					Hits, Off        float64
 					Prefixes, Misses map[string]float64
+					EmptyHits        map[string]float64 `json:"empty_hits"`
 					SavedTokens      float64 `json:"saved_tokens"`
 				}
 			}
@@ -214,9 +215,12 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 				s.t.Fatal(err)
 			}
 			ways = map[string]float64{"hit": event.Totals.Hits, "off": event.Totals.Off}
-			for outcome, by := range map[string]map[string]float64{"prefix": event.Totals.Prefixes, "miss": event.Totals.Misses} {
+			for outcome, by := range map[string]map[string]float64{"hit": event.Totals.EmptyHits, "prefix": event.Totals.Prefixes, "miss": event.Totals.Misses} {
 				for reason, n := range by {
 					ways[spoken(outcome+" "+reason)] = n
+					if outcome == "hit" {
+						ways["hit"] -= n
+					}
 				}
 			}
 			return ways, event.Totals.SavedTokens

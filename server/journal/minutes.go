@@ -15,6 +15,7 @@ type Minute struct {
 	At          time.Time `json:"at"` // when it began
 	Turns       uint64    `json:"turns"`
 	FollowUps   uint64    `json:"follow_ups"` // see Totals
+	Tokens      uint64    `json:"follow_up_tokens"`
 	Hits        uint64    `json:"hits"`
 	SavedTokens uint64    `json:"saved_tokens"`
 	// Timed are the hits whose times to the first token are summed, as measured and as they would have been without reuse (record.HitTTFT).
@@ -35,6 +36,7 @@ func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
 	minute.Turns++
 	if r.FollowUp {
 		minute.FollowUps++
+		minute.Tokens += uint64(of.Prompt())
 	}
 	if r.Outcome == record.Hit {
 		minute.Hits++

@@ -14,6 +14,8 @@ type Totals struct {
 	Since time.Time `json:"since"`
 	Turns uint64    `json:"turns"`
 	Hits  uint64    `json:"hits"`
+	// EmptyHits are those of the hits that saved nothing, by the reason.
+	EmptyHits map[string]uint64 `json:"empty_hits"`
 	// Prefixes are turns for which prefill's own caches had a part of the prompt, by the reason why they are no hit.
 	Prefixes map[string]uint64 `json:"prefixes"`
 	Off      uint64            `json:"off"`
@@ -22,7 +24,9 @@ type Totals struct {
 	// is Hits / FollowUps. A turn that opens its conversation is no follow-up.
 	FollowUps      uint64            `json:"follow_ups"`
 	FollowUpMisses map[string]uint64 `json:"follow_up_misses"`
-	Failed         uint64            `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
+	// FollowUpTokens are the prompt tokens of follow-ups. The share that prefill was spared is SavedTokens / FollowUpTokens.
+	FollowUpTokens uint64 `json:"follow_up_tokens"`
+	Failed         uint64 `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
 	// What hits saved prefill: tokens that it did not compute because of what was reused, and seconds at its learnt speed.
 	SavedTokens  uint64  `json:"saved_tokens"`
 	SavedSeconds float64 `json:"saved_seconds"`
@@ -48,7 +52,7 @@ type Histogram struct {
 func newTotals(now time.Time) Totals {
 	empty := func() Histogram { return Histogram{Counts: make([]uint64, len(Bounds())+1)} }
 	return Totals{
-		Since: now, Prefixes: map[string]uint64{}, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
+		Since: now, EmptyHits: map[string]uint64{}, Prefixes: map[string]uint64{}, Misses: map[string]uint64{}, FollowUpMisses: map[string]uint64{},
 		TTFTHits: empty(), TTFTHitsWithout: empty(), TTFTStreams: empty(), WholeAnswers: empty(),
 	}
 }
@@ -65,6 +69,9 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 			t.SavedTokens += uint64(*r.Read)
 		}
 		t.SavedSeconds += r.Saved / 1000
+		if r.Reason != "" {
+			missed(t.EmptyHits, r.Reason)
+		}
 	case record.Prefix:
 		missed(t.Prefixes, r.Reason)
 		if r.FollowUp {
@@ -80,6 +87,7 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 	}
 	if r.FollowUp {
 		t.FollowUps++
+		t.FollowUpTokens += uint64(of.Prompt())
 	}
 	if r.failed() {
 		t.Failed++
@@ -126,7 +134,7 @@ func (t *Totals) histograms() []*Histogram {
 
 func (t *Totals) clone() Totals {
 	c := *t
-	c.Prefixes, c.Misses, c.FollowUpMisses = maps.Clone(t.Prefixes), maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
+	c.EmptyHits, c.Prefixes, c.Misses, c.FollowUpMisses = maps.Clone(t.EmptyHits), maps.Clone(t.Prefixes), maps.Clone(t.Misses), maps.Clone(t.FollowUpMisses)
 	for _, h := range c.histograms() {
 		h.Counts = slices.Clone(h.Counts)
 	}

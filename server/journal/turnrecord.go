@@ -25,7 +25,7 @@ type TurnRecord struct {
 	Retries    int    `json:"retries,omitempty"`
 
 	Outcome    string `json:"outcome"`           // hit, prefix, miss or off
-	Reason     string `json:"reason,omitempty"`  // why it is no hit
+	Reason     string `json:"reason,omitempty"`  // why it is no hit, or saved nothing
 	Hint       string `json:"hint,omitempty"`    // the reason in words, and what can be done
 	Differs    string `json:"differs,omitempty"` // where a rewritten history differs
 	Proof      string `json:"proof,omitempty"`

@@ -32,6 +32,12 @@ const (
 	ReasonHandedBackElsewhere Reason = "handed_back_elsewhere"
 	ReasonHandBackUnreported  Reason = "hand_back_unreported"
 
+	// Why a hit saved nothing: prefill had the prompt in its own cache; the ticket brought so few tokens more that prefill computed them; it
+	// brought none, because the history differs from there on.
+	ReasonHadIt     Reason = "prefill_had_it"
+	ReasonFewTokens Reason = "too_few_tokens"
+	ReasonCutShort  Reason = "rewritten_early"
+
 	// The reasons that a proof gives are in package proof: tokenize_failed, and ineligible_unproven with the cause.
 )
 

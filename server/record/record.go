@@ -53,7 +53,7 @@ type Reuse struct {
 	// its time was over, something of the conversation.
 	Continues bool
 	Hit       bool   // a ticket was used, or what was handed back was found
-	Reason    Reason // why no ticket was used, "" for a hit
+	Reason    Reason // why no ticket was used, or why a hit saved nothing; "" for one that saved something
 	// Prefix is how many tokens of the prompt prefill's own caches had, on a turn that is no hit; 0 for less than a block of prefill's.
 	Prefix  int
 	Proof   string // the proof that decided how much could be used
@@ -177,25 +177,32 @@ func (r *Turn) PrefillTook() (took time.Duration) {
 
 // Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
 func (r *Reuse) Header(now time.Time) string {
-	switch outcome, reason := r.Outcome(); outcome {
+	outcome, reason := r.Outcome()
+	switch outcome {
 	case Off:
 		return outcome
-	case Prefix, Miss:
-		tokens, differs := "", ""
-		if outcome == Prefix {
-			tokens = fmt.Sprintf(";tokens=%d", r.Prefix)
-		}
-		if r.Differs != "" {
-			differs = ";differs=" + r.Differs
-		}
-		return outcome + tokens + ";reason=" + reason + differs
+	case Prefix:
+		return fmt.Sprintf("%s;tokens=%d%s", outcome, r.Prefix, r.why(reason))
+	case Miss:
+		return outcome + r.why(reason)
 	}
 	read, confirmed := "", ""
 	if r.Cached >= 0 {
 		read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
 	}
 	age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
-	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s", r.Offered, read, age, r.Proof, confirmed)
+	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s%s", r.Offered, read, age, r.Proof, confirmed, r.why(reason))
+}
+
+// why returns the members of X-KV-Reuse that say why a turn reused or saved nothing.
+func (r *Reuse) why(reason string) (members string) {
+	if reason != "" {
+		members = ";reason=" + reason
+	}
+	if r.Differs != "" {
+		members += ";differs=" + r.Differs
+	}
+	return members
 }
 
 // The outcomes of a turn's reuse.
@@ -206,13 +213,13 @@ const (
 	Off    = "off"    // the client wanted none
 )
 
-// Outcome returns the outcome of the turn's reuse, and why it is no hit.
+// Outcome returns the outcome of the turn's reuse, and why it is no hit, or one that saved nothing.
 func (r *Reuse) Outcome() (outcome, reason string) {
 	switch {
 	case r.Off:
 		return Off, ""
 	case r.Hit:
-		return Hit, ""
+		return Hit, string(r.Reason)
 	}
 	outcome, reason = Miss, string(r.Reason)
 	if r.Prefix > 0 {

@@ -1,6 +1,9 @@
 package record
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Term is a word of a closed set that answers, logs and metrics have.
 type Term struct {
@@ -30,7 +33,7 @@ func hintsOf(terms []Term) hints {
 
 //nolint:gochecknoglobals // immutable tables
 var (
-	missHints, ineligibleHints  = hintsOf(missReasons), hintsOf(ineligibleReasons)
+	missHints, ineligibleHints  = hintsOf(slices.Concat(missReasons, emptyHits)), hintsOf(ineligibleReasons)
 	aloneHints, storedTermHints = hintsOf(aloneReasons), hintsOf(storedResults)
 )
 
@@ -40,8 +43,8 @@ var nameHints = map[Name]string{
 	NameShared: "Many conversations share the request's id, and their contents tell them apart. Send each conversation's own id, or none.",
 }
 
-// Hint returns in plain words why a turn reused nothing, or why its id was of no use, and what can be done; "" for other turns, and for one
-// whose client wanted no reuse.
+// Hint returns in plain words why a turn reused or saved nothing, or why its id was of no use, and what can be done; "" for other turns, and
+// for one whose client wanted no reuse.
 func (r *Turn) Hint() string {
 	if hint := nameHints[r.Reuse.Name]; hint != "" && r.Reuse.Hit {
 		return hint
@@ -50,7 +53,7 @@ func (r *Turn) Hint() string {
 	return Hint(reason, r.Path.Reason)
 }
 
-// Hint returns the sentences of a reason why a turn reuses nothing, "" for no reason. alone is why decode serves the turn alone, "" if it does
+// Hint returns the sentences of a reason why a turn reuses or saves nothing, "" for no reason. alone is why decode serves the turn alone, "" if it does
 // not.
 func Hint(reason, alone string) string {
 	switch {

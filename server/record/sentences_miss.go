@@ -36,6 +36,16 @@ var missReasons = []Term{
 	{unproven("shape"), "This shape of request is new to this start of the prefill instance and not among those that it is taught, or /tokenize does not take it or renders it differently.", "Nothing to do if it is new: the next one is proven. Otherwise a warning in the log says more."},
 }
 
+// EmptyHits returns the reasons why hits saved nothing.
+func EmptyHits() []Term { return emptyHits }
+
+//nolint:gochecknoglobals // immutable table
+var emptyHits = []Term{
+	{string(ReasonHadIt), "Prefill had computed this prompt before and found it in its own cache, so the hit saved nothing.", ""},
+	{string(ReasonFewTokens), "The ticket had so few tokens more than prefill's own cache that prefill computed them, so the hit saved nothing.", "Nothing to do: answers of fewer than 64 tokens are like that (`kv_recompute_threshold`)."},
+	{string(ReasonCutShort), "The history differs from the ticket before anything that prefill lacked, so the hit saved nothing.", "Look at `differs`: it names the first place that changed. See docs/clients.md for what templates and clients change."},
+}
+
 // unproven is proof.Unproven: the reason for a lack in the proof.
 func unproven(why string) string { return "ineligible_unproven;why=" + why }
 

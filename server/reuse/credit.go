@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
@@ -82,6 +83,7 @@ func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
 	} else {
 		r.Read = read(r.Offered, r.Cached, own)
 	}
+	r.Reason = empty(r.Read, r.Offered, r.Cached, c.Offer.Whole || r.Proof == proofEngine)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	c.of.record.Reuses(r)
 }
@@ -104,6 +106,20 @@ func kept(handedBack, cached, own, block int) int {
 		return 0
 	}
 	return max(0, min(handedBack, cached)-own)
+}
+
+// empty returns why a hit saved nothing, "" if it saved something or prefill has not told. whole says that the request goes on with all that
+// the ticket covers.
+func empty(read, offered, cached int, whole bool) record.Reason {
+	switch {
+	case read > 0 || cached < 0:
+		return ""
+	case cached >= offered && whole || cached > offered:
+		return record.ReasonHadIt
+	case whole:
+		return record.ReasonFewTokens
+	}
+	return record.ReasonCutShort
 }
 
 // foundByPrefix records that prefill's own caches had a part of the prompt although the turn is no hit. Caches hold whole blocks, so that less

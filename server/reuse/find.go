@@ -35,6 +35,9 @@ func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
 	}
 	if h.Ticket != nil {
 		r.FreshAsOf = h.Ticket.FreshAsOf
+		if !h.Offer.Whole {
+			r.Differs = p.differs(looked)
+		}
 	}
 	p.record.Reuses(r)
 	p.IDs.Forward(h.Ticket != nil)

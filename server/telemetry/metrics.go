@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -23,6 +24,7 @@ type Metrics struct {
 	turns   *labels[turnLabels]
 	sources *labels[sourceLabels]
 	paths   *labels[string]
+	follow  *labels[string]
 	proofs  *labels[string]
 	roles   *labels[string]
 	tickets *labels[string]
@@ -66,7 +68,7 @@ func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 		return newLabels(other, func(value string) []attribute.KeyValue { return []attribute.KeyValue{attribute.String(name, value)} })
 	}
 	m := &Metrics{
-		meter: meter, to: to, proofs: one("proof"), roles: one("role"), tickets: one("result"), paths: one("path"),
+		meter: meter, to: to, follow: one("follow_up"), proofs: one("proof"), roles: one("role"), tickets: one("result"), paths: one("path"),
 		turns: newLabels(turnLabels{outcome: other, reason: other, path: other}, func(l turnLabels) []attribute.KeyValue {
 			return []attribute.KeyValue{
 				attribute.String("outcome", l.outcome), attribute.String("reason", l.reason), attribute.String("path", l.path), attribute.Bool("follow_up", l.followUp),
@@ -115,8 +117,10 @@ func (m *Metrics) begin() {
 			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
 		}
 	}
-	for _, proof := range []string{"tokens", "history", "engine"} {
-		m.to.hits.Add(ctx, 0, m.proofs.get(proof).add...)
+	for _, followUp := range []string{"true", "false"} {
+		m.to.prompts.Add(ctx, 0, m.follow.get(followUp).add...)
+	}
+	for _, proof := range []string{"tokens", "engine"} {
 		m.to.offered.Add(ctx, 0, m.proofs.get(proof).add...)
 		m.to.read.Add(ctx, 0, m.proofs.get(proof).add...)
 	}
@@ -141,6 +145,7 @@ func (m *Metrics) Observe(r *record.Turn) {
 	}
 	m.to.turns.Add(ctx, 1, m.turns.get(turnLabels{outcome, reason, path, r.Reuse.FollowUp()}).add...)
 	m.to.sources.Add(ctx, 1, m.sources.get(sourceLabels{cmp.Or(r.Source, none), outcome, r.Reuse.FollowUp()}).add...)
+	m.to.prompts.Add(ctx, int64(r.Prompt()), m.follow.get(strconv.FormatBool(r.Reuse.FollowUp())).add...)
 	m.reuse(ctx, r, outcome)
 	if r.Stored != "" {
 		m.to.tickets.Add(ctx, 1, m.tickets.get(r.Stored).add...)
@@ -181,7 +186,6 @@ func (m *Metrics) reuse(ctx context.Context, r *record.Turn, outcome string) {
 		return
 	}
 	proof := m.proofs.get(r.Reuse.Proof).add
-	m.to.hits.Add(ctx, 1, proof...)
 	m.to.offered.Add(ctx, int64(r.Reuse.Offered), proof...)
 	m.to.read.Add(ctx, int64(r.Reuse.Read), proof...)
 	if cached := r.Reuse.Cached; cached > 0 {

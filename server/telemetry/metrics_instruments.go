@@ -46,11 +46,11 @@ const (
 )
 
 // instruments are the instruments for ended turns. These sums hold: turns over all labels, and so sources, is the number of turns that have
-// ended; turns with outcome "hit" equals hits, and all of them are follow-ups; tickets with the result "yes" is the number of answers that
+// ended; turns with outcome "hit" are follow-ups; tickets with the result "yes" is the number of answers that
 // left a ticket; hitTTFT and hitTTFTWithout have the same turns.
 type instruments struct {
-	turns, sources, hits, offered, read, confirmed, tickets, retries metric.Int64Counter
-	saved                                                            metric.Float64Counter
+	turns, sources, prompts, offered, read, confirmed, tickets, retries metric.Int64Counter
+	saved                                                               metric.Float64Counter
 
 	ttft, whole, hitTTFT, hitTTFTWithout metric.Float64Histogram
 	queue, leg, store                    metric.Float64Histogram
@@ -85,9 +85,9 @@ func (m *maker) times(name, what string, bounds []float64) metric.Float64Histogr
 func newInstruments(meter metric.Meter) (instruments, error) {
 	m := &maker{meter: meter}
 	i := instruments{
-		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation and why nothing."),
+		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation, and why nothing or to no gain."),
 		sources:   m.counter("carryover.turns.id_source", turnUnit, "Turns that have ended, by where their conversation's id was found and whether they reused something."),
-		hits:      m.counter("carryover.reuse.hits", turnUnit, "Turns that reused what was kept of their conversation, by what showed how much: of a ticket, or, engine, of what was handed back."),
+		prompts:   m.counter("carryover.prompt.tokens", tokenUnit, "Prompt tokens of turns; of follow-ups, carryover_reuse_tokens_read_total is the part that prefill was spared."),
 		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read, and, of proof engine, those of what was handed back that it found."),
 		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of what was reused: beyond what it had of the prompt by itself."),
 		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines say they took from caches: prefill of turns with a ticket, decode of all whose usage tells."),

@@ -127,10 +127,10 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
 	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
-	switch outcome {
-	case record.Miss, record.Prefix:
+	if reason != "" {
 		attrs = append(attrs, attrReason.String(reason))
-	case record.Hit:
+	}
+	if outcome == record.Hit {
 		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrRead.Int(u.Read), attrSaved.Float64(u.Saved.Seconds()))
 	}
 	if (outcome == record.Hit || outcome == record.Prefix) && u.Cached >= 0 {

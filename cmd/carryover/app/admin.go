@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,7 +62,7 @@ func (p *Proxy) tickets(conversation string) []admin.Ticket {
 func identity() admin.Identity {
 	host, _ := os.Hostname() // "" where it is not known
 	reasons := map[string]string{}
-	for _, term := range record.MissReasons() {
+	for _, term := range slices.Concat(record.MissReasons(), record.EmptyHits()) {
 		reasons[term.Name] = sentence(term)
 	}
 	for _, term := range record.IneligibleReasons() {

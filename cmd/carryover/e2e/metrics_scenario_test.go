@@ -172,7 +172,7 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 	got := grown(before.own("carryover_", "http_", "gen_ai_"), after.own("carryover_", "http_", "gen_ai_"))
 	maps.DeleteFunc(got, func(name string, _ float64) bool { // the engines' own words at their last reading, which may fall into the script
 		gauge, _, _ := strings.Cut(name, "{")
-		return slices.Contains([]string{"carryover_instance_kv_usage_ratio", "carryover_instance_running", "carryover_instance_waiting"}, gauge)
+		return slices.Contains([]string{"carryover_instance_kv_usage_ratio", "carryover_instance_running", "carryover_instance_waiting", "carryover_prompt_tokens_total"}, gauge)
 	})
 	wantSeries(t, got, s.expected(t, hit, before))
 	wantFamilies(t, after, "start", "redis", "later")
@@ -180,6 +180,9 @@ func TestMetrics_OfAScriptedScenario(t *testing.T) {
 		t.Errorf("prefill is said to have saved %v s", saved)
 	}
 	grew := func(family string) float64 { return after.sum(family) - before.sum(family) }
+	if prompts := grew("carryover_prompt_tokens_total"); prompts != s.prompts {
+		t.Errorf("%v tokens of prompts are counted, want %v", prompts, s.prompts)
+	}
 	with, without, saved := grew("carryover_reuse_ttft_seconds_sum"), grew("carryover_reuse_ttft_without_seconds_sum"), grew("carryover_prefill_saved_seconds_total")
 	if math.Abs(without-with-saved) > 1e-9 || with <= 0 {
 		t.Errorf("the hit took %v s to its first token, %v s without reuse, and has saved %v s", with, without, saved)
@@ -238,7 +241,6 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_reuse_ttft_seconds_count`:                                                                      1,
 		`carryover_reuse_ttft_without_seconds_count`:                                                              1,
 		`carryover_turn_queue_seconds_count`:                                                                      11,
-		`carryover_reuse_hits_total{proof="tokens"}`:                                                              1,
 		`carryover_reuse_tokens_offered_total{proof="tokens"}`:                                                    offered,
 		`carryover_reuse_tokens_read_total{proof="tokens"}`:                                                       float64(readOf(hit)),
 		`carryover_reuse_tokens_confirmed_total{role="prefill"}`:                                                  offered,

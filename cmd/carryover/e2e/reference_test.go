@@ -77,6 +77,8 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 	terms(b, "reason", record.MissReasons())
 	b.WriteString("`ineligible_<why>`: the request can take no part, or its ids can't be compared. `<why>` is one of these, or a word of [what became of a ticket](#what-became-of-a-ticket).\n\n")
 	terms(b, "why", record.IneligibleReasons())
+	b.WriteString("## Hits that saved nothing\n\n`reason` behind `hit`, and of turns with this outcome in `carryover_turns_total`.\n\n")
+	terms(b, "reason", record.EmptyHits())
 	b.WriteString("## Reasons why decode serves alone\n\n`reason` behind `decode_only` in `X-KV-Path`.\n\n")
 	terms(b, "reason", record.AloneReasons())
 	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, `result` of `carryover_tickets_total`. Reasons of a miss that hold for the answer, too, stand there.\n\n")

@@ -54,7 +54,6 @@ func (s *soak) verifyCounters(t *testing.T) {
 		"turns, and all outcomes":    {float64(s.seen.turns), m.sum("carryover_turns_total")},
 		"turns, and HTTP requests":   {float64(s.seen.turns), m.sum("http_server_request_duration_seconds_count")},
 		"hits, and outcomes":         {float64(s.seen.hits), m.sum("carryover_turns_total", `outcome="hit"`)},
-		"hits, and proofs":           {float64(s.seen.hits), m.sum("carryover_reuse_hits_total")},
 		"tokens offered":             {float64(s.seen.offered), m.sum("carryover_reuse_tokens_offered_total")},
 		"answers, and their times":   {float64(s.seen.turns - s.seen.failed), m.sum("carryover_turn_ttft_seconds_count") + m.sum("carryover_turn_answer_seconds_count")},
 		"tickets, and puts":          {m.sum("carryover_tickets_total", `result="yes"`), operations(`operation="put"`, `outcome="stored"`)},

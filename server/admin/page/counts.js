@@ -1,28 +1,34 @@
 // How turns ended over time, from which the page computes their recent rates.
 
-// kindOf returns the kind that a turn counts as: "hit", "off", or "prefix" or "miss" with its reason.
+// kindOf returns the kind that a turn counts as: its outcome, with the reason if it has one.
 function kindOf(record) {
-  return record.outcome === "miss" || record.outcome === "prefix" ? `${record.outcome} ${record.reason}` : record.outcome;
+  return record.reason ? `${record.outcome} ${record.reason}` : record.outcome;
 }
 
-// followUps names the number of follow-up turns among counts. It is no kind: these turns have kinds of their own.
-export const followUps = "follow-ups";
+// Names among counts that are no kinds: the number of follow-up turns, of which hits, the tokens of their prompts, and of which saved.
+export const [followUps, hits, promptTokens, savedTokens] = ["follow-ups", "hits", "prompt tokens", "saved tokens"];
+const sums = new Set([followUps, hits, promptTokens, savedTokens]);
+
+// kindsOf are the kinds in counts.
+export function kindsOf(counts) {
+  return [...counts.keys()].filter((name) => !sums.has(name));
+}
 
 // countsOf are a snapshot's totals by kind.
 export function countsOf(totals) {
   const counts = new Map([["hit", totals.hits], ["off", totals.off]]);
-  for (const [outcome, reasons] of [["prefix", totals.prefixes ?? {}], ["miss", totals.misses]]) {
+  for (const [outcome, reasons] of [["hit", totals.empty_hits ?? {}], ["prefix", totals.prefixes ?? {}], ["miss", totals.misses]]) {
     for (const [reason, n] of Object.entries(reasons)) {
       counts.set(`${outcome} ${reason}`, n);
+      counts.set("hit", counts.get("hit") - (outcome === "hit" ? n : 0));
     }
   }
-  counts.set(followUps, totals.follow_ups ?? 0);
-  return counts;
+  return counts.set(followUps, totals.follow_ups).set(hits, totals.hits).set(promptTokens, totals.follow_up_tokens).set(savedTokens, totals.saved_tokens);
 }
 
 // turnsOf is the number of turns in counts.
 export function turnsOf(counts) {
-  return [...counts].reduce((sum, [kind, n]) => sum + (kind === followUps ? 0 : n), 0);
+  return kindsOf(counts).reduce((sum, kind) => sum + counts.get(kind), 0);
 }
 
 // History has the totals at moments of the past. Records tell the time before the page was opened.
@@ -64,9 +70,13 @@ function before(snapshot) {
   const counts = countsOf(snapshot.totals);
   const points = [];
   for (const record of [...snapshot.records].reverse()) {
-    const kind = kindOf(record);
-    counts.set(kind, (counts.get(kind) ?? 0) - 1);
-    counts.set(followUps, counts.get(followUps) - (record.follow_up ? 1 : 0));
+    const prompt = record.follow_up ? Math.max(record.prompt_tokens ?? 0, record.tokens_confirmed ?? 0, record.tokens_offered ?? 0) : 0;
+    for (const [name, n] of [
+      [kindOf(record), 1], [followUps, record.follow_up ? 1 : 0], [hits, record.outcome === "hit" ? 1 : 0],
+      [promptTokens, prompt], [savedTokens, record.tokens_read ?? 0],
+    ]) {
+      counts.set(name, (counts.get(name) ?? 0) - n);
+    }
     // Just before its end, so that the turn is among those of any time that includes it.
     points.unshift({ at: Date.parse(record.began) + record.duration_ms - 1, counts: new Map(counts) });
   }

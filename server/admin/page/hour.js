@@ -14,14 +14,14 @@ const share = (part, all) => (all > 0 ? part / all : undefined);
 // no value, such as a share of no turns.
 const charts = [
   ["turns", "Turns a minute", count, [["off", "", (m) => m.turns]]],
-  ["hits", "Hits of follow-up turns", percent, [["hit", "", (m) => share(m.hits, m.follow_ups)]], 1],
-  ["saved", "Tokens saved a minute", count, [["hit", "", (m) => m.saved_tokens]]],
+  ["spared", "Prompt tokens of follow-ups spared", percent, [["hit", "", (m) => share(m.saved_tokens, m.follow_up_tokens)]], 1],
+  ["hits", "Hits of follow-up turns", percent, [["off", "", (m) => share(m.hits, m.follow_ups)]], 1],
   ["ttft", "First token of hits that stream", milliseconds, [
     ["hit", "with reuse", (m) => share(m.ttft_ms, m.timed)], ["off", "the same turns without", (m) => share(m.ttft_without_ms, m.timed)],
   ]],
 ];
 
-const nothing = { turns: 0, follow_ups: 0, hits: 0, saved_tokens: 0, timed: 0, ttft_ms: 0, ttft_without_ms: 0 };
+const nothing = { turns: 0, follow_ups: 0, follow_up_tokens: 0, hits: 0, saved_tokens: 0, timed: 0, ttft_ms: 0, ttft_without_ms: 0 };
 
 export class Hour {
   #minutes = new Map(); // by their beginning

@@ -3,13 +3,13 @@
 import { bar, byId, h, Table, tagged, text } from "./dom.js";
 import { meaning } from "./reasons.js";
 import { count, percent, span } from "./format.js";
-import { countsOf, followUps, History, turnsOf } from "./counts.js";
+import { countsOf, followUps, History, hits, kindsOf, promptTokens, savedTokens, turnsOf } from "./counts.js";
 
 const lately = 5 * 60_000; // ms
 
-// rate is the share of hits among the turns that could have been hits.
-function rate(counts) {
-  return (counts.get("hit") ?? 0) / counts.get(followUps);
+// spared is the share of the prompt tokens of follow-up turns that prefill did not compute because of what was reused.
+function spared(counts) {
+  return counts.get(savedTokens) / counts.get(promptTokens);
 }
 
 function shared(n, all, kind) {
@@ -31,21 +31,24 @@ function named(row) {
   const words = tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " "));
   const means = meaning(row.kind.slice(row.outcome.length + 1));
   const found = row.outcome === "prefix" ? "Prefill's own caches had a part of the prompt. No hit: " : "";
+  if (row.kind === "hit") {
+    return h("div", { title: "Prefill computed less because of what was reused. Hits that saved nothing have rows with their reason" }, words);
+  }
   return means === undefined ? words : h("div", { title: found + means }, words);
 }
 
 // figures are what stands first: a name, a number, and what is to be said of it.
 function figures(s, late, ever) {
   const t = s.totals;
-  const wanted = (counts) => `of ${count(counts.get(followUps))} follow-up turns`;
+  const of = (counts) => `of ${count(counts.get(promptTokens))} prompt tokens of follow-up turns`;
   const saved = t.saved_seconds < 100 ? `${t.saved_seconds.toFixed(2)} s` : span(t.saved_seconds * 1000);
   return [
-    ["rate-late", `Reuse, last ${span(late.over)}`, percent(rate(late.counts)), wanted(late.counts)],
-    ["rate-ever", "Reuse since start", percent(rate(ever)), wanted(ever)],
-    ["turns", "Turns", count(t.turns), `${count(t.hits)} hits, ${count(t.off)} wanted none`],
-    ["failed", "Failed turns", count(t.failed), "their client got part of an answer, or an error that was not its own request's"],
-    ["saved-tokens", "Prefill saved", count(t.saved_tokens), "tokens of prompts"],
+    ["rate-late", `Prefill spared, last ${span(late.over)}`, percent(spared(late.counts)), of(late.counts)],
+    ["rate-ever", "Prefill spared since start", percent(spared(ever)), of(ever)],
     ["saved-time", "Prefill time saved", saved, "at the speed of each instance"],
+    ["saved-tokens", "Prefill saved", count(t.saved_tokens), "tokens of prompts"],
+    ["turns", "Turns", count(t.turns), `${count(ever.get(hits))} hits of ${count(ever.get(followUps))} follow-ups, ${count(ever.get("hit"))} saved something`],
+    ["failed", "Failed turns", count(t.failed), "their client got part of an answer, or an error that was not its own request's"],
     ["open", "Open turns", count(s.open_turns), "in work now"],
     ["queue", "Queue", count(s.queue.to_begin + s.queue.for_instance), `${count(s.queue.to_begin)} to begin, ${count(s.queue.for_instance)} for an instance`],
   ];
@@ -67,7 +70,7 @@ export class Reuse {
     }
     text(this.table.heads[1], `Last ${span(late.over)}`);
     const [allLate, allEver] = [turnsOf(late.counts), turnsOf(ever)];
-    const rows = [...ever.keys()].filter((kind) => kind !== followUps).map((kind) => ({
+    const rows = kindsOf(ever).map((kind) => ({
       kind, outcome: kind.split(" ")[0], late: late.counts.get(kind) ?? 0, ever: ever.get(kind), allLate, allEver,
     }));
     const place = { hit: 0, prefix: 1, miss: 2, off: 3 };
