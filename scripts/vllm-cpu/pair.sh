@@ -11,7 +11,10 @@ root="${CARRYOVER_VLLM_DIR:-$repo/.vllm-cpu}"
 [[ $root == /* ]] || root="$PWD/$root"
 state="$root/$version"
 venv="$state/venv"
+# The model: small, or timed, which is large enough that prefill's time shows.
+size="${CARRYOVER_VLLM_MODEL:-small}"
 model="$state/model"
+[[ $size == small ]] || model="$state/model-$size"
 
 # The pairs, each named after its connector; plain has none, which one instance alone is for: what it answers no transfer
 # can have touched. A pair's place in this list is added to every default port.

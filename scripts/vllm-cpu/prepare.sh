@@ -124,7 +124,7 @@ prepare_model() {
   refuse_if_running
   say "model: making $model"
   rm -rf "$model"
-  HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_model.py" "$model" >"$log" 2>&1 || {
+  HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_model.py" "$model" "$size" >"$log" 2>&1 || {
     tail -n 20 "$log" >&2
     die "make the model: see $log"
   }

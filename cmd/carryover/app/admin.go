@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -33,20 +34,33 @@ func OpenAdmin(ctx context.Context, cfg config.AdminConfig) (net.Listener, error
 	if cfg.Listen == config.AdminOff {
 		return nil, nil
 	}
-	listener, err := listenAt(ctx, cfg.Listen, "an address with --admin-listen, or "+config.AdminOff+" for no listener for operators")
+	listener, err := ListenAt(ctx, cfg.Listen, "an address with --admin-listen, or "+config.AdminOff+" for no listener for operators")
 	if err != nil {
 		return nil, fmt.Errorf("admin.listen: %w", err)
 	}
 	return listener, nil
 }
 
-// listenAt listens on an address. If the address is taken, the error names the flag that chooses another one.
-func listenAt(ctx context.Context, address, choose string) (net.Listener, error) {
+// ListenAt listens on an address. If the address is taken, the error names the flag that chooses another one, and a port that is free.
+func ListenAt(ctx context.Context, address, choose string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is taken by another program: choose %s (%w)", address, choose, err)
+		return nil, fmt.Errorf("%s is taken by another program: choose %s%s (%w)", address, choose, freePort(ctx, address), err)
 	}
 	return listener, err
+}
+
+// freePort names the first port above that of an address that nobody listens on, "" if there is none near.
+func freePort(ctx context.Context, address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	taken, _ := strconv.Atoi(port)
+	for n := taken + 1; n < taken+100; n++ {
+		if l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(n))); err == nil {
+			_ = l.Close()
+			return fmt.Sprintf("; port %d is free", n)
+		}
+	}
+	return ""
 }
 
 // tickets lists the tickets of a conversation that this replica knows to be in the store.

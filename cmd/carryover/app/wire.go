@@ -124,7 +124,7 @@ func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) 
 		return err
 	}
 	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
-	listener, err := listenAt(ctx, address, "a port with --port")
+	listener, err := ListenAt(ctx, address, "a port with --port")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

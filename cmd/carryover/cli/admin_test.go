@@ -38,7 +38,7 @@ func TestAdminListen_TakenAddressNamesTheFlag(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, _, stderr := runCommand(t, strings.Fields(tc.args)...)
-			if code != command.ExitRuntime || !strings.Contains(stderr, "carryover: "+tc.want) {
+			if code != command.ExitRuntime || !strings.Contains(stderr, "carryover: "+tc.want) || !strings.Contains(stderr, " is free (") {
 				t.Errorf("exit code %d, want %d, and\n%s\nin\n%s", code, command.ExitRuntime, tc.want, stderr)
 			}
 		})

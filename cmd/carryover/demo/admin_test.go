@@ -73,6 +73,17 @@ func TestDemo_TakesAnotherPortUnlessOneWasAskedFor(t *testing.T) {
 	if code != command.ExitRuntime || !strings.Contains(stderr, "address already in use") {
 		t.Errorf("the asked one is taken: exit code %d, %q", code, stderr)
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	t.Setenv("CARRYOVER_PORT", port)
+	code, _, stderr = runCommand(t, "demo", "--once", "--prefills", "1", "--decodes", "1")
+	if code != command.ExitRuntime || !strings.Contains(stderr, "127.0.0.1:"+port+" is taken by another program: choose a port with --port (make demo PORT=…); port ") {
+		t.Errorf("CARRYOVER_PORT is taken: exit code %d, %q", code, stderr)
+	}
 	for _, address := range []string{"0.0.0.0:9480", ":9480", "9480", "10.0.0.1:9480"} {
 		code, _, stderr = runCommand(t, append(once, "--admin-listen", address)...)
 		if code != command.ExitUsage || !strings.HasPrefix(stderr, "carryover: demo --admin-listen "+address) {

@@ -97,6 +97,7 @@ const agentSaid = "the second turn of an agent sends the whole history of the fi
 func agentRequest(path string, turn int, stream bool, session string) (header http.Header, body map[string]any, end string) {
 	first, second := "SAY "+agentSaid, "Thank you."
 	header, body = http.Header{}, map[string]any{"model": "sim", "stream": stream}
+	repeat := "You repeat " + path + " of " + session + "." // another prompt each, that no prefill has computed before
 	if path == demoMessages {
 		header.Set("X-Api-Key", "any")
 		header.Set("Anthropic-Version", "2023-06-01")
@@ -106,7 +107,7 @@ func agentRequest(path string, turn int, stream bool, session string) (header ht
 				map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "text", "text": agentSaid}}},
 				map[string]any{"role": "user", "content": second})
 		}
-		body["max_tokens"], body["system"], body["messages"] = 300, "You repeat.", messages
+		body["max_tokens"], body["system"], body["messages"] = 300, repeat, messages
 		body["metadata"] = map[string]any{"user_id": "user_5f1b_account__session_" + session}
 		end = map[bool]string{true: "message_stop", false: "end_turn"}[stream]
 		return header, body, end
@@ -119,7 +120,7 @@ func agentRequest(path string, turn int, stream bool, session string) (header ht
 	if turn == 2 {
 		input = append(input, said("assistant", "output_text", agentSaid), said("user", "input_text", second))
 	}
-	body["instructions"], body["input"], body["store"], body["prompt_cache_key"] = "You repeat.", input, false, session
+	body["instructions"], body["input"], body["store"], body["prompt_cache_key"] = repeat, input, false, session
 	return header, body, map[bool]string{true: "response.completed", false: `"completed"`}[stream]
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -43,6 +44,15 @@ func NewCommand() *cobra.Command {
 			"that reuses nothing from decode to prefill it shows the way of each turn, and what decode loaded of the prompt.",
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"host", "port", "admin-listen"} { // as serve reads them
+				value, set := os.LookupEnv("CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+				if !set || cmd.Flags().Changed(name) {
+					continue
+				}
+				if err := cmd.Flags().Set(name, value); err != nil {
+					return &command.UsageError{Err: fmt.Errorf("environment: %w", err)}
+				}
+			}
 			if o.turns < 2 || o.Prefills < 1 || o.Decodes < 1 {
 				return &command.UsageError{Err: errors.New("demo needs --turns of at least 2 and at least one instance of each role")}
 			}
@@ -192,7 +202,7 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		return err
 	}
 	proxy.Level = level
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.host, fmt.Sprint(o.port)))
+	listener, err := app.ListenAt(ctx, net.JoinHostPort(o.host, fmt.Sprint(o.port)), "a port with --port (make demo PORT=…)")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

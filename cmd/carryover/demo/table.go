@@ -90,6 +90,8 @@ func (d *conversationDemo) summary(later int) {
 	if !d.reuses || d.saved.prompt == 0 {
 		return
 	}
+	d.printf("\nX-KV-Reuse says of a hit how many tokens could be reused (tokens), how many of these prefill read in place of computing them (read), " +
+		"and how many it had without computing them, by its own cache or of decode (confirmed).\n")
 	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
 		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.saved.computed, d.saved.without, len(d.engines.Prefill), len(d.engines.Decode))
 }
