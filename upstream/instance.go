@@ -16,6 +16,9 @@ const (
 	RoleDecode
 )
 
+// MarshalText returns the name, for logs in JSON.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // String returns "prefill" or "decode".
 func (r Role) String() string {
 	switch r {

@@ -17,7 +17,8 @@ import uuid
 
 from demo import TIMEOUT, counted, prompt_tokens_by_source
 
-CONVERSATIONS, TURNS, ANSWER = 4, 5, 128  # and tokens of each answer
+CONVERSATIONS, TURNS, ANSWER = 3, 5, 128  # and tokens of each answer
+SHORT = 32  # tokens of short ones
 PATH = "/v1/chat/completions"
 ABOUT = ("You answer questions about a service that moves the memory of a language model between two machines. The first machine reads the "
          "prompt, the second writes the answer and keeps what it has computed. When the next question comes, the first machine reads that from "
@@ -44,6 +45,25 @@ def ask(base: str, body: dict, **headers: str) -> tuple[str, float, str]:
         return text, first, response.headers.get("X-KV-Reuse", "-")
 
 
+def clock(messages: list[dict], number: int) -> list[dict]:
+    return [{**messages[0], "content": f"It is 12:{number:02} o'clock. {messages[0]['content']}"}, *messages[1:]]
+
+
+def trimmed(messages: list[dict], number: int) -> list[dict]:
+    """Keeps the last four messages besides the first, from the fourth turn on."""
+    return [messages[0], *messages[-5:]] if number > 3 else messages
+
+
+def reasoning(messages: list[dict], _: int) -> list[dict]:
+    """Sends back the second half of each answer: what comes behind the thoughts."""
+    return [{**m, "content": m["content"][ANSWER // 2:]} if m["role"] == "assistant" else m for m in messages]
+
+
+# What clients and templates make of a history, besides sending it as it was.
+HABITS = {"a clock in front of the prompt": clock, "the oldest turns are left out": trimmed, "reasoning is not sent back": reasoning,
+          "short answers": None}
+
+
 class Effect:
     def __init__(self, carryover: str, prefill: str, model: str) -> None:
         self.carryover, self.prefill, self.model = carryover, prefill, model
@@ -51,13 +71,37 @@ class Effect:
         self.ratios: list[float] = []  # of times to the first token, with reuse to without
         self.prompts: list[int] = []
         self.answers = self.wrong = self.hits = 0
+        self.limit = ANSWER
 
     def turn(self, messages: list[dict], reuse: bool, salt: str) -> tuple[str, float, int, str]:
-        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": ANSWER, "stream": True, "cache_salt": salt}
+        body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": self.limit, "stream": True, "cache_salt": salt}
         before = prompt_tokens_by_source(self.prefill)
         text, first, said = ask(self.carryover, body, **({"X-Conversation-Id": salt} if reuse else {"X-KV-Reuse": "off"}))
         time.sleep(0.2)  # the engine's counters follow its answer
         return text, first, counted(self.prefill, before, 1)["local_compute"], said
+
+    def habit(self, name: str, change) -> str:
+        """The row of one habit: the share of later prompts that prefill was spared, and what X-KV-Reuse says."""
+        self.limit = SHORT if change is None else ANSWER
+        messages, salt, outcomes = [{"role": "system", "content": ABOUT}], uuid.uuid4().hex, []
+        prompts = read = 0
+        for number in range(1, TURNS + 1):
+            messages.append({"role": "user", "content": QUESTION.format(number, name)})
+            sent = change(messages, number) if change else messages
+            before = prompt_tokens_by_source(self.prefill)
+            text, _, _, said = self.turn(sent, True, salt)
+            tokens = sum(counted(self.prefill, before, 1).values())
+            want, _, _ = ask(self.prefill, {"model": self.model, "messages": sent, "temperature": 0, "max_tokens": self.limit, "stream": True,
+                                            "cache_salt": uuid.uuid4().hex})
+            self.answers += 1
+            self.wrong += text != want
+            messages.append({"role": "assistant", "content": text})
+            if number > 1:
+                prompts += tokens
+                read += int(found[1]) if (found := re.search(r";read=(\d+)", said)) else 0
+                outcomes.append(re.sub(r";(tokens|age|proof|confirmed|differs)=[^;]*", "", said).replace(";reason", " reason").replace(";", " "))
+            print(f"  {name}, turn {number}: {said}", file=sys.stderr, flush=True)
+        return f"| {name} | {100 * read / prompts:.0f} % | {', '.join(dict.fromkeys(f'`{o}`' for o in outcomes))} |"
 
     def conversation(self, name: str, measured: bool) -> None:
         messages = [{"role": "system", "content": ABOUT}]
@@ -100,6 +144,7 @@ def main() -> None:
     parser.add_argument("--prefill", required=True, metavar="URL")
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--caching", required=True, choices=("on", "off"), help="of the prefill instance's own prefixes")
+    parser.add_argument("--habits", metavar="FILE", help="for the table of what clients do, with --caching on")
     parser.add_argument("--head", action="store_true", help="print the head of the table, too")
     args = parser.parse_args()
     effect = Effect(args.carryover, args.prefill, args.model)
@@ -112,6 +157,10 @@ def main() -> None:
         print(f"Measured on {time.strftime('%Y-%m-%d')} with vLLM {version} on {machine()}.\n")
         print("| prefix caching | computed without reuse | with reuse | first token, with to without | hits | wrong |\n|---|---|---|---|---|---|")
     print(row(effect, args.caching), flush=True)
+    if args.caching == "on":
+        habits = [effect.habit(name, change) for name, change in {"the history as it was": lambda m, _: m, **HABITS}.items()]
+        with open(args.habits, "w", encoding="utf-8") as file:
+            print("| habit | prefill spared, of later prompts | later turns say |\n|---|---|---|", *habits, sep="\n", file=file)
     if effect.wrong or not effect.hits:
         sys.exit("answers are wrong, or nothing was reused")
 

@@ -11,7 +11,7 @@ var missReasons = []Term{
 	{string(ReasonNoConversation), "The request names no conversation, so its earlier turns can't be found.", "Have the client send an id, see docs/clients.md."},
 	{string(ReasonNothingStored), "Nothing is kept of this conversation.", "Look at `stored` in the log line of the turn before: it says why that turn kept nothing."},
 	{string(ReasonRewritten), "The request does not begin with the tokens that were kept: the client has changed its history.", "Look at `differs`: it names the first place that changed."},
-	{string(ReasonExpired), "The conversation went on after its KV had expired.", "Raise `--ttl` and the engines' `decoder_kv_blocks_ttl`, or switch on `--hand-back`."},
+	{string(ReasonExpired), "The conversation went on after its KV had expired.", "Raise `--ttl` and the engines' `decoder_kv_blocks_ttl`. `carryover_hand_backs_total` says whether what waits is handed back before (`--hand-back`)."},
 	{string(ReasonConsumed), "Another request of this conversation used the ticket at the same time.", ""},
 	{string(ReasonBelowThreshold), "So few tokens could be reused that computing them is cheaper.", "The limits are 64 tokens and half of the ticket."},
 	{string(ReasonStoreUnavailable), "The ticket store did not answer in time.", "Check Redis and the network to it."},

@@ -1,6 +1,10 @@
 package reuse
 
-import "testing"
+import (
+	"testing"
+
+	"carryover/server/record"
+)
 
 func TestRead_IsWhatPrefillLackedOfTheOffer(t *testing.T) {
 	for name, tc := range map[string]struct{ offered, cached, own, want int }{
@@ -27,6 +31,26 @@ func TestRead_IsWhatPrefillLackedOfTheOffer(t *testing.T) {
 	} {
 		if got := kept(tc.handedBack, tc.cached, tc.own, 16); got != tc.want {
 			t.Errorf("%s: kept(%d, %d, %d) is %d, want %d", name, tc.handedBack, tc.cached, tc.own, got, tc.want)
+		}
+	}
+}
+
+func TestEmpty_SaysWhyAHitSavedNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		read, offered, cached int
+		whole                 bool
+		want                  record.Reason
+	}{
+		"something was saved":                {96, 400, 400, true, ""},
+		"nothing is told":                    {0, 400, -1, true, ""},
+		"a replayed prompt":                  {0, 696, 1184, true, record.ReasonHadIt},
+		"an edited prompt that was replayed": {0, 96, 304, false, record.ReasonHadIt},
+		"a short answer":                     {0, 400, 384, true, record.ReasonFewTokens},
+		"reasoning that was dropped":         {0, 384, 384, false, record.ReasonCutShort},
+		"a clock in front":                   {0, 16, 16, false, record.ReasonCutShort},
+	} {
+		if got := empty(tc.read, tc.offered, tc.cached, tc.whole); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
 }

@@ -131,6 +131,9 @@ func TestCredit_IsTheEnginesOwn(t *testing.T) {
 				if !handsBack && said != read || handsBack && (said-before >= block || before-said >= block) {
 					t.Errorf("%s: %q says %d tokens; the engine has read %d, and %d behind the turn before", kind, a.reuse(), said, read, before)
 				}
+				if hit := strings.HasPrefix(a.reuse(), "hit;"); hit && (said == 0) != strings.Contains(a.reuse(), ";reason=") {
+					t.Errorf("%s: %q does not say why a hit saved nothing", kind, a.reuse())
+				}
 				before = read
 				return a
 			}

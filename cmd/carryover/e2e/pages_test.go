@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -111,5 +114,62 @@ func TestPages_AreOneClickFromTheReadme(t *testing.T) {
 	}
 	if size := len(all["README.md"]); size > 9<<10 {
 		t.Errorf("README.md has %d bytes, want 9 KB at most", size)
+	}
+}
+
+// told are numbers that several pages, manifests or helps state. The groups of each pattern match what one of them says.
+var told = map[string]string{ //nolint:gochecknoglobals // a table
+	"KB of a stream with bodies of 2 KB":             `([\d.]+) KB a stream with bodies of 2 KB|open stream, 2 KB +\| ([\d.]+) KB|W5 2 KB  \| carryover \| ([\d.]+)|streams at (\d+) to \d+ KB`,
+	"KB of a stream with bodies of 64 KB":            `([\d.]+) KB with bodies of 64 KB|open stream, 64 KB +\| ([\d.]+) KB|W5 64 KB \| carryover \| ([\d.]+)|streams at \d+ to (\d+) KB`,
+	"bytes of an id that waits to be handed back":    `handed back \| ([\d.]+) bytes a token|([\d.]+) bytes a token here`,
+	"tokens below which prefill computes":            "`kv_recompute_threshold`,? \\(?(\\d+)|fewer than (\\d+) (?:missing )?tokens",
+	"seconds that decode keeps blocks":               "decoder_kv_blocks_ttl`, (\\d+) s|expire \\((\\d+) s\\)",
+	"tokens computed per later turn, with reuse":     `prefill computes ([\d,]+) tokens per later turn|\| on \| [\d,]+ \([^|]*\| ([\d,]+) \(`,
+	"tokens computed per later turn, caching alone":  `in place of ([\d,]+) with prefix caching alone|\| on \| ([\d,]+) \(`,
+	"tokens computed per later turn, without either": `in place of ([\d,]+) without prefix caching|\| off \| ([\d,]+) \(`,
+}
+
+func TestPages_AgreeOnNumbers(t *testing.T) {
+	all := pages(t)
+	for _, name := range []string{"scripts/kubernetes/base/carryover/deployment.yaml"} {
+		text, err := os.ReadFile(filepath.Join("../../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	for what, pattern := range told {
+		said := map[string][]string{}
+		for name, page := range all {
+			for _, groups := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
+				n, err := strconv.ParseFloat(strings.ReplaceAll(strings.Join(groups[1:], ""), ",", ""), 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rounded := fmt.Sprintf("%.0f", n)
+				said[rounded] = append(said[rounded], name)
+			}
+		}
+		if places := slices.Concat(slices.Collect(maps.Values(said))...); len(said) != 1 || len(places) < 2 {
+			t.Errorf("%s: %v, want one number in two places at least", what, said)
+		}
+	}
+	defaults := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `[a-z_.]+` \\| `(--[a-z-]+)` [^|]*\\| `([^`]+)` \\|").FindAllStringSubmatch(all["docs/reference.md"], -1) {
+		defaults[row[1]] = row[2]
+	}
+	quoted := 0
+	for name, page := range all {
+		for _, found := range regexp.MustCompile("`(--[a-z-]+)` \\(([0-9][0-9a-zA-Z.]* ?(?:ms|s|MiB|KiB|GiB)?)[,;) ]").FindAllStringSubmatch(page, -1) {
+			if value, known := defaults[found[1]]; known {
+				quoted++
+				if value != strings.ReplaceAll(found[2], " ", "") {
+					t.Errorf("%s: %s is said to be %s, and is %s", name, found[1], found[2], value)
+				}
+			}
+		}
+	}
+	if quoted < 4 {
+		t.Errorf("pages quote %d defaults of settings, want 4 at least", quoted)
 	}
 }
