@@ -118,7 +118,7 @@ func TestPages_AreOneClickFromTheReadme(t *testing.T) {
 }
 
 // told are numbers that several pages, manifests or helps state. The groups of each pattern match what one of them says.
-var told = map[string]string{ //nolint:gochecknoglobals // a table
+var told = map[string]string{
 	"KB of a stream with bodies of 2 KB":             `([\d.]+) KB a stream with bodies of 2 KB|open stream, 2 KB +\| ([\d.]+) KB|W5 2 KB  \| carryover \| ([\d.]+)|streams at (\d+) to \d+ KB`,
 	"KB of a stream with bodies of 64 KB":            `([\d.]+) KB with bodies of 64 KB|open stream, 64 KB +\| ([\d.]+) KB|W5 64 KB \| carryover \| ([\d.]+)|streams at \d+ to (\d+) KB`,
 	"bytes of an id that waits to be handed back":    `handed back \| ([\d.]+) bytes a token|([\d.]+) bytes a token here`,
