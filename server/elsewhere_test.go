@@ -12,8 +12,7 @@ import (
 	"carryover/upstream/routing"
 )
 
-// A second try goes to another instance of the role, however attractive the one is that has failed: here it is always the first. One that is
-// alone is tried again as before.
+// A second try goes to another instance of the role, however attractive the one is that has failed: here it is always the first.
 func TestElsewhere_ASecondTryGoesToAnotherInstance(t *testing.T) {
 	noRetry := func(c *server.Config) { c.PrefillFailure = turn.PrefillError }
 	alone := func(c *server.Config) { c.DisaggThreshold = 1 << 20 }
@@ -55,6 +54,14 @@ func TestElsewhere_ASecondTryGoesToAnotherInstance(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An instance that refuses connections is no other one.
+func TestElsewhere_NotWhereNobodyListens(t *testing.T) {
+	r := newRig(t, setup{deadDecodes: 1, fleet: frozen})
+	r.wantOK(r.turn("", 1, true), "")
+	r.decode[0].next(status(503, "x"))
+	r.wantOK(r.turn("", 1, true), "")
 }
 
 // seen is a policy that keeps the most requests besides ours that a candidate had.

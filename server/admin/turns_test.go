@@ -86,7 +86,7 @@ func TestTurns_AreFiltered(t *testing.T) {
 		status int
 		kind   upstream.Kind
 		ago    time.Duration
-	}{"well": {200, 0, time.Hour}, "refused": {503, 0, 20 * time.Minute}, "broken": {200, upstream.Broken, 5 * time.Minute}, "blamed": {502, upstream.Broken, 5 * time.Minute}} {
+	}{"well": {200, 0, time.Hour}, "refused": {503, 0, 20 * time.Minute}, "broken": {200, upstream.Broken, 870 * time.Second}, "blamed": {502, upstream.Broken, 870 * time.Second}} {
 		r := &record.Turn{Turn: id, Times: record.Times{Began: now.Add(-turn.ago - time.Minute), Took: time.Minute}, End: record.End{Status: turn.status}}
 		if turn.kind != 0 {
 			r.End.Err = &upstream.LegError{Role: upstream.RoleDecode, Instance: "d-gone", Kind: turn.kind}
@@ -95,7 +95,7 @@ func TestTurns_AreFiltered(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"failed=true": "blamed broken refused", "failed=false": "well", "status=5xx": "blamed refused", "status=502": "blamed", "instance=d-gone": "blamed broken",
-		"since=15m": "blamed broken", "until=15m": "refused well", "since=" + now.Add(-30*time.Minute).UTC().Format(time.RFC3339) + "&until=10m": "refused",
+		"since=15m": "blamed broken", "until=15m": "refused well", "since=" + now.Add(-30*time.Minute).UTC().Format(time.RFC3339) + "&until=19m": "refused",
 		"failed=true&status=2xx": "broken", "status=502&status=503": "", "instance=p-0": "",
 	} {
 		status, body := get(t, h, "/admin/turns?"+query)
