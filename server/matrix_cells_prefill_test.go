@@ -211,12 +211,12 @@ func (f *failing) always(v variant) want {
 }
 
 func (f *failing) ofOne(v variant) want {
-	if v.retries() && !f.mended(v) {
+	if v.retries() || f.mended(v) {
 		w := retried(v)
 		w.prefill = "first plain@1"
 		return w
 	}
-	return f.always(v) // the fresh leg after a ticket goes to the same instance, and there is no third
+	return f.always(v)
 }
 
 // error is what the client is told.

@@ -5,7 +5,8 @@ type Candidate struct {
 	*Instance
 	// InFlight is how many of our attempts use it now.
 	InFlight int
-	// Others is how many requests, running and waiting, the engine had at its last reading besides ours.
+	// Others is how many requests, running and waiting, the engine had at its last reading besides ours, and how many legs of ours it has
+	// failed lately.
 	Others int
 	// Waiting is how many of all its requests waited at that reading.
 	Waiting int

@@ -119,6 +119,7 @@ func TestPage_FiltersTurns(t *testing.T) {
 		want          string // what every row that is left says, and no other
 	}{
 		{"by-outcome", "hit", "hit"}, {"by-reason", "first_turn", "first turn"}, {"by-instance", instance, instance},
+		{"by-status", "2xx", "200"}, {"by-time", "1h", "200"},
 	} {
 		b.choose(t, tc.filter, tc.value)
 		var left, hidden []string
@@ -142,6 +143,20 @@ func TestPage_FiltersTurns(t *testing.T) {
 		}
 		b.choose(t, tc.filter, "")
 	}
+}
+
+// What the page has no more, the listener finds: it is shown while it is chosen.
+func TestPage_FindsOlderTurns(t *testing.T) {
+	t.Parallel()
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.live(t)
+	b.await(t, "all turns are shown", lists(demo.held))
+	b.answerFor(t, "/admin/turns", stub{200, "application/json", `{"turns":[{"turn":"old","began":"2026-01-01T10:00:00Z","duration_ms":5,"outcome":"miss","status":502,"blame":"d-gone"}]}`})
+	b.choose(t, "by-status", "failed")
+	b.await(t, "the older turn is shown", `document.querySelector("#turns-table tbody tr:not(.record):not([hidden])")?.textContent.includes("502")`)
+	b.choose(t, "by-status", "")
+	b.await(t, "it is gone", lists(demo.held))
 }
 
 // choose chooses an option, as a user does.

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"carryover/server/journal"
@@ -20,18 +22,68 @@ type Ticket struct {
 // usualTurns is how many turns are listed if the request gives no number.
 const usualTurns = 100
 
-// turns answers GET /admin/turns?limit=N with the records of the last turns, newest first.
-func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
-	limit := usualTurns
-	if asked := r.URL.Query().Get("limit"); asked != "" {
-		n, err := strconv.Atoi(asked)
-		if err != nil || n < 1 {
-			refuseParam(w, http.StatusBadRequest, "limit", "invalid_limit", "limit must be a number from 1 on.")
-			return
+// filter returns which records a parameter of GET /admin/turns wants, nil for a value that it does not take, and what it takes, "" if there is no
+// such parameter.
+func (a *admin) filter(name, value string) (wants func(*journal.TurnRecord) bool, takes string) {
+	switch name {
+	case "failed":
+		if value == "true" || value == "false" {
+			wants = func(r *journal.TurnRecord) bool { return r.Failed() == (value == "true") }
 		}
-		limit = n
+		return wants, "true or false"
+	case "status":
+		least, err := strconv.Atoi(strings.Replace(value, "xx", "00", 1))
+		if most := least; err == nil && len(value) == 3 && least >= 100 && least < 600 {
+			if strings.HasSuffix(value, "xx") {
+				most += 99
+			}
+			wants = func(r *journal.TurnRecord) bool { return r.Status >= least && r.Status <= most }
+		}
+		return wants, "a status such as 502 or a class such as 5xx"
+	case "instance":
+		served := func(r *journal.TurnRecord) bool { return value == r.Prefill || value == r.Decode || value == r.Blame }
+		if value != "" && (slices.ContainsFunc(a.instances(), func(i instance) bool { return i.Name == value }) || len(a.Journal.Recent(1, served)) > 0) {
+			wants = served
+		}
+		return wants, "the name of an instance that GET /admin/instances lists or a kept turn has"
+	case "since", "until":
+		at, err := time.Parse(time.RFC3339, value)
+		if ago, none := time.ParseDuration(value); none == nil {
+			at, err = time.Now().Add(-ago), nil
+		}
+		if err == nil {
+			wants = func(r *journal.TurnRecord) bool { return r.Ended().Before(at) == (name == "until") }
+		}
+		return wants, "how long ago the turn ended, such as 15m, or a time such as 2026-01-31T12:00:00Z"
 	}
-	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit)})
+	return nil, ""
+}
+
+// turns answers GET /admin/turns with the records of the last turns that all parameters want, newest first.
+func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
+	limit, all := usualTurns, []func(*journal.TurnRecord) bool{}
+	for name, values := range r.URL.Query() {
+		for _, value := range values {
+			n, err := strconv.Atoi(value)
+			wants, takes := a.filter(name, value)
+			switch {
+			case name == "limit" && err == nil && n > 0:
+				limit = n
+			case name == "limit":
+				refuseParam(w, http.StatusBadRequest, name, "invalid_limit", "limit must be a number from 1 on.")
+				return
+			case takes == "":
+				refuseParam(w, http.StatusBadRequest, name, "unknown_parameter", "The parameters are limit, failed, status, instance, since and until.")
+				return
+			case wants == nil:
+				refuseParam(w, http.StatusBadRequest, name, "invalid_"+name, name+" must be "+takes+".")
+				return
+			default:
+				all = append(all, wants)
+			}
+		}
+	}
+	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit, all...)})
 }
 
 // maxID is the length in bytes of the longest id that a client may send (package request).

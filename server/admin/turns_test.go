@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"carryover/server/admin"
 	"carryover/server/journal"
 	"carryover/server/record"
+	"carryover/upstream"
 )
 
 // kept is what GET /admin/turns and /admin/conversations answer.
@@ -58,10 +61,54 @@ func TestTurns_AreToldNewestFirst(t *testing.T) {
 	}
 	for path, status := range map[string]int{
 		"/admin/conversations/aaaa": 404, "/admin/conversations/AAAAAAAAAAAA": 404, "/admin/conversations/": 404,
+		"/admin/turns?failed=yes": 400, "/admin/turns?status=50x": 400, "/admin/turns?status=5": 400, "/admin/turns?status=xxx": 400,
+		"/admin/turns?instance=": 400, "/admin/turns?instance=none": 400, "/admin/turns?since=yesterday": 400, "/admin/turns?state=502": 400,
 		"/admin/turns?limit=0": 400, "/admin/turns?limit=x": 400, "/admin/turns?limit=-5": 400,
 	} {
 		if got, body := get(t, h, path); got != status {
 			t.Errorf("%s: %d %s, want %d", path, got, body, status)
+		}
+	}
+}
+
+// Each parameter leaves the turns that it wants, and several leave those that all want.
+func TestTurns_AreFiltered(t *testing.T) {
+	deps, _ := newDeps(t)
+	deps.Journal = journal.New(journal.Config{})
+	idle, err := upstream.NewInstance(upstream.RolePrefill, "p-0", "http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deps.Fleet.Set([]upstream.Instance{idle})
+	h := admin.New(deps)
+	now := time.Now()
+	for id, turn := range map[string]struct {
+		status int
+		kind   upstream.Kind
+		ago    time.Duration
+	}{"well": {200, 0, time.Hour}, "refused": {503, 0, 20 * time.Minute}, "broken": {200, upstream.Broken, 870 * time.Second}, "blamed": {502, upstream.Broken, 870 * time.Second}} {
+		r := &record.Turn{Turn: id, Times: record.Times{Began: now.Add(-turn.ago - time.Minute), Took: time.Minute}, End: record.End{Status: turn.status}}
+		if turn.kind != 0 {
+			r.End.Err = &upstream.LegError{Role: upstream.RoleDecode, Instance: "d-gone", Kind: turn.kind}
+		}
+		deps.Journal.Observe(r)
+	}
+	for query, want := range map[string]string{
+		"failed=true": "blamed broken refused", "failed=false": "well", "status=5xx": "blamed refused", "status=502": "blamed", "instance=d-gone": "blamed broken",
+		"since=15m": "blamed broken", "until=15m": "refused well", "since=" + now.Add(-30*time.Minute).UTC().Format(time.RFC3339) + "&until=19m": "refused",
+		"failed=true&status=2xx": "broken", "status=502&status=503": "", "instance=p-0": "",
+	} {
+		status, body := get(t, h, "/admin/turns?"+query)
+		var got kept
+		if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
+			t.Fatalf("%s: %d %s", query, status, body)
+		}
+		names := []string{}
+		for _, turn := range got.Turns {
+			names = append(names, turn.Turn)
+		}
+		if slices.Sort(names); strings.Join(names, " ") != want {
+			t.Errorf("%s: %v, want %s", query, names, want)
 		}
 	}
 }

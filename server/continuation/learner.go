@@ -46,6 +46,8 @@ type answer struct {
 	inOrder *account.Place[*answer] // in Learner.oldest
 	inAge   *list.Element           // in history.waiting, nil if it waits no longer
 	age     int                     // which list of history.waiting that is
+
+	released bool // its ticket was released at once, because answers of its kind are not continued
 }
 
 // New returns a learner that knows nothing. longest is the longest life of a ticket: later turns count as none.
@@ -87,6 +89,23 @@ func (l *Learner) waits(key convcache.Key, is func(*answer) bool) *answer {
 		}
 	}
 	return nil
+}
+
+// Released notes that the ticket of the answer that Answered has noted was released at once.
+func (l *Learner) Released(key convcache.Key, prompt body.Beginning) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.waits(key, func(a *answer) bool { return a.prompt == prompt }); a != nil {
+		a.released = true
+	}
+}
+
+// ContinuesReleased reports whether the answer that a turn continues is one whose ticket was released at once.
+func (l *Learner) ContinuesReleased(turn Turn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.continuedBy(turn)
+	return a != nil && a.released
 }
 
 // Turn is what a turn shows of its conversation.

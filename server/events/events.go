@@ -22,7 +22,7 @@ const (
 	Stop       Kind = "stop"       // tickets between a pair are stopped for a while, or used again
 	Drain      Kind = "drain"      // an instance, or this replica, gets no new turns
 	Reload     Kind = "reload"     // the configuration was read again
-	Engine     Kind = "engine"     // an engine was restarted, is down, or answers again
+	Engine     Kind = "engine"     // an engine came, went, was restarted, or is avoided, and when that is over
 	Store      Kind = "store"      // the ticket store does not answer, or does again
 )
 

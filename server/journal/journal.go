@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,9 +59,11 @@ func (j *Journal) Observe(r *record.Turn) {
 	j.minutes.add(j.now(), &e.TurnRecord, r)
 }
 
-// Recent returns the newest records, at most so many, newest first.
-func (j *Journal) Recent(most int) []TurnRecord {
-	return j.pick(most, func(*entry) bool { return true })
+// Recent returns the newest records that all of wants accept, at most so many, newest first.
+func (j *Journal) Recent(most int, wants ...func(*TurnRecord) bool) []TurnRecord {
+	return j.pick(most, func(e *entry) bool {
+		return !slices.ContainsFunc(wants, func(want func(*TurnRecord) bool) bool { return !want(&e.TurnRecord) })
+	})
 }
 
 // Conversation returns the records of a conversation, newest first. The conversation is named as in the log.

@@ -89,7 +89,7 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 		t.FollowUps++
 		t.FollowUpTokens += uint64(of.Prompt())
 	}
-	if r.failed() {
+	if r.Failed() {
 		t.Failed++
 	}
 	if with, without, ok := of.HitTTFT(); ok {
@@ -112,9 +112,9 @@ func missed(by map[string]uint64, reason string) {
 	by[reason]++
 }
 
-// failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
+// Failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
 // nothing of the fleet.
-func (r *TurnRecord) failed() bool {
+func (r *TurnRecord) Failed() bool {
 	switch r.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false

@@ -80,6 +80,11 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 	return rec
 }
 
+// Ended returns when the turn ended.
+func (r *TurnRecord) Ended() time.Time {
+	return r.Began.Add(time.Duration(r.Took * float64(time.Millisecond)))
+}
+
 // optional is a number that -1 stands for the want of, kept in the place for it.
 func optional(to *int, n int) *int {
 	if n < 0 {

@@ -69,6 +69,8 @@ type Reuse struct {
 	// "" if nothing was rewritten or it is not known.
 	Differs string
 	Name    Name // what is wrong with the conversation's id, "" if that is not known
+	// Released says that the answer that the turn continues was released at once, because such answers were not continued.
+	Released bool
 }
 
 // Name says what is wrong with a conversation's id.

@@ -50,6 +50,10 @@ func (r *Turn) Hint() string {
 		return hint
 	}
 	_, reason := r.Reuse.Outcome()
+	if r.Reuse.Released && reason == string(ReasonNothingStored) {
+		return "The KV was released on purpose: answers such as the one before were not continued, and this turn counts against that. " +
+			"To keep all, give `--hand-back-after` a duration."
+	}
 	return Hint(reason, r.Path.Reason)
 }
 

@@ -38,7 +38,11 @@ func (f *Finder) learn(p *Proving, looked *Lookup) {
 				earlier = append(earlier, looked.Branches[i].Key)
 			}
 		}
-		f.deps.Pins.Continuations.Asked(continuation.Turn{Key: c.Home(), Earlier: earlier, Explicit: p.kind.Explicit, Found: !looked.empty(), GoesOn: p.goesOn}, p.record.Times().Began)
+		turn := continuation.Turn{Key: c.Home(), Earlier: earlier, Explicit: p.kind.Explicit, Found: !looked.empty(), GoesOn: p.goesOn}
+		r := p.record.Reuse()
+		r.Released = f.deps.Pins.Continuations.ContinuesReleased(turn)
+		p.record.Reuses(r)
+		f.deps.Pins.Continuations.Asked(turn, p.record.Times().Began)
 	}
 }
 
@@ -63,6 +67,7 @@ func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (ch
 	left := *ticket
 	left.Params = bytes.Clone(left.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredReleased)
+	m.deps.Pins.Continuations.Released(p.request.Conversation.Home(), p.prompt)
 	m.deps.Pins.Releases.Unuse(left, p.request.Model)
 	return choice, true
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // doubt is what a failed leg may show of what it carried, while that is open.
@@ -21,10 +22,20 @@ type doubts struct {
 	added []doubt              // of legs that were answered with 5xx and carried more than the request
 }
 
-// failed notes how a leg has failed.
-func (d *doubts) failed(err error) {
+// failed notes how a leg to an engine has failed. Picks prefer others for a while, once the same request went well.
+func (d *doubts) failed(engine *fleet.Engine, err error) {
 	var leg *upstream.LegError
-	if d != nil && errors.As(err, &leg) && leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError {
+	if !errors.As(err, &leg) || leg.Role != engine.Role {
+		return
+	}
+	if atFault(leg) {
+		d.carried(leg, func(spared bool) {
+			if !spared {
+				engine.Burden()
+			}
+		})
+	}
+	if d != nil && leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError {
 		d.legs = append(d.legs, leg)
 	}
 }

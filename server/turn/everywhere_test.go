@@ -9,6 +9,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 )
 
 // A 500 that another engine gives in the same words is the request's fault.
@@ -56,8 +57,9 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 	like := &upstream.LegError{Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "a"}}
 	other := &upstream.LegError{Kind: upstream.Status, Status: 503, Role: upstream.RoleDecode}
 	broken := &upstream.LegError{Kind: upstream.Broken}
+	engine := &fleet.Engine{}
 	for _, err := range []error{broken, other, nil, fmt.Errorf("wrapped: %w", like)} {
-		d.failed(err)
+		d.failed(engine, err)
 	}
 	if len(d.legs) != 1 || d.legs[0] != like {
 		t.Errorf("legs with 500: %v", d.legs)

@@ -37,6 +37,9 @@ func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err 
 	decode := d.origin.Decode.Engine()
 	var leg *upstream.LegError
 	failed := false
+	if !spared {
+		doubts.failed(decode, err)
+	}
 	if !spared && d.unread && errors.As(err, &leg) && leg.Role == decode.Role {
 		if failed, spared = loadFailed(leg, d.leg.API, d.Stream != nil); failed {
 			tried.unread = d.origin.Prefill
@@ -55,7 +58,6 @@ func (r *legRunner) blameDecode(d *decoding, tried *attempted, turn string, err 
 			r.loads(d, outcome, turn, leg)
 		})
 	}
-	doubts.failed(err)
 	Blame(decode, err, spared)
 }
 

@@ -224,7 +224,7 @@ func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time
 	if !unread {
 		a.doubts.carried(leg, a.claim.Failed(leg))
 	}
-	a.doubts.failed(err)
+	a.doubts.failed(engine, err)
 	blamePrefill(engine, err, own, began)
 	if unread {
 		a.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)

@@ -44,7 +44,7 @@ const (
 //
 //   - nothing of the leg was sent: another instance;
 //   - something may have been sent: at most once per leg, with a new request id
-//     and no previous KV, which may be spent;
+//     and no previous KV, which may be spent, on another instance if there is one;
 //   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
 //   - the client has gone: nothing.
 func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContext, err error) decision {
@@ -84,7 +84,8 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 			return giveUp
 		}
 	}
-	if leg.Role == upstream.RoleDecode && leg.Paused() && !r.decodesElsewhere(t, leg, of.model) {
+	elsewhere := r.elsewhere(t, of, leg.Role, leg.Instance)
+	if leg.Role == upstream.RoleDecode && leg.Paused() && !elsewhere {
 		return giveUp // prefill would compute the prompt again for the same refusal
 	}
 	switch echo := leg.Kind == upstream.IDEcho; {
@@ -97,14 +98,13 @@ func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContex
 		t.again = append(t.again, leg.Role)
 	}
 	if t.last.unread != nil {
-		r.leavePair(ctx, t, of, leg)
+		r.leavePair(ctx, t, of)
 	}
 	t.refresh(of.missed)
-	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
-	if unanswered && t.last.ticket {
+	if t.last.ticket && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		t.withoutTicket = record.ReasonNotBidirectional
 	}
-	if unanswered && len(r.fleet.Engines(upstream.RolePrefill)) > 1 {
+	if elsewhere {
 		r.exclude(t, leg)
 	}
 	return restart
@@ -148,10 +148,11 @@ func (r *retryPolicy) exclude(t *retryState, leg *upstream.LegError) {
 	}
 }
 
-// decodesElsewhere reports whether another decode instance than that of a leg may take a turn of the model.
-func (r *retryPolicy) decodesElsewhere(t *retryState, leg *upstream.LegError, model string) bool {
-	return slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && !t.earlier.Excludes(e) && e.Reachable() && !e.Health.Pauses() && e.MayServe(model)
+// elsewhere reports whether another instance of a role than the named one may take the turn.
+func (r *retryPolicy) elsewhere(t *retryState, of *retryContext, role upstream.Role, but string) bool {
+	return slices.ContainsFunc(r.fleet.Engines(role), func(e *fleet.Engine) bool {
+		return e.Name != but && (role == upstream.RoleDecode || of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) &&
+			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(of.model)
 	})
 }
 
@@ -185,36 +186,25 @@ func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstrea
 	return restart
 }
 
-// leavePair has the next attempt leave out both engines of a pair whose hand-over decode has failed to load, as far as others are left: without
-// another prefill instance decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
-func (r *retryPolicy) leavePair(ctx context.Context, t *retryState, of *retryContext, leg *upstream.LegError) {
+// leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
+// decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
+func (r *retryPolicy) leavePair(ctx context.Context, t *retryState, of *retryContext) {
 	prefill := t.last.unread.Engine()
 	prefill.Refresh(ctx)
 	if t.last.unread.Ended() {
 		return
 	}
-	another := r.anotherPrefill(t, of, prefill.Name)
-	if !another && of.afterPrefill == PrefillError {
+	if of.afterPrefill == PrefillError && !r.elsewhere(t, of, upstream.RolePrefill, prefill.Name) {
 		return
 	}
 	t.earlier.PrefillFailed = true
 	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
 	t.earlier.Excluded = append(t.earlier.Excluded, prefill)
-	if r.decodesElsewhere(t, leg, of.model) {
-		r.exclude(t, leg)
-	}
-}
-
-// anotherPrefill reports whether a prefill instance is left besides the named one.
-func (r *retryPolicy) anotherPrefill(t *retryState, of *retryContext, but string) bool {
-	return slices.ContainsFunc(r.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != but && (of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) && !e.Quarantined() && e.Reachable()
-	})
 }
 
 // retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
 func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstream.LegError) bool {
-	another := r.anotherPrefill(t, of, leg.Instance)
+	another := r.elsewhere(t, of, leg.Role, leg.Instance)
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady) ||
 		errors.Is(leg.Err, upstream.ErrPrefillTimeout)
 	if !another && lastWord || !r.budget.take(of.account) {

@@ -3,7 +3,11 @@ package fleet
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// failedFor is how long a leg that failed counts as a request that its engine runs.
+const failedFor = 10 * time.Second
 
 // attempts are the legs of ours that an engine has: attempts of turns, with the prompt tokens of each by its number, and
 // hand-backs. Numbers allow done to be called more than once, and make it all that a pick allocates.
@@ -11,6 +15,7 @@ type attempts struct {
 	inFlight  atomic.Int64 // attempts that use the engine
 	queued    atomic.Int64 // prompt tokens of these attempts
 	handBacks atomic.Int64 // hand-back legs to this prefill engine
+	failed    atomic.Int64 // legs that failed lately
 
 	mu   sync.Mutex // guards the rest. Lock order: Picker, attempts
 	open map[uint64]int
@@ -65,4 +70,10 @@ func (e *Engine) end(number uint64) bool {
 		e.fleet.left(e)
 	}
 	return counted
+}
+
+// Burden has a leg that failed count as a running request for a while: an engine that fails at once would look idle, and get all turns.
+func (e *Engine) Burden() {
+	e.attempts.failed.Add(1)
+	time.AfterFunc(failedFor, func() { e.attempts.failed.Add(-1) })
 }

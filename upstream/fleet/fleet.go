@@ -1,7 +1,10 @@
 package fleet
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +41,8 @@ type Config struct {
 	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil discards
 	// these lines.
 	Logger *slog.Logger
-	// Tell is told, as one sentence, when an engine is restarted, goes down or is back; nil for nobody. It must not call the fleet.
+	// Tell is told, as one sentence, what an engine is avoided for, when that is over, when it is restarted, and which engines Set has added
+	// or removed; nil for nobody. It must not call the fleet.
 	Tell func(sentence string)
 }
 
@@ -104,20 +108,33 @@ func (f *Fleet) now() time.Time { return f.cfg.Now() }
 // last attempt has ended and, for decode, when none of its blocks can be pinned any more. An instance that comes back
 // before that gets the same Engine again. Set closes idle connections when it removes an engine.
 func (f *Fleet) Set(instances []upstream.Instance) {
-	if gone := f.replace(instances); gone {
+	first := len(f.members.Load().named) == 0
+	added, gone := f.replace(instances)
+	if len(gone) > 0 {
 		f.cfg.Client.Close()
+	}
+	if !first && len(added)+len(gone) > 0 {
+		f.cfg.Tell(fmt.Sprintf("Instances were added: %s; removed: %s.", namesOf(added), namesOf(gone)))
 	}
 	f.Picker.freed()
 }
 
-// replace does the work of Set except closing connections, and reports whether it removed an engine.
-func (f *Fleet) replace(instances []upstream.Instance) bool {
+// namesOf names engines for operators.
+func namesOf(engines []*Engine) string {
+	names := []string{}
+	for _, e := range engines {
+		names = append(names, e.Role.String()+" "+e.Name)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// replace does the work of Set but for telling of it, and returns the engines that have come and gone.
+func (f *Fleet) replace(instances []upstream.Instance) (added, gone []*Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.members.Load()
 	next := &members{engines: map[upstream.Role][]*Engine{}, named: map[upstream.Role]map[string]*Engine{}, placed: map[string][]*Engine{}}
 	kept := map[*Engine]bool{}
-	var added, gone []*Engine
 	for _, instance := range instances {
 		e := old.named[instance.Role][instance.Name]
 		if e == nil || e.identity != identityOf(&instance) {
@@ -134,7 +151,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 		}
 	}
 	f.change(next, added, gone)
-	return len(gone) > 0
+	return added, gone
 }
 
 // change makes next the members of the fleet. What is remembered for added engines is theirs, and those of decode are

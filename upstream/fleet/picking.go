@@ -94,6 +94,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		if int64(ask.now) < v.stale.Load() {
 			c.Others, c.Waiting, c.KVUsage = int(v.others.Load()), int(v.waiting.Load()), math.Float64frombits(v.usage.Load())
 		}
+		c.Others += int(e.attempts.failed.Load())
 		if role == upstream.RolePrefill {
 			c.Delay = p.speeds.delay(e, c, ask.tokens)
 		}

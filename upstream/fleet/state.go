@@ -25,6 +25,7 @@ func newHealth(e *Engine) *health.Health {
 			log().Warn("engine is down", "why", why)
 			e.tell("is down: " + why)
 		},
+		Tell: e.tell,
 	}, &e.seen.health)
 }
 

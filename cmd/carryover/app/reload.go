@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -44,9 +46,10 @@ func (r *Reloader) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	tell := r.Proxy.Events.Teller(events.Reload)
+	var changed string
 	next, err := r.Again()
 	if err == nil {
-		err = fixed(&r.Cfg, &next)
+		changed, err = compared(&r.Cfg, &next)
 	}
 	if err == nil {
 		err = r.Proxy.apply(next)
@@ -57,21 +60,29 @@ func (r *Reloader) Reload() error {
 		return err
 	}
 	r.Cfg = next
-	r.Logger.Info("configuration reloaded", "prefill", len(next.Prefill), "decode", len(next.Decode))
-	tell("The configuration was read again and is in force.")
+	r.Logger.Info("configuration reloaded", "prefill", len(next.Prefill), "decode", len(next.Decode), "changed", changed)
+	tell("The configuration was read again and is in force; changed: " + changed + ".")
 	return nil
 }
 
-// fixed names the settings that differ and take a restart to change.
-func fixed(old, next *config.Config) error {
+// compared says which settings differ. Those that take a restart to change are an error.
+func compared(old, next *config.Config) (changed string, err error) {
+	var all []string
 	var faults []error
 	before := config.Settings(old)
 	for i, s := range config.Settings(next) {
-		if !s.Live && !reflect.DeepEqual(reflect.ValueOf(before[i].To).Elem().Interface(), reflect.ValueOf(s.To).Elem().Interface()) {
-			faults = append(faults, fmt.Errorf("%s: %s instead of %s takes a restart", s.Key, config.Quoted(config.FormatValue(s.To)), config.Quoted(config.FormatValue(before[i].To))))
+		if reflect.DeepEqual(reflect.ValueOf(before[i].To).Elem().Interface(), reflect.ValueOf(s.To).Elem().Interface()) {
+			continue
+		}
+		differs := fmt.Sprintf("%s: %s instead of %s", s.Key, config.Quoted(config.FormatValue(s.To)), config.Quoted(config.FormatValue(before[i].To)))
+		if _, instances := s.To.(*[]config.InstanceConfig); instances { // which the fleet tells by name
+			differs = s.Key
+		}
+		if all = append(all, differs); !s.Live {
+			faults = append(faults, errors.New(differs+" takes a restart"))
 		}
 	}
-	return errors.Join(faults...)
+	return cmp.Or(strings.Join(all, ", "), "nothing"), errors.Join(faults...)
 }
 
 // apply applies the settings that can change while the program serves. A turn keeps the routing that it began with.

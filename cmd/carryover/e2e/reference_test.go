@@ -188,7 +188,7 @@ func described() (clients, operators [][2]string) {
 			{"GET /health", "as at the listener for clients, without a token"},
 			{"GET /healthz", "likewise"},
 			{"GET /readyz", "likewise"},
-			{"GET /admin/turns", "records of the last turns, newest first, 100 unless `?limit=N` says otherwise; this replica keeps 4,096"},
+			{"GET /admin/turns", "records of the last turns, newest first, 100 unless `?limit=N` says otherwise; this replica keeps 4,096. With `failed=true`, `status=502` or `5xx`, `instance=NAME` (a leg was its, or it is to `blame`), `since=15m` and `until=TIME` (when the turn ended: a span ago, or RFC 3339) only those that all of them want"},
 			{"GET /admin/conversations/{hash}", "those of one conversation, and the tickets that this replica has put into the store for it"},
 			{"POST /admin/conversations/search", "the conversations whose turns had a client's id, `{\"id\": \"…\"}`; the id is hashed and forgotten"},
 			{"GET /debug/pprof/profile", "a CPU profile (`?seconds=20`) for `go tool pprof`, behind the admin token; it holds nothing of a client"},

@@ -124,7 +124,8 @@ func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
 	}
 	status, events := r.operate(t, http.MethodGet, "/admin/events")
 	before, refused, _ := strings.Cut(events, "The configuration was refused, and nothing has changed: ")
-	if status != http.StatusOK || !strings.Contains(before, `"kind":"reload","text":"The configuration was read again and is in force."`) || !strings.Contains(refused, "store.max_tickets") {
+	if status != http.StatusOK || !strings.Contains(before, `"kind":"reload","text":"The configuration was read again and is in force; changed: `) || !strings.Contains(refused, "store.max_tickets") ||
+		!strings.Contains(before, `prefill, decode, routing.prefill: \"round_robin\" instead of \"auto\", routing.disagg_threshold: \"100\" instead of \"0\"`) || !strings.Contains(before, "Instances were added: prefill ") {
 		t.Errorf("events, newest first: %d %s", status, events)
 	}
 }

@@ -4,6 +4,7 @@ import { byId, h, tagged, text } from "./dom.js";
 import { count, milliseconds, none, time } from "./format.js";
 import { meaning } from "./reasons.js";
 import { record } from "./record.js";
+import { ask } from "./token.js";
 
 const most = 200; // turns on the page; open records stay beyond that
 
@@ -22,25 +23,38 @@ const columns = [
   ["Conversation", "code", "The beginning of its keyed hash, as the log names it"],
 ];
 
-// The filters: which choice a turn belongs to.
+// The filters: which choices a turn belongs to, and the parameter with which the listener finds older turns, if there is one.
 const filters = [
   ["by-outcome", (turn) => [turn.outcome]],
   ["by-reason", (turn) => [turn.reason]],
-  ["by-instance", (turn) => [turn.prefill, turn.decode]],
+  ["by-instance", (turn) => [turn.prefill, turn.decode, turn.blame], (value) => ["instance", value]],
+  ["by-status", (turn) => [failed(turn) && "failed", `${turn.status}`, `${Math.floor(turn.status / 100)}xx`], (value) => (value === "failed" ? ["failed", "true"] : ["status", value])],
+  ["by-time", (turn) => Object.keys(ago).filter((span) => Date.now() - endOf(turn) <= ago[span] * 60_000), (value) => ["since", value]],
 ];
+
+const ago = { "1m": 1, "5m": 5, "15m": 15, "1h": 60 }; // minutes
+
+const endOf = (turn) => Date.parse(turn.began) + turn.duration_ms;
+
+// failed is the listener's failed=true: a request that asks for what can't be had says nothing of the fleet.
+function failed({ status, kind, code }) {
+  return ![400, 404, 413, 422].includes(status) && Boolean(status !== 200 || kind || (code && code !== "client_gone"));
+}
 
 export class Turns {
   #turns = []; // newest first: {turn, row, detail}
   #body = h("tbody");
   #openConversation;
+  #asked = 0;
   #only; // names of the conversations that are shown, undefined for all
 
   constructor(openConversation) {
     this.#openConversation = openConversation;
     byId("turns-table").append(h("thead", {}, h("tr", {}, ...columns.map(([head, kind, title]) => h("th", { scope: "col", class: kind, title }, head)))), this.#body);
     for (const [id] of filters) {
-      byId(id).append(h("option", { value: "" }, "all"));
-      byId(id).addEventListener("change", () => this.#filter(true));
+      byId(id).prepend(h("option", { value: "" }, "all"));
+      byId(id).value = "";
+      byId(id).addEventListener("change", () => this.#find());
     }
   }
 
@@ -57,7 +71,7 @@ export class Turns {
 
   // show adds the records of turns that ended since.
   show({ records }) {
-    const newest = this.#turns[0]?.turn.n ?? 0;
+    const newest = Math.max(0, this.#turns[0]?.turn.n ?? 0);
     const first = newest === 0;
     for (const turn of records.filter((turn) => turn.n > newest)) {
       const shown = this.#row(turn, first);
@@ -69,9 +83,32 @@ export class Turns {
     this.#filter(false);
   }
 
-  // drop forgets the oldest turns, but for those that are being looked at.
-  #drop() {
-    for (const old of this.#turns.slice(most)) {
+  // find shows what is chosen, with turns that the listener keeps and the page does not.
+  async #find() {
+    this.#drop(0);
+    this.#filter(true);
+    const asked = ++this.#asked;
+    const chosen = filters.filter(([id, , parameter]) => parameter && byId(id).value !== "").map(([id, , parameter]) => parameter(byId(id).value));
+    if (chosen.length === 0) {
+      return;
+    }
+    const answer = await ask(`admin/turns?${new URLSearchParams([["limit", most], ...chosen])}`).catch(() => undefined);
+    const { turns } = await answer?.json().catch(() => ({})) ?? {};
+    if (asked !== this.#asked || turns === undefined) {
+      return;
+    }
+    const known = new Set(this.#turns.map(({ turn }) => turn.turn));
+    for (const turn of turns.filter(({ turn }) => !known.has(turn))) {
+      const older = { ...this.#row({ ...turn, n: -this.#turns.length - 1 }, true), found: true };
+      this.#turns.push(older);
+      this.#body.append(older.row, older.detail);
+    }
+    this.#filter(true);
+  }
+
+  // drop forgets the oldest turns, but for those that are being looked at, and all but so many of those that were found.
+  #drop(found = most) {
+    for (const old of [...this.#turns.filter((shown) => !shown.found).slice(most), ...this.#turns.filter((shown) => shown.found).slice(found)]) {
       if (old.detail.hidden && !old.row.contains(document.activeElement)) {
         old.row.remove();
         old.detail.remove();
@@ -83,7 +120,7 @@ export class Turns {
 
   #row(turn, first) {
     const id = `record-${turn.n}`;
-    const ended = new Date(Date.parse(turn.began) + turn.duration_ms);
+    const ended = new Date(endOf(turn));
     const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Record of the turn that ended ${time(ended)}` }, time(ended));
     const detail = h("tr", { id, class: "record", hidden: true });
     button.addEventListener("click", () => this.#toggle(turn, button, detail));
@@ -115,7 +152,7 @@ export class Turns {
 
   // offer adds a turn's reason and instances to the choices.
   #offer(turn) {
-    for (const [id, choices] of filters) {
+    for (const [id, choices] of filters.filter(([id]) => id !== "by-time")) {
       const select = byId(id);
       for (const choice of choices(turn)) {
         if (choice && ![...select.options].some((option) => option.value === choice)) {
@@ -138,7 +175,7 @@ export class Turns {
       }
       shown += fits ? 1 : 0;
     }
-    const words = `${count(shown)} of the last ${count(this.#turns.length)} turns`;
+    const words = `${count(shown)} of the last ${count(this.#turns.length)} turns`; // with those that were found
     text(byId("turns-shown"), words);
     if (aloud) {
       text(byId("said"), words);

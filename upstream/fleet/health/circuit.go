@@ -136,6 +136,7 @@ func (h *Health) Served() {
 	h.change(func(is *condition, now time.Time) { closed = is.circuit.served(now) })
 	if closed {
 		h.cfg.Log().Info("engine closes its circuit")
+		h.cfg.Tell("closes its circuit: it has served a leg")
 	}
 }
 
@@ -151,6 +152,7 @@ func (h *Health) Failed(leg *upstream.LegError) {
 	})
 	if opened {
 		h.cfg.Log().Warn("engine opens its circuit", "failures", c.failures, "last", c.last, "tried_again_in", c.pause.String())
+		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: %d legs in a row have failed, the last with %s", c.pause, c.failures, c.last))
 	}
 }
 
@@ -195,5 +197,6 @@ func (h *Health) Unanswered(began time.Time) {
 	})
 	if opened {
 		h.cfg.Log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", c.pause.String())
+		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: it has let a leg reach its time limit, and has answered no other", c.pause))
 	}
 }

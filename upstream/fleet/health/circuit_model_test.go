@@ -79,7 +79,7 @@ func playCircuit(events []string) (seen seenOf) {
 	var shown Shown
 	h := New(Config{
 		Now: func() time.Time { return now }, Born: now, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) },
-		Heard: func() {}, Back: func() {}, Down: func(string) {},
+		Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(string) {},
 	}, &shown)
 	attempts := uint64(0)
 	trials := []uint64{0, 0}

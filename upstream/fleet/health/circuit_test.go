@@ -1,6 +1,7 @@
 package health
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +81,39 @@ func TestCircuit_DoubtedFailuresOnlyAsk(t *testing.T) {
 	}
 	if h.Asked(nil); !h.Closed() {
 		t.Error("an answer does not close it")
+	}
+}
+
+// Operators are told what an engine is avoided for, and when that is over, in words that are the same each time.
+func TestHealth_TellsOperatorsWhatAnEngineIsAvoidedFor(t *testing.T) {
+	r := newRole(t, 3)
+	a, b := r.members[0].Health, r.members[1].Health
+	for range 2 {
+		for range FailuresToOpen + 1 {
+			a.Failed(&upstream.LegError{Kind: upstream.Status, Status: 503})
+		}
+		r.pass(time.Minute)
+		a.Served()
+		a.Served()
+	}
+	began := r.now
+	r.pass(time.Minute)
+	b.Failed(&upstream.LegError{Kind: upstream.Timeout})
+	b.Unanswered(began)
+	r.pass(time.Minute)
+	b.Served()
+	r.paced(slowRounds, 2000, 200, 200)
+	Eject(r.members)
+	r.pass(ejectFor)
+	Eject(r.members)
+	Eject(r.members)
+	opened, closed := "a opens its circuit for 1s: 5 legs in a row have failed, the last with status 503", "a closes its circuit: it has served a leg"
+	want := []string{
+		opened, closed, opened, closed,
+		"b opens its circuit for 1s: it has let a leg reach its time limit, and has answered no other", "b closes its circuit: it has served a leg",
+		"a is ejected for 30s, for time 1 in a row: it is 10.0 times slower than the median of its role", "a is ejected no more, and is compared anew",
+	}
+	if !slices.Equal(r.told, want) {
+		t.Errorf("told\n%s\nwant\n%s", strings.Join(r.told, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -43,8 +44,9 @@ type ejection struct {
 	times        int // ejections in a row
 	factor       float64
 	since, until time.Time
-	seen         int // samples there were when it was last found slow
-	slow         int // rounds in a row in which it was slow
+	seen         int  // samples there were when it was last found slow
+	slow         int  // rounds in a row in which it was slow
+	out          bool // it has not been told that the ejection is over
 }
 
 func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
@@ -88,6 +90,7 @@ func Eject(role []Member) {
 	out := 0
 	var all []compared
 	for _, m := range role {
+		m.Health.readmit()
 		if m.Out || !m.Health.Usable() {
 			out++
 		} else if t := m.Health.read().legSpeed; t.samples >= slowSamples {
@@ -139,13 +142,28 @@ func (h *Health) judge(c *compared, allowed bool) (ejected bool) {
 		}
 		if ejected = j.slow >= slowRounds && allowed; ejected {
 			lasts := min(time.Duration(j.times+1)*ejectFor, ejectMax)
-			*j = ejection{times: j.times + 1, factor: c.perWork / c.borne, since: now, until: now.Add(lasts)}
+			*j = ejection{times: j.times + 1, factor: c.perWork / c.borne, since: now, until: now.Add(lasts), out: true}
 			is.legSpeed = legSpeed{}
 		}
 		as = *j
 	})
 	if ejected {
 		h.cfg.Log().Warn("engine is ejected", "times_slower", math.Round(10*as.factor)/10, "times_in_a_row", as.times, "for", as.until.Sub(as.since).String())
+		h.cfg.Tell(fmt.Sprintf("is ejected for %s, for time %d in a row: it is %.1f times slower than the median of its role", as.until.Sub(as.since), as.times, as.factor))
 	}
 	return ejected
+}
+
+// readmit tells of an ejection that is over.
+func (h *Health) readmit() {
+	back := false
+	h.change(func(is *condition, now time.Time) {
+		if back = is.ejection.out && !is.ejection.lasts(now); back {
+			is.ejection.out = false
+		}
+	})
+	if back {
+		h.cfg.Log().Info("engine is ejected no more")
+		h.cfg.Tell("is ejected no more, and is compared anew")
+	}
 }

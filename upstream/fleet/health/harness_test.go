@@ -16,6 +16,7 @@ type role struct {
 	members []Member
 	shown   []*Shown
 	log     bytes.Buffer
+	told    []string // to operators
 }
 
 func newRole(t *testing.T, engines int) *role {
@@ -27,7 +28,7 @@ func newRole(t *testing.T, engines int) *role {
 		r.shown = append(r.shown, &Shown{})
 		r.members = append(r.members, Member{Health: New(Config{
 			Now: func() time.Time { return r.now }, Born: began, Log: func() *slog.Logger { return log },
-			Heard: func() {}, Back: func() {}, Down: func(string) {},
+			Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(what string) { r.told = append(r.told, string(rune('a'+i))+" "+what) },
 		}, r.shown[i])})
 	}
 	return r

@@ -17,6 +17,7 @@ type Config struct {
 	// connection; Down when its outage is worth a line in the log; Back when that outage is over.
 	Heard, Back func()
 	Down        func(why string)
+	Tell        func(what string) // is told of the rest that the log reports, in words for operators
 }
 
 // Health is whether an engine serves, by its legs, its connections and its health probes, and whether it is to. It is

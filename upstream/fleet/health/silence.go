@@ -150,6 +150,7 @@ func (h *Health) speaks(also func(is *condition)) (told bool) {
 	})
 	if told {
 		h.cfg.Log().Info("engine is silent no more")
+		h.cfg.Tell("is silent no more")
 	}
 	return told
 }
@@ -165,5 +166,6 @@ func (h *Health) tellSilence() {
 	})
 	if first {
 		h.cfg.Log().Warn("engine is silent to streams that wait, and gets no turns until it answers", "since", since)
+		h.cfg.Tell("is silent to streams that wait, and gets no turns until it answers")
 	}
 }

@@ -1,0 +1,122 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"carryover/server"
+	"carryover/server/turn"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/routing"
+)
+
+// A second try goes to another instance of the role, however attractive the one is that has failed: here it is always the first.
+func TestElsewhere_ASecondTryGoesToAnotherInstance(t *testing.T) {
+	noRetry := func(c *server.Config) { c.PrefillFailure = turn.PrefillError }
+	alone := func(c *server.Config) { c.DisaggThreshold = 1 << 20 }
+	prefill, decode := upstream.RolePrefill, upstream.RoleDecode
+	for name, row := range map[string]struct {
+		role upstream.Role
+		act  behaviour
+		cfg  func(*server.Config)
+	}{
+		"decode 500 to hand-overs":           {decode, status(500, "x"), nil},
+		"decode 500 and prefill no other":    {decode, status(500, "x"), noRetry},
+		"decode 500 alone":                   {decode, status(500, "x"), alone},
+		"decode 503":                         {decode, status(503, "x"), nil},
+		"decode breaks":                      {decode, hangUp, nil},
+		"decode breaks behind its headers":   {decode, breaks(func(leg) []string { return nil }, ""), alone},
+		"prefill 500":                        {prefill, status(500, "x"), nil},
+		"prefill 503":                        {prefill, status(503, "x"), nil},
+		"prefill breaks":                     {prefill, hangUp, nil},
+		"prefill 500 to tickets, no other":   {prefill, refusesTickets(status(500, "x")), noRetry},
+		"prefill breaks under a ticket only": {prefill, refusesTickets(hangUp), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{prefills: 2, decodes: 2, fleet: frozen, cfg: row.cfg})
+			failing := r.prefill[0]
+			if row.role == decode {
+				failing = r.decode[0]
+			}
+			for n := range 4 {
+				r.wantOK(r.turn(fmt.Sprint(n), 1, true), "")
+			}
+			failing.always(row.act)
+			for n := range 12 {
+				before := len(failing.ofClients())
+				r.wantOK(r.turn(fmt.Sprint(n), 2, n%2 == 0), "")
+				if legs := len(failing.ofClients()) - before; legs > 1 {
+					t.Errorf("turn %d: the instance that fails got %d legs", n, legs)
+				}
+			}
+		})
+	}
+}
+
+// An instance that refuses connections is no other one.
+func TestElsewhere_NotWhereNobodyListens(t *testing.T) {
+	r := newRig(t, setup{deadDecodes: 1, fleet: frozen})
+	r.wantOK(r.turn("", 1, true), "")
+	r.decode[0].next(status(503, "x"))
+	r.wantOK(r.turn("", 1, true), "")
+}
+
+// seen is a policy that keeps the most requests besides ours that a candidate had.
+type seen struct {
+	routing.LeastLoaded
+	others int
+}
+
+func (s *seen) Pick(candidates []upstream.Candidate, key string) int {
+	for i := range candidates {
+		s.others = max(s.others, candidates[i].Others)
+	}
+	return s.LeastLoaded.Pick(candidates, key)
+}
+
+// An instance that fails at once has no request under way for longer than a moment, and must not look idle beside one that works. What a request
+// shows that fails everywhere, or that was refused, is no load of anybody.
+func TestElsewhere_AFailureIsALoad(t *testing.T) {
+	for name, row := range map[string]struct {
+		acts [2]behaviour // of decode, to what comes after the two streams
+		most int          // legs of the second in twelve turns
+		load bool
+	}{
+		"the idle one fails": {[2]behaviour{decodes, status(500, "x")}, 3, true},
+		"both fail":          {[2]behaviour{status(500, "x"), status(500, "x")}, 24, false},
+		"it refuses":         {[2]behaviour{decodes, status(400, "x")}, 12, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, gate, done := &seen{}, make(chan struct{}), make(chan reply, 2)
+			r := newRig(t, setup{decodes: 2, fleet: func(c *fleet.Config) { frozen(c); c.Decode = policy }, cfg: func(c *server.Config) { c.DisaggThreshold = 1 << 20 }})
+			r.decode[0].always(waits(gate, decodes))
+			r.engine(r.decode[1]).Health.SetDrain(true)
+			for n := range 2 {
+				go func() { done <- r.turn(fmt.Sprint("stream ", n), 1, true) }()
+			}
+			r.decode[0].await(2)
+			r.engine(r.decode[1]).Health.SetDrain(false)
+			for i, act := range row.acts {
+				r.decode[i].always(act)
+			}
+			for n := range 12 {
+				if p := r.turn(fmt.Sprint(n), 1, true); row.load && p.status != http.StatusOK {
+					t.Errorf("turn %d: %d %s", n, p.status, p.body)
+				}
+			}
+			if legs := len(r.decode[1].ofClients()); legs > row.most {
+				t.Errorf("the idle one got %d legs, want %d at most", legs, row.most)
+			}
+			if (policy.others > 0) != row.load {
+				t.Errorf("policies saw a load of %d, want one: %t", policy.others, row.load)
+			}
+			close(gate)
+			for range 2 {
+				r.wantOK(<-done, "")
+			}
+		})
+	}
+}
