@@ -3,6 +3,7 @@ package convcache
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Remote is a store that replicas share, as Shared uses it. All methods are safe for concurrent use and take as long
@@ -11,6 +12,7 @@ import (
 type Remote interface {
 	RemoteTickets
 	RemoteQuarantines
+	RemotePinned
 	// Test puts a ticket of no conversation and takes it, just as turns do. The error wraps ErrRemoteForbids if
 	// waiting does not help.
 	Test(ctx context.Context) error
@@ -46,6 +48,16 @@ type RemoteQuarantines interface {
 	// epoch never falls.
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
+
+// RemotePinned shares what each replica pins.
+type RemotePinned interface {
+	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each
+	// of those has told that have within PinnedLife.
+	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)
+}
+
+// PinnedLife is how long what a replica has told of its pinned tokens counts. It tells once a second.
+const PinnedLife = 5 * time.Second
 
 // ErrRemoteForbids is in the error of a Test if the store answers but may not, or can't, do what is needed.
 var ErrRemoteForbids = errors.New("redis forbids what is needed")

@@ -183,6 +183,12 @@ func (s *Shared) ShareEpoch(ctx context.Context, own int64, risen bool) error {
 	return s.tell("share the epoch", func() error { return s.remote.ShareEpoch(ctx, own, risen) })
 }
 
+// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each of
+// those pins there that have told within PinnedLife. Errors are as in QuarantineIncarnation.
+func (s *Shared) SharePinned(ctx context.Context, incarnation string, tokens int) ([]int, error) {
+	return ask(s, "share pinned tokens", func() ([]int, error) { return s.remote.SharePinned(ctx, incarnation, tokens) })
+}
+
 // ask asks the remote store, unless that is known not to work.
 func ask[T any](s *Shared, what string, remote func() (T, error)) (told T, err error) {
 	if err = errNotAsked; s.breaker.allows() {

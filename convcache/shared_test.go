@@ -43,6 +43,8 @@ func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
 
 func (f *far) QuarantineIncarnation(context.Context, string) error { return f.err() }
 
+func (f *far) SharePinned(context.Context, string, int) ([]int, error) { return nil, f.err() }
+
 func (f *far) Epoch() int64 { return 0 }
 
 func (f *far) ShareEpoch(context.Context, int64, bool) error { return f.err() }

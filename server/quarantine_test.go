@@ -180,6 +180,8 @@ func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, incarnati
 	return quarantined, nil
 }
 
+func (s *sharedQuarantines) SharePinned(context.Context, string, int) ([]int, error) { return nil, nil }
+
 func (s *sharedQuarantines) Epoch() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

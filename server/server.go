@@ -59,8 +59,8 @@ func New(cfg Config, deps Deps) *Server {
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
-		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Background: s.background.Run,
-		Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
+		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
+		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,

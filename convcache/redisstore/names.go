@@ -14,6 +14,7 @@ type names struct {
 	conversations string // begins the hash of each conversation
 	incarnations  string // the hash of quarantined incarnations
 	epoch         string // the hash with the epoch of the fleet
+	pinned        string // begins the hash of each incarnation of decode, with what replicas pin on it
 	channel       string
 }
 
@@ -23,7 +24,7 @@ type names struct {
 func newNames(cfg Config) names {
 	begin := cfg.Prefix + ":" + version + ":"
 	return names{
-		conversations: begin + "{", incarnations: begin + "bars", epoch: begin + "epoch",
+		conversations: begin + "{", incarnations: begin + "bars", epoch: begin + "epoch", pinned: begin + "pinned:",
 		channel: begin + "channel:" + strconv.Itoa(cfg.DB),
 	}
 }

@@ -22,15 +22,18 @@ var incarnationLua string
 //go:embed epoch.lua
 var epochLua string
 
+//go:embed pinned.lua
+var pinnedLua string
+
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put, incarnation, epoch *redis.Script
+	take, put, incarnation, epoch, pinned *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
 	return scripts{
 		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), incarnation: redis.NewScript(incarnationLua),
-		epoch: redis.NewScript(epochLua),
+		epoch: redis.NewScript(epochLua), pinned: redis.NewScript(pinnedLua),
 	}
 }
 
