@@ -14,7 +14,7 @@ import (
 // SharePinned notes how many tokens this replica pins on an incarnation of decode, and returns what others have noted
 // within convcache.PinnedLife.
 func (s *Store) SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error) {
-	id := s.envelope.incarnationID(incarnation)
+	id := s.envelope.markID(incarnation)
 	reply, err := s.servers.run(ctx, s.scripts.pinned, s.names.pinned+hex.EncodeToString(id[:]),
 		hex.EncodeToString(s.replica[:]), tokens, convcache.PinnedLife.Milliseconds())
 	for i := range reply {

@@ -13,7 +13,7 @@ import (
 	"carryover/convcache"
 )
 
-// Store keeps tickets, and quarantines (incarnations.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
+// Store keeps tickets, and marks of engines (marks.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
 // and all methods are safe for concurrent use.
 type Store struct {
 	cfg      Config
