@@ -3,6 +3,7 @@ package convcache
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Remote is a store that replicas share, as Shared uses it. All methods are safe for concurrent use and take as long
@@ -10,7 +11,8 @@ import (
 // of the store, unless it is a RemoteError that says otherwise. The text of an error contains no credential.
 type Remote interface {
 	RemoteTickets
-	RemoteQuarantines
+	RemoteEngines
+	RemotePinned
 	// Test puts a ticket of no conversation and takes it, just as turns do. The error wraps ErrRemoteForbids if
 	// waiting does not help.
 	Test(ctx context.Context) error
@@ -32,13 +34,13 @@ type RemoteTickets interface {
 	Count(ctx context.Context) (int, error)
 }
 
-// RemoteQuarantines shares which prefill incarnations are quarantined, so that no replica sends a prefill leg to
-// them, and the epoch of the fleet, so that no replica uses a ticket from before a quarantine.
-type RemoteQuarantines interface {
-	// QuarantineIncarnation quarantines an incarnation.
-	QuarantineIncarnation(ctx context.Context, incarnation string) error
-	// QuarantinedIncarnations returns for each of at least one incarnations whether it is quarantined.
-	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
+// RemoteEngines shares marks of engines, such as which prefill incarnations are quarantined, so that no replica sends a
+// prefill leg to them, and the epoch of the fleet, so that no replica uses a ticket from before a quarantine.
+type RemoteEngines interface {
+	// Mark publishes a value under a name.
+	Mark(ctx context.Context, name, value string) error
+	// Marks returns the values that were published last under those of at least one name that have any.
+	Marks(ctx context.Context, names []string) (map[string]string, error)
 	// Epoch returns the highest epoch that an answer of the store has shown. Each Peek and each Take that returns a
 	// ticket shows the store's.
 	Epoch() int64
@@ -46,6 +48,16 @@ type RemoteQuarantines interface {
 	// epoch never falls.
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
 }
+
+// RemotePinned shares what each replica pins.
+type RemotePinned interface {
+	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each
+	// of those has told that have within PinnedLife.
+	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)
+}
+
+// PinnedLife is how long what a replica has told of its pinned tokens counts. It tells once a second.
+const PinnedLife = 5 * time.Second
 
 // ErrRemoteForbids is in the error of a Test if the store answers but may not, or can't, do what is needed.
 var ErrRemoteForbids = errors.New("redis forbids what is needed")

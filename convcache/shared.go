@@ -158,29 +158,34 @@ func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 // errNotAsked says that the breaker is open.
 var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
 
-// QuarantineIncarnation publishes that a prefill incarnation is quarantined. incarnation is its unique name, made of
-// the instance and its start time. After an error the quarantine may not be stored; the error contains no credential.
-// While the remote store is known not to work, the error comes at once.
-func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
-	return s.tell("quarantine an incarnation", func() error { return s.remote.QuarantineIncarnation(ctx, incarnation) })
+// Mark publishes a value under a name for all replicas. After an error it may not be stored; the error contains no
+// credential. While the remote store is known not to work, the error comes at once.
+func (s *Shared) Mark(ctx context.Context, name, value string) error {
+	return s.tell("mark an engine", func() error { return s.remote.Mark(ctx, name, value) })
 }
 
-// QuarantinedIncarnations returns for each incarnation whether any replica has quarantined it. An error means that
-// nothing is known; errors are as in QuarantineIncarnation.
-func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
-	if len(incarnations) == 0 {
+// Marks returns the values that any replica has published last, by name. An error means that nothing is known; errors
+// are as in Mark.
+func (s *Shared) Marks(ctx context.Context, names []string) (map[string]string, error) {
+	if len(names) == 0 {
 		return nil, nil
 	}
-	return ask(s, "look quarantined incarnations up", func() ([]bool, error) { return s.remote.QuarantinedIncarnations(ctx, incarnations) })
+	return ask(s, "look marks of engines up", func() (map[string]string, error) { return s.remote.Marks(ctx, names) })
 }
 
 // Epoch returns the highest epoch of the fleet that an answer of the remote store has shown.
 func (s *Shared) Epoch() int64 { return s.remote.Epoch() }
 
 // ShareEpoch raises the remote store's epoch to own if it is lower, and otherwise by one if risen. Epoch shows what it
-// is then. Errors are as in QuarantineIncarnation.
+// is then. Errors are as in Mark.
 func (s *Shared) ShareEpoch(ctx context.Context, own int64, risen bool) error {
 	return s.tell("share the epoch", func() error { return s.remote.ShareEpoch(ctx, own, risen) })
+}
+
+// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each of
+// those pins there that have told within PinnedLife. Errors are as in Mark.
+func (s *Shared) SharePinned(ctx context.Context, incarnation string, tokens int) ([]int, error) {
+	return ask(s, "share pinned tokens", func() ([]int, error) { return s.remote.SharePinned(ctx, incarnation, tokens) })
 }
 
 // ask asks the remote store, unless that is known not to work.

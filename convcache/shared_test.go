@@ -41,15 +41,15 @@ func (f *far) Put(context.Context, convcache.Key, convcache.Ticket) ([]convcache
 
 func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
 
-func (f *far) QuarantineIncarnation(context.Context, string) error { return f.err() }
+func (f *far) Mark(context.Context, string, string) error { return f.err() }
+
+func (f *far) SharePinned(context.Context, string, int) ([]int, error) { return nil, f.err() }
 
 func (f *far) Epoch() int64 { return 0 }
 
 func (f *far) ShareEpoch(context.Context, int64, bool) error { return f.err() }
 
-func (f *far) QuarantinedIncarnations(_ context.Context, incarnations []string) ([]bool, error) {
-	return make([]bool, len(incarnations)), f.err()
-}
+func (f *far) Marks(context.Context, []string) (map[string]string, error) { return nil, f.err() }
 
 func (f *far) Test(context.Context) error { return f.test() }
 

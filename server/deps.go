@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -31,6 +32,12 @@ type Store interface {
 
 // RedisUp is what Deps.RedisState returns while Redis answers.
 const RedisUp = "up"
+
+// Shared is what replicas share besides tickets.
+type Shared interface {
+	quarantine.Shared
+	pins.Shared
+}
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
@@ -63,7 +70,7 @@ type Deps struct {
 	Store Store
 	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
 	RedisState func() string
-	Shared     quarantine.Shared // nil without Redis
+	Shared     Shared // nil without Redis
 
 	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers request.Prefillers

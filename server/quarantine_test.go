@@ -153,32 +153,41 @@ type sharedQuarantines struct {
 	mu   sync.Mutex // guards all
 	down bool
 	all  []string
-	now  int64 // the epoch
-	seen int64 // the highest that was shown
+	say  map[string]string // marks that are no quarantines
+	now  int64             // the epoch
+	seen int64             // the highest that was shown
 }
 
-func (s *sharedQuarantines) QuarantineIncarnation(_ context.Context, incarnation string) error {
+func (s *sharedQuarantines) Mark(_ context.Context, name, value string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return errors.New("down")
 	}
-	s.all = append(s.all, incarnation)
+	if value == "" {
+		s.all = append(s.all, name)
+	} else {
+		s.say[name] = value
+	}
 	return nil
 }
 
-func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, incarnations []string) ([]bool, error) {
+func (s *sharedQuarantines) Marks(_ context.Context, names []string) (map[string]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return nil, errors.New("down")
 	}
-	quarantined := make([]bool, len(incarnations))
-	for i, incarnation := range incarnations {
-		quarantined[i] = slices.Contains(s.all, incarnation)
+	marks := map[string]string{}
+	for _, name := range names {
+		if value, found := s.say[name]; found || slices.Contains(s.all, name) {
+			marks[name] = value
+		}
 	}
-	return quarantined, nil
+	return marks, nil
 }
+
+func (s *sharedQuarantines) SharePinned(context.Context, string, int) ([]int, error) { return nil, nil }
 
 func (s *sharedQuarantines) Epoch() int64 {
 	s.mu.Lock()

@@ -59,8 +59,8 @@ func New(cfg Config, deps Deps) *Server {
 		ReleaseConfig: cfg.ReleaseConfig, HandBackConfig: cfg.HandBackConfig, TTL: cfg.TTL, TrialTimeout: cfg.ReuseTrialTimeout,
 		StoreTimeout: cfg.StoreTimeout, Logger: cfg.Logger, Tell: cfg.Tell.Stop,
 	}, pins.Deps{
-		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Background: s.background.Run,
-		Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
+		Fleet: deps.Fleet, Store: deps.Store, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch, Shared: deps.Shared,
+		Background: s.background.Run, Blame: func(engine *fleet.Engine, err error) { turn.Blame(engine, err, true) },
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
@@ -85,6 +85,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.SetRouting(cfg.RoutingConfig)
 	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
 		Fleet: deps.Fleet, Epoch: s.epoch, Tickets: s.pins, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
+		TellDrain: cfg.Tell.Drain,
 	})
 	s.health = health{
 		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState,
@@ -151,8 +152,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	for _, task := range s.pins.Tasks() {
 		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
 	}
-	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
+	s.quarantines.Begin(ctx)
 	go func() { served <- srv.Serve(clients) }()
+	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
 	select {
 	case err := <-served:
 		s.background.Abandon()

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"context"
+
 	"carryover/server/admission"
 	"carryover/server/pins"
 	"carryover/server/record"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -34,6 +37,16 @@ func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Ledger.Pinned(
 
 // PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
 func (s *Server) PinnedBudget(decode *fleet.Engine) int { return s.pins.Budget(decode) }
+
+// Drain drains an instance or takes it back, here and at the replicas that share Redis, and reports whether there is such an instance, and
+// whether Redis has it already; else it has within a second of its next answer.
+func (s *Server) Drain(ctx context.Context, role upstream.Role, name string, drain bool) (found, shared bool) {
+	if !s.deps.Fleet.Drain(role, name, drain) {
+		return false, false
+	}
+	engine := s.deps.Fleet.Engine(role, name)
+	return true, engine != nil && s.quarantines.ShareDrain(ctx, engine)
+}
 
 // TicketsOut lists the tickets of a conversation that this replica has stored, see pins.Ledger.TicketsOut.
 func (s *Server) TicketsOut(conversation string) []pins.TicketOut {

@@ -1,4 +1,4 @@
-// Package redisstore keeps tickets and quarantines on one Redis or Valkey that replicas share: a single server, one behind
+// Package redisstore keeps tickets and marks of engines on one Redis or Valkey that replicas share: a single server, one behind
 // Sentinels, or a Cluster. It is the convcache.Remote of convcache.Shared, which knows what to do when Redis does not
 // answer; here an operation is sent once, and says what happened.
 //
@@ -20,8 +20,9 @@
 //     before, and Fenced when it is taken. It displaces notes only, and is not stored where a branch outdates it or four
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
 //     put.go). Whether a branch is a note's, the index shows to readers of Redis; of which instance, only its value does.
-//   - Only holders of the secret can quarantine an incarnation of an instance (incarnations.go).
+//   - Only holders of the secret can quarantine an incarnation, or drain an instance, for all replicas (marks.go).
 //   - A Take that returns a ticket has read the epoch of the fleet behind it (epoch.go).
+//   - What a replica pins counts until it tells another number, or for five seconds (pinned.go).
 //   - Each message that a replica publishes reaches each replica at most once (channel.go).
 //
 // It refuses values that it cannot read: a value of another version or secret is a miss, and a warning once a
@@ -64,7 +65,7 @@
 // or of a look-up whose pipelined TIME was answered.
 //
 // The epoch of the fleet is one number, which every look-up and take reads (epoch.go): while the one master of a Cluster
-// that has it does not answer, no ticket is used. Which incarnations are quarantined is one hash without a fence; its values are authenticated, and it lives for 24 h
+// that has it does not answer, no ticket is used. Marks of engines are one hash without a fence; its values are authenticated, and it lives for 24 h
 // after the last one was added. What a failover loses, the replica that knows it publishes again.
 //
 // # Cost

@@ -24,10 +24,10 @@ var errForged = errors.New("open value: not authentic")
 type field byte
 
 const (
-	fieldBranch      field = 'b' // what a look-up may tell
-	fieldParams      field = 'p'
-	fieldIncarnation field = 'x' // of no ticket: a quarantine (incarnations.go)
-	fieldMessage     field = 'n' // of no ticket: a message (channel.go)
+	fieldBranch  field = 'b' // what a look-up may tell
+	fieldParams  field = 'p'
+	fieldMark    field = 'x' // of no ticket: a mark of an engine (marks.go)
+	fieldMessage field = 'n' // of no ticket: a message (channel.go)
 )
 
 // ticketKeyVersion opens the input from which the key is made (convcache.Secret.Derive).
@@ -92,6 +92,6 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 
 // The uses of an envelope's key beside values. They stand where a value has its field.
 const (
-	useTags        field = 't'
-	useIncarnation field = 's'
+	useTags field = 't'
+	useMark field = 's'
 )

@@ -14,8 +14,8 @@ func (s *Store) Client() redis.UniversalClient { return s.servers.client }
 // KeyName returns the name of a conversation's hash.
 func (s *Store) KeyName(key convcache.Key) string { return s.names.of(key) }
 
-// IncarnationsName returns the name of the hash of all quarantines.
-func (s *Store) IncarnationsName() string { return s.names.incarnations }
+// MarksName returns the name of the hash of all marks.
+func (s *Store) MarksName() string { return s.names.marks }
 
 // EpochName returns the name of the hash with the epoch.
 func (s *Store) EpochName() string { return s.names.epoch }

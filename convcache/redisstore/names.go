@@ -12,18 +12,19 @@ const version = "1"
 // names are what a store's data is called in Redis.
 type names struct {
 	conversations string // begins the hash of each conversation
-	incarnations  string // the hash of quarantined incarnations
+	marks         string // the hash of marks of engines
 	epoch         string // the hash with the epoch of the fleet
+	pinned        string // begins the hash of each incarnation of decode, with what replicas pin on it
 	channel       string
 }
 
-// newNames returns the names under the prefix of a config. The hash of quarantined incarnations stays "bars": under
+// newNames returns the names under the prefix of a config. The hash of marks stays "bars": under
 // another name replicas of two releases would miss each other's quarantines while a deployment is upgraded. Redis has
 // the same channels in all databases.
 func newNames(cfg Config) names {
 	begin := cfg.Prefix + ":" + version + ":"
 	return names{
-		conversations: begin + "{", incarnations: begin + "bars", epoch: begin + "epoch",
+		conversations: begin + "{", marks: begin + "bars", epoch: begin + "epoch", pinned: begin + "pinned:",
 		channel: begin + "channel:" + strconv.Itoa(cfg.DB),
 	}
 }

@@ -45,7 +45,7 @@ func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
 func (r *replica) Close() error                  { return r.store.Close() }
 func (r *replica) Client() redis.UniversalClient { return r.store.Client() }
 func (r *replica) KeyName(key Key) string        { return r.store.KeyName(key) }
-func (r *replica) IncarnationsName() string      { return r.store.IncarnationsName() }
+func (r *replica) MarksName() string             { return r.store.MarksName() }
 func (r *replica) EpochName() string             { return r.store.EpochName() }
 
 // Mutant returns a replica whose store has other scripts, and whether they differ.

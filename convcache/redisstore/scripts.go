@@ -16,21 +16,24 @@ var takeLua string
 //go:embed put.lua
 var putLua string
 
-//go:embed incarnation.lua
-var incarnationLua string
+//go:embed mark.lua
+var markLua string
 
 //go:embed epoch.lua
 var epochLua string
 
+//go:embed pinned.lua
+var pinnedLua string
+
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put, incarnation, epoch *redis.Script
+	take, put, mark, epoch, pinned *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
 	return scripts{
-		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), incarnation: redis.NewScript(incarnationLua),
-		epoch: redis.NewScript(epochLua),
+		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), mark: redis.NewScript(markLua),
+		epoch: redis.NewScript(epochLua), pinned: redis.NewScript(pinnedLua),
 	}
 }
 

@@ -149,9 +149,11 @@ func TestRedis_TellsNothing(t *testing.T) {
 		note := other.Note(Holder{Instance: "canary-prefill", Incarnation: "canary-prefill-incarnation"}, tk.FreshAsOf)
 		wantPut(t, r, k, note, Stored)
 		mustQuarantineIncarnation(t, r, incarnation)
-		if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
-			t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
+		if marks, err := r.Marks(t.Context(), []string{incarnation}); err != nil || len(marks) != 1 {
+			t.Errorf("quarantined: got %v, error %v", marks, err)
 		}
+		_, err := r.SharePinned(t.Context(), incarnation, 10)
+		must(t, err)
 		kept = dump(t, r)
 		wantTake(t, r, k, tk.ID, Taken)
 		wantTake(t, r, k, note.ID, Taken)

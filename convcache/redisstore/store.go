@@ -13,7 +13,7 @@ import (
 	"carryover/convcache"
 )
 
-// Store keeps tickets, and quarantines (incarnations.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
+// Store keeps tickets, and marks of engines (marks.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
 // and all methods are safe for concurrent use.
 type Store struct {
 	cfg      Config
@@ -25,6 +25,7 @@ type Store struct {
 	channel  *Channel
 	skewed   atomic.Bool // the last test found that clocks differ
 	epoch    atomic.Int64
+	replica  convcache.TicketID // the name of this replica among others, random
 }
 
 var _ convcache.Remote = (*Store)(nil)
@@ -63,7 +64,7 @@ func New(cfg Config) (*Store, error) {
 	e := newEnvelope(cfg.Secret)
 	s := &Store{
 		cfg: cfg, servers: newServers(cfg), names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
-		lines: &lines{logger: cfg.Logger, now: cfg.Now},
+		lines: &lines{logger: cfg.Logger, now: cfg.Now}, replica: convcache.NewTicketID(),
 	}
 	s.channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
 	return s, nil

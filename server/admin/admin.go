@@ -33,6 +33,8 @@ type State struct {
 	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
 	// 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
+	// Drain drains an instance or takes it back, and reports whether there is such an instance, and whether all replicas share it.
+	Drain func(ctx context.Context, role upstream.Role, name string, drain bool) (found, shared bool)
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int

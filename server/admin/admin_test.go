@@ -62,6 +62,9 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 		Fleet: engines, Registration: admin.Registration{Registry: r}, Reload: func() error { return nil },
 		State: admin.State{
 			Pinned: func(*fleet.Engine) int { return 77 },
+			Drain: func(_ context.Context, role upstream.Role, name string, drain bool) (found, shared bool) {
+				return engines.Drain(role, name, drain), drain
+			},
 			Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 			Ready:    func() (string, string) { return "no_instance", "no decode instance answers" },
 			Identity: admin.Identity{Version: "v9", Replica: "host-1", Reasons: map[string]string{"first_turn": "it is the first"}},
@@ -130,14 +133,14 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, shown.Instances[0][key], want)
 		}
 	}
-	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/drain", "", nil); status != 200 {
+	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/drain", "", nil); status != 200 || !strings.Contains(body, `"shared":true`) {
 		t.Errorf("drain: %d %s", status, body)
 	}
 	if _, body := ask(t, h, "GET", "/admin/instances", "", nil); !strings.Contains(body, `"state":"draining"`) {
 		t.Errorf("after drain: %s", body)
 	}
-	if status, _ := ask(t, h, "POST", "/admin/instances/decode/d%2F7/undrain", "", nil); status != 200 {
-		t.Errorf("undrain: %d", status)
+	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/undrain", "", nil); status != 200 || !strings.Contains(body, `"shared":false`) {
+		t.Errorf("undrain: %d %s", status, body)
 	}
 	if status, body := ask(t, h, "DELETE", "/admin/instances/decode/d%2F7", "", nil); status != 200 || len(r.added) != 0 {
 		t.Errorf("remove: %d %s, left %v", status, body, r.added)

@@ -203,13 +203,17 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 	status := map[bool]string{true: "draining", false: "undrained"}[begin]
 	return func(w http.ResponseWriter, r *http.Request) {
 		role, ok := roleOf(r.PathValue("role"))
-		if !ok || !a.Fleet.Drain(role, r.PathValue("name"), begin) {
+		shared := false
+		if ok {
+			ok, shared = a.State.Drain(r.Context(), role, r.PathValue("name"), begin)
+		}
+		if !ok {
 			refuse(w, http.StatusNotFound, "not_found", "No such instance.")
 			return
 		}
-		a.Logger.Info("instance drained or taken back", "role", role, "name", r.PathValue("name"), "draining", begin)
+		a.Logger.Info("instance drained or taken back", "role", role, "name", r.PathValue("name"), "draining", begin, "shared", shared)
 		a.Events.Teller(events.Drain)(drained(role, r.PathValue("name"), begin))
-		answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": status})
+		answer(w, http.StatusOK, map[string]any{"role": role.String(), "name": r.PathValue("name"), "status": status, "shared": shared})
 	}
 }
 

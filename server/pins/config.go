@@ -68,6 +68,13 @@ type Store interface {
 	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
 }
 
+// Shared is what replicas share of pinned blocks.
+type Shared interface {
+	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each of those pins there
+	// that have told within convcache.PinnedLife. An error costs a delay: the caller tries again within a second.
+	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)
+}
+
 // Legs runs legs to prefill. Errors are *upstream.LegError.
 type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
@@ -88,13 +95,14 @@ type Connector interface {
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// Deps is what Pins works with. All fields are required.
+// Deps is what Pins works with. All fields but Shared are required.
 type Deps struct {
 	Fleet     *fleet.Fleet
 	Store     Store
 	Legs      Legs
 	Connector Connector
 	Epoch     *quarantine.Epoch
+	Shared    Shared // nil without Redis
 	// Background runs work that belongs to no turn; what and id name it in the log if it panics.
 	Background func(what, id string, work func())
 	// Blame tells the fleet how a leg to an engine has ended that carried nothing of a client's; err is nil for a good end.

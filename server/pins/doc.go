@@ -90,8 +90,9 @@
 // # Pinned tokens
 //
 // Each incarnation of decode has a ledger: what tickets in the store pin, and what waits for its release or for decode's TTL. Above
-// release.pinned_share of the KV cache the oldest tickets are taken by their ids and handed back or released; so are half of those of an
-// engine that runs nothing and lets requests wait for room. A decode engine that leaves, because an operator drains it or a source removed
+// release.pinned_share of the KV cache, of which each replica has a part, the oldest tickets are taken by their ids and handed back or
+// released; so are those above half of it where the cache is full, and half of those of an engine that runs nothing and lets requests wait
+// for room (budget.go). A decode engine that leaves, because an operator drains it or a source removed
 // it, gets its pins back at once: vLLM's /pause, /sleep and shutdown wait for the last of them. Its tickets are handed back if that takes
 // no more than 3 s, and released otherwise. A sleep shows in the params of vLLM 0.33: a ticket whose remote_registration_generation is below
 // the highest seen of its engine id is a miss (instance_gone). An id that is configured outlives a restart, and the numbers begin at one

@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type Ledger struct {
 	holders *fleet.Holders
 	states  *states
 	share   float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
-	over    chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
+	over    chan struct{} // signals that tickets pin more on some incarnation than its last round foresaw; buffers one signal
 
 	mu     sync.Mutex // guards the rest
 	pins   map[convcache.TicketID]*pin
@@ -63,7 +64,7 @@ func (l *Ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	l.pins[p.id] = p
 	p.place = of.accounts.Add(t.Account, int64(p.tokens), p)
 	of.tokens += p.tokens
-	if most > 0 && of.tokens > most {
+	if most > 0 && of.tokens > cmp.Or(of.wake, most) {
 		select {
 		case l.over <- struct{}{}:
 		default: // the budget will be checked already
@@ -191,6 +192,13 @@ func (l *Ledger) why(key convcache.Key) record.Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gaveUp.why(key)
+}
+
+// wakes notes how many tokens tickets may pin on an incarnation without another round of the budget.
+func (l *Ledger) wakes(of *pinned, beyond int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of.wake = beyond
 }
 
 // tokens returns how many tokens of an incarnation's KV cache this replica's stored tickets pin.

@@ -13,6 +13,7 @@ type pinned struct {
 	incarnation *fleet.Incarnation
 	accounts    account.Pool[*pin] // weighed by tokens
 	tokens      int
+	wake        int    // more tokens than these call for a round of the budget, 0 for the whole budget
 	rounds      rounds // rounds of the budget (budget.go)
 }
 

@@ -19,7 +19,8 @@
 // The epoch is the moment of the rise, so that all replicas agree on which engines were started since. It is one number in Redis, which
 // each look-up and each take reads: a replica that uses a ticket knows of every rise before. Each replica compares it with its own, and
 // the quarantined incarnations, once a second (watch.go), and at once after a rise of its own. While Redis does not answer, a replica
-// knows of its own findings only. Without Redis the epoch is in this process.
+// knows of its own findings only. Without Redis the epoch is in this process. In the same round replicas share which instances operators drain
+// (drains.go).
 //
 // This package can't undo answers from before the id echo, keep other users of an engine from its cache, or know what a process without
 // Redis saw before its own restart.

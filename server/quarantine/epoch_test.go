@@ -66,11 +66,9 @@ type replicas struct {
 	epoch int64
 }
 
-func (r *replicas) QuarantineIncarnation(context.Context, string) error { return nil }
+func (r *replicas) Mark(context.Context, string, string) error { return nil }
 
-func (r *replicas) QuarantinedIncarnations(_ context.Context, all []string) ([]bool, error) {
-	return make([]bool, len(all)), nil
-}
+func (r *replicas) Marks(context.Context, []string) (map[string]string, error) { return nil, nil }
 
 func (r *replicas) Epoch() int64 {
 	r.mu.Lock()

@@ -21,12 +21,13 @@ const Every = time.Second
 // remindEvery is how often the log mentions a quarantined instance.
 const remindEvery = time.Minute
 
-// Shared is what replicas share of quarantines. An incarnation is named alike by all of them. An error costs a delay: the caller tries
-// again within a second.
+// Shared is what replicas share of engines: marks, under names that are alike on all of them, and the epoch. An error costs a delay: the
+// caller tries again within a second.
 type Shared interface {
-	QuarantineIncarnation(ctx context.Context, incarnation string) error
-	// QuarantinedIncarnations reports for each incarnation whether a replica has quarantined it.
-	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
+	// Mark publishes a value under a name.
+	Mark(ctx context.Context, name, value string) error
+	// Marks returns the values that were published last, by name.
+	Marks(ctx context.Context, names []string) (map[string]string, error)
 	// Epoch returns the highest epoch that an answer has shown, whatever was asked.
 	Epoch() int64
 	// ShareEpoch raises the shared epoch to own if it is lower, and otherwise by one if risen.
@@ -46,10 +47,11 @@ type WatchConfig struct {
 	Tickets      Tickets
 	StoreTimeout time.Duration                      // bounds an exchange with other replicas
 	Background   func(what, id string, work func()) // runs work in the background
+	TellDrain    func(sentence string)              // is told when an instance is drained or taken back at all replicas
 }
 
-// Watch shares quarantines of prefill and the epoch with other replicas, gives up the tickets of earlier epochs, and mentions quarantined
-// instances in the log again and again. Only one goroutine uses it.
+// Watch shares quarantines of prefill, drains and the epoch with other replicas, gives up the tickets of earlier epochs, and mentions quarantined
+// instances in the log again and again. Only one goroutine uses it, but for ShareDrain.
 type Watch struct {
 	WatchConfig
 	Now      func() time.Time            // the clock of the reminders
@@ -60,14 +62,22 @@ type Watch struct {
 
 // NewWatch returns a watch.
 func NewWatch(cfg WatchConfig) *Watch {
+	if cfg.TellDrain == nil {
+		cfg.TellDrain = func(string) {}
+	}
 	return &Watch{WatchConfig: cfg, Now: time.Now, logged: map[*fleet.Engine]time.Time{}}
 }
 
 // Risen receives a value when the epoch has risen in this replica.
 func (w *Watch) Risen() <-chan struct{} { return w.Epoch.risen }
 
+// Begin is the first round, before the first turn, which has time for a server that is slow to begin with.
+func (w *Watch) Begin(ctx context.Context) { w.compare(ctx, max(w.StoreTimeout, time.Second)) }
+
 // Compare is one round.
-func (w *Watch) Compare(ctx context.Context) {
+func (w *Watch) Compare(ctx context.Context) { w.compare(ctx, w.StoreTimeout) }
+
+func (w *Watch) compare(ctx context.Context, within time.Duration) {
 	engines := w.Fleet.Engines(upstream.RolePrefill)
 	maps.DeleteFunc(w.logged, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
 	for _, engine := range engines {
@@ -82,7 +92,7 @@ func (w *Watch) Compare(ctx context.Context) {
 		}
 	}
 	if w.Epoch.shared != nil {
-		w.exchange(ctx, engines)
+		w.exchange(ctx, within, engines)
 	}
 	w.sweep(ctx)
 }
@@ -110,7 +120,7 @@ func (w *Watch) Remembered() int { return len(w.logged) }
 
 // exchange shares the epoch, and only then takes over the quarantines of other replicas for the incarnations that are alive and tells the
 // replicas those that they don't know: who hears of a quarantine knows of the rise.
-func (w *Watch) exchange(ctx context.Context, engines []*fleet.Engine) {
+func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*fleet.Engine) {
 	var alive []*fleet.Incarnation
 	var names []string
 	for _, engine := range engines {
@@ -118,27 +128,34 @@ func (w *Watch) exchange(ctx context.Context, engines []*fleet.Engine) {
 			alive, names = append(alive, incarnation), append(names, sharedName(incarnation))
 		}
 	}
-	bounded, cancel := storetime.Limit(ctx, w.StoreTimeout)
+	bounded, cancel := storetime.Limit(ctx, within)
 	told := w.Epoch.share(bounded)
 	cancel()
 	if !told {
 		return // the next round comes soon
 	}
-	bounded, cancel = storetime.Limit(ctx, w.StoreTimeout)
+	all := slices.Concat(w.Fleet.Engines(upstream.RoleDecode), engines)
+	asked := names
+	for _, engine := range all {
+		asked = append(asked, drainMark(engine))
+	}
+	bounded, cancel = storetime.Limit(ctx, within)
 	defer cancel()
-	shared, err := w.Epoch.shared.QuarantinedIncarnations(bounded, names)
-	if err != nil || len(shared) != len(names) {
+	marks, err := w.Epoch.shared.Marks(bounded, asked)
+	if err != nil {
 		return
 	}
+	w.drains(ctx, all, marks)
 	for i, incarnation := range alive {
+		_, shared := marks[names[i]]
 		switch local := incarnation.Quarantined(); {
-		case shared[i] && !local:
+		case shared && !local:
 			incarnation.Quarantine()
 			w.Epoch.logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
 			w.Epoch.tell("Prefill " + incarnation.Engine().Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
-		case local && !shared[i]:
-			w.share(ctx, names[i])
+		case local && !shared:
+			w.share(ctx, names[i], "")
 		}
 	}
 }
@@ -168,11 +185,13 @@ func behindHost(address string) string {
 	return ":" + port + strings.TrimRight(u.Path, "/")
 }
 
-// share tells other replicas of a quarantine.
-func (w *Watch) share(ctx context.Context, incarnation string) {
+// share publishes a mark, and reports whether it is stored.
+func (w *Watch) share(ctx context.Context, name, value string) bool {
 	bounded, cancel := storetime.Limit(ctx, w.StoreTimeout)
 	defer cancel()
-	if err := w.Epoch.shared.QuarantineIncarnation(bounded, incarnation); err != nil {
-		w.Epoch.logger.Debug("quarantine is not shared", "error", err)
+	err := w.Epoch.shared.Mark(bounded, name, value)
+	if err != nil {
+		w.Epoch.logger.Debug("a mark of an engine is not shared", "error", err)
 	}
+	return err == nil
 }

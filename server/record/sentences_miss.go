@@ -18,7 +18,7 @@ var missReasons = []Term{
 	{string(ReasonStoreFailedOver), "Redis has failed over since the ticket was stored, so it is not safe to use.", "Nothing to do: each conversation misses once."},
 	{string(ReasonInstanceGone), "The decode instance that held the KV is gone, was restarted or drained, has slept, or sends nothing.", "Check why, if that was not planned."},
 	{string(ReasonQuarantined), "Prefill computed other tokens than it was sent and is under quarantine, or the KV may come from such a prefill.", "Restart that instance."},
-	{string(ReasonReleasedOverBudget), "The KV was released because tickets held more than their share of decode's KV cache, or requests waited for room in it and none ran.", "Raise `--pinned-share` or add decode instances, or shorten `--hand-back-after`."},
+	{string(ReasonReleasedOverBudget), "The KV was released because tickets held more than their share of decode's KV cache, or that was full.", "Raise `--pinned-share` or add decode instances, or shorten `--hand-back-after`."},
 	{string(ReasonHandingBack), "The turn came while its KV was on the way to prefill's prefix cache.", "If this happens often, lengthen `--hand-back-after`."},
 	{string(ReasonHandedBackEvicted), "The KV was handed back to prefill, whose prefix cache has dropped it since.", "Give prefill a larger KV cache."},
 	{string(ReasonHandedBackElsewhere), "The KV was handed back to another prefill instance than the one that served the turn.", "Check why the other instance did not get the turn: it may be down, full or avoided."},

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // Drain takes an engine out of service, or back into it. A drained engine stays known and probed, tickets of its
@@ -17,6 +18,12 @@ func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 	e.Health.SetDrain(drain)
 	f.Picker.freed()
 	return true
+}
+
+// TakeOver drains an engine, or takes it back, as another replica's operator has decided.
+func (f *Fleet) TakeOver(e *Engine, drain health.Drain) {
+	e.Health.Decided(drain)
+	f.Picker.freed()
 }
 
 // Draining returns the engines that were removed and still have attempts in flight, the first removed first. They are

@@ -11,6 +11,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/prefixindex"
 )
 
@@ -193,7 +194,11 @@ func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	if e == nil {
 		e = f.newEngine(instance)
 	}
-	e.Health.SetDrain(old != nil && old.Health.Drains())
+	last := health.Drain{}
+	if old != nil {
+		last = old.Health.Drain()
+	}
+	e.Health.Decided(last)
 	return e
 }
 

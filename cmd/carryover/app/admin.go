@@ -104,7 +104,7 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
 		State: admin.State{
 			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Waiting: p.Server.Waiting, Open: p.Server.Open,
-			Ready: p.Server.Ready, Identity: identity(),
+			Ready: p.Server.Ready, Identity: identity(), Drain: p.Server.Drain,
 		},
 		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},
 		Journal:  p.Journal, Events: p.Events, Conversations: admin.Conversations{HashID: p.HashID, Tickets: p.tickets}, Logger: logger, LogLevel: p.Level,

@@ -15,7 +15,6 @@ import (
 	"carryover/cmd/carryover/testrig"
 	"carryover/convcache/redistest"
 	"carryover/server"
-	"carryover/server/quarantine"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -310,14 +309,14 @@ func TestQuarantineMutant_TheOracleSeesIt(t *testing.T) {
 
 // fixed is an epoch that replicas don't share. The greatest can't rise.
 type fixed struct {
-	quarantine.Shared
+	server.Shared
 	epoch int64
 }
 
-// Epoch implements quarantine.Shared.
+// Epoch implements server.Shared.
 func (f fixed) Epoch() int64 { return f.epoch }
 
-// ShareEpoch implements quarantine.Shared.
+// ShareEpoch implements server.Shared.
 func (f fixed) ShareEpoch(context.Context, int64, bool) error { return nil }
 
 // Replicas know an incarnation by its start, however they spell the address of the instance.

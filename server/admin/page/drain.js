@@ -4,8 +4,8 @@ import { byId, h, text } from "./dom.js";
 import { ask } from "./token.js";
 
 const ways = {
-  drain: ["Drain", "It gets no new turns, and its open turns end as usual. Of a decode instance, what tickets pin is handed back or released. This replica alone does so; drain it at each replica."],
-  undrain: ["Take back", "It gets turns of this replica again."],
+  drain: ["Drain", "It gets no new turns, and its open turns end as usual. Of a decode instance, what tickets pin is handed back or released. Replicas that share Redis all do so, until it is taken back; without Redis only this replica does, until it is restarted."],
+  undrain: ["Take back", "It gets turns again, of all replicas that share Redis; without Redis of this one."],
 };
 
 // drainButton is the button of an instance: to drain it, or to take it back. One that was removed has none.
@@ -33,9 +33,11 @@ function confirm(instance, way) {
 async function send(instance, way) {
   byId("confirm-yes").disabled = true;
   let why = "The listener does not answer.";
+  let where = "";
   try {
     const answer = await ask(`admin/instances/${instance.role}/${encodeURIComponent(instance.name)}/${way}`, { method: "POST" });
     const body = await answer.json().catch(() => ({}));
+    where = body.shared ? "at all replicas" : "at this replica alone";
     why = answer.ok ? "" : body.error?.message ?? `The listener answers ${answer.status}.`;
   } catch {
     // why says it
@@ -46,5 +48,5 @@ async function send(instance, way) {
     return;
   }
   byId("confirm").close();
-  text(byId("said"), `${instance.role} ${instance.name}: ${way === "drain" ? "drained" : "taken back"}`);
+  text(byId("said"), `${instance.role} ${instance.name}: ${way === "drain" ? "drained" : "taken back"} ${where}`);
 }

@@ -35,7 +35,7 @@ type Health struct {
 type condition struct {
 	outage      outage
 	pausedUntil time.Time // set by Paused
-	drain       bool      // the operator drains it
+	drain       Drain     // what operators have decided last
 	circuit     circuit
 	legSpeed    legSpeed
 	ejection    ejection
@@ -79,7 +79,7 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 	}
 	if is.outage.failed < UnhealthyAfter {
 		down = at(is.outage.until)
-		if !is.drain {
+		if !is.drain.On {
 			avoid = max(down, tried, at(is.ejection.until), at(is.pausedUntil))
 		}
 	}
@@ -106,7 +106,7 @@ func (h *Health) read() condition {
 // Usable reports whether the engine is up, not counting that an attempt is trying it.
 func (h *Health) Usable() bool {
 	is, now := h.read(), h.cfg.Now()
-	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain && !now.Before(is.pausedUntil) &&
+	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain.On && !now.Before(is.pausedUntil) &&
 		!h.shown.Silent(h.clock())
 }
 
@@ -115,10 +115,29 @@ func (h *Health) Restarted() {
 	_ = h.speaks(func(is *condition) { is.legSpeed, is.ejection, is.silence.waiting = legSpeed{}, ejection{}, nil })
 }
 
-// SetDrain takes the engine out of service, or back into it.
+// Drain is what operators have decided last about an engine.
+type Drain struct {
+	At int64 // when, in milliseconds since 1970, 0 for never
+	On bool  // it is drained
+}
+
+// After reports whether a decision is later than another. Of two of one moment, that to drain is.
+func (d Drain) After(other Drain) bool {
+	return d.At > other.At || d.At == other.At && d.On && !other.On
+}
+
+// SetDrain takes the engine out of service, or back into it, as an operator decides now.
 func (h *Health) SetDrain(drain bool) {
+	h.change(func(is *condition, now time.Time) { is.drain = Drain{max(now.UnixMilli(), is.drain.At+1), drain} })
+}
+
+// Decided has the engine be as an operator has decided, here or elsewhere.
+func (h *Health) Decided(drain Drain) {
 	h.change(func(is *condition, _ time.Time) { is.drain = drain })
 }
 
+// Drain returns what operators have decided last.
+func (h *Health) Drain() Drain { return h.read().drain }
+
 // Drains reports whether the operator has the engine drained.
-func (h *Health) Drains() bool { return h.read().drain }
+func (h *Health) Drains() bool { return h.read().drain.On }

@@ -11,7 +11,7 @@ func (h *Health) State() (state, why string) {
 	is, now := h.read(), h.cfg.Now()
 	o, c, j := &is.outage, &is.circuit, &is.ejection
 	switch {
-	case is.drain:
+	case is.drain.On:
 		return "draining", "it is drained by the operator"
 	case o.failed >= UnhealthyAfter:
 		return "down", fmt.Sprintf("%d health probes in a row have failed, the first at %s", o.failed, moment(o.since))

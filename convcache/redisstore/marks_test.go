@@ -22,7 +22,7 @@ const (
 
 func mustQuarantineIncarnation(t *testing.T, r *replica, incarnation string) {
 	t.Helper()
-	if err := r.QuarantineIncarnation(t.Context(), incarnation); err != nil {
+	if err := r.Mark(t.Context(), incarnation, ""); err != nil {
 		t.Fatalf("quarantine %q: %v", incarnation, err)
 	}
 }
@@ -30,9 +30,10 @@ func mustQuarantineIncarnation(t *testing.T, r *replica, incarnation string) {
 // wantQuarantined asks for both incarnations, and for one that is never quarantined.
 func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
-	got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
-	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("quarantined: got %v, error %v, want %v", got, err, want)
+	got, err := r.Marks(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
+	_, first := got[incarnationOne]
+	if _, second := got[incarnationTwo]; err != nil || first != one || second != two || len(got) > 2 {
+		t.Errorf("quarantined: got %v, error %v, want %t and %t", got, err, one, two)
 	}
 }
 
@@ -50,7 +51,7 @@ func checkQuarantined(t *testing.T, cfg Config) {
 	mustQuarantineIncarnation(t, other, incarnationOne)
 	mustQuarantineIncarnation(t, other, incarnationOne)
 	wantQuarantined(t, r, true, true)
-	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
+	if got, err := r.Marks(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("quarantined of none: got %v, error %v", got, err)
 	}
 	if got := r.Len(); got != 0 {
@@ -93,7 +94,7 @@ func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 // quarantinedFields returns the hash of all quarantines.
 func quarantinedFields(t *testing.T, r *replica) map[string]string {
 	t.Helper()
-	fields, err := r.Client().HGetAll(t.Context(), r.IncarnationsName()).Result()
+	fields, err := r.Client().HGetAll(t.Context(), r.MarksName()).Result()
 	must(t, err)
 	return fields
 }
@@ -128,9 +129,9 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
 	} {
-		must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err())
-		got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
-		if err != nil || !slices.Equal(got, []bool{true, false}) {
+		must(t, r.Client().HSet(t.Context(), r.MarksName(), second, value).Err())
+		got, err := r.Marks(t.Context(), []string{incarnationOne, incarnationTwo})
+		if err != nil || !maps.Equal(got, map[string]string{incarnationOne: ""}) {
 			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
 		}
 	}
@@ -148,7 +149,7 @@ func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	wantPut(t, r, Key{}, fullTicket(1), Stored)
 	for _, value := range readHash(t, r, Key{}) {
 		for field := range quarantinedFields(t, r) {
-			must(t, r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err())
+			must(t, r.Client().HSet(t.Context(), r.MarksName(), field, value).Err())
 			wantQuarantined(t, r, false, false)
 		}
 	}
@@ -159,20 +160,20 @@ func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustQuarantineIncarnation(t, r, incarnation)
-		if got, err := r.Client().PTTL(t.Context(), r.IncarnationsName()).Result(); err != nil || got > day || got < day-time.Minute {
+		if got, err := r.Client().PTTL(t.Context(), r.MarksName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
-		must(t, r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err())
+		must(t, r.Client().PExpire(t.Context(), r.MarksName(), time.Hour).Err())
 	}
-	s.CLI("DEL", r.IncarnationsName())
+	s.CLI("DEL", r.MarksName())
 	wantQuarantined(t, r, false, false)
 }
 
 // wantNoAnswer checks that both calls fail with an error that does not name the incarnation.
 func wantNoAnswer(t *testing.T, r *replica, say string) {
 	t.Helper()
-	err := r.QuarantineIncarnation(t.Context(), incarnationOne)
-	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne})
+	err := r.Mark(t.Context(), incarnationOne, "")
+	quarantined, errs := r.Marks(t.Context(), []string{incarnationOne})
 	if err == nil || errs == nil || quarantined != nil {
 		t.Fatalf("quarantine: got %v; quarantined: got %v and %v; want errors", err, quarantined, errs)
 	}
@@ -196,7 +197,7 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 	r.CloseBreaker()
 	wantQuarantined(t, r, true, false)
 
-	s.CLI("SET", r.IncarnationsName(), "somebody's")
+	s.CLI("SET", r.MarksName(), "somebody's")
 	for range 5 {
 		wantNoAnswer(t, r, "WRONGTYPE")
 	}
@@ -232,7 +233,7 @@ func (longer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
 	r := openAt(t, redistest.Start(t).Addr())
 	r.Client().AddHook(longer{})
-	if known, err := r.QuarantinedIncarnations(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "3 values of 2 fields") {
+	if known, err := r.Marks(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "3 values of 2 fields") {
 		t.Errorf("got %v and the error %v, want the answer to be refused", known, err)
 	}
 }

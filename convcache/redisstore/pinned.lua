@@ -1,0 +1,16 @@
+-- Notes how many tokens a replica pins on one incarnation of decode, and drops the notes that are old.
+-- ARGV: replica; its tokens; how long a note counts in ms.
+-- Answers: the tokens that each other replica has noted.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local notes, others = string.format('%s %.0f %s;', ARGV[1], now, ARGV[2]), {}
+local there = redis.call('HMGET', KEYS[1], '0i')[1] or ''
+for replica, at, tokens in string.gmatch(there, '(%x+) (%d+) (%d+);') do
+  if replica ~= ARGV[1] and math.abs(now - at) < tonumber(ARGV[3]) then
+    notes = notes .. replica .. ' ' .. at .. ' ' .. tokens .. ';'
+    others[#others + 1] = tokens
+  end
+end
+redis.call('HSET', KEYS[1], '0i', notes)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return others
