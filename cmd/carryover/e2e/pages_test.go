@@ -117,8 +117,8 @@ func TestPages_AreOneClickFromTheReadme(t *testing.T) {
 	}
 }
 
-// told are numbers that several pages, manifests or helps state. The groups of each pattern match what one of them says.
-var told = map[string]string{
+// stated are numbers that several pages, manifests or helps state. The groups of each pattern match what one of them says.
+var stated = map[string]string{
 	"KB of a stream with bodies of 2 KB":             `([\d.]+) KB a stream with bodies of 2 KB|open stream, 2 KB +\| ([\d.]+) KB|W5 2 KB  \| carryover \| ([\d.]+)|streams at (\d+) to \d+ KB`,
 	"KB of a stream with bodies of 64 KB":            `([\d.]+) KB with bodies of 64 KB|open stream, 64 KB +\| ([\d.]+) KB|W5 64 KB \| carryover \| ([\d.]+)|streams at \d+ to (\d+) KB`,
 	"bytes of an id that waits to be handed back":    `handed back \| ([\d.]+) bytes a token|([\d.]+) bytes a token here`,
@@ -138,7 +138,7 @@ func TestPages_AgreeOnNumbers(t *testing.T) {
 		}
 		all[name] = string(text)
 	}
-	for what, pattern := range told {
+	for what, pattern := range stated {
 		said := map[string][]string{}
 		for name, page := range all {
 			for _, groups := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
