@@ -25,9 +25,9 @@ func TestAlerts(t *testing.T) {
 			`up{job="carryover", replica="carryover-1"} 0x1560`,
 			`up{job="carryover", replica="carryover-1"} 1x1560` + "\n" + `up{job="engines"} 0x1560`,
 		},
-		"CarryoverHitRateDropped": {
-			`carryover:hit_ratio:rate10m 0.9x1540 0.4x20` + "\n" + `carryover:followups:rate10m 1x1560`,
-			`carryover:hit_ratio:rate10m 0.3x60 0.9x60 0.7x1440` + "\n" + `carryover:followups:rate10m 1x1560`,
+		"CarryoverReuseDropped": {
+			`carryover:spared_ratio:rate10m 0.9x1540 0.4x20` + "\n" + `carryover:followups:rate10m 1x1560`,
+			`carryover:spared_ratio:rate10m 0.3x60 0.9x60 0.7x1440` + "\n" + `carryover:followups:rate10m 1x1560`,
 		},
 		"CarryoverNoParamsFromEngine": {
 			`carryover_turns_total{outcome="miss", reason="engine_sends_no_params"} 0+1x1560`,
@@ -110,7 +110,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestRecordings computes what alerts are made of: of six turns a minute three can be hits, two are.
+// TestRecordings computes what alerts are made of: of six turns a minute three can be hits, and of 300 tokens 200 are saved.
 func TestRecordings(t *testing.T) {
 	series := `carryover_turns_total{follow_up="true", outcome="hit", reason="none"} 0+2x1560
 carryover_turns_total{follow_up="true", outcome="prefix", reason="expired"} 0+1x1560
@@ -121,9 +121,12 @@ carryover_turns_total{follow_up="false", outcome="off", reason="none"} 0+1x1560`
 	if len(followups) != 1 || followups[0].F < 2.99/60 || followups[0].F > 3.01/60 {
 		t.Errorf("follow-ups a second are %v, want 3/60", followups)
 	}
-	ratio := query(t, series+"\ncarryover:followups:rate10m 0.05x1560", expressions["carryover:hit_ratio:rate10m"])
+	ratio := query(t, `carryover_reuse_tokens_read_total{proof="tokens"} 0+150x1560
+carryover_reuse_tokens_read_total{proof="engine"} 0+50x1560
+carryover_prompt_tokens_total{follow_up="true"} 0+300x1560
+carryover_prompt_tokens_total{follow_up="false"} 0+900x1560`, expressions["carryover:spared_ratio:rate10m"])
 	if len(ratio) != 1 || ratio[0].F < 0.66 || ratio[0].F > 0.67 {
-		t.Errorf("the hit ratio is %v, want 2/3", ratio)
+		t.Errorf("prefill is spared %v, want 2/3", ratio)
 	}
 }
 

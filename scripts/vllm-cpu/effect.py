@@ -17,14 +17,15 @@ import uuid
 
 from demo import TIMEOUT, counted, prompt_tokens_by_source
 
-CONVERSATIONS, TURNS, ANSWER = 3, 5, 128  # and tokens of each answer
+CONVERSATIONS, TURNS, ANSWER = 3, 6, 160  # and tokens of each answer
 SHORT = 32  # tokens of short ones
 PATH = "/v1/chat/completions"
 ABOUT = ("You answer questions about a service that moves the memory of a language model between two machines. The first machine reads the "
          "prompt, the second writes the answer and keeps what it has computed. When the next question comes, the first machine reads that from "
-         "the second. You answer in one short sentence, and you say so when you do not know. ")
-QUESTION = ("This is question {} of conversation {}. Say what the first machine reads of the second before it computes this question, what it "
-            "computes by itself, and which of the two holds the memory of your answer when the next question is asked by the same user.")
+         "the second. You answer in one short sentence, and you say so when you do not know. You never repeat a question, you name no "
+         "machine by its maker, and you do not say what you would do next. ")
+QUESTION = "Question {} of {}: what does the first machine read of the second before it computes this, and what does it compute by itself?"
+HABIT_TURNS = 4
 
 
 def ask(base: str, body: dict, **headers: str) -> tuple[str, float, str]:
@@ -50,8 +51,8 @@ def clock(messages: list[dict], number: int) -> list[dict]:
 
 
 def trimmed(messages: list[dict], number: int) -> list[dict]:
-    """Keeps the last four messages besides the first, from the fourth turn on."""
-    return [messages[0], *messages[-5:]] if number > 3 else messages
+    """Keeps the last question and answer before this question, from the third turn on."""
+    return [messages[0], *messages[-3:]] if number > 2 else messages
 
 
 def reasoning(messages: list[dict], _: int) -> list[dict]:
@@ -85,7 +86,7 @@ class Effect:
         self.limit = SHORT if change is None else ANSWER
         messages, salt, outcomes = [{"role": "system", "content": ABOUT}], uuid.uuid4().hex, []
         prompts = read = 0
-        for number in range(1, TURNS + 1):
+        for number in range(1, HABIT_TURNS + 1):
             messages.append({"role": "user", "content": QUESTION.format(number, name)})
             sent = change(messages, number) if change else messages
             before = prompt_tokens_by_source(self.prefill)
@@ -106,7 +107,7 @@ class Effect:
     def conversation(self, name: str, measured: bool) -> None:
         messages = [{"role": "system", "content": ABOUT}]
         salts = {reuse: uuid.uuid4().hex for reuse in (True, False)}
-        for number in range(1, TURNS + 1):
+        for number in range(1, (TURNS if measured else 2) + 1):
             messages.append({"role": "user", "content": QUESTION.format(number, name)})
             body = {"model": self.model, "messages": messages, "temperature": 0, "max_tokens": ANSWER, "stream": True}
             want, _, _ = ask(self.prefill, {**body, "cache_salt": uuid.uuid4().hex})

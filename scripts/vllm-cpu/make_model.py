@@ -61,7 +61,7 @@ def make_characters() -> PreTrainedTokenizerFast:
 
 # The shapes: of the small one a prompt of 400 tokens takes some hundredths of a second.
 SMALL = {"vocab_size": VOCABULARY, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
-TIMED = {"vocab_size": 99, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 9, "num_attention_heads": 8}
+TIMED = {"vocab_size": 99, "hidden_size": 768, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 12}
 
 
 def make_llama(tokenizer: PreTrainedTokenizerFast, shape: dict) -> LlamaForCausalLM:
