@@ -8,9 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(cannedVariable) != "" {
-		os.Exit(serveCanned())
-	}
 	if os.Getenv(quickVariable) != "" {
 		os.Exit(serveQuick())
 	}

@@ -71,17 +71,6 @@ func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	}
 }
 
-// An unknown incarnation may be the quarantined one.
-func TestQuarantine_HoldsWhileTheIncarnationIsUnknown(t *testing.T) {
-	r := newRig(t, setup{prefills: 2})
-	r.quarantine(r.prefill[0])
-	r.tell(r.prefill[0], metricsOf("", rigBlock))
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Errorf("got %d legs on the quarantined instance, want none", n)
-	}
-}
-
 func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing.T) {
 	gate := make(chan struct{})
 	r := newRig(t, setup{})

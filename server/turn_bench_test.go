@@ -5,15 +5,20 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
+	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream"
@@ -75,6 +80,17 @@ func (e quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func quickParams(id string, prefill bool) string {
 	return fmt.Sprintf(`{"do_remote_prefill":%v,"do_remote_decode":%v,"remote_block_ids":[[11,12,13,14]],"remote_engine_id":"e","remote_request_id":"r-%s",`+
 		`"remote_host":"10.0.0.1","remote_port":5600,"tp_size":1,"remote_num_tokens":%d,"remote_blocks_expiry_time":1.5}`, prefill, !prefill, id, quickTokens)
+}
+
+// BenchmarkTurn is short turns and long first messages, eight clients at a time. cpu-µs/op is client and proxy; the engines are processes of their own.
+func BenchmarkTurn(b *testing.B) {
+	for _, size := range []struct {
+		name  string
+		bytes int
+	}{{"W1", 4 << 10}, {"W3", 256 << 10}} {
+		b.Run(size.name+"/no conversation", func(b *testing.B) { benchWorkload(b, size.bytes, false) })
+		b.Run(size.name+"/conversation", func(b *testing.B) { benchWorkload(b, size.bytes, true) })
+	}
 }
 
 // benchWorkload is one kind of turn: the later one of a conversation, of a body of about so many bytes.
@@ -186,12 +202,70 @@ func (c *benchClient) turn(id, body string) (reuse string) {
 	}
 }
 
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// runQuick runs the test binary as an engine of a role, and returns its URL.
+func runQuick(b *testing.B, role upstream.Role) string {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), quickVariable+"="+role.String())
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait() // it ends with its input, or with the benchmark's context
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		b.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// startQuick starts a proxy in front of one engine of each role.
 func startQuick(b *testing.B) (front string, stop func()) {
 	b.Helper()
-	return startMeasured(b, func(role upstream.Role) string { return runEngine(b, quickVariable+"="+role.String()) },
-		func(c *server.Config, d *server.Deps) {
-			c.ReuseMinTokens = 1
-			c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // lines are put together, and count
-			d.Observers = append(d.Observers, journal.New(journal.Config{}).Observe)
-		})
+	var instances []upstream.Instance
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		instance, err := upstream.NewInstance(role, role.String(), runQuick(b, role))
+		if err != nil {
+			b.Fatal(err)
+		}
+		instance.KVTTL = 480 * time.Second
+		instances = append(instances, instance)
+	}
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience})
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg := defaults(&logBook{})
+	cfg.ReuseMinShare, cfg.ReuseMinTokens = 0.5, 1
+	cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // lines are put together, and count
+	deps := newDeps(client, newFleet(client, nil, instances...), secret)
+	deps.Observers = append(deps.Observers, journal.New(journal.Config{}).Observe)
+	proxy := httptest.NewUnstartedServer(server.New(cfg, deps).Handler())
+	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
+	proxy.Start()
+	return proxy.URL, func() {
+		proxy.Close()
+		client.Close()
+		http.DefaultClient.CloseIdleConnections()
+	}
 }

@@ -21,13 +21,6 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	if os.Getenv(playerVariable) != "" {
-		if err := playEngine(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	goleak.VerifyTestMain(m)
 }
 

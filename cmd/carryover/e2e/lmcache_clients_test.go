@@ -120,25 +120,6 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 	}
 }
 
-// A prefill leg that its time limit ends is aborted in the engine, which lives on.
-func TestLMCache_PrefillTimesOut(t *testing.T) {
-	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{
-		cut: true, change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1000 }, flags: []string{"--prefill-timeout", "10s"},
-	})
-	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 1e6, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	for n, want := range []fallen{{way: atDecode + "prefill_failed;"}, {way: overPrefill}} {
-		d := &dialogueOf{}
-		r.expect(t, want, bodyOf(d.next(longQuestion(n))))
-		if !testrig.Eventually(func() bool { return r.sum(t, config.RolePrefill)["running"] == 0 }) {
-			t.Error("prefill goes on with what nobody waits for")
-		}
-	}
-	r.verify(t, 0)
-}
-
 // Two replicas share an address for notifications, as behind a name; each sender is connected to one of them. Notifications reach the
 // replica whose turn it is through Redis.
 func TestLMCache_ReplicasRelayNotifications(t *testing.T) {

@@ -247,16 +247,3 @@ func TestLMCache_ReceiverStartsAgain(t *testing.T) {
 	}
 	r.verifyUnleft(t)
 }
-
-func TestLMCache_SenderStartsAgain(t *testing.T) {
-	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{})
-	for n := range 3 {
-		d := &dialogueOf{}
-		r.alike(t, overPrefill, bodyOf(d.next(longQuestion(n)), members{"stream": n == 1}))
-		r.prefill[0].Restart()
-		r.hangUp()
-		r.look()
-	}
-	r.verify(t, 0)
-}

@@ -175,24 +175,6 @@ func TestMooncake_TwoDataParallelRanks(t *testing.T) {
 	}
 }
 
-// What kills a decode engine must not come from a client.
-func TestMooncake_ClientSentParamsAreRefused(t *testing.T) {
-	t.Parallel()
-	o := startMooncake(t, pushing{})
-	for _, name := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
-		a, _ := o.send(t, "", map[string]any{
-			"model": "sim", "messages": []json.RawMessage{question("Hello.")}, name: map[string]any{"do_remote_prefill": true, "transfer_id": "x"},
-		})
-		if a.status != http.StatusBadRequest || a.code != "unsupported_parameter" {
-			t.Errorf("%s: got status %d, code %q", name, a.status, a.code)
-		}
-	}
-	if n := len(o.decode[0].Requests()) - len(o.prefill[0].Requests()); n != 0 || o.sum(t, "")["requests"] != 0 {
-		t.Errorf("engines got %d requests", o.sum(t, "")["requests"])
-	}
-	o.verify(t, pins{})
-}
-
 // What no hand-over serves goes to decode without params.
 func TestMooncake_DecodeAloneHasNoParams(t *testing.T) {
 	t.Parallel()
