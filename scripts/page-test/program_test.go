@@ -208,7 +208,7 @@ func (s *system) counted() (ways map[string]float64, saved float64) {
 					Hits, Off        float64
 					Prefixes, Misses map[string]float64
 					EmptyHits        map[string]float64 `json:"empty_hits"`
-					SavedTokens      float64 `json:"saved_tokens"`
+					SavedTokens      float64            `json:"saved_tokens"`
 				}
 			}
 			if err := json.Unmarshal([]byte(data), &event); err != nil {

@@ -17,7 +17,7 @@ import uuid
 
 from demo import TIMEOUT, counted, prompt_tokens_by_source
 
-CONVERSATIONS, TURNS, ANSWER = 3, 6, 160  # and tokens of each answer
+CONVERSATIONS, TURNS, ANSWER = 2, 6, 160  # and tokens of each answer
 SHORT = 32  # tokens of short ones
 PATH = "/v1/chat/completions"
 ABOUT = ("You answer questions about a service that moves the memory of a language model between two machines. The first machine reads the "
@@ -100,7 +100,7 @@ class Effect:
             if number > 1:
                 prompts += tokens
                 read += int(found[1]) if (found := re.search(r";read=(\d+)", said)) else 0
-                outcomes.append(re.sub(r";(tokens|age|proof|confirmed|differs)=[^;]*", "", said).replace(";reason", " reason").replace(";", " "))
+                outcomes.append(re.sub(r";(tokens|read|age|proof|confirmed|differs)=[^;]*", "", said).replace(";reason", " reason").replace(";", " "))
             print(f"  {name}, turn {number}: {said}", file=sys.stderr, flush=True)
         return f"| {name} | {100 * read / prompts:.0f} % | {', '.join(dict.fromkeys(f'`{o}`' for o in outcomes))} |"
 

@@ -79,11 +79,16 @@ func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
 		return
 	}
 	if r.Proof == proofEngine {
-		r.Read = kept(c.handedBackTo(prefill), r.Cached, own, prefill.BlockSize())
+		most, whole := c.handedBackTo(prefill)
+		r.Read = kept(most, r.Cached, own, prefill.BlockSize())
+		r.Reason = empty(r.Read, most, r.Cached, whole, record.ReasonHandedBackEvicted)
+		if !whole {
+			r.Differs = c.of.differs(c.looked.Notes)
+		}
 	} else {
 		r.Read = read(r.Offered, r.Cached, own)
+		r.Reason = empty(r.Read, r.Offered, r.Cached, c.Offer.Whole, record.ReasonFewTokens)
 	}
-	r.Reason = empty(r.Read, r.Offered, r.Cached, c.Offer.Whole || r.Proof == proofEngine)
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	c.of.record.Reuses(r)
 }
@@ -109,15 +114,15 @@ func kept(handedBack, cached, own, block int) int {
 }
 
 // empty returns why a hit saved nothing, "" if it saved something or prefill has not told. whole says that the request goes on with all that
-// the ticket covers.
-func empty(read, offered, cached int, whole bool) record.Reason {
+// the ticket covers; then fewer says why prefill has found less than that.
+func empty(read, offered, cached int, whole bool, fewer record.Reason) record.Reason {
 	switch {
 	case read > 0 || cached < 0:
 		return ""
 	case cached >= offered && whole || cached > offered:
 		return record.ReasonHadIt
 	case whole:
-		return record.ReasonFewTokens
+		return fewer
 	}
 	return record.ReasonCutShort
 }

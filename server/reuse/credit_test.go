@@ -49,7 +49,7 @@ func TestEmpty_SaysWhyAHitSavedNothing(t *testing.T) {
 		"reasoning that was dropped":         {0, 384, 384, false, record.ReasonCutShort},
 		"a clock in front":                   {0, 16, 16, false, record.ReasonCutShort},
 	} {
-		if got := empty(tc.read, tc.offered, tc.cached, tc.whole); got != tc.want {
+		if got := empty(tc.read, tc.offered, tc.cached, tc.whole, record.ReasonFewTokens); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}

@@ -36,7 +36,7 @@ func (f *Finder) Find(ctx context.Context, p *Proving, looked *Lookup) *Claim {
 	if h.Ticket != nil {
 		r.FreshAsOf = h.Ticket.FreshAsOf
 		if !h.Offer.Whole {
-			r.Differs = p.differs(looked)
+			r.Differs = p.differs(looked.Branches)
 		}
 	}
 	p.record.Reuses(r)
@@ -61,7 +61,7 @@ func (f *Finder) prove(ctx context.Context, p *Proving, looked *Lookup) (*Claim,
 	h, reason := f.claim(ctx, p, looked)
 	if reason.Rewritten() {
 		r := p.record.Reuse()
-		r.Differs = p.differs(looked)
+		r.Differs = p.differs(looked.Branches)
 		p.record.Reuses(r)
 	}
 	return h, reason
@@ -178,10 +178,10 @@ func order(choices []choice, byContent bool) {
 // differs names the first part of the request that differs from what the conversation's branches cover; of several branches, it takes the
 // one that agrees for longest. If all that led to an answer is equal, that is the part behind it: the answer was changed, or is rendered in
 // another way. It returns "" if the turn may use all of each branch, or if no outline is known.
-func (p *Proving) differs(looked *Lookup) (part string) {
+func (p *Proving) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
-	for i := range looked.Branches {
-		b := &looked.Branches[i].Branch
+	for i := range branches {
+		b := &branches[i].Branch
 		if parts, known := p.outline.agrees(b); known && parts > most && !p.proof.Offer(*b).Whole {
 			most, part = parts, p.request.API.PartName(parts)
 		}

@@ -28,14 +28,16 @@ func (p *Proving) sharedPrefixTokens(looked *Lookup) (tokens int) {
 	return tokens
 }
 
-// handedBackTo returns how many tokens of the prompt were handed back to an incarnation of prefill.
-func (c *Claim) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
+// handedBackTo returns how many tokens of the prompt were handed back to an incarnation of prefill. whole says that the prompt goes on with all of
+// one hand-back.
+func (c *Claim) handedBackTo(prefill *fleet.Incarnation) (tokens int, whole bool) {
 	for i := range c.looked.Notes {
 		if n := &c.looked.Notes[i]; n.Prefill == holderOf(prefill) {
-			tokens = max(tokens, c.of.same(n))
+			same := c.of.same(n)
+			tokens, whole = max(tokens, same), whole || same == n.Tokens
 		}
 	}
-	return tokens
+	return tokens, whole
 }
 
 // foundByEngine records what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered

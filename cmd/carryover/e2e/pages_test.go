@@ -159,6 +159,7 @@ func TestPages_AgreeOnNumbers(t *testing.T) {
 		defaults[row[1]] = row[2]
 	}
 	quoted := 0
+	delete(all, "CHANGELOG.md") // which has former defaults, too
 	for name, page := range all {
 		for _, found := range regexp.MustCompile("`(--[a-z-]+)` \\(([0-9][0-9a-zA-Z.]* ?(?:ms|s|MiB|KiB|GiB)?)[,;) ]").FindAllStringSubmatch(page, -1) {
 			if value, known := defaults[found[1]]; known {
