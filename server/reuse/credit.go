@@ -57,7 +57,7 @@ func (c *Claim) Answered(prefill *fleet.Incarnation, handover *upstream.Handover
 	}
 	own := c.own(prefill, had)
 	c.foundByEngine(prefill, own, same)
-	c.credit(prefill, own)
+	c.credit(prefill, own, prompt)
 	c.foundByPrefix(prefill, prompt)
 	return c.of.leaves(prefill, had, prompt)
 }
@@ -72,8 +72,8 @@ func (c *Claim) own(prefill *fleet.Incarnation, had []convcache.Prefilled) int {
 	return max(tokens, c.of.sharedPrefixTokens(c.looked))
 }
 
-// credit records how many tokens prefill did not compute because of reuse.
-func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
+// credit records how many tokens prefill did not compute because of reuse. prompt is the number of the prompt's tokens, 0 if it is not known.
+func (c *Claim) credit(prefill *fleet.Incarnation, own, prompt int) {
 	r := c.of.record.Reuse()
 	if !r.Hit {
 		return
@@ -87,7 +87,8 @@ func (c *Claim) credit(prefill *fleet.Incarnation, own int) {
 		}
 	} else {
 		r.Read = read(r.Offered, r.Cached, own)
-		r.Reason = empty(r.Read, r.Offered, r.Cached, c.Offer.Whole, record.ReasonFewTokens)
+		replayed := prompt > 0 && r.Cached+max(1, prefill.BlockSize()) >= prompt // it ends within the ticket
+		r.Reason = empty(r.Read, r.Offered, r.Cached, c.Offer.Whole || replayed, record.ReasonFewTokens)
 	}
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 	c.of.record.Reuses(r)

@@ -116,8 +116,9 @@ func (s *suite) mainRun(t *testing.T) {
 	t.Run("conversations", func(t *testing.T) {
 		prefill, decode := recordEngine(t, config.RolePrefill, s.prefill.url), recordEngine(t, config.RoleDecode, s.decode.url)
 		p := launch(t, s.binary, prefill.url, decode.url)
+		programs := map[bool]*proxyProcess{false: p, true: launch(t, s.binary, prefill.url, decode.url, "--conversation-by-content", "on")} // by nameless
 		for _, k := range dialogues() {
-			s.outcomes = append(s.outcomes, s.tell(t, k, p)...)
+			s.outcomes = append(s.outcomes, s.tell(t, k, programs[k.nameless])...)
 		}
 		s.seen = append(prefill.seen(), decode.seen()...)
 	})

@@ -44,7 +44,7 @@ export async function warmUp(converse) {
 // Checks that all turns but the first have reused KV.
 export function wantHits(outcomes) {
   assert.match(outcomes[0], /^(miss|prefix;tokens=\d+);reason=first_turn$/)
-  for (const outcome of outcomes.slice(1)) assert.match(outcome, /^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+$/)
+  for (const outcome of outcomes.slice(1)) assert.match(outcome, /^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+(;reason=\w+)?(;differs=.+)?$/)
 }
 
 // Waits until decode has stopped a request since before, and runs none.

@@ -20,7 +20,7 @@ import (
 const model = "sim"
 
 // hit is what X-KV-Reuse says of a turn that reused KV.
-var hit = regexp.MustCompile(`^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+$`)
+var hit = regexp.MustCompile(`^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+(;reason=\w+)?(;differs=.+)?$`)
 
 // last says that a turn is the last of its conversation.
 func last() option.RequestOption { return option.WithHeader("X-Conversation-Final", "true") }

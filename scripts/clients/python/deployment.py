@@ -16,7 +16,7 @@ QUESTIONS = [
 ]
 DECODE, PREFILLS = os.environ["DECODE_URL"], os.environ["PREFILL_URLS"].split()
 LAST = {"X-Conversation-Final": "true"}
-HIT = r"^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+$"
+HIT = r"^hit;tokens=\d+;read=\d+;age=\d+\.\d;proof=tokens;confirmed=\d+(;reason=\w+)?(;differs=.+)?$"
 
 
 def client(variable="CARRYOVER_URL", kind=openai.OpenAI, **options):
