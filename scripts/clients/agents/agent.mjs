@@ -49,7 +49,7 @@ export async function records(act) {
 }
 
 // outcomes of records, in a word each.
-export const outcomes = (turns) => turns.map(({ outcome, reason }) => (reason ? `${outcome}, ${reason}` : outcome))
+export const outcomes = (turns) => turns.map(({ outcome, reason }) => (reason && outcome !== 'hit' ? `${outcome}, ${reason}` : outcome))
 
 // warmUp repeats a session until it reuses KV twice in a row: each prefill instance has to see each shape of request once first.
 export async function warmUp(session) {
