@@ -110,13 +110,21 @@ func (s *suite) tell(t *testing.T, k dialogue, programs ...*proxyProcess) []turn
 	return outcomes
 }
 
+// programs are the two that tell the dialogues, by nameless: turns without an id are found by their content.
+func (s *suite) programs(t *testing.T, prefill, decode *recorder) map[bool]*proxyProcess {
+	t.Helper()
+	return map[bool]*proxyProcess{
+		false: launch(t, s.binary, prefill.url, decode.url),
+		true:  launch(t, s.binary, prefill.url, decode.url, "--conversation-by-content", "on"),
+	}
+}
+
 // mainRun is lines 1 to 3: all conversations, with the engines' own prefix caches on.
 func (s *suite) mainRun(t *testing.T) {
 	t.Helper()
 	t.Run("conversations", func(t *testing.T) {
 		prefill, decode := recordEngine(t, config.RolePrefill, s.prefill.url), recordEngine(t, config.RoleDecode, s.decode.url)
-		p := launch(t, s.binary, prefill.url, decode.url)
-		programs := map[bool]*proxyProcess{false: p, true: launch(t, s.binary, prefill.url, decode.url, "--conversation-by-content", "on")} // by nameless
+		programs := s.programs(t, prefill, decode)
 		for _, k := range dialogues() {
 			s.outcomes = append(s.outcomes, s.tell(t, k, programs[k.nameless])...)
 		}
@@ -138,11 +146,12 @@ func (s *suite) sameShapes(t *testing.T) string {
 		return recordEngine(t, role, testrig.StartInstance(t, cfg, "").URL())
 	}
 	prefill, decode := instance(config.RolePrefill), instance(config.RoleDecode)
-	p := launch(t, s.binary, prefill.url, decode.url)
+	programs := s.programs(t, prefill, decode)
 	tokenizer := &engine{role: config.RolePrefill, url: prefill.engine, client: s.client}
 	for _, k := range dialogues() {
 		c := k.begin(tokenizer)
 		for turn := 1; turn <= turnsPerDialogue; turn++ {
+			p := programs[k.nameless]
 			got := ask(t, p.client, p.base, c.next(t, turn))
 			if got.fault != "" {
 				t.Fatalf("%s, turn %d, simulated: %s", k.name, turn, got)
