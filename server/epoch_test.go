@@ -34,7 +34,7 @@ func (r *rig) wantReleasing(want int) {
 	if n := r.store.Len(); n != 0 {
 		r.t.Errorf("%d conversations are in the store", n)
 	}
-	if n := r.engine(r.decode[0]).Last().Pins.Unused(); n != want {
+	if n := r.server.Unused(); n != want {
 		r.t.Errorf("%d tickets wait for their release, want %d", n, want)
 	}
 }
@@ -81,7 +81,7 @@ func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 					}
 				}
 			}
-			if n := r.engine(r.decode[0]).Last().Pins.Unused(); n > 1 {
+			if n := r.server.Unused(); n > 1 {
 				t.Errorf("%d tickets wait for their release", n)
 			}
 		})

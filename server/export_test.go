@@ -33,7 +33,7 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 
 // ReleaseOne releases one ticket by a leg of our own.
 func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
-	return s.pins.Releases.ReleaseOne(ctx, decode)
+	return s.pins.ReleaseOne(ctx, decode)
 }
 
 // Handler serves the main listener's endpoints.
@@ -61,7 +61,7 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 	again := false
 	for !again {
-		begun := s.pins.HandBacks.Round(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
+		begun := s.pins.HandBacks(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
 			if !again {
 				again = leg()
 				n++
@@ -95,7 +95,8 @@ func (s *Server) Curve(kind continuation.Kind) continuation.Curve {
 // Unused returns how many tickets wait for their release.
 func (s *Server) Unused() (n int) {
 	for _, e := range s.deps.Fleet.Engines(upstream.RoleDecode) {
-		n += e.Last().Pins.Unused()
+		waiting, _, _ := s.Due(e)
+		n += waiting
 	}
 	return n
 }

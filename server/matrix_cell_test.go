@@ -342,9 +342,9 @@ func (c *cell) checkLeft(w want) {
 
 // waiting is how many blocks wait for their release, and of how many it is open whether they are free.
 func (c *cell) waiting() (pinned, open int) {
-	for _, incarnation := range c.deps.Fleet.Holders.Waiting() {
-		live := incarnation.Engine().Live()
-		pinned, open = pinned+live.Pins.Waiting, open+live.Pins.Open
+	for _, decode := range c.deps.Fleet.Holders.All() {
+		_, tokens, unsure := c.server.Due(decode)
+		pinned, open = pinned+tokens, open+unsure
 	}
 	return pinned, open
 }

@@ -129,7 +129,7 @@ func leavingFaults() []fault {
 			}), want: left("first", "")},
 		{row: "B-28", phase: "prefill has answered", name: "client leaves", needs: watched, begin: after, ask: asks(seam, func(c *cell) {
 			ended(c)
-			c.until(func() bool { return len(c.deps.Fleet.Holders.Waiting()) > 0 })
+			c.until(func() bool { return c.server.Unused() > 0 })
 		}), want: func(v variant) want {
 			w := left("first", "")(v)
 			w.rescued = true

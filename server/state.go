@@ -32,8 +32,11 @@ func (s *Server) Ready() (word, why string) { return s.health.verdict() }
 // Open returns how many turns have a slot now.
 func (s *Server) Open() int { return s.slots.Open() }
 
-// Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Ledger.Pinned.
-func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Ledger.Pinned(decode) }
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, see pins.Pins.Pinned.
+func (s *Server) Pinned(decode *fleet.Engine) int { return s.pins.Pinned(decode) }
+
+// Due returns what of a decode engine's KV cache waits for its release, see pins.Pins.Due.
+func (s *Server) Due(decode *fleet.Engine) (pins, tokens, open int) { return s.pins.Due(decode) }
 
 // PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
 func (s *Server) PinnedBudget(decode *fleet.Engine) int { return s.pins.Budget(decode) }
@@ -48,16 +51,16 @@ func (s *Server) Drain(ctx context.Context, role upstream.Role, name string, dra
 	return true, engine != nil && s.quarantines.ShareDrain(ctx, engine)
 }
 
-// TicketsOut lists the tickets of a conversation that this replica has stored, see pins.Ledger.TicketsOut.
+// TicketsOut lists the tickets of a conversation that this replica has stored, see pins.Pins.TicketsOut.
 func (s *Server) TicketsOut(conversation string) []pins.TicketOut {
-	return s.pins.Ledger.TicketsOut(conversation)
+	return s.pins.TicketsOut(conversation)
 }
 
 // Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
-func (s *Server) Tickets() int { return s.pins.Ledger.Tickets() }
+func (s *Server) Tickets() int { return s.pins.Tickets() }
 
 // HandBackWaiting returns how many tickets wait to be handed back.
-func (s *Server) HandBackWaiting() int { return s.pins.HandBacks.Waiting() }
+func (s *Server) HandBackWaiting() int { return s.pins.Waiting() }
 
 // HandBackMemory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
-func (s *Server) HandBackMemory() int64 { return s.pins.HandBacks.Memory() }
+func (s *Server) HandBackMemory() int64 { return s.pins.Memory() }

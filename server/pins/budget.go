@@ -7,20 +7,12 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
-
-// budget keeps tickets from pinning more than their share of a decode engine's KV cache. It works in the background, on one goroutine.
-type budget struct {
-	cfg       *Config
-	deps      *Deps
-	ledger    *Ledger
-	releases  *Releases
-	handBacks *HandBacks
-}
 
 // rounds is what the budget remembers about an incarnation from one round to the next.
 type rounds struct {
@@ -42,10 +34,10 @@ type rounds struct {
 // Limits of giving tickets up for the budget.
 const (
 	// maxLeaving is how many unused tickets may wait for their release while more are given up. More are not released within a second, and
-	// the blocks of those for which the fleet's list is full would stay pinned until decode's TTL ends.
+	// the blocks of those beyond maxDue would stay pinned until decode's TTL ends.
 	maxLeaving = 256
 	// compareEvery is how often the tickets of all replicas are compared with the budget. In this time tickets that were given up are released
-	// (ReleaseAfter of package unused), and the engine is read again.
+	// (releaseAfter), and the engine is read again.
 	compareEvery = 15 * time.Second
 	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it, and replicas tell each other what they pin.
 	budgetEvery = time.Second
@@ -61,52 +53,77 @@ const (
 )
 
 // most returns how many tokens of an engine's KV cache tickets may pin, 0 if there is no limit or the size is not known.
-func (l *Ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)) }
+func (p *Pins) most(kvTokens int) int { return int(p.cfg.PinnedShare * float64(kvTokens)) }
+
+// candidates returns the holders of all decode engines.
+func (p *Pins) candidates() (all []*holder) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(p.now())
+	for _, engine := range p.deps.Fleet.Holders.All() {
+		if h := p.holder(engine.Last()); h != nil {
+			all = append(all, h)
+		}
+	}
+	return all
+}
 
 // enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
-func (b *budget) enforce(ctx context.Context) {
+func (p *Pins) enforce(ctx context.Context) {
 	hurry := false
-	for _, of := range b.ledger.all(time.Now()) {
-		live := of.incarnation.Engine().Live()
-		most := b.ledger.most(live.KVTokens)
-		if most == 0 || !b.cfg.Release {
-			b.ledger.wakes(of, math.MaxInt)
+	for _, h := range p.candidates() {
+		live := h.incarnation.Engine().Live()
+		most := p.most(live.KVTokens)
+		if most == 0 || !p.cfg.Release {
+			p.locked(func() { h.wake = math.MaxInt })
 			continue
 		}
-		b.share(ctx, of, most)
-		if live.Pins.Waiting > 0 {
-			of.rounds.changed = time.Now()
+		p.share(ctx, h, most)
+		var keep int
+		var waited bool
+		p.locked(func() {
+			if h.tokens[due] > 0 {
+				h.rounds.changed = p.now()
+			}
+			keep, waited = h.keep(live, most)
+		})
+		if p.releasable(h.incarnation) {
+			p.makeFree(ctx, h, keep, waited)
 		}
-		keep, waited := b.ledger.keep(of, live, most)
-		if b.releasable(of.incarnation) {
-			b.giveUp(ctx, of, keep, waited)
-		}
-		if b.ledger.tokens(of.incarnation)+of.incarnation.Engine().Live().Pins.Waiting > keep {
-			of.incarnation.Pins.Hurry()
-			hurry = true
-		}
-		if b.deps.Shared != nil {
-			keep = min(keep, b.ledger.tokens(of.incarnation)+most/toldParts)
-		}
-		b.ledger.wakes(of, keep)
-		b.say(of)
+		p.locked(func() {
+			h.wake = keep
+			if h.tokens[stored]+h.tokens[due] > keep {
+				h.hurried, hurry = true, true
+			}
+			if p.deps.Shared != nil {
+				h.wake = min(keep, h.tokens[stored]+most/toldParts)
+			}
+		})
+		p.say(h)
 	}
 	if hurry {
-		b.releases.workOff(ctx)
+		p.workOff(ctx)
 	}
 }
 
+// locked runs what reads or changes holders.
+func (p *Pins) locked(do func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do()
+}
+
 // share tells other replicas what this one pins on an incarnation, and learns what they do.
-func (b *budget) share(ctx context.Context, of *pinned, most int) {
-	r, engine, now := &of.rounds, of.incarnation.Engine(), time.Now()
-	own := b.ledger.Pinned(engine)
-	if b.deps.Shared == nil || now.Sub(r.asked) < budgetEvery && own <= r.told+most/toldParts {
+func (p *Pins) share(ctx context.Context, h *holder, most int) {
+	r, engine, now := &h.rounds, h.incarnation.Engine(), p.now()
+	own := p.Pinned(engine)
+	if p.deps.Shared == nil || now.Sub(r.asked) < budgetEvery && own <= r.told+most/toldParts {
 		return
 	}
 	r.asked, r.told = now, own
-	bounded, cancel := storetime.Limit(ctx, b.cfg.StoreTimeout)
+	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
-	if others, err := b.deps.Shared.SharePinned(bounded, engine.Name+" "+of.incarnation.ID(), own); err == nil {
+	if others, err := p.deps.Shared.SharePinned(bounded, engine.Name+" "+h.incarnation.ID(), own); err == nil {
 		r.others, r.heard = others, now
 	}
 }
@@ -131,8 +148,8 @@ func part(most int, others []int) int {
 // Replicas that do not hear of each other still see that an engine which runs nothing has more of its KV in use than the budget: all of it is
 // pinned by tickets, and each replica keeps the same part of its own. For an engine that stands, each replica gives up half of its tickets,
 // for the requests that wait.
-func (l *Ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
-	own, r, now := l.tokens(of.incarnation), &of.rounds, time.Now()
+func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
+	own, r, now := h.tokens[stored], &h.rounds, time.Now()
 	if r.read != live.Read || r.read.IsZero() {
 		r.read, r.then = live.Read, own
 	}
@@ -177,29 +194,38 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUp takes tickets of an incarnation out of the store until the rest pins no more than keep: the oldest of the account that pins most,
-// again and again. It does not get a ticket that a
-// turn uses, because the store gives each ticket to one taker.
-func (b *budget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
-	for ctx.Err() == nil && of.incarnation.Pins.Unused() < maxLeaving {
-		p, more := b.ledger.next(of, keep)
-		if !more {
-			return
-		}
-		switch b.handBacks.takeOut(ctx, p, true, record.ReasonReleasedOverBudget) {
-		case convcache.Taken:
-			of.rounds.changed = time.Now()
-			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
-			of.rounds.tokens += p.tokens
-		case convcache.Unavailable:
-			return // this ticket is lost; the next ones wait until the store answers
+// makeFree takes tickets of a holder out of the store until the rest pins no more than keep: the oldest of the account that pins most, again and
+// again. It does not get a ticket that a turn uses, because the store gives each ticket to one taker.
+func (p *Pins) makeFree(ctx context.Context, h *holder, keep int, waited bool) {
+	for {
+		switch tokens, outcome := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); {
+		case tokens == 0 || outcome == convcache.Unavailable:
+			return // that ticket is lost; the next ones wait until the store answers
+		case outcome == convcache.Taken:
+			r := &h.rounds
+			r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+1, r.tokens+tokens, r.waited || waited
 		}
 	}
 }
 
+// giveUpOldest takes the oldest ticket of the account that pins most on a holder out of the store, if its tickets pin more than most tokens. It
+// returns what the ticket pinned, 0 if nothing is to be given up.
+func (p *Pins) giveUpOldest(ctx context.Context, h *holder, most int, end continuation.End, why record.Reason) (int, convcache.Outcome) {
+	var oldest pin
+	p.locked(func() {
+		if ctx.Err() == nil && h.tokens[stored] > most && h.due.Len() < maxLeaving && h.stored.Len() > 0 {
+			oldest = *h.stored.Most().Oldest().Value
+		}
+	})
+	if oldest.tokens == 0 {
+		return 0, 0
+	}
+	return oldest.tokens, p.takeOut(ctx, &oldest, end, why)
+}
+
 // releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
-func (b *budget) releasable(decode *fleet.Incarnation) bool {
-	for _, prefill := range b.deps.Fleet.Engines(upstream.RolePrefill) {
+func (p *Pins) releasable(decode *fleet.Incarnation) bool {
+	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
 		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
 			return true
 		}
@@ -208,8 +234,8 @@ func (b *budget) releasable(decode *fleet.Incarnation) bool {
 }
 
 // say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.
-func (b *budget) say(of *pinned) {
-	r := &of.rounds
+func (p *Pins) say(h *holder) {
+	r := &h.rounds
 	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {
 		return
 	}
@@ -217,9 +243,9 @@ func (b *budget) say(of *pinned) {
 	if r.waited {
 		why = "requests waited for room, or the cache was full"
 	}
-	b.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
-		"decode", of.incarnation.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
-	r.logged, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
+	p.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
+		"decode", h.incarnation.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", p.cfg.PinnedShare)
+	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
 // Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
@@ -227,5 +253,52 @@ func (p *Pins) Budget(decode *fleet.Engine) int {
 	if !p.cfg.Release {
 		return 0 // nothing is given up for it
 	}
-	return p.Ledger.most(decode.KVTokens())
+	return p.most(decode.KVTokens())
+}
+
+const (
+	// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each
+	// pair runs one at a time.
+	handBackWithin = 3 * time.Second
+)
+
+// evacuate frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
+// removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
+// (measured on vLLM 0.33); if the tickets had to expire, that would take minutes. Tickets are handed back if that is possible within
+// handBackWithin; the others are released.
+func (p *Pins) evacuate(ctx context.Context) {
+	for _, h := range p.candidates() {
+		engine, end := h.incarnation.Engine(), continuation.HandBack
+		p.locked(func() {
+			switch {
+			case !engine.Leaves():
+				h.leaving = time.Time{}
+			case h.leaving.IsZero():
+				h.leaving = p.now()
+			case time.Since(h.leaving) >= handBackWithin:
+				end = continuation.Release
+				for _, l := range p.lanes {
+					for at := l.out.Front(); at != nil && l.decode == h.incarnation; at = l.out.Front() {
+						n := at.Value.(*pin)
+						p.due(n, n.ticket, end)
+					}
+				}
+			}
+		})
+		if h.leaving.IsZero() {
+			continue
+		}
+		tickets := 0
+		for {
+			tokens, outcome := p.giveUpOldest(ctx, h, 0, end, record.ReasonInstanceGone)
+			if tokens == 0 || outcome == convcache.Unavailable {
+				break // the next ones wait until the store answers
+			}
+			tickets++
+		}
+		p.locked(func() { h.hurried = true })
+		if tickets > 0 {
+			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)
+		}
+	}
 }

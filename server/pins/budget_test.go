@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -45,14 +46,14 @@ type others struct {
 func (o *others) SharePinned(context.Context, string, int) ([]int, error) { return o.pin, o.err }
 
 func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
-	c, o := newCached(t, 0.5), &others{pin: []int{400}}
-	b := &budget{cfg: &Config{}, deps: &Deps{Shared: o}, ledger: c.Ledger}
-	of := c.all(time.Now())[0]
+	r, o := alone(t), &others{pin: []int{400}}
+	r.deps.Shared = o
+	h := r.holder(r.decode)
 	want := func(passed time.Duration, keep int) {
 		t.Helper()
-		of.rounds.asked, of.rounds.heard = of.rounds.asked.Add(-passed), of.rounds.heard.Add(-passed)
-		b.share(t.Context(), of, 500)
-		if got, _ := c.keep(of, fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000}}}, 500); got != keep {
+		h.rounds.asked, h.rounds.heard = h.rounds.asked.Add(-passed), h.rounds.heard.Add(-passed)
+		r.share(t.Context(), h, 500)
+		if got, _ := h.keep(fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000}}}, 500); got != keep {
 			t.Errorf("%v later: keeps %d, want %d", passed, got, keep)
 		}
 	}
@@ -61,15 +62,22 @@ func TestBudget_IsOfAllReplicasWhileTheyAreHeard(t *testing.T) {
 	want(0, 250)
 	want(budgetEvery, 380)
 	o.pin = []int{200}
-	c.put(convcache.Key{1}, c.ticket(1, 10, 1), "m")
+	r.put(1, 10, "")
 	want(0, 300)
 	o.err = errors.New("down")
 	want(convcache.PinnedLife-time.Second, 300)
 	want(time.Second, 500)
 }
 
+// keeping is a holder on which stored tickets pin so much.
+func keeping(tokens int, of rounds) *holder {
+	h := &holder{rounds: of}
+	h.tokens[stored] = tokens
+	return h
+}
+
 // What else uses an engine's cache bounds tickets before it is full, and requests that wait for room have most of their share.
-func TestLedger_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
+func TestKeep_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {
 		usage       float64
@@ -78,13 +86,62 @@ func TestLedger_LeavesRoomForWhatElseUsesTheCache(t *testing.T) {
 	}{
 		{0.8, 3, 400, 500}, {0.85, 3, 400, 450}, {0.95, 0, 400, 350}, {0.85, 0, 300, 350}, {0.95, 0, 600, 500}, {1, 0, 100, 250}, {0.91, 1, 400, 125},
 	} {
-		c := newCached(t, 0.5)
-		c.put(convcache.Key{1}, c.ticket(1, 400, 1), "m")
-		of := c.all(now)[0]
-		of.rounds = rounds{read: now, then: row.then}
 		live := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: row.usage, Running: 1, Short: row.short}, Read: now}}
-		if got, says := c.keep(of, live, 500); got != row.want || says != (got < 500) {
+		if got, says := keeping(400, rounds{read: now, then: row.then}).keep(live, 500); got != row.want || says != (got < 500) {
 			t.Errorf("%+v: got %d tokens", row, got)
 		}
+	}
+}
+
+// Of an idle engine all that is in use is pinned: each replica keeps its part of the budget.
+func TestKeep_ReplicasKeepTheirPart(t *testing.T) {
+	now := time.Now()
+	idle := fleet.Live{Load: fleet.Load{Use: facts.Use{KVTokens: 1000, Usage: 0.8}, Read: now}}
+	with := func(change func(*fleet.Live)) fleet.Live {
+		l := idle
+		change(&l)
+		return l
+	}
+	for name, tc := range map[string]struct {
+		live fleet.Live
+		b    rounds
+		want int
+	}{
+		"others pin as much":        {idle, rounds{}, 250},
+		"it runs something":         {with(func(l *fleet.Live) { l.Running = 1 }), rounds{}, 500},
+		"something waits":           {with(func(l *fleet.Live) { l.Waiting = 1 }), rounds{}, 500},
+		"a turn of ours runs":       {with(func(l *fleet.Live) { l.InFlight = 1 }), rounds{}, 500},
+		"it is within the budget":   {with(func(l *fleet.Live) { l.Usage = 0.5 }), rounds{}, 500},
+		"it was never read":         {with(func(l *fleet.Live) { l.Read = time.Time{} }), rounds{}, 500},
+		"it was read before":        {idle, rounds{changed: now.Add(time.Millisecond)}, 500},
+		"it was compared just now":  {idle, rounds{compared: now.Add(-time.Second)}, 500},
+		"it was compared long ago":  {idle, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
+		"what is in use is our own": {with(func(l *fleet.Live) { l.Usage = 0.4 }), rounds{}, 500},
+	} {
+		if got, waited := keeping(400, tc.b).keep(tc.live, 500); got != tc.want || waited {
+			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
+		}
+	}
+}
+
+// The oldest go first, of the account that pins most, and the budget is asked for a round when a ticket exceeds it.
+func TestBudget_GivesUpTheOldest(t *testing.T) {
+	r := alone(t)
+	r.cfg.PinnedShare = 0.05 // of 1,000 tokens
+	for i := range byte(7) {
+		r.put(i, 10, "")
+		if asked := len(r.over) == 1; asked != (i >= 5) {
+			t.Errorf("behind ticket %d a round is asked for: %t", i, asked)
+		}
+	}
+	h := r.holder(r.decode)
+	quiet := r.put(8, 10, "quiet")
+	for range 5 {
+		if tokens, outcome := r.giveUpOldest(t.Context(), h, 30, continuation.Release, ""); tokens != 10 || outcome != convcache.Taken {
+			t.Fatalf("gave up %d tokens: %s", tokens, outcome)
+		}
+	}
+	if tokens, _ := r.giveUpOldest(t.Context(), h, 30, continuation.Release, ""); tokens != 0 || r.pins[quiet.ID].state != stored || r.Pinned(r.decode.Engine()) != 80 {
+		t.Errorf("gave up %d tokens more; the quiet account's ticket is %s, %d pinned", tokens, r.pins[quiet.ID].state, r.Pinned(r.decode.Engine()))
 	}
 }

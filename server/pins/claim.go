@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"carryover/convcache"
+	"carryover/server/continuation"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -19,36 +20,33 @@ type Claim struct {
 	Account   string             // for whom the turn counts, "" for a leg of our own
 
 	pins        *Pins
-	plan        plan
 	model, turn string
-	tokens      int  // what the ticket pins
 	sent        bool // a byte of the ticket may have reached prefill, so that it can't be used again, whatever the engine answers
 	concluded   bool // the pair's state has been told the outcome
 	answered    bool // prefill has answered, so that decode has freed the blocks
 	paused      bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
 }
 
-// plan is what was to become of a ticket in the store if no turn took it.
-type plan struct {
-	pin      pin             // with its release
-	handBack *retainedTicket // nil for none
-}
-
-// Hold makes a claim of a ticket that was taken for a pair: the ticket is on its way from now on. turn names the turn in the log. End or GiveUp
-// must follow.
+// Hold makes a claim of a ticket that was taken for a pair. turn names the turn in the log. End or GiveUp must follow.
 func (p *Pins) Hold(ticket *convcache.Ticket, of Claim, model, turn string) Claim {
 	of.Ticket, of.pins, of.model, of.turn = ticket, p, model, turn
-	of.plan = plan{p.Ledger.gone(ticket.ID, convcache.Taken), p.HandBacks.queues.displaced(ticket.ID)}
-	of.tokens = inBlocks(of.Holder, ticket.Tokens)
-	of.Holder.Pins.BeginTransfer(of.tokens)
 	return of
+}
+
+// become moves the pin of a ticket that is out of the store.
+func (p *Pins) become(id convcache.TicketID, to state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.pins[id]; n != nil {
+		p.move(n, to)
+	}
 }
 
 // Sent notes that the ticket is about to be sent to prefill.
 func (c *Claim) Sent() {
 	if c.Ticket != nil {
 		c.sent = true
-		c.pins.Releases.become(c.Ticket, Reading)
+		c.pins.become(c.Ticket.ID, sent)
 	}
 }
 
@@ -83,7 +81,7 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		return
 	}
 	c.concluded, c.answered = true, outcome == pairs.Answered
-	c.pins.Releases.tell(c, outcome)
+	c.pins.tell(c, outcome)
 }
 
 // GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
@@ -92,25 +90,8 @@ func (c *Claim) GiveUp() {
 		return
 	}
 	c.Conclude(pairs.Inconclusive)
-	c.Holder.Pins.EndTransfer(c.tokens) // its release counts it
-	c.pins.Releases.Unuse(*c.Ticket, c.model)
-	c.pins.resume(c.plan)
+	c.pins.Unuse(*c.Ticket, c.model)
 	c.Ticket = nil
-}
-
-// resume ends a claim's hold of a plan, which goes on if the ticket is in the store again: what is past its time is due at once.
-func (p *Pins) resume(of plan) {
-	stored, k := p.Ledger.resume(&of.pin), of.handBack
-	if due := of.pin.release; stored && !due.IsZero() {
-		p.late.add(lateRelease{key: of.pin.key, id: of.pin.id, model: of.pin.model, due: due})
-	}
-	switch {
-	case k == nil:
-	case stored:
-		p.HandBacks.queues.resume(k)
-	default:
-		k.ids.Free()
-	}
 }
 
 // End ends the claim. If nothing of the ticket was sent, putBack is called to put it into the store for the rest of its life. If it was sent
@@ -121,17 +102,15 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	}
 	c.Conclude(pairs.Inconclusive)
 	ticket := *c.Ticket
-	c.Ticket = nil                            // a stream of minutes must not keep it in memory
-	defer c.Holder.Pins.EndTransfer(c.tokens) // decode has freed the blocks by then, or they are counted elsewhere
+	c.Ticket = nil // a stream of minutes must not keep it in memory
 	switch {
-	case c.paused:
-		c.pins.Releases.Unuse(ticket, c.model) // a ticket that was sent is not used again, whatever the engine answered
+	case c.paused: // a ticket that was sent is not used again, whatever the engine answered
+		c.pins.Unuse(ticket, c.model)
 	case c.sent && c.answered:
-		c.pins.Releases.spent(ticket)
+		c.pins.become(ticket.ID, freed)
 	case c.sent:
-		c.pins.Releases.give(ticket, c.model, c.Reader)
+		c.pins.finish(&ticket, c.model, continuation.Release, c.Reader)
 	default:
 		putBack(ctx, ticket)
 	}
-	c.pins.resume(c.plan)
 }

@@ -13,23 +13,23 @@ import (
 )
 
 // tell reports the outcome of a claimed ticket to the state of its pair, and logs what follows from it.
-func (r *Releases) tell(c *Claim, outcome pairs.Outcome) {
+func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 	reader, holder, turn := c.Reader, c.Holder, c.turn
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == pairs.Failed || outcome == pairs.Unanswered {
 		attrs = append(attrs, aged(c.Ticket, holder)...)
 	}
 	if outcome == pairs.Failed {
-		if last, _ := r.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
-			r.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
+		if last, _ := p.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
+			p.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
 	pause, resumed := c.PairState.End(outcome, c.Account)
 	switch {
 	case resumed:
-		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-		r.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name))
+		p.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+		p.cfg.tell(fmt.Sprintf("Prefill %s answers tickets of decode %s again, which are used from now on.", reader.Engine().Name, holder.Engine().Name))
 	case pause > 0:
 		why := "prefill does not answer tickets of decode"
 		if outcome == pairs.Failed {
@@ -39,8 +39,8 @@ func (r *Releases) tell(c *Claim, outcome pairs.Outcome) {
 		if c.PairState.OfOneClient() {
 			whose = "one client"
 		}
-		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
-		r.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, whose, why))
+		p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
+		p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, whose, why))
 	}
 }
 

@@ -2,75 +2,218 @@ package pins
 
 import (
 	"bytes"
+	"container/list"
 	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
 	"time"
 
+	"carryover/account"
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/storetime"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // Pins owns the blocks that decode keeps for tickets of this process. It is safe for concurrent use.
 type Pins struct {
-	Ledger    *Ledger
-	Releases  *Releases
-	HandBacks *HandBacks
 	// Continuations has to be told of answers and of turns, so that the choices for tickets can be learnt.
 	Continuations *continuation.Learner
 
-	cfg        *Config
-	deps       *Deps
-	states     *states
-	late       lateReleases
-	budget     *budget
-	evacuation *evacuation
-	counts     *counts
+	cfg         *Config
+	deps        *Deps
+	arena       *proof.Arena // keeps the ids of tickets, nil if nothing is handed back
+	generations *generations
+	refused     sync.Map      // decode's name -> the incarnation for which the log last said that prefill refuses its ticket
+	wake        chan struct{} // asks for a round of the runner; buffers one
+	over        chan struct{} // asks for a round of the budget; buffers one
+	strict      bool          // a fault panics; for tests
+
+	mu       sync.Mutex // guards the rest. Lock order: Pins, Fleet
+	pins     map[convcache.TicketID]*pin
+	soonest  soonest
+	holders  map[*fleet.Incarnation]*holder
+	lanes    map[pair]*lane
+	late     list.List                            // of stored pins that are to be released
+	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
+	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
+	spent    recent[convcache.TicketID, struct{}] // blocks that decode has freed
+	gaveUp   recent[convcache.Key, record.Reason] // why tickets of conversations were given up
+	warned   map[*fleet.Engine]*fleet.Incarnation // the incarnation of prefill for which the log has said that it keeps nothing
+	counts   record.Counts
+	faults   int
 }
+
+const (
+	// maxPins bounds the pins: 30 MB. A store in memory keeps as many tickets by default. The budget can't release a ticket that has no pin.
+	maxPins = 100_000
+	// maxDue is how many pins of an incarnation wait for their release. Beyond it blocks are left to decode's TTL.
+	maxDue = 1024
+	// maxSpent and maxGaveUp bound generations of what is remembered: 3 MB and 1 MB.
+	maxSpent, maxGaveUp = 1 << 16, 1 << 14
+)
 
 // New returns pins that know of no ticket. Tasks says what has to run while the program serves.
 func New(cfg Config, deps Deps) *Pins {
-	p := &Pins{cfg: &cfg, deps: &deps, states: newStates(cfg.TTL, cfg.Logger), counts: &counts{}}
-	p.Ledger = newLedger(deps.Fleet.Holders, cfg.PinnedShare, p.states)
-	p.Releases = newReleases(p.cfg, p.deps, p.states, p.counts)
-	p.Continuations = continuation.New(cfg.TTL)
-	p.HandBacks = newHandBacks(p.cfg, p.deps, p.Ledger, p.Releases, p.counts, p.Put)
-	p.HandBacks.learner, p.HandBacks.late = p.Continuations, &p.late
-	p.budget = &budget{cfg: p.cfg, deps: p.deps, ledger: p.Ledger, releases: p.Releases, handBacks: p.HandBacks}
-	p.evacuation = newEvacuation(p.cfg, p.deps, p.Ledger, p.Releases, p.HandBacks)
+	p := &Pins{
+		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps, generations: newGenerations(),
+		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
+		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, lanes: map[pair]*lane{}, legs: map[convcache.Key]*underWay{},
+		spent:  recent[convcache.TicketID, struct{}]{most: maxSpent, life: cfg.TTL + marginWithoutExpiry},
+		gaveUp: recent[convcache.Key, record.Reason]{most: maxGaveUp}, warned: map[*fleet.Engine]*fleet.Incarnation{},
+	}
+	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
+		p.arena = proof.NewArena(cfg.HandBackMemory)
+	}
 	return p
 }
 
-// Fresh notes that the blocks of an answer have a ticket from now on. It reports false if they had one before: the
-// second ticket must not be used.
-func (p *Pins) Fresh(decode string, parsed upstream.TicketParams) bool {
-	return p.states.try(p.states.name(decode, &parsed), Named)
+func (p *Pins) now() time.Time { return p.deps.Fleet.Now() }
+
+// Arena returns the memory for the ids of tickets, nil if nothing is handed back.
+func (p *Pins) Arena() *proof.Arena { return p.arena }
+
+// Name returns the id of the ticket of an answer of decode: the name that decode gives to the answer's blocks. So no two tickets name the
+// same blocks.
+func Name(decode string, parsed *upstream.TicketParams) (id convcache.TicketID) {
+	sum := sha256.Sum256([]byte(decode + "\x00" + parsed.EngineID + "\x00" + parsed.RequestID))
+	copy(id[:], sum[:])
+	return id
+}
+
+// ReadingOf returns the part of a reading that a ticket keeps.
+func ReadingOf(parsed upstream.TicketParams) *upstream.TicketParams {
+	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
+	return &parsed
+}
+
+// read returns what the connector reads in a ticket's params. A ticket that was made in this process has the result with it; one from
+// another replica is read here, once, and has it from then on.
+func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
+	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
+		return known, nil
+	}
+	parsed, err := p.deps.Connector.ParseTicket(ticket.Params, 0)
+	if err != nil {
+		return nil, err
+	}
+	ticket.Params, ticket.Reading = parsed.Params, ReadingOf(parsed)
+	return &parsed, nil
+}
+
+// Outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
+func (p *Pins) Outdated(ticket *convcache.Ticket) bool {
+	parsed, err := p.read(ticket)
+	return err == nil && p.generations.outdated(ticket.Decode.Instance, parsed)
+}
+
+// NoteGeneration notes the generation of decode's memory in params of an answer, so that what was held before a sleep is known to be gone.
+func (p *Pins) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams) {
+	p.generations.outdated(decode.Engine().Name, parsed)
+}
+
+// claim makes a ticket that is not in the store its taker's, of which nothing was sent. It returns nil if another taker has, or had, the
+// blocks: that ticket must not be used. The caller holds p.mu.
+func (p *Pins) claim(key convcache.Key, t *convcache.Ticket) *pin {
+	n := p.pins[t.ID]
+	if _, spent := p.spent.get(t.ID); spent || n != nil && !n.takeable() {
+		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
+		return nil
+	}
+	holder := p.holder(p.deps.Fleet.Holders.Find(t.Decode.Instance, t.Decode.Incarnation))
+	if n == nil {
+		n = p.add(&pin{id: t.ID, key: key, account: t.Account})
+	}
+	if n.holder == nil && holder != nil { // nobody has counted it here
+		p.leave(n)
+		n.state, n.holder, n.tokens = unseen, holder, inBlocks(holder.incarnation, t.Tokens)
+	}
+	n.freshAsOf, n.deadline, n.epoch, n.ticket = t.FreshAsOf, t.Deadline, t.Epoch, t
+	p.move(n, claimed)
+	return n
+}
+
+// takeable reports whether the ticket of a pin may still be in a store.
+func (n *pin) takeable() bool { return n.state == stored || n.state == lost && n.since.IsZero() }
+
+// add makes room for a pin. The caller holds p.mu.
+func (p *Pins) add(n *pin) *pin {
+	if len(p.pins) >= maxPins {
+		first := p.soonest[0]
+		if h := first.holder; h != nil && h.stored.Len() > 0 {
+			first = h.stored.Most().Oldest().Value
+		}
+		p.forget(first)
+	}
+	n.at = -1
+	p.pins[n.id] = n
+	return n
+}
+
+// Answered notes that the blocks of an answer have a ticket from now on, which is the caller's until Put, HandBack or Unuse. It reports false
+// if they had one before: the second ticket must not be used.
+func (p *Pins) Answered(ticket *convcache.Ticket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, spent := p.spent.get(ticket.ID); spent || p.pins[ticket.ID] != nil {
+		return false
+	}
+	p.claim(convcache.Key{}, ticket)
+	return true
 }
 
 // Put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released, and the ticket itself is
 // released if the store does not take it.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	if !ticket.HandedBack() {
-		p.Releases.become(&ticket, Stored) // before another may take it
+		p.stored(key, &ticket, model) // before another may take it
 	}
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
-	if outcome == convcache.Stored || outcome == convcache.Unavailable {
-		p.Ledger.put(key, &ticket, model)
-	}
 	for i := range displaced {
 		p.displaced(&displaced[i], &ticket, model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable && !ticket.HandedBack() { // that may have been stored after all
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-		p.Releases.Unuse(ticket, model)
+		p.Unuse(ticket, model)
 	}
 	return outcome
 }
 
+// stored moves the pin of a ticket that is about to be put.
+func (p *Pins) stored(key convcache.Key, t *convcache.Ticket, model string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gaveUp.forget(key)
+	n := p.pins[t.ID]
+	if n == nil {
+		if n = p.claim(key, t); n == nil {
+			return
+		}
+	}
+	n.key, n.account, n.model = key, t.Account, model
+	p.move(n, stored)
+	if h := n.holder; h != nil {
+		if most := p.most(h.incarnation.Engine().KVTokens()); most > 0 && h.tokens[stored] > max(h.wake, most) {
+			ask(p.over)
+		}
+	}
+}
+
+// ask asks for a round of a task, unless that is asked for already.
+func ask(round chan struct{}) {
+	select {
+	case round <- struct{}{}:
+	default:
+	}
+}
+
 // PutAlias lets the tickets of a conversation that are stored at home be found under a second key.
 func (p *Pins) PutAlias(ctx context.Context, account string, key, home convcache.Key, model string) {
-	alias := convcache.Alias(account, home, time.Now())
+	alias := convcache.Alias(account, home, p.now())
 	displaced, _ := p.deps.Store.Put(ctx, key, alias, convcache.NoteTTL)
 	for i := range displaced {
 		p.displaced(&displaced[i], &alias, model)
@@ -80,85 +223,266 @@ func (p *Pins) PutAlias(ctx context.Context, account string, key, home convcache
 // displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
 // that the old one covers, so that there is nothing to hand back.
 func (p *Pins) displaced(old, by *convcache.Ticket, model string) {
-	handedBack := !old.HandedBack() && old.Chain.Relation(by.Chain) != convcache.Contained && p.HandBacks.displaced(old)
-	p.Gone(old.ID, convcache.Taken)
-	if !handedBack && !old.HandedBack() {
-		p.Releases.Unuse(*old, model)
+	if old.HandedBack() {
+		return
+	}
+	end := continuation.HandBack
+	if old.Chain.Relation(by.Chain) == convcache.Contained {
+		end = continuation.Release
+	}
+	p.finish(old, model, end, nil)
+}
+
+// Unuse gives up a ticket that is not in the store. Its blocks will be released.
+func (p *Pins) Unuse(ticket convcache.Ticket, model string) {
+	p.finish(&ticket, model, continuation.Release, nil)
+}
+
+// HandBack hands back a ticket that is not stored, because the request names no conversation. It reports false if it does not take the ticket,
+// which the caller must then give up with Unuse.
+func (p *Pins) HandBack(answer Answer, ticket *convcache.Ticket) bool {
+	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= answer.PromptTokens/size {
+		return false // prefill has all whole blocks of the ticket already, and vLLM caches only whole blocks
+	}
+	back := p.retain(answer, ticket)
+	if back == nil {
+		return false
+	}
+	p.mu.Lock()
+	n := p.pins[ticket.ID]
+	if n == nil || n.holder == nil {
+		p.mu.Unlock()
+		back.ids.Free()
+		return false
+	}
+	n.account, n.model, n.back = answer.Account, answer.Model, back
+	p.mu.Unlock()
+	p.finish(ticket, answer.Model, continuation.HandBack, nil)
+	return true
+}
+
+// finish has the blocks of a ticket that is not in the store handed back, if that is wanted and can be, or else released. If reader is not nil,
+// the ticket was sent to that incarnation of prefill, which has not answered: decode may have freed the blocks, or prefill may still be reading
+// them. The release that follows makes it certain; for blocks that are free already it changes nothing (measured on vLLM 0.32).
+func (p *Pins) finish(ticket *convcache.Ticket, model string, end continuation.End, reader *fleet.Incarnation) (handedBack bool) {
+	_, err := p.read(ticket)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.pins[ticket.ID]
+	if n == nil || n.state != claimed && n.state != sent {
+		if n = p.claim(convcache.Key{}, ticket); n == nil {
+			return false
+		}
+	}
+	kept := *ticket
+	n.reader, n.model = reader, model
+	if err != nil { // an older or a foreign version has made it, and no engine would understand it either
+		p.move(n, lost)
+		return false
+	}
+	return p.due(n, &kept, end)
+}
+
+// due has a pin, whose ticket is not in the store, wait for its end. The caller holds p.mu.
+func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
+	n.ticket, n.end = ticket, end
+	if end == continuation.HandBack && (n.back == nil || p.lane(n.back.pair).out.Len() >= maxOut) {
+		n.end = continuation.Release
+	}
+	if n.end == continuation.HandBack {
+		p.move(n, due)
+		ask(p.wake)
+		return n.state == due
+	}
+	n.drop()
+	n.ticket = ticket
+	ticket.Chain.Blocks, ticket.Outline, ticket.Prefilled = nil, nil, nil // a release needs the params alone
+	if n.holder != nil && (!p.cfg.Release || n.holder.due.Len() >= maxDue) {
+		p.move(n, lost)
+		return false
+	}
+	p.move(n, due)
+	return false
+}
+
+// Leftover says where the blocks of an answer without a ticket are.
+type Leftover struct {
+	Decode    *fleet.Incarnation
+	Model     string
+	FreshAsOf time.Time // decode certainly held the blocks at this moment
+}
+
+// UnuseParams gives up the blocks that decode's params name, if they name any.
+func (p *Pins) UnuseParams(params []byte, left Leftover) {
+	if params == nil {
+		return
+	}
+	if parsed, err := p.deps.Connector.ParseTicket(params, 0); err == nil {
+		p.UnuseParsed(parsed, left)
 	}
 }
 
-// Gone records that a ticket is no longer in the store, as the outcome of a take has shown.
-func (p *Pins) Gone(id convcache.TicketID, outcome convcache.Outcome) {
-	p.HandBacks.queues.left(id)
-	p.Ledger.gone(id, outcome)
+// UnuseParsed gives up the blocks of an answer, unless a ticket names them.
+func (p *Pins) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
+	decode := left.Decode.Engine()
+	p.NoteGeneration(left.Decode, &parsed)
+	ticket := convcache.Ticket{
+		Branch: convcache.Branch{
+			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: left.Decode.ID()}, Tokens: parsed.Tokens,
+			FreshAsOf: left.FreshAsOf, Deadline: Deadline(p.cfg.TTL, decode, left.FreshAsOf, parsed.Expires),
+		},
+		Params: bytes.Clone(parsed.Params), Reading: ReadingOf(parsed),
+	}
+	if p.Answered(&ticket) {
+		p.Unuse(ticket, left.Model)
+	}
 }
 
 // Take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a
-// ticket whose blocks another ticket has named, the outcome is Consumed. Hold must follow.
+// ticket whose blocks another taker has, the outcome is Consumed. Hold must follow.
 func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := p.Releases.take(ctx, key, id)
-	if outcome != convcache.Unavailable && outcome != convcache.Taken {
-		p.Gone(id, outcome)
+	ticket, outcome := p.deps.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken && ticket.HandedBack() {
+		return ticket, outcome
+	}
+	if outcome == convcache.Taken {
+		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.pins[id]
+	switch {
+	case outcome == convcache.Taken:
+		kept := ticket
+		if p.claim(key, &kept) == nil {
+			return convcache.Ticket{}, convcache.Consumed
+		}
+	case n == nil || n.state != stored: // a taker in this process was faster
+	case outcome == convcache.Consumed:
+		p.move(n, elsewhere)
+	default: // nobody has it
+		p.move(n, lost)
 	}
 	return ticket, outcome
 }
 
-// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released. The
-// caller bounds ctx.
+// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	ticket, outcome := p.Releases.take(ctx, key, id)
-	p.Gone(id, outcome)
-	if outcome == convcache.Taken && !ticket.HandedBack() {
-		p.Releases.Unuse(ticket, model)
+	p.takeOut(ctx, &pin{key: key, id: id, model: model}, continuation.Release, "")
+}
+
+// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
+// reason.
+func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why record.Reason) convcache.Outcome {
+	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	ticket, outcome := p.Take(bounded, was.key, was.id)
+	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.gaveUp.add(was.key, why)
 	}
+	return outcome
 }
 
 // GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	p.HandBacks.queues.giveUpOlder(epoch)
-	for _, d := range p.Ledger.older(epoch) {
+	var older []pin
+	p.mu.Lock()
+	for _, n := range p.pins {
+		switch {
+		case n.epoch == epoch:
+		case n.state == due && n.end == continuation.HandBack:
+			p.due(n, n.ticket, continuation.Release)
+		case n.state == stored && n.holder != nil:
+			older = append(older, *n)
+		}
+	}
+	p.mu.Unlock()
+	for _, n := range older {
 		if ctx.Err() != nil {
 			return
 		}
-		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-		p.GiveUp(bounded, d.key, d.id, d.model)
-		cancel()
+		p.takeOut(ctx, &n, continuation.Release, "")
 	}
 }
 
 // WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
 // given up, and no other was stored since.
 func (p *Pins) WhyGone(key convcache.Key) record.Reason {
-	if p.HandBacks.UnderWay(key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.legs[key] != nil {
 		return record.ReasonHandingBack
 	}
-	return p.Ledger.why(key)
+	why, _ := p.gaveUp.get(key)
+	return why
 }
 
-// Task is work that has to be done again and again while the program serves.
-type Task struct {
-	Name  string
-	Every time.Duration
-	Early <-chan struct{} // a value calls for a round at once; it may be nil
-	Round func(context.Context)
-}
-
-// Tasks lists the tasks; only one goroutine may run each.
-func (p *Pins) Tasks() []Task {
-	all := []Task{{Name: "pinned budget", Every: budgetEvery, Early: p.Ledger.over, Round: p.budget.enforce}}
-	if p.HandBacks.on() {
-		all = append(all, Task{Name: "hand-back", Every: handBackEvery, Early: p.HandBacks.queues.wake, Round: p.HandBacks.round})
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
+// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
+// are not counted.
+func (p *Pins) Pinned(decode *fleet.Engine) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(p.now())
+	if h := p.holders[decode.Last()]; h != nil {
+		return h.pinned()
 	}
-	if p.cfg.Release { // without it only turns may free blocks
-		all = append(all,
-			Task{Name: "release", Every: workEvery, Round: p.release},
-			Task{Name: "evacuation", Every: evacuateEvery, Round: p.evacuation.round})
-	}
-	return all
+	return 0
 }
 
-// release is one round of releases in the background.
-func (p *Pins) release(ctx context.Context) {
-	p.releaseLate(ctx, time.Now())
-	p.Releases.workOff(ctx)
+// Due returns how many pins of a decode engine wait for a release, their tokens, and how many of these may be free: a leg that named them had no
+// answer.
+func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(p.now())
+	for n := range waiting(p.holders[decode.Last()]) {
+		pins, tokens = pins+1, tokens+n.tokens
+		if n.reader != nil || n.tried {
+			open += n.tokens
+		}
+	}
+	return pins, tokens, open
+}
+
+// TicketOut is a ticket that is in the store, as far as this replica knows.
+type TicketOut struct {
+	Decode   string // the instance that holds its blocks
+	Tokens   int    // in whole blocks
+	Deadline time.Time
+}
+
+// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
+// examines all pins, which takes some milliseconds if there are many, so that only operators' requests call it.
+func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(p.now())
+	for _, n := range p.pins {
+		if n.state == stored && n.holder != nil && (n.shown == conversation || n.key.Named(conversation)) {
+			out = append(out, TicketOut{Decode: n.holder.incarnation.Engine().Name, Tokens: n.tokens, Deadline: n.deadline})
+		}
+	}
+	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })
+	return out
+}
+
+// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
+func (p *Pins) Tickets() (tickets int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(p.now())
+	for _, h := range p.holders {
+		tickets += h.stored.Len()
+	}
+	return tickets
+}
+
+// Counts returns what was counted until now. What pins are not about is left out.
+func (p *Pins) Counts() record.Counts {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts
 }

@@ -137,7 +137,7 @@ func (f *Finder) take(ctx context.Context, p *Proving, looked *Lookup, choices [
 		if reason = why; reason == "" {
 			reason = p.missed(outcome)
 		}
-		if reason == record.ReasonConsumed && f.deps.Pins.HandBacks.UnderWay(c.branch.Key) {
+		if reason == record.ReasonConsumed && f.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack {
 			reason = record.ReasonHandingBack
 		}
 		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
@@ -232,7 +232,7 @@ func (f *Finder) takeBranch(ctx context.Context, p *Proving, c choice, h Claim) 
 		h.GiveUp() // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
-	if tickets.Releases.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
+	if tickets.Outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
 		h.GiveUp()
 		return nil, outcome, record.ReasonInstanceGone
 	}

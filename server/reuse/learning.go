@@ -59,7 +59,7 @@ const StoredReleased = "released"
 
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
 func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
-	choice = m.deps.Pins.HandBacks.Choose(to, p.request.Conversation.Tenant, p.kind, ticket)
+	choice = m.deps.Pins.Choose(to, p.request.Conversation.Tenant, p.kind, ticket)
 	p.record.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
 		return choice, false
@@ -68,6 +68,6 @@ func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (ch
 	left.Params = bytes.Clone(left.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredReleased)
 	m.deps.Pins.Continuations.Released(p.request.Conversation.Home(), p.prompt)
-	m.deps.Pins.Releases.Unuse(left, p.request.Model)
+	m.deps.Pins.Unuse(left, p.request.Model)
 	return choice, true
 }

@@ -68,7 +68,7 @@ func (f *Finder) look(ctx context.Context, p *Proving, keys []convcache.Key, byC
 
 // peek looks keys up, behind hand-backs that are under way.
 func (f *Finder) peek(ctx context.Context, p *Proving, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
-	p.waited = f.deps.Pins.HandBacks.Await(ctx, keys, p.waited)
+	p.waited = f.deps.Pins.Await(ctx, keys, p.waited)
 	bounded, cancel := storetime.Limit(ctx, f.cfg.StoreTimeout)
 	defer cancel()
 	return f.deps.Store.Peek(bounded, keys)

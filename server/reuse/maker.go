@@ -53,16 +53,16 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		p.record.Stored(why)
 		left := pins.Leftover{Decode: of.Decode, Model: p.request.Model, FreshAsOf: a.FreshAsOf}
 		if parsed.Params != nil {
-			m.deps.Pins.Releases.UnuseParsed(parsed, left)
+			m.deps.Pins.UnuseParsed(parsed, left)
 		} else {
-			m.deps.Pins.Releases.UnuseParams(a.Params, left)
+			m.deps.Pins.UnuseParams(a.Params, left)
 		}
 		if p.request.Conversation.Final && !looked.byContent && a.Completeness != answer.Incomplete {
 			m.giveUpBranches(ctx, looked.Branches, p.request.Model)
 		}
 		return
 	}
-	if !m.deps.Pins.Fresh(ticket.Decode.Instance, parsed) {
+	if !m.deps.Pins.Answered(&ticket) {
 		p.record.Stored("duplicate")
 		m.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", p.record.ID(), "decode", ticket.Decode.Instance)
 		return
@@ -97,7 +97,7 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		return
 	}
 	p.record.Stored("yes")
-	m.deps.Pins.HandBacks.Stored(to, &ticket, choice)
+	m.deps.Pins.Stored(to, &ticket, choice)
 	m.giveUpBranches(bounded, looked.outdatedBy(&ticket, home), p.request.Model)
 	if !looked.byContent && !looked.foreign { // else they may be of other conversations that began alike
 		m.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
@@ -125,9 +125,9 @@ func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, home conv
 func (m *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredOutside)
-	if !m.deps.Pins.HandBacks.Outside(answered(p, of, a, convcache.Key{}), &ticket) {
+	if !m.deps.Pins.HandBack(answered(p, of, a, convcache.Key{}), &ticket) {
 		p.record.Stored(string(record.ReasonNoConversation))
-		m.deps.Pins.Releases.Unuse(ticket, p.request.Model)
+		m.deps.Pins.Unuse(ticket, p.request.Model)
 	}
 }
 
@@ -168,7 +168,7 @@ func (m *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 	if !p.request.API.Rendered() { // of the others nothing is counted, see sentNothing
 		of.Decode.Silence.SentParams()
 	}
-	m.deps.Pins.Releases.NoteGeneration(of.Decode, &parsed)
+	m.deps.Pins.NoteGeneration(of.Decode, &parsed)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
@@ -176,7 +176,7 @@ func (m *Maker) ticketOf(p *Proving, looked *Lookup, of *Origin, a *answer.Resul
 		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
-	id := convcache.NewTicketID()
+	id := pins.Name(decode.Name, &parsed)
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
 			ID: id, Outline: p.outline.of(id), Decode: holderOf(of.Decode),

@@ -67,7 +67,7 @@ type Tickets struct {
 func New(cfg Config, deps Deps) Tickets {
 	return Tickets{
 		Prover: &Prover{
-			tokens: deps.Tokens, outlines: deps.Outlines, reuses: deps.Connector.Traits().Reuses, arena: deps.Pins.HandBacks.Arena(),
+			tokens: deps.Tokens, outlines: deps.Outlines, reuses: deps.Connector.Traits().Reuses, arena: deps.Pins.Arena(),
 		},
 		Finder: &Finder{cfg: &cfg, deps: &deps},
 		Maker:  &Maker{cfg: &cfg, deps: &deps},

@@ -153,7 +153,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 		a.claim.Abandon(record.ReasonRewritten)
 	}
 	if a.cfg.Release && !a.withoutRelease {
-		a.claim.Piggyback = a.deps.Pins.Releases.Piggyback(a.pair.Prefill)
+		a.claim.Piggyback = a.deps.Pins.Piggyback(a.pair.Prefill)
 	}
 	if a.claim.Piggyback != nil {
 		transfer.Offer = a.claim.Piggyback.Offer()

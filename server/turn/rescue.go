@@ -136,7 +136,7 @@ func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h
 		var params []byte
 		if params, err = r.rescueBy(decode.Engine(), leg); err == nil {
 			h.from.PairWith(decode).ExchangedKV()
-			r.deps.Pins.Releases.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
+			r.deps.Pins.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
 			return nil
 		}
 		freed = freed || !h.arrived && frees(err)

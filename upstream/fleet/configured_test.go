@@ -7,7 +7,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
-	"carryover/upstream/fleet/unused"
 )
 
 // reconfigure changes the settings of all instances that the rig has.
@@ -36,8 +35,6 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 				}
 			}
 			prove(p, d)
-			d.Pins.Leave(unused.Ticket{Params: []byte("{}"), Tokens: 16, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
-			d.Pins.AddExpiring(32, r.now())
 			r.reconfigure(change)
 			e := r.Engine(upstream.RoleDecode, "d")
 			want := r.instances[0]
@@ -47,15 +44,31 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			if *e.Instance() != want {
 				t.Errorf("it is configured as %+v, want %+v", *e.Instance(), want)
 			}
-			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pins.Waiting != 16 || live.Pins.Besides != 32 {
-				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pins.Waiting, live.Pins.Besides)
+			if e != d.Engine() || e.Last() != d {
+				t.Errorf("the start is another: %t", e.Last() != d)
 			}
 			if got := p.PairWith(d).Begin(""); got != pairs.Proven {
 				t.Errorf("the link is at %v, want Proven", got)
 			}
-			wantTake(t, p, d, "{}")
 		})
 	}
+}
+
+// introducedPair returns two incarnations that have exchanged KV.
+func (r *rig) introducedPair() (prefill, decode *Incarnation) {
+	r.t.Helper()
+	prefill, decode = r.incarnations()
+	prefill.PairWith(decode).ExchangedKV()
+	return prefill, decode
+}
+
+// expiringRig returns two incarnations that have exchanged KV; decode frees blocks after so long.
+func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
+	prefill, decode = r.introducedPair()
+	instance := *decode.engine.Instance()
+	instance.KVTTL = ttl
+	decode.engine.settings.Store(&instance)
+	return prefill, decode
 }
 
 // A pair that was stopped may have been for the settings.
@@ -81,30 +94,10 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What is pinned is counted for as long as the TTL says that is configured now.
-func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
-	for _, row := range []struct{ before, after time.Duration }{{10 * time.Minute, time.Minute}, {time.Minute, 10 * time.Minute}} {
-		r := newRig(t)
-		_, d := expiringRig(r, row.before)
-		r.pass(17 * time.Second)
-		d.Pins.AddExpiring(32, r.now())
-		setTTL(d, row.after)
-		r.pass(row.after - time.Second)
-		if got := r.besides(d); got != 32 {
-			t.Errorf("%v to %v: got %d before it ends, want 32", row.before, row.after, got)
-		}
-		r.pass(time.Second + 2*max(row.before, row.after)/unused.ExpirySteps)
-		if got := r.besides(d); got != 0 {
-			t.Errorf("%v to %v: got %d after it, want 0", row.before, row.after, got)
-		}
-	}
-}
-
 // A decode engine that was removed gets no turn, and its blocks can be had back while they may be pinned.
 func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	r := newRig(t)
 	p, d := expiringRig(r, 10*time.Minute)
-	d.Pins.Leave(r.left("a"))
 	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
 	r.Set(prefillOnly)
 	if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
@@ -115,9 +108,6 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	}
 	if r.Holders.Find("d", "2") != nil || r.Holders.Find("e", "1") != nil {
 		t.Error("blocks of another start have a holder")
-	}
-	if len(r.Holders.Due(0)) != 1 {
-		t.Error("its ticket is not to be released")
 	}
 	r.pass(10*time.Minute - time.Second)
 	r.Set(prefillOnly)

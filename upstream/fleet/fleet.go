@@ -102,6 +102,9 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
+// Now returns the time by the fleet's clock.
+func (f *Fleet) Now() time.Time { return f.now() }
+
 func (f *Fleet) now() time.Time { return f.cfg.Now() }
 
 // Set replaces the set of instances. An instance with the same name, role, address and rank keeps its Engine, whatever

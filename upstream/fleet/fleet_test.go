@@ -181,19 +181,11 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 				ps.End(pairs.Outcome(i%4), "")
 			}
 			ps.ExchangedKV()
-			d.Pins.Leave(r.left("a"))
-			p.TakeUnused(d, i%2 == 0)
 			if i%50 == 0 {
 				ps.ReleaseFailed(true)
 				p.Quarantine()
 			}
 		})
 	}
-	each(func(int) {
-		r.Holders.Waiting()
-		for _, s := range r.Holders.Due(1) {
-			s.Done()
-		}
-	})
 	group.Wait()
 }

@@ -51,41 +51,6 @@ type departed struct {
 	until  time.Time // all its blocks have expired by then
 }
 
-// Waiting returns the decode incarnations that have unused tickets and are alive as far as is known. Those of removed
-// engines are among them.
-func (h *Holders) Waiting() (all []*Incarnation) {
-	for _, e := range h.All() {
-		if last := e.Last(); last.Pins.Waits() {
-			all = append(all, last)
-		}
-	}
-	return all
-}
-
-// Due returns the decode incarnations that have more unused tickets than backlog, or one that has waited for some
-// seconds. It marks their engines, which are left out until Done. The caller must check that an incarnation is alive
-// before it releases.
-func (h *Holders) Due(backlog int) (all []*Incarnation) {
-	for _, e := range h.All() {
-		if s := e.due(backlog); s != nil {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// due returns the engine's incarnation if its tickets are to be released now, else nil, and marks the engine.
-func (e *Engine) due(backlog int) *Incarnation {
-	s := e.lastKnown()
-	if s == nil || e.releases.Load() || !s.Pins.Due(backlog) || !e.releases.CompareAndSwap(false, true) {
-		return nil
-	}
-	return s
-}
-
-// Done ends what Due began.
-func (i *Incarnation) Done() { i.engine.releases.Store(false) }
-
 // join adds the decode engines among those that are new to the fleet, so that the holder of each turn's ticket is found.
 func (h *Holders) join(added []*Engine) {
 	h.mu.Lock()

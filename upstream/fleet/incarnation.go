@@ -8,7 +8,6 @@ import (
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
-	"carryover/upstream/fleet/unused"
 )
 
 // Incarnation is one start of an engine, up to a sleep, and everything known of it. An attempt keeps the Incarnation that it began
@@ -23,7 +22,6 @@ type Incarnation struct {
 	id     string
 	over   atomic.Bool // the engine has another incarnation by now
 	*facts.All
-	Pins *unused.Ledger // of a decode incarnation
 
 	blockSize atomic.Int64
 
@@ -41,9 +39,6 @@ type Incarnation struct {
 
 func newIncarnation(e *Engine, id string) *Incarnation {
 	s := &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
-	s.Pins = unused.New(unused.Config{
-		Known: id != "", Gone: s.Over, TTL: e.kvTTL, Now: e.fleet.facts.Now, Born: e.fleet.born,
-	})
 	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.Picker.stops, &e.fleet.Picker.unread)
 	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && s.current() }, s.latest)
 	return s
@@ -83,7 +78,6 @@ func (i *Incarnation) end() {
 	}
 	i.loads.Drop()
 	i.pairs = nil
-	i.Pins.End()
 	i.computed.Drop()
 }
 

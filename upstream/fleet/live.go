@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/fleet/unused"
 )
 
 // Live is the state of an engine at one moment.
@@ -20,7 +19,6 @@ type Live struct {
 	Load               // at the last reading
 	// PerToken is how long prefill takes per prompt token, 0 while that is not known.
 	PerToken time.Duration
-	Pins     unused.Pinned // tokens of the cache that our tickets pin, those in the store left out
 	// CachedBlocks is how many blocks a prefill engine's prefix cache holds, -1 if that is not known (KV events).
 	CachedBlocks int
 	// Shapes is of how many shapes of requests, over all models, a prefill engine's /tokenize is believed.
@@ -49,7 +47,7 @@ func (e *Engine) Live() Live {
 	last := e.Last()
 	live := Live{
 		Incarnation: last.ID(), InFlight: int(e.attempts.inFlight.Load()), Queued: int(e.attempts.queued.Load()), PerToken: e.PerToken(),
-		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Shapes: last.Parity.Equal(), Load: e.latest(),
+		CachedBlocks: e.Cache.Count(), Shapes: last.Parity.Equal(), Load: e.latest(),
 	}
 	live.State, live.Why = e.state()
 	for _, model := range e.Models() {

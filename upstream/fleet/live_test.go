@@ -10,7 +10,6 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/fleet/unused"
 )
 
 func TestLive_IsWhatWasReadLast(t *testing.T) {
@@ -60,15 +59,6 @@ process_start_time_seconds 5
 	if c := pick(); c.Others != 0 || e.Live().Running != 1 {
 		t.Errorf("fewer than are ours: %+v", c)
 	}
-	e.Last().Pins.Leave(unused.Ticket{Tokens: 70, Deadline: r.now().Add(time.Hour)})
-	e.Last().Pins.Leave(unused.Ticket{Tokens: 30, Deadline: r.now().Add(time.Minute)})
-	if got := e.Live().Pins.Waiting; got != 100 {
-		t.Errorf("%d tokens pinned, want 100", got)
-	}
-	r.pass(time.Minute)
-	if got := e.Live().Pins.Waiting; got != 70 {
-		t.Errorf("%d tokens pinned after one has ended, want 70", got)
-	}
 	e.Refused()
 	if got := e.Live(); got.State != "down" || got.Incarnation != "" || got.Running != 0 || !got.Read.IsZero() {
 		t.Errorf("after a refusal: %+v", got)
@@ -79,7 +69,7 @@ func equalLive(a, b Live) bool {
 	models := slices.Equal(a.Models, b.Models)
 	a.Models, b.Models = nil, nil
 	return models && a.State == b.State && a.Incarnation == b.Incarnation && a.InFlight == b.InFlight && a.Others == b.Others &&
-		a.Running == b.Running && a.Waiting == b.Waiting && a.Usage == b.Usage && a.KVTokens == b.KVTokens && a.Pins == b.Pins
+		a.Running == b.Running && a.Waiting == b.Waiting && a.Usage == b.Usage && a.KVTokens == b.KVTokens
 }
 
 func TestPick_ALimitPerInstance(t *testing.T) {

@@ -72,11 +72,6 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	ps.End(pairs.Unanswered, "")
 	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
-	d.Pins.Leave(r.left("a"))
-	r.Holders.Waiting()
-	for _, due := range r.Holders.Due(0) {
-		due.Done()
-	}
 	for _, e := range []*Engine{p.Engine(), d.Engine()} {
 		e.Refused()
 		e.Fresh().Silence.SentNothing()

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"carryover/upstream/fleet/pairs"
-	"carryover/upstream/fleet/unused"
 )
 
 // pair is a pair of a prefill incarnation.
@@ -113,14 +112,4 @@ func (i *Incarnation) retry(changed *Engine) {
 	if i.engine == changed {
 		i.loads.Retry()
 	}
-}
-
-// TakeUnused returns the oldest unused ticket of the decode incarnation that this prefill incarnation may release now,
-// on a leg of our own or on a turn's leg. There is none while the two have exchanged no KV or the pair pauses its
-// releases. The ticket counts as in transfer until Leave or EndTransfer of the decode incarnation's Pins.
-func (i *Incarnation) TakeUnused(decode *Incarnation, own bool) (unused.Ticket, bool) {
-	if p := i.PairWith(decode); p.CarriesReleases() || own && p.Releases() {
-		return decode.Pins.Take(i, own)
-	}
-	return unused.Ticket{}, false
 }

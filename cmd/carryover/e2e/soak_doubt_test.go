@@ -267,7 +267,8 @@ func (d *doubting) strangers() (n int) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
 			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
-			n += decode.Last().Pins.Unused()
+			waiting, _, _ := d.server.Due(decode)
+			n += waiting
 		}
 	}
 	return n

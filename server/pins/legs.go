@@ -1,0 +1,354 @@
+package pins
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/continuation"
+	"carryover/server/proof"
+	"carryover/server/record"
+	"carryover/server/storetime"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+)
+
+// readerHears is how long after its leg was dropped an incarnation of prefill knows of it at the latest.
+const readerHears = 5 * time.Second
+
+// releasable reports whether a leg to an incarnation of prefill may release the blocks of a pin now: one of our own, or a turn's. If another
+// incarnation was sent the ticket and has not answered, its leg may still read the blocks, and a release lets decode put other KV into them.
+// vLLM handles requests in order, so the abort of that leg comes before the release, and it keeps nothing of a request that was aborted before its
+// KV arrived (v1/core/sched/scheduler.py, _update_from_kv_xfer_finished, 0.32). So the blocks are released through that incarnation, or through any
+// other once its process has ended; in both cases not before it knows that the leg was dropped.
+func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bool {
+	switch {
+	case n.reader == nil:
+		return own || !n.refused
+	case !own || upstream.Elapsed(n.since, now) < readerHears:
+		return false
+	}
+	return n.reader == prefill || n.reader.Ended() // ended, not merely removed from the fleet: a removed process may still read
+}
+
+// Release is a release on its leg: one of our own, or a turn's prefill leg that carries no ticket of its own. Prefill reads none of the blocks and
+// tells decode to free them (measured on vLLM 0.32: within a second, at no cost to the request).
+type Release struct {
+	pins      *Pins
+	pin       *pin
+	ticket    convcache.Ticket
+	holder    *fleet.Incarnation
+	pairState *pairs.State
+	counts    *record.Releases
+}
+
+// Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
+func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for incarnation, h := range p.holders {
+		if h.due.Len() > 0 && incarnation.Engine().Last() == incarnation {
+			if r := p.release(prefill.Engine().Last(), h, false); r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// release takes the oldest pin of a holder that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
+func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release {
+	now := p.now()
+	p.pass(now)
+	state := prefill.PairWith(h.incarnation)
+	if !state.CarriesReleases() && !(own && state.Releases()) {
+		return nil
+	}
+	for n := range waiting(h) {
+		if !n.releasable(prefill, own, now) {
+			continue
+		}
+		r := &Release{pins: p, pin: n, ticket: *n.ticket, holder: h.incarnation, pairState: state, counts: &p.counts.Piggybacked}
+		if own {
+			r.counts = &p.counts.Own
+		}
+		p.move(n, freeing)
+		return r
+	}
+	return nil
+}
+
+// Offer returns the offer from which the connector makes a leg.
+func (r *Release) Offer() upstream.TicketOffer {
+	o := upstream.TicketOffer{Ticket: r.ticket.Params, Holder: r.holder.Engine().Instance(), Release: true}
+	if parsed, ok := r.ticket.Reading.(*upstream.TicketParams); ok {
+		o.Reading = parsed.Reading
+	}
+	return o
+}
+
+// end counts the release and moves its pin: back to those that are due, or to the end.
+func (r *Release) end(to state, count *uint64) {
+	r.pins.mu.Lock()
+	defer r.pins.mu.Unlock()
+	*count++
+	r.pins.move(r.pin, to)
+}
+
+// Sent ends the release: its leg was answered, so that decode has freed the blocks.
+func (r *Release) Sent() { r.end(freed, &r.counts.Sent) }
+
+// Requeue has the pin wait for another leg, because nothing of this one was sent.
+func (r *Release) Requeue() { r.end(due, &r.counts.Requeued) }
+
+// Malformed gives the release up, because no leg can be made of the ticket's params.
+func (r *Release) Malformed() { r.end(lost, &r.counts.Failed) }
+
+// Spared ends the release: its leg has failed, and its request is at fault.
+func (r *Release) Spared() { r.open() }
+
+// open has the pin wait for a second leg, because this one may or may not have reached decode. The second makes it certain, and does no harm if
+// the blocks are free (measured on vLLM 0.32). If it fails too, the blocks stay pinned until decode's TTL ends.
+func (r *Release) open() {
+	to := due
+	if r.pin.tried {
+		to = lost
+	}
+	r.pin.tried, r.pin.refused = true, true
+	r.end(to, &r.counts.Failed)
+}
+
+// Failed ends the release: its leg has failed. If nothing was sent, the pin waits for another leg. Otherwise only a leg of our own may
+// carry it again, because the release may be what made the engine fail or refuse a client's request.
+func (r *Release) Failed(leg *upstream.LegError) {
+	switch {
+	case !leg.Sent, leg.Paused():
+		r.Requeue()
+	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError && r.counts != &r.pins.counts.Own:
+		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the
+		// reason, every turn that carries it would fail.
+		r.pin.refused = true
+		r.Requeue()
+	default:
+		if own := r.counts == &r.pins.counts.Own; own || leg.Kind != upstream.Gone {
+			r.pairState.ReleaseFailed(own)
+		}
+		r.open()
+	}
+}
+
+// ReleaseOne releases the blocks of one pin by a prefill leg that is dropped at its first event, and reports whether to go on with the next.
+func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
+	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
+		if prefill.Quarantined() || prefill.Health.Pauses() {
+			continue
+		}
+		holder, reader := decode.Current(ctx), prefill.Current(ctx)
+		p.mu.Lock()
+		var r *Release
+		if h := p.holders[holder]; h != nil {
+			r = p.release(reader, h, true)
+		}
+		p.mu.Unlock()
+		if r == nil {
+			continue
+		}
+		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.model)
+		if err != nil {
+			r.Malformed()
+			return true // its params are malformed; those of the next may not be
+		}
+		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
+		_, err = p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
+		if err == nil {
+			r.Sent()
+			return true
+		}
+		failed := legError(err)
+		if failed.Sent && !failed.Paused() {
+			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
+		}
+		r.Failed(failed)
+		return false
+	}
+	return false
+}
+
+// legError returns the failure of a leg. One that is no *upstream.LegError may have been sent.
+func legError(err error) (leg *upstream.LegError) {
+	if !errors.As(err, &leg) {
+		leg = &upstream.LegError{Sent: true}
+	}
+	return leg
+}
+
+// send runs a leg of our own to prefill, and tells the fleet how it has ended.
+func (p *Pins) send(
+	ctx context.Context, prefill *fleet.Engine, made upstream.ReleaseLeg, limit time.Duration, cause error,
+) (answer upstream.PrefillAnswer, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
+	defer cancel()
+	leg, run := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}, p.deps.Legs.HandBack
+	if made.Whole {
+		run = p.deps.Legs.Prefill
+	}
+	if answer, err = run(ctx, leg); err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+		p.deps.Legs.Close()
+		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
+	}
+	p.deps.Blame(prefill, err)
+	return answer, err
+}
+
+// handBack hands the ticket of a pin back, and reports whether it waits for another leg. was is what the pin was when it was chosen: in the
+// store, if it had no ticket. A ticket that was sent is never sent again.
+func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) {
+	ticket := was.ticket
+	began, state := p.now(), of.prefill.PairWith(of.decode)
+	if !of.prefill.Alive(ctx) || !of.decode.Alive(ctx) || of.decode.Engine().Health.Suspected() {
+		return p.again(n, was.ticket)
+	}
+	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
+		return p.again(n, was.ticket)
+	}
+	claim := Claim{Holder: of.decode, Reader: of.prefill, PairState: state}
+	defer func() { // runs after a panic too
+		if claim.pins == nil {
+			state.End(pairs.Inconclusive, "")
+		}
+		claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { again = p.putBack(ctx, n, was, &ticket) })
+	}()
+	if ticket == nil {
+		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+		defer cancel()
+		taken, outcome := p.Take(bounded, was.key, was.id)
+		if outcome != convcache.Taken {
+			return false // a turn has used it
+		}
+		ticket = &taken
+	}
+	claim = p.Hold(ticket, claim, was.model, "hand-back")
+	switch {
+	case ticket.Epoch != p.deps.Epoch.Now(), p.Outdated(ticket):
+		claim.GiveUp()
+		return false
+	case !p.keeps(n, was.back), UntilFreed(ticket.Deadline) <= 0:
+		return false
+	}
+	tokens := ticket.Tokens
+	outcome, err := p.copyOver(ctx, &claim, was)
+	attrs := []any{
+		"conversation", was.back.conversation, "model", was.model, "prefill", of.prefill.Engine().Name, "decode", of.decode.Engine().Name,
+		"tokens", tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
+	}
+	if err != nil {
+		p.cfg.Logger.Warn("hand-back", append(attrs, "error", err)...)
+	} else {
+		p.cfg.Logger.Info("hand-back", attrs...)
+	}
+	return false
+}
+
+// keeps reports whether a pin has its ids still: a ticket that was found in the store behind its deadline has lost them.
+func (p *Pins) keeps(n *pin, back *handBack) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return n.back == back
+}
+
+// The outcomes of a hand-back in the log and the metrics.
+const (
+	handedBack       = "done"
+	handBackFailed   = "failed"   // an engine may have seen the leg; the blocks are released once nothing can be reading them
+	handBackRequeued = "requeued" // nothing was sent, or the engine refused the leg; the ticket is tried again, or released
+)
+
+// copyOver has prefill read the blocks of a claim into its cache, and returns the outcome.
+func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string, err error) {
+	ticket, back := c.Ticket, was.back
+	made, err := p.deps.Connector.HandBack(back.offer(c), was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
+	if err != nil { // an older or a foreign version has made the ticket
+		c.GiveUp()
+		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
+	}
+	limit, cause := p.cfg.TrialTimeout+c.Reader.Engine().Speed.Expect(len(made.Body)), upstream.ErrReuseTimeout
+	if left := UntilFreed(ticket.Deadline); left < limit {
+		limit, cause = left, upstream.ErrTicketEnded
+	}
+	c.Sent()
+	answer, err := p.send(ctx, c.Reader.Engine(), made, limit, cause)
+	if err != nil {
+		leg := legError(err)
+		refused := leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError
+		c.Failed(leg)
+		switch {
+		case !leg.Sent, refused && leg.Status == http.StatusTooManyRequests:
+			c.sent = false // no engine has read it
+		case refused: // before it was scheduled
+			c.paused = true
+		case !c.paused:
+			return p.ended(&p.counts.HandBacks.Failed, handBackFailed), err
+		}
+		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
+	}
+	c.Conclude(pairs.Answered)
+	if answer.PromptTokens != 0 && answer.PromptTokens != back.ids.Len() || !back.ids.Are(answer.PromptIDs) {
+		p.deps.Epoch.Caught(c.Reader, ticket.Epoch, "hand-back")
+		return p.ended(&p.counts.HandBacks.Failed, handBackFailed), proof.ErrIDs
+	}
+	if was.homed() && ticket.Epoch == p.deps.Epoch.Now() {
+		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+		defer cancel()
+		note := ticket.Note(convcache.Holder{Instance: c.Reader.Engine().Name, Incarnation: c.Reader.ID()}, p.now())
+		note.Account = was.account
+		p.Put(bounded, was.key, note, was.model)
+	}
+	return p.ended(&p.counts.HandBacks.Done, handedBack), nil
+}
+
+// ended counts a hand-back.
+func (p *Pins) ended(count *uint64, outcome string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*count++
+	return outcome
+}
+
+// again has a pin wait for another hand-back. ticket is nil if it was not taken out of the store.
+func (p *Pins) again(n *pin, ticket *convcache.Ticket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ticket != nil {
+		return p.due(n, ticket, continuation.HandBack)
+	}
+	if n.back == nil {
+		return false
+	}
+	if n.retreat = p.now(); n.state == stored {
+		p.schedule(n)
+	}
+	return true
+}
+
+// putBack has a ticket that no engine has read wait again: one of a conversation in the store, where turns find it. It reports whether the
+// ticket waits for another hand-back.
+func (p *Pins) putBack(ctx context.Context, n, was *pin, ticket *convcache.Ticket) bool {
+	if !was.homed() {
+		if n.unsent++; n.unsent < maxUnsent && UntilFreed(ticket.Deadline) > 0 { // only its legs count them
+			return p.again(n, ticket)
+		}
+		p.Unuse(*ticket, was.model)
+		return false
+	}
+	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	ticket.Account = was.account
+	if outcome := p.Put(bounded, was.key, *ticket, was.model); outcome != convcache.Stored && outcome != convcache.Unavailable {
+		return false
+	}
+	return p.again(n, nil)
+}

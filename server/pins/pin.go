@@ -1,0 +1,353 @@
+package pins
+
+import (
+	"container/heap"
+	"container/list"
+	"iter"
+	"slices"
+	"time"
+
+	"carryover/account"
+	"carryover/convcache"
+	"carryover/server/continuation"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// pin is the blocks that decode keeps for one answer. Pins.mu guards it.
+type pin struct {
+	id             convcache.TicketID // the name of the blocks, see Name
+	key            convcache.Key      // of the conversation, zero for none
+	account, model string
+	shown          string  // the conversation's name to operators, "" if that is its key's
+	holder         *holder // nil if the blocks are gone, or are counted by the replica that made the ticket
+	tokens         int     // in whole blocks
+	epoch          int64
+	freshAsOf      time.Time
+	deadline       time.Time // of the ticket, zero if that is not known
+
+	state   state
+	ticket  *convcache.Ticket // while it is not in the store
+	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
+	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
+	back    *handBack         // what its hand-back needs, nil if it can't be handed back
+	end     continuation.End  // of a pin that is due: HandBack or Release
+
+	unsent  int                // how many of its hand-backs failed before anything was sent
+	since   time.Time          // when it was due first
+	reader  *fleet.Incarnation // of prefill, which was sent the ticket and has not answered; see releasable
+	refused bool               // a client's request that carried the release was refused or failed
+	tried   bool               // a release has failed: one more may be tried, and no third
+
+	next time.Time // when something has to be done about it, zero for never
+	at   int       // in Pins.soonest, -1 if it is not there
+	list *list.List
+	item *list.Element        // in list
+	old  *account.Place[*pin] // in holder.stored
+	ids  *account.Place[*pin] // in Pins.retained
+}
+
+// homed reports whether the pin is of a conversation.
+func (n *pin) homed() bool { return n.key != convcache.Key{} }
+
+// state says where the ticket of a pin is.
+type state uint8
+
+// The states. From freed on nothing is pinned that this replica counts.
+const (
+	unseen    state = iota
+	stored          // in the store, or may be
+	claimed         // out of the store, for one taker, which has sent nothing
+	sent            // a leg that reads the blocks may have reached prefill
+	due             // out of the store; waits for the leg that releases the blocks or hands them back
+	freeing         // a leg that releases the blocks has it
+	lost            // nobody will free the blocks before decode's TTL, until which they count
+	freed           // decode has freed the blocks, as a leg's answer has shown
+	elsewhere       // another replica has the ticket
+	void            // the incarnation of decode is over
+	states
+)
+
+// String returns the state's name in logs.
+func (s state) String() string {
+	return [states]string{"unseen", "stored", "claimed", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
+}
+
+// follow lists for each state those that may follow. What is not in it does not happen.
+var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing changes
+	unseen:  {stored, claimed},
+	stored:  {stored, claimed, due, lost, elsewhere, void},
+	claimed: {stored, sent, due, lost, void},
+	sent:    {stored, due, freed, lost, void},
+	due:     {claimed, due, freeing, lost, void},
+	freeing: {due, freed, lost, void},
+	lost:    {claimed, due, lost, void},
+}
+
+// move changes the state of a pin, its place and the sums of what is pinned. Nothing else does. A change that follow does not have is a defect
+// of this package: the blocks are left to decode's TTL. The caller holds p.mu.
+func (p *Pins) move(n *pin, to state) {
+	switch h := n.holder; {
+	case n.state == void: // its incarnation ended while a leg had it
+		return
+	case to >= freed, h == nil && to < due:
+	case h == nil, h.incarnation.Over():
+		to = void
+	}
+	if !slices.Contains(follow[n.state], to) {
+		if p.strict {
+			panic("pins: " + n.state.String() + " becomes " + to.String())
+		}
+		p.faults++
+		p.cfg.Logger.Error("a ticket's blocks change in a way that the table of states does not have", "from", n.state.String(), "to", to.String())
+		to = lost
+	}
+	p.leave(n)
+	n.state = to
+	if h := n.holder; h != nil && to < freed {
+		h.tokens[to] += n.tokens
+	}
+	switch to {
+	case stored:
+		n.ticket = nil
+		if h := n.holder; h != nil {
+			n.old = h.stored.Add(n.account, int64(n.tokens), n)
+		}
+		if n.back != nil {
+			n.ids = p.retained.Add(n.account, int64(n.back.ids.Len()), n)
+		}
+	case due:
+		if n.since.IsZero() {
+			n.since = p.now()
+		}
+		if n.end == continuation.HandBack {
+			p.enlist(n, &p.lane(n.back.pair).out)
+		} else {
+			p.enlist(n, &n.holder.due)
+		}
+	case freed, elsewhere, void:
+		n.drop()
+		delete(p.pins, n.id)
+		if to == freed {
+			p.spent.add(n.id, struct{}{})
+		}
+	case lost:
+		n.drop()
+	}
+	p.schedule(n)
+}
+
+// leave takes a pin out of its place. The caller holds p.mu.
+func (p *Pins) leave(n *pin) {
+	if h := n.holder; h != nil && n.state != unseen {
+		h.tokens[n.state] -= n.tokens
+	}
+	if n.old != nil {
+		n.holder.stored.Remove(n.old)
+		n.old = nil
+	}
+	if n.ids != nil {
+		p.retained.Remove(n.ids)
+		n.ids = nil
+	}
+	p.enlist(n, nil)
+}
+
+// drop frees the ids and the ticket of a pin that no leg will carry.
+func (n *pin) drop() {
+	if n.back != nil {
+		n.back.ids.Free()
+	}
+	n.back, n.ticket, n.retreat = nil, nil, time.Time{}
+}
+
+// enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.
+func (p *Pins) enlist(n *pin, to *list.List) {
+	if n.list != nil {
+		n.list.Remove(n.item)
+	}
+	if n.list = to; to != nil {
+		n.item = to.PushBack(n)
+	}
+}
+
+// schedule sets when something has to be done about a pin. The caller holds p.mu.
+func (p *Pins) schedule(n *pin) {
+	n.next = time.Time{}
+	switch n.state {
+	case stored:
+		n.next = n.deadline
+		if n.list != &p.late {
+			n.next = earlier(n.next, n.retire)
+		}
+		if n.list == nil {
+			n.next = earlier(n.next, n.retreat)
+		}
+	case due:
+		n.next = n.deadline
+	case lost:
+		n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
+	}
+	switch {
+	case n.next.IsZero() && n.at >= 0:
+		heap.Remove(&p.soonest, n.at)
+	case n.next.IsZero():
+	case n.at >= 0:
+		heap.Fix(&p.soonest, n.at)
+	default:
+		heap.Push(&p.soonest, n)
+	}
+}
+
+// earlier returns the earlier of two times that is not zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// pass does what is due at a time: tickets past their deadline are lost, lost blocks are free, and stored tickets that no turn has taken in time
+// wait for their end. The caller holds p.mu.
+func (p *Pins) pass(now time.Time) {
+	reached := func(t time.Time) bool { return !t.IsZero() && upstream.Elapsed(t, now) >= 0 }
+	for incarnation, h := range p.holders {
+		if !incarnation.Over() {
+			continue
+		}
+		for _, n := range p.pins {
+			if n.holder == h && (n.state == stored || n.state == due || n.state == lost) {
+				p.move(n, void)
+			}
+		}
+		delete(p.holders, incarnation) // what is on a leg keeps it
+	}
+	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
+		switch n := p.soonest[0]; {
+		case n.state == lost:
+			if p.schedule(n); reached(n.next) { // the TTL may be another by now
+				p.forget(n)
+			}
+		case reached(n.deadline):
+			p.move(n, lost)
+		case n.list != &p.late && reached(n.retire):
+			p.enlist(n, &p.late)
+			p.schedule(n)
+		default:
+			p.enlist(n, &p.lane(n.back.pair).ready)
+			p.schedule(n)
+		}
+	}
+}
+
+// forget drops a pin that counts no longer, without an end. The caller holds p.mu.
+func (p *Pins) forget(n *pin) {
+	p.leave(n)
+	n.drop()
+	n.state = void
+	p.schedule(n)
+	delete(p.pins, n.id)
+}
+
+// soonest is a heap of pins, that with the earliest time in front.
+type soonest []*pin
+
+// Len implements heap.Interface.
+func (s soonest) Len() int { return len(s) }
+
+// Less implements heap.Interface.
+func (s soonest) Less(i, j int) bool { return s[i].next.Before(s[j].next) }
+
+// Swap implements heap.Interface.
+func (s soonest) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].at, s[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (s *soonest) Push(x any) {
+	n := x.(*pin)
+	n.at = len(*s)
+	*s = append(*s, n)
+}
+
+// Pop implements heap.Interface.
+func (s *soonest) Pop() any {
+	last := len(*s) - 1
+	n := (*s)[last]
+	(*s)[last], n.at = nil, -1
+	*s = (*s)[:last]
+	return n
+}
+
+// holder is an incarnation of decode, and what its pins come to. Pins.mu guards it.
+type holder struct {
+	incarnation *fleet.Incarnation
+	tokens      [states]int
+	stored      account.Pool[*pin] // weighed by tokens
+	due         list.List          // of pins that wait for a release, the oldest first
+	releasing   bool               // legs of our own release them now
+	hurried     bool               // they do not wait for a leg of a turn
+	wake        int                // more stored tokens than these call for a round of the budget, 0 for the whole budget
+	rounds      rounds             // of the budget
+	leaving     time.Time          // since when the engine has been seen leaving, zero if it stays
+}
+
+// waiting lists the pins that wait for a release, the oldest first.
+func waiting(h *holder) iter.Seq[*pin] {
+	return func(yield func(*pin) bool) {
+		if h == nil {
+			return
+		}
+		for at := h.due.Front(); at != nil && yield(at.Value.(*pin)); at = at.Next() {
+		}
+	}
+}
+
+// pinned returns how many tokens are pinned.
+func (h *holder) pinned() (tokens int) {
+	for _, n := range h.tokens {
+		tokens += n
+	}
+	return tokens
+}
+
+// holder returns the holder of an incarnation, nil if that is not known or over. The caller holds p.mu.
+func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
+	if !incarnation.Known() || incarnation.Over() {
+		return nil
+	}
+	h := p.holders[incarnation]
+	if h == nil {
+		h = &holder{incarnation: incarnation}
+		p.holders[incarnation] = h
+	}
+	return h
+}
+
+// recent remembers values by key, in two generations. The older generation is forgotten as a whole.
+type recent[K comparable, V any] struct {
+	most       int           // of a generation
+	life       time.Duration // of a generation, 0 for any
+	young, old map[K]V
+	since      time.Time // when young began
+}
+
+func (r *recent[K, V]) add(key K, value V) {
+	if now := time.Now(); r.young == nil || len(r.young) >= r.most || r.life > 0 && now.Sub(r.since) >= r.life {
+		r.old, r.young, r.since = r.young, map[K]V{}, now
+	}
+	r.young[key] = value
+}
+
+func (r *recent[K, V]) forget(key K) {
+	delete(r.young, key)
+	delete(r.old, key)
+}
+
+func (r *recent[K, V]) get(key K) (value V, known bool) {
+	if value, known = r.young[key]; !known {
+		value, known = r.old[key]
+	}
+	return value, known
+}

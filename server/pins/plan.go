@@ -1,0 +1,215 @@
+package pins
+
+import (
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/continuation"
+	"carryover/server/proof"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
+)
+
+// Answer is what a hand-back needs to know of the answer that has left a ticket.
+type Answer struct {
+	Prefill, Decode *fleet.Incarnation // those of the answer's turn
+	IDs             *proof.IDs
+	Account         string // for whom it counts
+	Model           string
+	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
+	Conversation    string        // in the log
+	Key             convcache.Key // of the conversation, zero if the request names none
+	Affinity        string        // the conversation's routing key
+	PromptTokens    int
+}
+
+// handBack is what the hand-back of a ticket needs.
+type handBack struct {
+	pair
+	ids          tokenIDs
+	salt         string
+	affinity     string // its conversation's routing key
+	conversation string // its conversation's name in the log
+}
+
+// tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
+type tokenIDs interface {
+	Len() int
+	AppendList(dst []byte) []byte
+	Are(list []byte) bool
+	Free()
+}
+
+// offer returns the offer from which the connector makes the leg: all of the ticket, with exactly the ids that it covers.
+func (h *handBack) offer(c *Claim) upstream.TicketOffer {
+	o := upstream.TicketOffer{
+		Ticket: c.Ticket.Params, Holder: c.Holder.Engine().Instance(), Tokens: c.Ticket.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		PromptIDs: h.ids.AppendList(nil),
+	}
+	if parsed, ok := c.Ticket.Reading.(*upstream.TicketParams); ok {
+		o.Reading = parsed.Reading
+	}
+	return o
+}
+
+// Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
+// ticket for which AtOnce holds in place of putting it, and otherwise tells Stored of it.
+func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
+	choice, fixed := p.cfg.fixed(p.arena != nil)
+	if !fixed {
+		terms := continuation.TermsOf(continuation.Engines{
+			PerToken: answer.Prefill.Engine().Speed.Marginal(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
+			BlockSize: ticket.Chain.BlockSize,
+		}, ticket.Tokens, answer.PromptTokens)
+		terms.HandsBack, terms.Releases, terms.Unlearnt = p.arena != nil && p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+		curve := p.Continuations.Curve(tenant, kind, p.now())
+		choice = terms.Least(&curve)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch choice.Now() {
+	case continuation.HandBack:
+		p.counts.Choices.HandBack++
+	case continuation.Release:
+		p.counts.Choices.Release++
+	default:
+		p.counts.Choices.Ticket++
+	}
+	return choice
+}
+
+// fixed returns the choice for all tickets, and false where it is learnt. on says that tickets are handed back.
+func (c *HandBackConfig) fixed(on bool) (choice continuation.Choice, fixed bool) {
+	switch {
+	case on && c.HandBack == HandBackNow:
+		return continuation.Choice{End: continuation.HandBack}, true
+	case on:
+		return continuation.Choice{Wait: c.HandBackAfter, End: continuation.HandBack}, !c.HandBackAuto
+	default:
+		return continuation.Choice{End: continuation.Keep}, !c.HandBackAuto
+	}
+}
+
+// storedOn returns how many tokens stored tickets pin on an incarnation of decode.
+func (p *Pins) storedOn(decode *fleet.Incarnation) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.holders[decode]; h != nil {
+		return h.tokens[stored]
+	}
+	return 0
+}
+
+// Stored notes a ticket that is now in the store, and what was chosen for it. It keeps the ids of a ticket that may be handed back, if they fit
+// into memory. A ticket that is kept for its life may be handed back too, if it is displaced or its engine leaves.
+func (p *Pins) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
+	var back *handBack
+	if choice.End != continuation.Release {
+		back = p.retain(answer, ticket)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.pins[ticket.ID]
+	if n == nil || n.state != stored { // taken already
+		if back != nil {
+			back.ids.Free()
+		}
+		return
+	}
+	n.shown, n.back = answer.Conversation, back
+	switch at := p.now().Add(choice.Wait); choice.End {
+	case continuation.Release:
+		n.retire = at
+	case continuation.HandBack:
+		if back == nil {
+			break
+		}
+		if n.retreat = at; choice.Wait > 0 {
+			// With the ticker alone the legs of all pairs would begin together, four times a second, and turns that come at these moments
+			// would wait for them.
+			time.AfterFunc(choice.Wait, func() { ask(p.wake) })
+		} else {
+			ask(p.wake)
+		}
+	}
+	p.move(n, stored)
+	p.makeRoom(p.arena.Use)
+}
+
+// makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
+// newest, whose hand-back is farthest away: such a ticket ends like one that is not handed back. The caller holds p.mu.
+func (p *Pins) makeRoom(use func() (used, most int64)) {
+	for used, most := use(); used > most-most/8 && p.retained.Len() > 0; used, _ = use() {
+		n := p.retained.Most().Newest().Value
+		n.drop()
+		p.move(n, stored)
+	}
+}
+
+// Memory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
+func (p *Pins) Memory() int64 {
+	used, _ := p.arena.Use()
+	return used
+}
+
+// retain takes over the ids of an answer, and returns nil if it does not keep them.
+func (p *Pins) retain(answer Answer, ticket *convcache.Ticket) *handBack {
+	if p.arena == nil || !p.takes(answer, ticket) {
+		return nil
+	}
+	ids := answer.IDs.Retained(ticket.Tokens)
+	if ids == nil {
+		return nil
+	}
+	return &handBack{
+		pair: pair{answer.Prefill, answer.Decode}, ids: ids, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation,
+	}
+}
+
+// takes reports whether an answer's ticket can be handed back.
+func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
+	engine := answer.Prefill.Engine()
+	if most := facts.ContextLength(engine.Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
+		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
+		// blocks until their lease ends.
+		return false
+	}
+	if why := answer.Prefill.PrefixCache.Forgets(); why != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.warned[engine] != answer.Prefill {
+			p.warned[engine] = answer.Prefill
+			p.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", named(answer.Prefill), "why", why)
+		}
+		return false
+	}
+	most := engine.KVTokens()
+	return most == 0 || ticket.Tokens <= most
+}
+
+// WatchBranches notes which branches of a conversation a new ticket diverges from, because a turn was regenerated or an earlier message
+// edited: their tickets are released after a while, in which the user may come back to them. The put has displaced branches that the ticket
+// contains. Another replica may have made the ticket of a branch.
+func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket *convcache.Ticket) {
+	if !p.cfg.Release {
+		return
+	}
+	retire := p.now().Add(p.cfg.BranchKeep)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range known {
+		if b.Chain.Relation(ticket.Chain) != convcache.Diverges {
+			continue
+		}
+		n := p.pins[b.ID]
+		if n == nil {
+			n = p.add(&pin{id: b.ID, key: b.Key, account: b.Account, model: model, deadline: b.Deadline, epoch: b.Epoch})
+			p.move(n, stored)
+		}
+		if n.state == stored && n.retire.IsZero() {
+			n.retire = retire
+			p.schedule(n)
+		}
+	}
+}

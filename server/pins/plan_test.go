@@ -1,0 +1,195 @@
+package pins
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/continuation"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+)
+
+// What is chosen for a ticket follows the settings, and what was learnt of answers of its kind.
+func TestPins_Choose(t *testing.T) {
+	const fixed = 5 * time.Second
+	for name, row := range map[string]struct {
+		cfg       HandBackConfig
+		release   bool
+		answers   int           // that the learner knows
+		continued time.Duration // after how long each of them was, 0 for never
+		want      continuation.Choice
+	}{
+		"a fixed wait":                   {HandBackConfig{HandBack: HandBackIdle, HandBackAfter: fixed}, true, 100, 0, continuation.Choice{Wait: fixed, End: continuation.HandBack}},
+		"at once":                        {HandBackConfig{HandBack: HandBackNow, HandBackAuto: true}, true, 100, 0, continuation.Choice{End: continuation.HandBack}},
+		"too little known":               {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, true, 7, 0, continuation.Choice{Wait: fixed, End: continuation.HandBack}},
+		"one-shot":                       {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, true, 100, 0, continuation.Choice{End: continuation.Release, Learnt: true}},
+		"one-shot that is not released":  {HandBackConfig{HandBack: HandBackIdle, HandBackAuto: true, HandBackAfter: fixed}, false, 100, 0, continuation.Choice{End: continuation.HandBack, Learnt: true}},
+		"without hand-back, one-shot":    {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 100, 0, continuation.Choice{End: continuation.Release, Learnt: true}},
+		"without hand-back, few known":   {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 20, 0, continuation.Choice{End: continuation.Keep}},
+		"without hand-back, not learnt":  {HandBackConfig{HandBack: HandBackOff}, true, 100, 0, continuation.Choice{End: continuation.Keep}},
+		"without hand-back, chats":       {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, true, 100, 30 * time.Second, continuation.Choice{End: continuation.Keep}},
+		"without hand-back nor releases": {HandBackConfig{HandBack: HandBackOff, HandBackAuto: true}, false, 100, 0, continuation.Choice{End: continuation.Keep}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := alone(t)
+			if r.cfg.HandBackConfig, r.cfg.Release = row.cfg, row.release; row.cfg.HandBack == HandBackOff {
+				r.arena = nil
+			}
+			kind, at := continuation.Kind{Explicit: true}, time.Now().Add(-20*time.Minute)
+			for i := range row.answers {
+				key := convcache.Key{byte(i), 1}
+				r.Continuations.Answered("", "t", kind, key, body.Beginning{}, at)
+				if row.continued > 0 {
+					r.Continuations.Asked(continuation.Turn{Key: key, Explicit: true}, at.Add(row.continued))
+				}
+			}
+			r.Continuations.Curve("t", kind, at.Add(10*time.Minute))
+			ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
+			r.decode.Engine().Refresh(t.Context())
+			if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want && row.cfg.HandBack != HandBackIdle {
+				t.Errorf("got %+v, want %+v", got, row.want)
+			}
+			if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 {
+				t.Errorf("counted %+v", chosen)
+			}
+		})
+	}
+}
+
+// A ticket whose wait is over is released once, unless a turn has taken it. One that is put back then is released at once.
+func TestPins_ReleaseLate(t *testing.T) {
+	r := alone(t)
+	now := r.now()
+	var tickets []convcache.Ticket
+	for i := range 3 {
+		ticket := r.put(byte(i), 10, "")
+		choice := continuation.Choice{Wait: time.Duration(3-i) * time.Second, End: continuation.Release}
+		r.Stored(Answer{Prefill: r.prefill, Decode: r.decode, Key: convcache.Key{byte(i)}, Model: "m"}, &ticket, choice)
+		tickets = append(tickets, ticket)
+	}
+	taken, outcome := r.Take(t.Context(), convcache.Key{1}, tickets[1].ID)
+	if outcome != convcache.Taken {
+		t.Fatal(outcome)
+	}
+	claim := r.Hold(&taken, Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}, "m", "turn")
+	for after, want := range []int{2, 2, 1, 1, 0, 0} { // seconds
+		if after == 5 {
+			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { r.Put(ctx, convcache.Key{1}, ticket, "m") })
+		}
+		r.releaseLate(t.Context(), now.Add(time.Duration(after)*time.Second-time.Millisecond))
+		if got := r.Tickets(); got != want {
+			t.Errorf("after %d s %d tickets are kept, want %d", after, got, want)
+		}
+	}
+}
+
+// bytesOf are ids that take so much of a memory.
+type bytesOf struct {
+	noIDs
+	n    int
+	used *int64
+}
+
+func (b bytesOf) Len() int { return b.n }
+func (b bytesOf) Free()    { *b.used -= int64(b.n) }
+
+// What one account has handed back leaves others room, and what is due soonest stays.
+func TestPins_MakeRoomWithinTheAccountThatHasMost(t *testing.T) {
+	r := alone(t)
+	used := int64(0)
+	var ids []convcache.TicketID
+	for i, from := range []string{"quiet", "inventor", "inventor", "inventor", "quiet", "inventor"} {
+		ticket := r.put(byte(i), 10, from)
+		n := r.pins[ticket.ID]
+		n.back = &handBack{pair: pair{r.prefill, r.decode}, ids: bytesOf{n: 20, used: &used}}
+		used += 20
+		r.move(n, stored)
+		r.makeRoom(func() (int64, int64) { return used, 100 })
+		ids = append(ids, ticket.ID)
+	}
+	for i, want := range []bool{true, true, true, false, true, false} {
+		if kept := r.pins[ids[i]].back != nil; kept != want {
+			t.Errorf("the ids of ticket %d are kept: %t, want %t", i, kept, want)
+		}
+	}
+	if used != 80 || r.retained.Len() != 4 {
+		t.Errorf("%d bytes are used for %d tickets", used, r.retained.Len())
+	}
+}
+
+// The branches that diverge are released after a while, also those that another replica has stored.
+func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := func(ids ...uint32) convcache.Chain {
+		prompt := make([]uint32, 16*len(ids))
+		for i := range prompt {
+			prompt[i] = ids[i/16]
+		}
+		c, ok := secret.ChainKey().Grow(prompt, 16).Chain(len(prompt))
+		if !ok {
+			t.Fatal("no chain")
+		}
+		return c
+	}
+	model := newDecodeModel(t, 1)
+	store := newModelStore(nil)
+	r, other := newReplica(t, model, store, releasing()), newReplica(t, model, store, releasing())
+	var known []convcache.KeyedBranch
+	for i, of := range []*replica{r, other, r, r} {
+		ticket := of.put(1, 10, "")
+		ticket.Chain = [...]convcache.Chain{chain(1, 5), chain(1, 9), chain(1), chain(7, 8)}[i]
+		known = append(known, convcache.KeyedBranch{Key: convcache.Key{1}, Branch: ticket.Branch})
+	}
+	r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
+	for passed, want := range []int{0, 2} {
+		r.releaseLate(t.Context(), r.now().Add(time.Duration(passed)*time.Minute))
+		if n, _, _ := r.Due(r.decode.Engine()); n != want {
+			t.Errorf("%d tickets are released after %d m, want %d", n, passed, want)
+		}
+	}
+}
+
+func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
+	const short, long = 100 * time.Millisecond, time.Hour
+	mine, both := []convcache.Key{{1}}, []convcache.Key{{1}, {2}}
+	for name, tc := range map[string]struct {
+		keys   []convcache.Key
+		before time.Duration
+		legs   []time.Duration // of the keys in turn
+		want   time.Duration
+	}{
+		"none":                   {mine, 0, nil, 0},
+		"one":                    {mine, 0, []time.Duration{short}, short},
+		"another conversation's": {both[1:], 0, []time.Duration{long}, 0},
+		"one that hangs":         {mine, 0, []time.Duration{long}, patienceForLeg},
+		"under each key":         {both, 0, []time.Duration{short, 2 * short}, 2 * short},
+		"under each key, hangs":  {both, 0, []time.Duration{long, long}, patienceForLeg},
+		"of an attempt before":   {mine, short, []time.Duration{long}, patienceForLeg},
+		"the client leaves":      {mine, 0, []time.Duration{long}, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &Pins{deps: &Deps{Fleet: fleet.New(fleet.Config{})}, legs: map[convcache.Key]*underWay{}}
+			for i, lasts := range tc.legs {
+				under := &underWay{ended: make(chan struct{})}
+				p.legs[both[i]] = under
+				time.AfterFunc(lasts, func() { close(under.ended) })
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if tc.want == time.Second {
+				time.AfterFunc(time.Second, cancel)
+			}
+			defer cancel()
+			began := time.Now()
+			got := p.Await(ctx, tc.keys, tc.before)
+			if took := time.Since(began); got != tc.want || took != got-tc.before {
+				t.Errorf("%s: waited %s, told %s, want %s", name, took, got, tc.want)
+			}
+		})
+	}
+}
