@@ -2,7 +2,6 @@ package pins
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -74,8 +73,7 @@ func (p *Pins) enforce(ctx context.Context) {
 	for _, h := range p.candidates() {
 		live := h.incarnation.Engine().Live()
 		most := p.most(live.KVTokens)
-		if most == 0 || !p.cfg.Release {
-			p.locked(func() { h.wake = math.MaxInt })
+		if most == 0 {
 			continue
 		}
 		p.share(ctx, h, most)

@@ -4,10 +4,11 @@
 //
 // Each answer has one pin, and one function, move in pin.go, changes its state. A test compares this table with the code:
 //
-//	unseen     stored, claimed
-//	stored     stored, claimed, due, lost, elsewhere, void
-//	claimed    stored, sent, due, lost, void
-//	sent       stored, due, freed, lost, void
+//	unseen     claimed, stored
+//	claimed    putting, sent, due, lost, void
+//	putting    claimed, stored, due, lost, void
+//	stored     claimed, stored, due, lost, elsewhere, void
+//	sent       putting, due, freed, lost, void
 //	due        claimed, due, freeing, lost, void
 //	freeing    due, freed, lost, void
 //	lost       claimed, due, lost, void

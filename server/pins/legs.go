@@ -242,7 +242,7 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 	tokens := ticket.Tokens
 	outcome, err := p.copyOver(ctx, &claim, was)
 	attrs := []any{
-		"conversation", was.back.conversation, "model", was.model, "prefill", of.prefill.Engine().Name, "decode", of.decode.Engine().Name,
+		"conversation", was.shown, "model", was.model, "prefill", of.prefill.Engine().Name, "decode", of.decode.Engine().Name,
 		"tokens", tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {

@@ -56,7 +56,7 @@ const modelTTL = 8 * time.Minute
 
 // decodeModel is the engines of a pair, as the pins of all replicas see them. Decode's cache has 1,000 tokens in blocks of 10.
 type decodeModel struct {
-	urls   [2]string // of prefill and decode
+	urls   [2]string    // of prefill and decode
 	start  atomic.Int64 // of decode
 	passed atomic.Int64 // by how much the clock of all is ahead
 
@@ -294,7 +294,7 @@ func (r *replica) put(key byte, tokens int, of string) convcache.Ticket {
 	r.t.Helper()
 	ticket := r.answer(tokens)
 	ticket.Account = of
-	if !r.Answered(&ticket) {
+	if !r.Answered(Answer{}, &ticket) {
 		r.t.Error("a fresh answer is taken for another")
 	}
 	r.Put(r.t.Context(), convcache.Key{key}, ticket, "m")

@@ -56,8 +56,9 @@ type state uint8
 // The states. From freed on nothing is pinned that this replica counts.
 const (
 	unseen    state = iota
-	stored          // in the store, or may be
 	claimed         // out of the store, for one taker, which has sent nothing
+	putting         // on its way to the store, where it may be found already
+	stored          // in the store, or may be
 	sent            // a leg that reads the blocks may have reached prefill
 	due             // out of the store; waits for the leg that releases the blocks or hands them back
 	freeing         // a leg that releases the blocks has it
@@ -70,15 +71,16 @@ const (
 
 // String returns the state's name in logs.
 func (s state) String() string {
-	return [states]string{"unseen", "stored", "claimed", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
+	return [states]string{"unseen", "claimed", "putting", "stored", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
 }
 
 // follow lists for each state those that may follow. What is not in it does not happen.
 var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing changes
-	unseen:  {stored, claimed},
-	stored:  {stored, claimed, due, lost, elsewhere, void},
-	claimed: {stored, sent, due, lost, void},
-	sent:    {stored, due, freed, lost, void},
+	unseen:  {claimed, stored},
+	claimed: {putting, sent, due, lost, void},
+	putting: {claimed, stored, due, lost, void},
+	stored:  {claimed, stored, due, lost, elsewhere, void},
+	sent:    {putting, due, freed, lost, void},
 	due:     {claimed, due, freeing, lost, void},
 	freeing: {due, freed, lost, void},
 	lost:    {claimed, due, lost, void},
@@ -90,7 +92,7 @@ func (p *Pins) move(n *pin, to state) {
 	switch h := n.holder; {
 	case n.state == void: // its incarnation ended while a leg had it
 		return
-	case to >= freed, h == nil && to < due:
+	case to >= freed, h == nil && to <= sent:
 	case h == nil, h.incarnation.Over():
 		to = void
 	}
@@ -98,7 +100,6 @@ func (p *Pins) move(n *pin, to state) {
 		if p.strict {
 			panic("pins: " + n.state.String() + " becomes " + to.String())
 		}
-		p.faults++
 		p.cfg.Logger.Error("a ticket's blocks change in a way that the table of states does not have", "from", n.state.String(), "to", to.String())
 		to = lost
 	}
@@ -108,8 +109,9 @@ func (p *Pins) move(n *pin, to state) {
 		h.tokens[to] += n.tokens
 	}
 	switch to {
-	case stored:
+	case putting:
 		n.ticket = nil
+	case stored:
 		if h := n.holder; h != nil {
 			n.old = h.stored.Add(n.account, int64(n.tokens), n)
 		}
@@ -125,21 +127,18 @@ func (p *Pins) move(n *pin, to state) {
 		} else {
 			p.enlist(n, &n.holder.due)
 		}
-	case freed, elsewhere, void:
+	case lost, freed:
+		n.drop()
+	case elsewhere, void:
 		n.drop()
 		delete(p.pins, n.id)
-		if to == freed {
-			p.spent.add(n.id, struct{}{})
-		}
-	case lost:
-		n.drop()
 	}
 	p.schedule(n)
 }
 
 // leave takes a pin out of its place. The caller holds p.mu.
 func (p *Pins) leave(n *pin) {
-	if h := n.holder; h != nil && n.state != unseen {
+	if h := n.holder; h != nil && n.state != unseen && n.state < freed {
 		h.tokens[n.state] -= n.tokens
 	}
 	if n.old != nil {
@@ -185,8 +184,11 @@ func (p *Pins) schedule(n *pin) {
 		}
 	case due:
 		n.next = n.deadline
-	case lost:
-		n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
+	case lost, freed: // what was freed is remembered, so that no other ticket of it is used
+		n.next = n.freshAsOf.Add(p.cfg.TTL + marginWithoutExpiry)
+		if n.state == lost {
+			n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
+		}
 	}
 	switch {
 	case n.next.IsZero() && n.at >= 0:
@@ -224,6 +226,8 @@ func (p *Pins) pass(now time.Time) {
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {
+		case n.state == freed:
+			p.forget(n)
 		case n.state == lost:
 			if p.schedule(n); reached(n.next) { // the TTL may be another by now
 				p.forget(n)
@@ -323,31 +327,4 @@ func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
 		p.holders[incarnation] = h
 	}
 	return h
-}
-
-// recent remembers values by key, in two generations. The older generation is forgotten as a whole.
-type recent[K comparable, V any] struct {
-	most       int           // of a generation
-	life       time.Duration // of a generation, 0 for any
-	young, old map[K]V
-	since      time.Time // when young began
-}
-
-func (r *recent[K, V]) add(key K, value V) {
-	if now := time.Now(); r.young == nil || len(r.young) >= r.most || r.life > 0 && now.Sub(r.since) >= r.life {
-		r.old, r.young, r.since = r.young, map[K]V{}, now
-	}
-	r.young[key] = value
-}
-
-func (r *recent[K, V]) forget(key K) {
-	delete(r.young, key)
-	delete(r.old, key)
-}
-
-func (r *recent[K, V]) get(key K) (value V, known bool) {
-	if value, known = r.young[key]; !known {
-		value, known = r.old[key]
-	}
-	return value, known
 }

@@ -41,7 +41,7 @@ func TestStates_AreTheTableOfThePackageComment(t *testing.T) {
 // A change that the table does not have is a fault, and leaves the blocks to decode's TTL.
 func TestMove_ChangesAsTheTableSays(t *testing.T) {
 	for now := range follow {
-		for next := stored; next < states; next++ {
+		for next := claimed; next < states; next++ {
 			if state(now) >= freed {
 				continue // such a pin is gone
 			}
@@ -57,7 +57,7 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 			if may := slices.Contains(follow[now], next); !may {
 				want = lost
 			}
-			if fault := strings.Contains(log.String(), "from="+state(now).String()+" to="+next.String()); n.state != want || fault != (want != next || r.faults > 0) {
+			if fault := strings.Contains(log.String(), "from="+state(now).String()+" to="+next.String()); n.state != want || fault != !slices.Contains(follow[now], next) {
 				t.Errorf("%s to %s: it is %s, logged %q", state(now), next, n.state, log.String())
 			}
 			if pinned, want := n.holder.pinned(), map[bool]int{true: 10}[want < freed]; pinned != want {
@@ -151,7 +151,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		if _, outcome := r.Take(t.Context(), convcache.Key{1}, ticket.ID); outcome != convcache.Consumed {
 			t.Errorf("%s: the second take is %s, want none", name, outcome)
 		}
-		if r.Answered(&ticket) {
+		if r.Answered(Answer{}, &ticket) {
 			t.Errorf("%s: an answer that names the same blocks passes for a fresh one", name)
 		}
 	}
@@ -167,34 +167,13 @@ func TestPins_AreBounded(t *testing.T) {
 	if len(r.pins) != maxPins || h.pinned() != maxPins*10 || len(r.soonest) != maxPins {
 		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), h.pinned(), maxPins)
 	}
-	for i := range 3 * maxGaveUp {
-		r.gaveUp.add(convcache.Key{byte(i), byte(i >> 8), byte(i >> 16)}, record.ReasonReleasedOverBudget)
-	}
-	if n := len(r.gaveUp.young) + len(r.gaveUp.old); n > 2*maxGaveUp {
-		t.Errorf("%d conversations are remembered, want %d at most", n, 2*maxGaveUp)
-	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)
-		r.Answered(&ticket)
+		r.Answered(Answer{}, &ticket)
 		r.Unuse(ticket, "m")
 	}
 	if n, _, _ := r.Due(r.decode.Engine()); n != maxDue {
 		t.Errorf("%d pins wait for their release, want %d", n, maxDue)
-	}
-}
-
-func TestRecent_ForgetsInGenerations(t *testing.T) {
-	r := recent[int, string]{most: 2}
-	for i, word := range []string{"a", "b", "c", "d", "e"} {
-		r.add(i, word)
-	}
-	for i, want := range []string{"", "", "c", "d", "e"} {
-		if got, _ := r.get(i); got != want {
-			t.Errorf("%d: got %q, want %q", i, got, want)
-		}
-	}
-	if r.forget(4); len(r.young) != 0 {
-		t.Error("it is not forgotten")
 	}
 }
 

@@ -41,11 +41,9 @@ type Pins struct {
 	late     list.List                            // of stored pins that are to be released
 	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
 	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
-	spent    recent[convcache.TicketID, struct{}] // blocks that decode has freed
-	gaveUp   recent[convcache.Key, record.Reason] // why tickets of conversations were given up
+	gaveUp   map[convcache.Key]record.Reason      // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
 	warned   map[*fleet.Engine]*fleet.Incarnation // the incarnation of prefill for which the log has said that it keeps nothing
 	counts   record.Counts
-	faults   int
 }
 
 const (
@@ -53,8 +51,8 @@ const (
 	maxPins = 100_000
 	// maxDue is how many pins of an incarnation wait for their release. Beyond it blocks are left to decode's TTL.
 	maxDue = 1024
-	// maxSpent and maxGaveUp bound generations of what is remembered: 3 MB and 1 MB.
-	maxSpent, maxGaveUp = 1 << 16, 1 << 14
+	// maxGaveUp bounds what is remembered of conversations whose tickets were given up: 2 MB.
+	maxGaveUp = 1 << 15
 )
 
 // New returns pins that know of no ticket. Tasks says what has to run while the program serves.
@@ -63,8 +61,7 @@ func New(cfg Config, deps Deps) *Pins {
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps, generations: newGenerations(),
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, lanes: map[pair]*lane{}, legs: map[convcache.Key]*underWay{},
-		spent:  recent[convcache.TicketID, struct{}]{most: maxSpent, life: cfg.TTL + marginWithoutExpiry},
-		gaveUp: recent[convcache.Key, record.Reason]{most: maxGaveUp}, warned: map[*fleet.Engine]*fleet.Incarnation{},
+		gaveUp: map[convcache.Key]record.Reason{}, warned: map[*fleet.Engine]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		p.arena = proof.NewArena(cfg.HandBackMemory)
@@ -120,7 +117,7 @@ func (p *Pins) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.Ticket
 // blocks: that ticket must not be used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket) *pin {
 	n := p.pins[t.ID]
-	if _, spent := p.spent.get(t.ID); spent || n != nil && !n.takeable() {
+	if n != nil && n.state != stored && n.state != putting && (n.state != lost || !n.since.IsZero()) {
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
@@ -137,9 +134,6 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket) *pin {
 	return n
 }
 
-// takeable reports whether the ticket of a pin may still be in a store.
-func (n *pin) takeable() bool { return n.state == stored || n.state == lost && n.since.IsZero() }
-
 // add makes room for a pin. The caller holds p.mu.
 func (p *Pins) add(n *pin) *pin {
 	if len(p.pins) >= maxPins {
@@ -154,15 +148,23 @@ func (p *Pins) add(n *pin) *pin {
 	return n
 }
 
-// Answered notes that the blocks of an answer have a ticket from now on, which is the caller's until Put, HandBack or Unuse. It reports false
-// if they had one before: the second ticket must not be used.
-func (p *Pins) Answered(ticket *convcache.Ticket) bool {
+// Answered notes that the blocks of an answer have a ticket from now on, which is the caller's until Put, HandBack or Unuse. It keeps the ids of a
+// ticket that may be handed back, if they fit into memory. It reports false if the blocks had a ticket before: the second must not be used.
+func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
+	mayBack := a.IDs != nil && p.arena != nil && p.takes(a, ticket)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, spent := p.spent.get(ticket.ID); spent || p.pins[ticket.ID] != nil {
+	if p.pins[ticket.ID] != nil {
 		return false
 	}
-	p.claim(convcache.Key{}, ticket)
+	n := p.claim(a.Key, ticket)
+	n.account, n.model, n.shown = a.Account, a.Model, a.Conversation
+	if !mayBack || n.state != claimed {
+		return true
+	}
+	if ids := a.IDs.Retained(ticket.Tokens); ids != nil {
+		n.back = &handBack{pair: pair{a.Prefill, a.Decode}, ids: ids, salt: a.Salt, affinity: a.Affinity}
+	}
 	return true
 }
 
@@ -170,33 +172,52 @@ func (p *Pins) Answered(ticket *convcache.Ticket) bool {
 // released if the store does not take it.
 func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	if !ticket.HandedBack() {
-		p.stored(key, &ticket, model) // before another may take it
+		p.putting(key, &ticket, model)
 	}
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	for i := range displaced {
 		p.displaced(&displaced[i], &ticket, model)
 	}
-	if outcome != convcache.Stored && outcome != convcache.Unavailable && !ticket.HandedBack() { // that may have been stored after all
+	switch {
+	case ticket.HandedBack():
+	case outcome == convcache.Stored || outcome == convcache.Unavailable: // then it may have been stored after all
+		p.stored(ticket.ID)
+	default:
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 		p.Unuse(ticket, model)
 	}
 	return outcome
 }
 
-// stored moves the pin of a ticket that is about to be put.
-func (p *Pins) stored(key convcache.Key, t *convcache.Ticket, model string) {
+// putting moves the pin of a ticket that is about to be put.
+func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gaveUp.forget(key)
+	delete(p.gaveUp, key)
 	n := p.pins[t.ID]
 	if n == nil {
-		if n = p.claim(key, t); n == nil {
-			return
-		}
+		n = p.claim(key, t)
 	}
 	n.key, n.account, n.model = key, t.Account, model
+	p.move(n, putting)
+}
+
+// stored moves the pin of a ticket that was put, unless it was taken since.
+func (p *Pins) stored(id convcache.TicketID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.pins[id]
+	if n == nil || n.state != putting {
+		return
+	}
 	p.move(n, stored)
-	if h := n.holder; h != nil {
+	p.makeRoom(p.arena.Use)
+	if !n.retreat.IsZero() {
+		// With the ticker alone the legs of all pairs would begin together, four times a second, and turns that come at these moments would wait
+		// for them.
+		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
+	}
+	if h := n.holder; h != nil && p.cfg.Release {
 		if most := p.most(h.incarnation.Engine().KVTokens()); most > 0 && h.tokens[stored] > max(h.wake, most) {
 			ask(p.over)
 		}
@@ -238,27 +259,14 @@ func (p *Pins) Unuse(ticket convcache.Ticket, model string) {
 	p.finish(&ticket, model, continuation.Release, nil)
 }
 
-// HandBack hands back a ticket that is not stored, because the request names no conversation. It reports false if it does not take the ticket,
-// which the caller must then give up with Unuse.
-func (p *Pins) HandBack(answer Answer, ticket *convcache.Ticket) bool {
-	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= answer.PromptTokens/size {
-		return false // prefill has all whole blocks of the ticket already, and vLLM caches only whole blocks
+// HandBack hands back, or releases, a ticket that is not stored, because the request names no conversation. prompt is how many tokens of it prefill
+// has: vLLM caches only whole blocks.
+func (p *Pins) HandBack(ticket convcache.Ticket, prompt int, model string) (handedBack bool) {
+	end := continuation.HandBack
+	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= prompt/size {
+		end = continuation.Release
 	}
-	back := p.retain(answer, ticket)
-	if back == nil {
-		return false
-	}
-	p.mu.Lock()
-	n := p.pins[ticket.ID]
-	if n == nil || n.holder == nil {
-		p.mu.Unlock()
-		back.ids.Free()
-		return false
-	}
-	n.account, n.model, n.back = answer.Account, answer.Model, back
-	p.mu.Unlock()
-	p.finish(ticket, answer.Model, continuation.HandBack, nil)
-	return true
+	return p.finish(&ticket, model, end, nil)
 }
 
 // finish has the blocks of a ticket that is not in the store handed back, if that is wanted and can be, or else released. If reader is not nil,
@@ -269,7 +277,7 @@ func (p *Pins) finish(ticket *convcache.Ticket, model string, end continuation.E
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.pins[ticket.ID]
-	if n == nil || n.state != claimed && n.state != sent {
+	if n == nil || n.state != claimed && n.state != putting && n.state != sent {
 		if n = p.claim(convcache.Key{}, ticket); n == nil {
 			return false
 		}
@@ -333,7 +341,7 @@ func (p *Pins) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
 		},
 		Params: bytes.Clone(parsed.Params), Reading: ReadingOf(parsed),
 	}
-	if p.Answered(&ticket) {
+	if p.Answered(Answer{}, &ticket) {
 		p.Unuse(ticket, left.Model)
 	}
 }
@@ -380,7 +388,10 @@ func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why 
 	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.gaveUp.add(was.key, why)
+		if len(p.gaveUp) >= maxGaveUp {
+			clear(p.gaveUp)
+		}
+		p.gaveUp[was.key] = why
 	}
 	return outcome
 }
@@ -415,8 +426,7 @@ func (p *Pins) WhyGone(key convcache.Key) record.Reason {
 	if p.legs[key] != nil {
 		return record.ReasonHandingBack
 	}
-	why, _ := p.gaveUp.get(key)
-	return why
+	return p.gaveUp[key]
 }
 
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on

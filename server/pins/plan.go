@@ -1,8 +1,6 @@
 package pins
 
 import (
-	"time"
-
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/proof"
@@ -27,10 +25,9 @@ type Answer struct {
 // handBack is what the hand-back of a ticket needs.
 type handBack struct {
 	pair
-	ids          tokenIDs
-	salt         string
-	affinity     string // its conversation's routing key
-	conversation string // its conversation's name in the log
+	ids      tokenIDs
+	salt     string
+	affinity string // its conversation's routing key
 }
 
 // tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
@@ -54,7 +51,7 @@ func (h *handBack) offer(c *Claim) upstream.TicketOffer {
 }
 
 // Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
-// ticket for which AtOnce holds in place of putting it, and otherwise tells Stored of it.
+// ticket for which AtOnce holds in place of putting it.
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
 	choice, fixed := p.cfg.fixed(p.arena != nil)
 	if !fixed {
@@ -68,6 +65,14 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if n := p.pins[ticket.ID]; n != nil {
+		switch at := p.now().Add(choice.Wait); {
+		case choice.End == continuation.Release:
+			n.retire = at
+		case choice.End == continuation.HandBack && n.back != nil:
+			n.retreat = at
+		}
+	}
 	switch choice.Now() {
 	case continuation.HandBack:
 		p.counts.Choices.HandBack++
@@ -101,42 +106,6 @@ func (p *Pins) storedOn(decode *fleet.Incarnation) int {
 	return 0
 }
 
-// Stored notes a ticket that is now in the store, and what was chosen for it. It keeps the ids of a ticket that may be handed back, if they fit
-// into memory. A ticket that is kept for its life may be handed back too, if it is displaced or its engine leaves.
-func (p *Pins) Stored(answer Answer, ticket *convcache.Ticket, choice continuation.Choice) {
-	var back *handBack
-	if choice.End != continuation.Release {
-		back = p.retain(answer, ticket)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.pins[ticket.ID]
-	if n == nil || n.state != stored { // taken already
-		if back != nil {
-			back.ids.Free()
-		}
-		return
-	}
-	n.shown, n.back = answer.Conversation, back
-	switch at := p.now().Add(choice.Wait); choice.End {
-	case continuation.Release:
-		n.retire = at
-	case continuation.HandBack:
-		if back == nil {
-			break
-		}
-		if n.retreat = at; choice.Wait > 0 {
-			// With the ticker alone the legs of all pairs would begin together, four times a second, and turns that come at these moments
-			// would wait for them.
-			time.AfterFunc(choice.Wait, func() { ask(p.wake) })
-		} else {
-			ask(p.wake)
-		}
-	}
-	p.move(n, stored)
-	p.makeRoom(p.arena.Use)
-}
-
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
 // newest, whose hand-back is farthest away: such a ticket ends like one that is not handed back. The caller holds p.mu.
 func (p *Pins) makeRoom(use func() (used, most int64)) {
@@ -151,20 +120,6 @@ func (p *Pins) makeRoom(use func() (used, most int64)) {
 func (p *Pins) Memory() int64 {
 	used, _ := p.arena.Use()
 	return used
-}
-
-// retain takes over the ids of an answer, and returns nil if it does not keep them.
-func (p *Pins) retain(answer Answer, ticket *convcache.Ticket) *handBack {
-	if p.arena == nil || !p.takes(answer, ticket) {
-		return nil
-	}
-	ids := answer.IDs.Retained(ticket.Tokens)
-	if ids == nil {
-		return nil
-	}
-	return &handBack{
-		pair: pair{answer.Prefill, answer.Decode}, ids: ids, salt: answer.Salt, affinity: answer.Affinity, conversation: answer.Conversation,
-	}
 }
 
 // takes reports whether an answer's ticket can be handed back.

@@ -48,8 +48,7 @@ func TestPins_Choose(t *testing.T) {
 			}
 			r.Continuations.Curve("t", kind, at.Add(10*time.Minute))
 			ticket := convcache.Ticket{Branch: convcache.Branch{Tokens: 1000}}
-			r.decode.Engine().Refresh(t.Context())
-			if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want && row.cfg.HandBack != HandBackIdle {
+			if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
 			if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 {
@@ -66,8 +65,7 @@ func TestPins_ReleaseLate(t *testing.T) {
 	var tickets []convcache.Ticket
 	for i := range 3 {
 		ticket := r.put(byte(i), 10, "")
-		choice := continuation.Choice{Wait: time.Duration(3-i) * time.Second, End: continuation.Release}
-		r.Stored(Answer{Prefill: r.prefill, Decode: r.decode, Key: convcache.Key{byte(i)}, Model: "m"}, &ticket, choice)
+		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Second))
 		tickets = append(tickets, ticket)
 	}
 	taken, outcome := r.Take(t.Context(), convcache.Key{1}, tickets[1].ID)

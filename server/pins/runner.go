@@ -43,8 +43,10 @@ const (
 )
 
 // Tasks lists the tasks; only one goroutine may run each.
-func (p *Pins) Tasks() []Task {
-	all := []Task{{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce}}
+func (p *Pins) Tasks() (all []Task) {
+	if p.cfg.Release { // without it only turns may free blocks
+		all = append(all, Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce})
+	}
 	if p.cfg.Release || p.arena != nil {
 		all = append(all, Task{Name: "release", Every: runEvery, Early: p.wake, Round: p.round})
 	}

@@ -58,16 +58,16 @@ func (m *Maker) learn(p *Proving, a *answer.Result) {
 const StoredReleased = "released"
 
 // choose chooses what becomes of an answer's ticket, records it, and reports whether the ticket was released at once.
-func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (choice continuation.Choice, released bool) {
-	choice = m.deps.Pins.Choose(to, p.request.Conversation.Tenant, p.kind, ticket)
+func (m *Maker) choose(p *Proving, to pins.Answer, ticket *convcache.Ticket) (released bool) {
+	choice := m.deps.Pins.Choose(to, p.request.Conversation.Tenant, p.kind, ticket)
 	p.record.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if !choice.AtOnce() {
-		return choice, false
+		return false
 	}
 	left := *ticket
 	left.Params = bytes.Clone(left.Params) // they are a part of the answer, which would be kept with them
 	p.record.Stored(StoredReleased)
 	m.deps.Pins.Continuations.Released(p.request.Conversation.Home(), p.prompt)
 	m.deps.Pins.Unuse(left, p.request.Model)
-	return choice, true
+	return true
 }

@@ -62,7 +62,12 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		}
 		return
 	}
-	if !m.deps.Pins.Answered(&ticket) {
+	home := convcache.Key{}
+	if p.request.Conversation.Known {
+		home = looked.home(&p.request.Conversation)
+	}
+	to := answered(p, of, &a, home)
+	if !m.deps.Pins.Answered(to, &ticket) {
 		p.record.Stored("duplicate")
 		m.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", p.record.ID(), "decode", ticket.Decode.Instance)
 		return
@@ -73,13 +78,14 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		learnt()
 	}
 	if !p.request.Conversation.Known {
-		m.keepOutside(p, of, &a, ticket)
+		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
+		p.record.Stored(StoredOutside)
+		if !m.deps.Pins.HandBack(ticket, a.Usage.Prompt, p.request.Model) {
+			p.record.Stored(string(record.ReasonNoConversation))
+		}
 		return
 	}
-	home := looked.home(&p.request.Conversation)
-	to := answered(p, of, &a, home)
-	choice, released := m.choose(p, to, &ticket)
-	if released {
+	if m.choose(p, to, &ticket) {
 		return
 	}
 	bounded, cancel := storetime.Limit(ctx, m.cfg.StoreTimeout)
@@ -97,7 +103,6 @@ func (m *Maker) Keep(ctx context.Context, p *Proving, looked *Lookup, of *Origin
 		return
 	}
 	p.record.Stored("yes")
-	m.deps.Pins.Stored(to, &ticket, choice)
 	m.giveUpBranches(bounded, looked.outdatedBy(&ticket, home), p.request.Model)
 	if !looked.byContent && !looked.foreign { // else they may be of other conversations that began alike
 		m.deps.Pins.WatchBranches(p.request.Model, looked.Branches, &ticket)
@@ -119,16 +124,6 @@ func (m *Maker) alias(ctx context.Context, p *Proving, looked *Lookup, home conv
 		beside(func() { m.deps.Pins.PutAlias(ctx, p.request.Account, key, home, p.request.Model) })
 	}
 	return group.Wait
-}
-
-// keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
-func (m *Maker) keepOutside(p *Proving, of *Origin, a *answer.Result, ticket convcache.Ticket) {
-	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-	p.record.Stored(StoredOutside)
-	if !m.deps.Pins.HandBack(answered(p, of, a, convcache.Key{}), &ticket) {
-		p.record.Stored(string(record.ReasonNoConversation))
-		m.deps.Pins.Unuse(ticket, p.request.Model)
-	}
 }
 
 // answered is what a hand-back needs to know of the turn and its answer, whose ticket is at home under a key.
