@@ -40,10 +40,9 @@ func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bo
 type Release struct {
 	pins      *Pins
 	pin       *pin
-	ticket    convcache.Ticket
 	holder    *fleet.Incarnation
 	pairState *pairs.State
-	counts    *record.Releases
+	own       bool
 }
 
 // Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
@@ -72,41 +71,39 @@ func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release
 		if !n.releasable(prefill, own, now) {
 			continue
 		}
-		r := &Release{pins: p, pin: n, ticket: *n.ticket, holder: h.incarnation, pairState: state, counts: &p.counts.Piggybacked}
-		if own {
-			r.counts = &p.counts.Own
-		}
 		p.move(n, freeing)
-		return r
+		return &Release{p, n, h.incarnation, state, own}
 	}
 	return nil
 }
 
 // Offer returns the offer from which the connector makes a leg.
 func (r *Release) Offer() upstream.TicketOffer {
-	o := upstream.TicketOffer{Ticket: r.ticket.Params, Holder: r.holder.Engine().Instance(), Release: true}
-	if parsed, ok := r.ticket.Reading.(*upstream.TicketParams); ok {
-		o.Reading = parsed.Reading
-	}
+	o := offer(r.pin.ticket, r.holder)
+	o.Release = true
 	return o
 }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.
-func (r *Release) end(to state, count *uint64) {
+func (r *Release) end(to state, counted record.Releases) {
 	r.pins.mu.Lock()
 	defer r.pins.mu.Unlock()
-	*count++
+	all := &r.pins.counts.Piggybacked
+	if r.own {
+		all = &r.pins.counts.Own
+	}
+	all.Sent, all.Requeued, all.Failed = all.Sent+counted.Sent, all.Requeued+counted.Requeued, all.Failed+counted.Failed
 	r.pins.move(r.pin, to)
 }
 
 // Sent ends the release: its leg was answered, so that decode has freed the blocks.
-func (r *Release) Sent() { r.end(freed, &r.counts.Sent) }
+func (r *Release) Sent() { r.end(freed, record.Releases{Sent: 1}) }
 
 // Requeue has the pin wait for another leg, because nothing of this one was sent.
-func (r *Release) Requeue() { r.end(due, &r.counts.Requeued) }
+func (r *Release) Requeue() { r.end(due, record.Releases{Requeued: 1}) }
 
 // Malformed gives the release up, because no leg can be made of the ticket's params.
-func (r *Release) Malformed() { r.end(lost, &r.counts.Failed) }
+func (r *Release) Malformed() { r.end(lost, record.Releases{Failed: 1}) }
 
 // Spared ends the release: its leg has failed, and its request is at fault.
 func (r *Release) Spared() { r.open() }
@@ -119,7 +116,7 @@ func (r *Release) open() {
 		to = lost
 	}
 	r.pin.tried, r.pin.refused = true, true
-	r.end(to, &r.counts.Failed)
+	r.end(to, record.Releases{Failed: 1})
 }
 
 // Failed ends the release: its leg has failed. If nothing was sent, the pin waits for another leg. Otherwise only a leg of our own may
@@ -128,14 +125,14 @@ func (r *Release) Failed(leg *upstream.LegError) {
 	switch {
 	case !leg.Sent, leg.Paused():
 		r.Requeue()
-	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError && r.counts != &r.pins.counts.Own:
+	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError && !r.own:
 		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the
 		// reason, every turn that carries it would fail.
 		r.pin.refused = true
 		r.Requeue()
 	default:
-		if own := r.counts == &r.pins.counts.Own; own || leg.Kind != upstream.Gone {
-			r.pairState.ReleaseFailed(own)
+		if r.own || leg.Kind != upstream.Gone {
+			r.pairState.ReleaseFailed(r.own)
 		}
 		r.open()
 	}
@@ -207,13 +204,18 @@ func (p *Pins) send(
 // handBack hands the ticket of a pin back, and reports whether it waits for another leg. was is what the pin was when it was chosen: in the
 // store, if it had no ticket. A ticket that was sent is never sent again.
 func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) {
+	defer func() {
+		if !again {
+			was.back.ids.Free()
+		}
+	}()
 	ticket := was.ticket
 	began, state := p.now(), of.prefill.PairWith(of.decode)
 	if !of.prefill.Alive(ctx) || !of.decode.Alive(ctx) || of.decode.Engine().Health.Suspected() {
-		return p.again(n, was.ticket)
+		return p.again(n, was, was.ticket)
 	}
 	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
-		return p.again(n, was.ticket)
+		return p.again(n, was, was.ticket)
 	}
 	claim := Claim{Holder: of.decode, Reader: of.prefill, PairState: state}
 	defer func() { // runs after a panic too
@@ -236,7 +238,7 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 	case ticket.Epoch != p.deps.Epoch.Now(), p.Outdated(ticket):
 		claim.GiveUp()
 		return false
-	case !p.keeps(n, was.back), UntilFreed(ticket.Deadline) <= 0:
+	case UntilFreed(ticket.Deadline) <= 0:
 		return false
 	}
 	tokens := ticket.Tokens
@@ -253,13 +255,6 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 	return false
 }
 
-// keeps reports whether a pin has its ids still: a ticket that was found in the store behind its deadline has lost them.
-func (p *Pins) keeps(n *pin, back *handBack) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return n.back == back
-}
-
 // The outcomes of a hand-back in the log and the metrics.
 const (
 	handedBack       = "done"
@@ -270,7 +265,9 @@ const (
 // copyOver has prefill read the blocks of a claim into its cache, and returns the outcome.
 func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string, err error) {
 	ticket, back := c.Ticket, was.back
-	made, err := p.deps.Connector.HandBack(back.offer(c), was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
+	o := offer(ticket, c.Holder) // all of it, with exactly the ids that it covers
+	o.Tokens, o.BlockSize, o.PromptIDs = ticket.Tokens, ticket.Chain.BlockSize, back.ids.AppendList(nil)
+	made, err := p.deps.Connector.HandBack(o, was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
 	if err != nil { // an older or a foreign version has made the ticket
 		c.GiveUp()
 		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
@@ -318,18 +315,19 @@ func (p *Pins) ended(count *uint64, outcome string) string {
 	return outcome
 }
 
-// again has a pin wait for another hand-back. ticket is nil if it was not taken out of the store.
-func (p *Pins) again(n *pin, ticket *convcache.Ticket) bool {
+// again has a pin wait for another hand-back, and reports whether it does. ticket is nil if it is in the store.
+func (p *Pins) again(n, was *pin, ticket *convcache.Ticket) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if n.state > sent { // it has ended meanwhile
+		return false
+	}
+	n.back, n.retreat = was.back, p.now()
 	if ticket != nil {
 		return p.due(n, ticket, continuation.HandBack)
 	}
-	if n.back == nil {
-		return false
-	}
-	if n.retreat = p.now(); n.state == stored {
-		p.schedule(n)
+	if n.state == stored {
+		p.move(n, stored)
 	}
 	return true
 }
@@ -339,7 +337,7 @@ func (p *Pins) again(n *pin, ticket *convcache.Ticket) bool {
 func (p *Pins) putBack(ctx context.Context, n, was *pin, ticket *convcache.Ticket) bool {
 	if !was.homed() {
 		if n.unsent++; n.unsent < maxUnsent && UntilFreed(ticket.Deadline) > 0 { // only its legs count them
-			return p.again(n, ticket)
+			return p.again(n, was, ticket)
 		}
 		p.Unuse(*ticket, was.model)
 		return false
@@ -347,8 +345,6 @@ func (p *Pins) putBack(ctx context.Context, n, was *pin, ticket *convcache.Ticke
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
 	ticket.Account = was.account
-	if outcome := p.Put(bounded, was.key, *ticket, was.model); outcome != convcache.Stored && outcome != convcache.Unavailable {
-		return false
-	}
-	return p.again(n, nil)
+	p.Put(bounded, was.key, *ticket, was.model)
+	return p.again(n, was, nil)
 }

@@ -128,7 +128,7 @@ func (h *history) step(ctx context.Context) {
 		},
 		"piggyback": func() {
 			if ride := r.Piggyback(r.prefill); ride != nil {
-				h.riding = append(h.riding, modelRide{ride, h.names[ride.ticket.ID]})
+				h.riding = append(h.riding, modelRide{ride, h.names[ride.pin.id]})
 			}
 		},
 		"end of a piggyback": func() { h.arrive() },

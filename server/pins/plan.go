@@ -38,13 +38,10 @@ type tokenIDs interface {
 	Free()
 }
 
-// offer returns the offer from which the connector makes the leg: all of the ticket, with exactly the ids that it covers.
-func (h *handBack) offer(c *Claim) upstream.TicketOffer {
-	o := upstream.TicketOffer{
-		Ticket: c.Ticket.Params, Holder: c.Holder.Engine().Instance(), Tokens: c.Ticket.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
-		PromptIDs: h.ids.AppendList(nil),
-	}
-	if parsed, ok := c.Ticket.Reading.(*upstream.TicketParams); ok {
+// offer returns the offer of a ticket from which the connector makes a leg.
+func offer(t *convcache.Ticket, holder *fleet.Incarnation) upstream.TicketOffer {
+	o := upstream.TicketOffer{Ticket: t.Params, Holder: holder.Engine().Instance()}
+	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
 		o.Reading = parsed.Reading
 	}
 	return o

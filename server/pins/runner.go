@@ -183,14 +183,14 @@ func (p *Pins) HandBacks(ctx context.Context, at time.Time, run func(decode stri
 
 // begin takes the first pin of a lane for a leg, which the returned function runs. The caller holds p.mu.
 func (p *Pins) begin(ctx context.Context, l *lane) (leg func() (again bool)) {
-	n := l.all()[0]
-	was := *n
-	p.enlist(n, nil)
-	if n.retreat = (time.Time{}); was.ticket != nil {
-		p.move(n, claimed)
-	} else {
-		p.schedule(n)
+	first, next := l.ready.Front(), stored
+	if l.out.Len() > 0 {
+		first, next = l.out.Front(), claimed
 	}
+	n := first.Value.(*pin)
+	was := *n
+	n.back, n.retreat = nil, time.Time{} // the leg has the ids
+	p.move(n, next)
 	under := p.legs[was.key]
 	if under == nil {
 		under = &underWay{ended: make(chan struct{})}
