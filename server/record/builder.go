@@ -14,10 +14,10 @@ type Builder struct {
 	turn Turn
 }
 
-// NewBuilder returns the builder of a turn that begins now.
-func NewBuilder(id string, api body.API, trace Trace) Builder {
+// NewBuilder returns the builder of a turn.
+func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: time.Now()},
+		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began},
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }
@@ -27,15 +27,6 @@ func (b *Builder) ID() string { return b.turn.Turn }
 
 // Times returns the turn's times so far, which the caller must not change.
 func (b *Builder) Times() *Times { return &b.turn.Times }
-
-// Asked returns what the turn asked for, as far as that was reported.
-func (b *Builder) Asked() Asked { return b.turn.Asked }
-
-// Path returns the way of the last attempt, as far as it was reported.
-func (b *Builder) Path() Path { return b.turn.Path }
-
-// Reuse returns what the last attempt reuses, as far as that was reported.
-func (b *Builder) Reuse() Reuse { return b.turn.Reuse }
 
 // From records whom the request came from: the address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
@@ -58,17 +49,13 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 
-// Missed records that the attempt reuses nothing after all.
-func (b *Builder) Missed(why Reason) {
-	r := &b.turn.Reuse
-	r.Hit, r.Reason, r.Prefix, r.Read, r.Saved = false, why, 0, 0, 0
+// Follows records what the look-up of an attempt has shown: whether the turn goes on with a conversation, and with an answer that was released.
+func (b *Builder) Follows(reuse Reuse) {
+	b.turn.Reuse.Continues, b.turn.Reuse.Released = reuse.Continues, reuse.Released
 }
 
-// LookedUp records that the attempt has decided what to reuse. began is when the attempt began, and queued how long the turn had waited
-// for slots by then.
-func (b *Builder) LookedUp(began time.Time, queued time.Duration) {
-	b.turn.Lookup = time.Since(began) - (b.turn.Queued - queued)
-}
+// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell.
+func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 
 // Retried records that another attempt begins.
 func (b *Builder) Retried() { b.turn.Retries++ }

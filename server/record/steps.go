@@ -22,39 +22,41 @@ type Step struct {
 	Failed  bool
 }
 
-// BegunStep is a step that has begun. The zero value records nothing.
+// BegunStep is a step that has begun.
 type BegunStep struct {
-	of    *Turn
-	name  string
-	began time.Time
+	of     *Turn
+	name   string
+	began  time.Time
+	queued time.Duration // how long the turn had waited for slots by then
 }
 
 // Step begins a step.
 func (b *Builder) Step(name string) BegunStep {
-	r := &b.turn
-	if !r.Trace.Recorded() {
-		return BegunStep{}
-	}
-	return BegunStep{r, name, time.Now()}
+	return BegunStep{&b.turn, name, time.Now(), b.turn.Queued}
 }
 
-// Ended records the step, and whether it succeeded.
+// Ended records the step, and whether it succeeded. That of the look-up says that the attempt has decided what to reuse.
 func (n BegunStep) Ended(ok bool) {
-	if n.of != nil {
-		n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: time.Since(n.began), Failed: !ok})
+	took := time.Since(n.began)
+	if ok && n.name == StepLookup {
+		n.of.Lookup = took - (n.of.Queued - n.queued)
 	}
+	n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: took, Failed: !ok})
 }
 
 // Waited records a wait that has just ended.
 func (b *Builder) Waited(waited time.Duration, ok bool) {
 	r := &b.turn
 	r.Queued += waited
-	if waited > 0 && r.Trace.Recorded() {
+	if waited > 0 {
 		r.noteStep(Step{Name: StepQueue, Attempt: r.Retries, Began: time.Now().Add(-waited), Took: waited, Failed: !ok})
 	}
 }
 
 func (r *Turn) noteStep(s Step) {
+	if !r.Trace.Recorded() {
+		return
+	}
 	if r.Steps == nil {
 		r.Steps = make([]Step, 0, 4)
 	}

@@ -18,7 +18,7 @@ func TestChoices_WithoutAnIDWholeTicketsComeFirst(t *testing.T) {
 }
 
 // A turn that found a ticket of its conversation and could not use it makes it superfluous with its own, although that has another key.
-func TestLookup_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
+func TestFound_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
 	key, earlier := convcache.Key{1}, convcache.Key{2}
 	branch := func(in convcache.Key, name byte, blocks ...uint64) convcache.KeyedBranch {
 		return convcache.KeyedBranch{Key: in, Branch: convcache.Branch{
@@ -26,7 +26,7 @@ func TestLookup_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
 		}}
 	}
 	ticket := convcache.Ticket{Branch: branch(key, 1, 10, 11, 12).Branch}
-	looked := Lookup{taken: branch(earlier, 5, 10), Branches: []convcache.KeyedBranch{
+	looked := Found{taken: branch(earlier, 5, 10), Branches: []convcache.KeyedBranch{
 		branch(earlier, 2, 10, 11),
 		branch(earlier, 3, 10, 99), // diverges: its user may come back to it
 		branch(key, 4, 10),         // the put has displaced it

@@ -9,23 +9,23 @@ import (
 )
 
 // What is wrong with an id, by what its look-up has shown and whether many conversations begin under it.
-func TestLookup_FaultOfAnID(t *testing.T) {
+func TestFound_FaultOfAnID(t *testing.T) {
 	for _, row := range []struct {
-		looked  Lookup
+		looked  Found
 		source  string
 		shared  bool
 		want    record.Name
 		because string
 	}{
-		{Lookup{}, "session_id", false, "", "an id that finds its own, or nothing at all"},
-		{Lookup{byContent: true}, request.SourceContent, false, "", "no id"},
-		{Lookup{byContent: true}, "session_id", false, record.NameUnseen, "nothing under the id, and something by content"},
-		{Lookup{byContent: true, foreign: true}, "session_id", false, record.NameShared, "others under the id"},
-		{Lookup{foreign: true}, "session_id", false, record.NameShared, "others under the id, and nothing by content"},
-		{Lookup{}, "session_id", true, record.NameShared, "many beginnings"},
-		{Lookup{byContent: true}, "session_id", true, record.NameShared, "many beginnings, and nothing under the id"},
+		{Found{}, "session_id", false, "", "an id that finds its own, or nothing at all"},
+		{Found{byContent: true}, request.SourceContent, false, "", "no id"},
+		{Found{byContent: true}, "session_id", false, record.NameUnseen, "nothing under the id, and something by content"},
+		{Found{byContent: true, foreign: true}, "session_id", false, record.NameShared, "others under the id"},
+		{Found{foreign: true}, "session_id", false, record.NameShared, "others under the id, and nothing by content"},
+		{Found{}, "session_id", true, record.NameShared, "many beginnings"},
+		{Found{byContent: true}, "session_id", true, record.NameShared, "many beginnings, and nothing under the id"},
 	} {
-		if got := row.looked.fault(&request.Conversation{Source: row.source}, row.shared); got != row.want {
+		if got := row.looked.fault(&Admitted{Request: &request.Request{Conversation: request.Conversation{Source: row.source}}}, row.shared); got != row.want {
 			t.Errorf("%s: got %q, want %q", row.because, got, row.want)
 		}
 	}
@@ -55,7 +55,7 @@ func TestNames_SharedByFourBeginnings(t *testing.T) {
 }
 
 // Where a turn's ticket is at home, and whether that needs an alias.
-func TestLookup_HomesAndAliases(t *testing.T) {
+func TestFound_HomesAndAliases(t *testing.T) {
 	id, narrow, now, before := convcache.Key{1}, convcache.Key{2}, convcache.Key{3}, convcache.Key{4}
 	named := func(answers int) *request.Conversation {
 		return &request.Conversation{Key: id, Narrow: narrow, Content: []convcache.Key{now, before}, Answers: answers}
@@ -64,20 +64,20 @@ func TestLookup_HomesAndAliases(t *testing.T) {
 	plain := &request.Conversation{Key: id}
 	taken := convcache.KeyedBranch{Branch: convcache.Branch{ID: convcache.TicketID{5}}}
 	for name, row := range map[string]struct {
-		looked Lookup
+		looked Found
 		of     *request.Conversation
 		home   convcache.Key
 		due    bool
 	}{
-		"nothing taken":              {Lookup{}, named(1), narrow, true},
-		"by the id, first answer":    {Lookup{taken: taken}, named(1), narrow, false},
-		"by the id, second answer":   {Lookup{taken: taken}, named(2), narrow, false},
-		"by the id, third answer":    {Lookup{taken: taken}, named(3), narrow, true},
-		"by the id, answers unknown": {Lookup{taken: taken}, named(0), narrow, true},
-		"by content":                 {Lookup{taken: taken, byContent: true}, named(1), narrow, true},
-		"the id is others'":          {Lookup{taken: taken, byContent: true, foreign: true}, named(1), now, false},
-		"no text":                    {Lookup{taken: taken}, plain, id, false},
-		"no id":                      {Lookup{taken: taken, byContent: true}, unnamed, now, false},
+		"nothing taken":              {Found{}, named(1), narrow, true},
+		"by the id, first answer":    {Found{taken: taken}, named(1), narrow, false},
+		"by the id, second answer":   {Found{taken: taken}, named(2), narrow, false},
+		"by the id, third answer":    {Found{taken: taken}, named(3), narrow, true},
+		"by the id, answers unknown": {Found{taken: taken}, named(0), narrow, true},
+		"by content":                 {Found{taken: taken, byContent: true}, named(1), narrow, true},
+		"the id is others'":          {Found{taken: taken, byContent: true, foreign: true}, named(1), now, false},
+		"no text":                    {Found{taken: taken}, plain, id, false},
+		"no id":                      {Found{taken: taken, byContent: true}, unnamed, now, false},
 	} {
 		home := row.looked.home(row.of)
 		if home != row.home {
