@@ -15,21 +15,21 @@ import (
 type Choice struct {
 	Offer     convcache.Offer // how much of the ticket this request may use
 	FreshAsOf time.Time       // of the ticket
-	Why       record.Reason   // of a miss, "" if a ticket is used
+	Why       string          // of a miss, "" if a ticket is used
 	Differs   string          // the part of the request from which on it differs from what was found, "" if that is not known
-	Name      record.Name     // what is wrong with the conversation's id
+	Name      string          // what is wrong with the conversation's id
 }
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it
 // out, "" if none has.
-func (p *Proof) excludes(a *Admitted, without record.Reason) record.Reason {
+func (p *Proof) excludes(a *Admitted, without string) string {
 	switch {
 	case a.Conversation.Off:
 		return record.ReasonBypass
 	case !a.Conversation.Known:
 		return record.ReasonNoConversation
 	case a.Ineligible != "":
-		return record.Reason("ineligible_" + a.Ineligible)
+		return "ineligible_" + a.Ineligible
 	case p.Pair.Prefill == nil && !p.Pair.Quarantined:
 		return record.ReasonBypass
 	case without != "":
@@ -37,13 +37,18 @@ func (p *Proof) excludes(a *Admitted, without record.Reason) record.Reason {
 	case p.Pair.Quarantined:
 		return record.ReasonQuarantined
 	case p.lacks != "":
-		return record.Reason(proof.Unproven(p.lacks))
+		return proof.Unproven(p.lacks)
 	}
 	return ""
 }
 
+// rewritten reports whether a reason says that the history differs from a ticket's, or agrees with it for too few tokens.
+func rewritten(why string) bool {
+	return why == record.ReasonRewritten || why == record.ReasonBelowThreshold
+}
+
 // missed returns the reason of a miss for the outcome of a store. silent says that decode's answers bring no params.
-func missed(a *Admitted, outcome convcache.Outcome, silent bool) record.Reason {
+func missed(a *Admitted, outcome convcache.Outcome, silent bool) string {
 	switch outcome {
 	case convcache.Empty:
 		switch {
@@ -70,11 +75,11 @@ func missed(a *Admitted, outcome convcache.Outcome, silent bool) record.Reason {
 type choice struct {
 	branch convcache.KeyedBranch
 	offer  convcache.Offer
-	leaves record.Reason // "" if it does not leave it
+	leaves string // "" if it does not leave it
 }
 
 // choose lists the branches that the request may use, in order. why says why nothing is reused if none of them can be taken.
-func (c *Config) choose(a *Admitted, p *Proof, f *Found) (choices []choice, why record.Reason) {
+func (c *Config) choose(a *Admitted, p *Proof, f *Found) (choices []choice, why string) {
 	for _, b := range f.Branches {
 		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o, c.leaves(a, f, &b, o)})
@@ -108,7 +113,7 @@ func continues(choices []choice) bool { return len(choices) > 0 && choices[0].of
 // chats that begin with the same words, completions of one template. So where branches were found by content, a ticket that would be cut is
 // left to its own conversation: one that an alias has led to, because its id will find it; of a chat, one of several under its key that is
 // known to be of another prompt; of a text, one of whose prompt whole blocks are not offered, since the two share a template and no history.
-func (c *Config) leaves(a *Admitted, f *Found, b *convcache.KeyedBranch, o convcache.Offer) record.Reason {
+func (c *Config) leaves(a *Admitted, f *Found, b *convcache.KeyedBranch, o convcache.Offer) string {
 	switch {
 	case o.Tokens < c.MinTokens || float64(o.Tokens) < c.MinShare*float64(b.Tokens):
 		return record.ReasonBelowThreshold
@@ -126,7 +131,7 @@ func (c *Config) leaves(a *Admitted, f *Found, b *convcache.KeyedBranch, o convc
 }
 
 // denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
-func denies(status pairs.Status) record.Reason {
+func denies(status pairs.Status) string {
 	switch status {
 	case pairs.NoReuse:
 		return record.ReasonNotBidirectional
@@ -151,7 +156,7 @@ func differs(a *Admitted, of offers, branches []convcache.KeyedBranch) (part str
 }
 
 // fault returns what is wrong with a conversation's id, as far as a look-up shows it. shared says that many conversations have it.
-func (f *Found) fault(a *Admitted, shared bool) record.Name {
+func (f *Found) fault(a *Admitted, shared bool) string {
 	switch {
 	case f.foreign, shared:
 		return record.NameShared

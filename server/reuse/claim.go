@@ -29,7 +29,7 @@ func (t *Tickets) Find(ctx context.Context, a *Admitted, p *Proof, f Found, with
 	why := p.excludes(a, without.Why)
 	switch {
 	case why != "":
-		if why.Rewritten() {
+		if rewritten(why) {
 			claim.Differs = without.Differs
 		}
 	case f.Outcome != convcache.Found:
@@ -37,9 +37,9 @@ func (t *Tickets) Find(ctx context.Context, a *Admitted, p *Proof, f Found, with
 	case f.allHandedBack():
 		why = record.ReasonHandBackUnreported // until prefill reports what it found
 	default:
-		if why = record.Reason(a.proof.Look(ctx)); why == "" {
+		if why = a.proof.Look(ctx); why == "" {
 			claim, f, why = t.claim(ctx, a, p, f, turn)
-			if why.Rewritten() || claim.Ticket != nil && !claim.Offer.Whole {
+			if rewritten(why) || claim.Ticket != nil && !claim.Offer.Whole {
 				claim.Differs = differs(a, p.offers, f.Branches)
 			}
 		}
@@ -50,7 +50,7 @@ func (t *Tickets) Find(ctx context.Context, a *Admitted, p *Proof, f Found, with
 }
 
 // nothing returns the reason why the look-up found nothing.
-func (t *Tickets) nothing(a *Admitted, p *Proof, looked convcache.Outcome) record.Reason {
+func (t *Tickets) nothing(a *Admitted, p *Proof, looked convcache.Outcome) string {
 	reason := missed(a, looked, p.Pair.Decode.Silence.Silent())
 	if reason == record.ReasonNothingStored {
 		for _, key := range a.Keys() {
@@ -64,10 +64,10 @@ func (t *Tickets) nothing(a *Admitted, p *Proof, looked convcache.Outcome) recor
 
 // claim takes a ticket that was found by the conversation's id, or by its content. Clients send one id for many conversations: where the
 // request does not continue what the id has found, the content is asked too, and what it continues comes first.
-func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, turn string) (Claim, Found, record.Reason) {
+func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, turn string) (Claim, Found, string) {
 	var content Found
 	var alike []choice
-	var unlike record.Reason
+	var unlike string
 	choices, why := t.cfg.choose(a, p, &f)
 	if keys := a.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
 		content = t.look(ctx, a, keys, true, &f.shown)
@@ -80,9 +80,9 @@ func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, tur
 		}
 	}
 	claim, why := t.take(ctx, a, p, &f, choices, why, turn)
-	foreign := why.Rewritten() && !f.byContent && len(a.Conversation.Content) > 0
-	if why.Rewritten() && len(content.Branches) > 0 {
-		if other, less := t.take(ctx, a, p, &content, alike, unlike, turn); !less.Rewritten() {
+	foreign := rewritten(why) && !f.byContent && len(a.Conversation.Content) > 0
+	if rewritten(why) && len(content.Branches) > 0 {
+		if other, less := t.take(ctx, a, p, &content, alike, unlike, turn); !rewritten(less) {
 			claim, f, why = other, content, less
 		}
 	}
@@ -93,14 +93,14 @@ func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, tur
 // take takes the first of the choices that can be used. If another request was faster, or Redis has failed over since the ticket was put, it
 // tries the next one of the same look, once. why says why nothing is reused if there is no choice.
 func (t *Tickets) take(
-	ctx context.Context, a *Admitted, p *Proof, f *Found, choices []choice, why record.Reason, turn string,
-) (Claim, record.Reason) {
+	ctx context.Context, a *Admitted, p *Proof, f *Found, choices []choice, why string, turn string,
+) (Claim, string) {
 	takes := 0
 	for i := range choices {
 		c := &choices[i]
 		claim, denied := t.usable(ctx, a, p, c)
 		if denied != "" {
-			if why.Rewritten() { // else a better branch has said it
+			if rewritten(why) { // else a better branch has said it
 				why = denied
 			}
 			continue
@@ -122,7 +122,7 @@ func (t *Tickets) take(
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (t *Tickets) usable(ctx context.Context, a *Admitted, p *Proof, c *choice) (_ Claim, why record.Reason) {
+func (t *Tickets) usable(ctx context.Context, a *Admitted, p *Proof, c *choice) (_ Claim, why string) {
 	if c.leaves != "" {
 		return Claim{}, c.leaves
 	}
@@ -142,7 +142,7 @@ func (t *Tickets) usable(ctx context.Context, a *Admitted, p *Proof, c *choice) 
 // takeBranch takes the ticket of one branch into the claim. The ticket must offer what the branch promised. If there is no ticket, why is
 // the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial never ends would never reuse
 // anything again.
-func (t *Tickets) takeBranch(ctx context.Context, a *Admitted, p *Proof, c *choice, claim *Claim, turn string) (outcome convcache.Outcome, why record.Reason) {
+func (t *Tickets) takeBranch(ctx context.Context, a *Admitted, p *Proof, c *choice, claim *Claim, turn string) (outcome convcache.Outcome, why string) {
 	held := false
 	defer func() {
 		if !held {
@@ -208,7 +208,7 @@ func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
 }
 
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
-func (c *Claim) Abandon(p *Proof, why record.Reason) {
+func (c *Claim) Abandon(p *Proof, why string) {
 	c.GiveUp()
 	c.Why = why
 	p.IDs.Forward(false)

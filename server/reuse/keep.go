@@ -63,7 +63,7 @@ func (t *Tickets) Keep(ctx context.Context, a *Admitted, f *Found, o *Origin, go
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 		turn.Stored("hand_back")
 		if !tickets.HandBacks.Outside(to, &ticket) {
-			turn.Stored(string(record.ReasonNoConversation))
+			turn.Stored(record.ReasonNoConversation)
 			tickets.Releases.Unuse(ticket, a.Model)
 		}
 		return
@@ -96,7 +96,7 @@ func (t *Tickets) store(
 		return outcome.String()
 	case ticket.Epoch != t.deps.Epoch.Now(): // since the ticket was made
 		tickets.GiveUp(bounded, to.Key, ticket.ID, a.Model)
-		return string(record.ReasonQuarantined)
+		return record.ReasonQuarantined
 	}
 	tickets.HandBacks.Stored(to, ticket, choice)
 	t.giveUp(bounded, f.outdatedBy(ticket, to.Key), a.Model)

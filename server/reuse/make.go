@@ -34,7 +34,7 @@ func (o *Origin) HandedOver() bool { return o.Prefill != nil }
 func refuses(a *Admitted, o *Origin, got *answer.Result) (why string) {
 	switch {
 	case !a.Conversation.Known && a.proof == nil:
-		return string(record.ReasonNoConversation)
+		return record.ReasonNoConversation
 	case a.Conversation.Final:
 		return "final"
 	case a.Ineligible != "":
@@ -42,7 +42,7 @@ func refuses(a *Admitted, o *Origin, got *answer.Result) (why string) {
 	case !o.HandedOver():
 		return "no_handover"
 	case o.Quarantined: // the hand-over comes from such a prefill instance
-		return string(record.ReasonQuarantined)
+		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)
 	case o.IDs.Lacks() != "":
@@ -58,7 +58,7 @@ func refuses(a *Admitted, o *Origin, got *answer.Result) (why string) {
 	case got.Params == nil && got.StopReason:
 		return "ineligible_stop_string"
 	case got.Params == nil:
-		return string(record.ReasonNoParams)
+		return record.ReasonNoParams
 	}
 	return got.Completeness.Lacks()
 }
@@ -73,7 +73,7 @@ func makeTicket(a *Admitted, o *Origin, got *answer.Result, parsed *upstream.Tic
 		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
 		return convcache.Ticket{}, "ineligible_block_groups"
 	case o.Epoch != epoch:
-		return convcache.Ticket{}, string(record.ReasonQuarantined)
+		return convcache.Ticket{}, record.ReasonQuarantined
 	}
 	id := convcache.NewTicketID()
 	ticket := convcache.Ticket{
@@ -93,7 +93,7 @@ func makeTicket(a *Admitted, o *Origin, got *answer.Result, parsed *upstream.Tic
 
 // ticketOf makes the ticket of an answer, or returns the reason why there is none. It notes what decode's params show of decode.
 func (t *Tickets) ticketOf(a *Admitted, o *Origin, got *answer.Result, turn string) (ticket convcache.Ticket, parsed upstream.TicketParams, why string) {
-	if why = refuses(a, o, got); why == string(record.ReasonNoParams) {
+	if why = refuses(a, o, got); why == record.ReasonNoParams {
 		t.sentNothing(a, o.Decode, turn)
 	}
 	if why != "" {

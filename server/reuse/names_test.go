@@ -14,7 +14,7 @@ func TestFound_FaultOfAnID(t *testing.T) {
 		looked  Found
 		source  string
 		shared  bool
-		want    record.Name
+		want    string
 		because string
 	}{
 		{Found{}, "session_id", false, "", "an id that finds its own, or nothing at all"},
