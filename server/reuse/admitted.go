@@ -69,15 +69,6 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 // TakesPart reports whether the turn can use or leave a ticket.
 func (a *Admitted) TakesPart() bool { return a.proof != nil }
 
-// Listen begins to collect the ids of an answer for a ticket.
-func (a *Admitted) Listen(to *Origin) *proof.IDs {
-	if to.State != nil {
-		to.IDs.Retain(a.arena)
-	}
-	to.IDs.Grow(to.BlockSize)
-	return to.IDs
-}
-
 // Drop releases the request's body and its ids, except what the end of the answer needs, and returns how many bytes of hashes that is.
 func (a *Admitted) Drop(found *Found) (bytes int64) {
 	if a.proof == nil {
@@ -104,11 +95,13 @@ type Incarnations struct {
 	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
 }
 
-// Proof is what an attempt proves tokens with.
+// Proof is what an attempt of a request proves tokens with.
 type Proof struct {
+	*Admitted
 	Pair Incarnations
 	IDs  *proof.IDs // of the prompt, nil if none are compared
 
+	turn   string // names the turn in the log
 	offers offers
 	lacks  string // what the attempt lacks for a proof, "" if it lacks nothing
 }
@@ -121,7 +114,7 @@ type offers interface {
 // Prove begins the proof of an attempt on a pair, and discards that of the attempt before. Work that the legs do not wait for runs in the
 // background.
 func (t *Tickets) Prove(ctx context.Context, a *Admitted, pair Incarnations, turn string) Proof {
-	p := Proof{Pair: pair}
+	p := Proof{Admitted: a, Pair: pair, turn: turn}
 	if a.proof == nil {
 		return p
 	}

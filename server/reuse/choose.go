@@ -22,14 +22,14 @@ type Choice struct {
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it
 // out, "" if none has.
-func (p *Proof) excludes(a *Admitted, without string) string {
+func (p *Proof) excludes(without string) string {
 	switch {
-	case a.Conversation.Off:
+	case p.Conversation.Off:
 		return record.ReasonBypass
-	case !a.Conversation.Known:
+	case !p.Conversation.Known:
 		return record.ReasonNoConversation
-	case a.Ineligible != "":
-		return "ineligible_" + a.Ineligible
+	case p.Ineligible != "":
+		return "ineligible_" + p.Ineligible
 	case p.Pair.Prefill == nil && !p.Pair.Quarantined:
 		return record.ReasonBypass
 	case without != "":
@@ -79,10 +79,10 @@ type choice struct {
 }
 
 // choose lists the branches that the request may use, in order. why says why nothing is reused if none of them can be taken.
-func (c *Config) choose(a *Admitted, p *Proof, f *Found) (choices []choice, why string) {
+func (c *Config) choose(p *Proof, f *Found) (choices []choice, why string) {
 	for _, b := range f.Branches {
 		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
-			choices = append(choices, choice{b, o, c.leaves(a, f, &b, o)})
+			choices = append(choices, choice{b, o, c.leaves(p, f, &b, o)})
 		}
 	}
 	order(choices, f.byContent)
@@ -113,18 +113,18 @@ func continues(choices []choice) bool { return len(choices) > 0 && choices[0].of
 // chats that begin with the same words, completions of one template. So where branches were found by content, a ticket that would be cut is
 // left to its own conversation: one that an alias has led to, because its id will find it; of a chat, one of several under its key that is
 // known to be of another prompt; of a text, one of whose prompt whole blocks are not offered, since the two share a template and no history.
-func (c *Config) leaves(a *Admitted, f *Found, b *convcache.KeyedBranch, o convcache.Offer) string {
+func (c *Config) leaves(p *Proof, f *Found, b *convcache.KeyedBranch, o convcache.Offer) string {
 	switch {
 	case o.Tokens < c.MinTokens || float64(o.Tokens) < c.MinShare*float64(b.Tokens):
 		return record.ReasonBelowThreshold
 	case !f.byContent || o.Whole:
 	case len(f.leadingTo(b.Key)) > 0:
 		return record.ReasonNothingStored
-	case a.API == body.Text:
-		if slices.ContainsFunc(b.Prefilled, func(p convcache.Prefilled) bool { return p.Tokens >= o.Tokens+max(1, b.Chain.BlockSize) }) {
+	case p.API == body.Text:
+		if slices.ContainsFunc(b.Prefilled, func(has convcache.Prefilled) bool { return has.Tokens >= o.Tokens+max(1, b.Chain.BlockSize) }) {
 			return record.ReasonRewritten
 		}
-	case a.anothers(&b.Branch) && slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
+	case p.anothers(&b.Branch) && slices.ContainsFunc(f.Branches, func(alike convcache.KeyedBranch) bool { return alike.Key == b.Key && alike.ID != b.ID }):
 		return record.ReasonNothingStored
 	}
 	return ""
@@ -144,12 +144,12 @@ func denies(status pairs.Status) string {
 // differs names the first part of the request that differs from what the conversation's branches cover; of several branches, it takes the
 // one that agrees for longest. If all that led to an answer is equal, that is the part behind it: the answer was changed, or is rendered in
 // another way. It returns "" if the turn may use all of each branch, or if no outline is known.
-func differs(a *Admitted, of offers, branches []convcache.KeyedBranch) (part string) {
+func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {
 		b := &branches[i].Branch
-		if parts, known := a.outline.agrees(b); known && parts > most && !of.Offer(*b).Whole {
-			most, part = parts, a.API.PartName(parts)
+		if parts, known := p.outline.agrees(b); known && parts > most && !p.offers.Offer(*b).Whole {
+			most, part = parts, p.API.PartName(parts)
 		}
 	}
 	return part

@@ -25,35 +25,35 @@ type Claim struct {
 // Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
 // possible, after Prove, so that every earlier failure leaves the ticket in the store. It returns what was found, too, because it may have
 // asked for the conversation's content. without is the choice of an attempt before that has ruled tickets out for this one, with the reason.
-func (t *Tickets) Find(ctx context.Context, a *Admitted, p *Proof, f Found, without Choice, turn string) (claim Claim, _ Found) {
-	why := p.excludes(a, without.Why)
+func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (claim Claim, _ Found) {
+	why := p.excludes(without.Why)
 	switch {
 	case why != "":
 		if rewritten(why) {
 			claim.Differs = without.Differs
 		}
 	case f.Outcome != convcache.Found:
-		why = t.nothing(a, p, f.Outcome)
+		why = t.nothing(p, f.Outcome)
 	case f.allHandedBack():
 		why = record.ReasonHandBackUnreported // until prefill reports what it found
 	default:
-		if why = a.proof.Look(ctx); why == "" {
-			claim, f, why = t.claim(ctx, a, p, f, turn)
+		if why = p.proof.Look(ctx); why == "" {
+			claim, f, why = t.claim(ctx, p, f)
 			if rewritten(why) || claim.Ticket != nil && !claim.Offer.Whole {
-				claim.Differs = differs(a, p.offers, f.Branches)
+				claim.Differs = p.differs(f.Branches)
 			}
 		}
 	}
-	claim.Why, claim.Name = why, f.fault(a, t.names.shared(&a.Conversation))
+	claim.Why, claim.Name = why, f.fault(p.Admitted, t.names.shared(&p.Conversation))
 	p.IDs.Forward(claim.Ticket != nil)
 	return claim, f
 }
 
 // nothing returns the reason why the look-up found nothing.
-func (t *Tickets) nothing(a *Admitted, p *Proof, looked convcache.Outcome) string {
-	reason := missed(a, looked, p.Pair.Decode.Silence.Silent())
+func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
+	reason := missed(p.Admitted, looked, p.Pair.Decode.Silence.Silent())
 	if reason == record.ReasonNothingStored {
-		for _, key := range a.Keys() {
+		for _, key := range p.Keys() {
 			if why := t.deps.Pins.WhyGone(key); why != "" {
 				return why
 			}
@@ -64,25 +64,25 @@ func (t *Tickets) nothing(a *Admitted, p *Proof, looked convcache.Outcome) strin
 
 // claim takes a ticket that was found by the conversation's id, or by its content. Clients send one id for many conversations: where the
 // request does not continue what the id has found, the content is asked too, and what it continues comes first.
-func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, turn string) (Claim, Found, string) {
+func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
 	var content Found
 	var alike []choice
 	var unlike string
-	choices, why := t.cfg.choose(a, p, &f)
-	if keys := a.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
-		content = t.look(ctx, a, keys, true, &f.shown)
+	choices, why := t.cfg.choose(p, &f)
+	if keys := p.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
+		content = t.look(ctx, p.Admitted, keys, true, &f.shown)
 		content.shown = f.shown
-		if alike, unlike = t.cfg.choose(a, p, &content); continues(alike) {
-			if claim, why := t.take(ctx, a, p, &content, alike, unlike, turn); why == "" {
+		if alike, unlike = t.cfg.choose(p, &content); continues(alike) {
+			if claim, why := t.take(ctx, p, &content, alike, unlike); why == "" {
 				content.foreign = true
 				return claim, content, why
 			}
 		}
 	}
-	claim, why := t.take(ctx, a, p, &f, choices, why, turn)
-	foreign := rewritten(why) && !f.byContent && len(a.Conversation.Content) > 0
+	claim, why := t.take(ctx, p, &f, choices, why)
+	foreign := rewritten(why) && !f.byContent && len(p.Conversation.Content) > 0
 	if rewritten(why) && len(content.Branches) > 0 {
-		if other, less := t.take(ctx, a, p, &content, alike, unlike, turn); !rewritten(less) {
+		if other, less := t.take(ctx, p, &content, alike, unlike); !rewritten(less) {
 			claim, f, why = other, content, less
 		}
 	}
@@ -92,13 +92,11 @@ func (t *Tickets) claim(ctx context.Context, a *Admitted, p *Proof, f Found, tur
 
 // take takes the first of the choices that can be used. If another request was faster, or Redis has failed over since the ticket was put, it
 // tries the next one of the same look, once. why says why nothing is reused if there is no choice.
-func (t *Tickets) take(
-	ctx context.Context, a *Admitted, p *Proof, f *Found, choices []choice, why string, turn string,
-) (Claim, string) {
+func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice, why string) (Claim, string) {
 	takes := 0
 	for i := range choices {
 		c := &choices[i]
-		claim, denied := t.usable(ctx, a, p, c)
+		claim, denied := t.usable(ctx, p, c)
 		if denied != "" {
 			if rewritten(why) { // else a better branch has said it
 				why = denied
@@ -106,7 +104,7 @@ func (t *Tickets) take(
 			continue
 		}
 		var outcome convcache.Outcome
-		if outcome, why = t.takeBranch(ctx, a, p, c, &claim, turn); claim.Ticket != nil {
+		if outcome, why = t.takeBranch(ctx, p, c, &claim); claim.Ticket != nil {
 			f.taken = c.branch
 			return claim, ""
 		}
@@ -122,7 +120,7 @@ func (t *Tickets) take(
 
 // usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
 // this pair can't use the branch now.
-func (t *Tickets) usable(ctx context.Context, a *Admitted, p *Proof, c *choice) (_ Claim, why string) {
+func (t *Tickets) usable(ctx context.Context, p *Proof, c *choice) (_ Claim, why string) {
 	if c.leaves != "" {
 		return Claim{}, c.leaves
 	}
@@ -135,14 +133,14 @@ func (t *Tickets) usable(ctx context.Context, a *Admitted, p *Proof, c *choice) 
 	}
 	state := p.Pair.Prefill.PairWith(holder)
 	return Claim{
-		Claim: pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: state, Account: a.Account}, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: c.branch.FreshAsOf},
-	}, denies(state.Begin(a.Account))
+		Claim: pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: state, Account: p.Account}, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: c.branch.FreshAsOf},
+	}, denies(state.Begin(p.Account))
 }
 
 // takeBranch takes the ticket of one branch into the claim. The ticket must offer what the branch promised. If there is no ticket, why is
 // the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial never ends would never reuse
 // anything again.
-func (t *Tickets) takeBranch(ctx context.Context, a *Admitted, p *Proof, c *choice, claim *Claim, turn string) (outcome convcache.Outcome, why string) {
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice, claim *Claim) (outcome convcache.Outcome, why string) {
 	held := false
 	defer func() {
 		if !held {
@@ -154,12 +152,12 @@ func (t *Tickets) takeBranch(ctx context.Context, a *Admitted, p *Proof, c *choi
 	tickets := t.deps.Pins
 	ticket, outcome := tickets.Take(bounded, c.branch.Key, c.branch.ID)
 	if outcome != convcache.Taken {
-		return outcome, missed(a, outcome, p.Pair.Decode.Silence.Silent())
+		return outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
 	}
-	claim.Claim, held = tickets.Hold(&ticket, claim.Claim, a.Model, turn), true
+	claim.Claim, held = tickets.Hold(&ticket, claim.Claim, p.Model, p.turn), true
 	switch got := ticket.Branch; {
 	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode: // the ticket is another than the look showed
-		why = missed(a, outcome, false)
+		why = missed(p.Admitted, outcome, false)
 	case tickets.Releases.Outdated(&ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
 	default:
@@ -239,7 +237,7 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 
 // Settle ends a claim, and reports whether its ticket goes back into the store, because nothing of it was sent. A piggybacked release is
 // settled in the same way. Further calls do nothing.
-func (t *Tickets) Settle(ctx context.Context, a *Admitted, c *Claim, turn *record.Builder) (back bool) {
+func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
 	if unused := c.Piggyback; unused != nil {
 		if c.legSent {
 			unused.Sent()
@@ -252,7 +250,7 @@ func (t *Tickets) Settle(ctx context.Context, a *Admitted, c *Claim, turn *recor
 		back, c.Why = true, record.ReasonRetried
 		bounded, cancel := t.bounded(ctx)
 		defer cancel()
-		t.put(bounded, a, c.key, ticket, turn)
+		t.put(bounded, p.Admitted, c.key, ticket, turn)
 	})
 	return back
 }

@@ -21,33 +21,33 @@ import (
 // Keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
 // before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
 // an answer that did not get that far.
-func (t *Tickets) Keep(ctx context.Context, a *Admitted, f *Found, o *Origin, got answer.Result, turn *record.Builder) {
-	complete, c, tickets := got.Completeness != answer.Incomplete, &a.Conversation, t.deps.Pins
+func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) {
+	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
 		o.State.ExchangedKV()
 	}
-	kind := a.kind
+	kind := o.kind
 	if c.Known && !c.Final && complete { // the answer's continuation is to be known as one
 		kind.ToolCalls, kind.Unread = got.Finish == "tool_calls", kind.Tools && got.Finish == ""
-		tickets.Continuations.Answered(a.Account, c.Tenant, kind, c.Home(), a.prompt, time.Now())
+		tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
 	}
-	ticket, parsed, why := t.ticketOf(a, o, &got, turn.ID())
+	ticket, parsed, why := t.ticketOf(o, &got)
 	if why != "" {
 		turn.Stored(why)
-		left := pins.Leftover{Decode: o.Decode, Model: a.Model, FreshAsOf: got.FreshAsOf}
+		left := pins.Leftover{Decode: o.Decode, Model: o.Model, FreshAsOf: got.FreshAsOf}
 		if parsed.Params != nil {
 			tickets.Releases.UnuseParsed(parsed, left)
 		} else {
 			tickets.Releases.UnuseParams(got.Params, left)
 		}
 		if c.Final && !f.byContent && complete {
-			t.giveUp(ctx, f.Branches, a.Model)
+			t.giveUp(ctx, f.Branches, o.Model)
 		}
 		return
 	}
 	if !tickets.Fresh(ticket.Decode.Instance, parsed) {
 		turn.Stored("duplicate")
-		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", turn.ID(), "decode", ticket.Decode.Instance)
+		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
 		return
 	}
 	if o.IDs.Learning() {
@@ -56,7 +56,7 @@ func (t *Tickets) Keep(ctx context.Context, a *Admitted, f *Found, o *Origin, go
 		learnt()
 	}
 	to := pins.Answer{
-		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: a.Account, Model: a.Model, Salt: a.Salt,
+		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: o.Account, Model: o.Model, Salt: o.Salt,
 		Conversation: c.Name, Affinity: c.Affinity, PromptTokens: got.Usage.Prompt,
 	}
 	if !c.Known {
@@ -64,7 +64,7 @@ func (t *Tickets) Keep(ctx context.Context, a *Admitted, f *Found, o *Origin, go
 		turn.Stored("hand_back")
 		if !tickets.HandBacks.Outside(to, &ticket) {
 			turn.Stored(record.ReasonNoConversation)
-			tickets.Releases.Unuse(ticket, a.Model)
+			tickets.Releases.Unuse(ticket, o.Model)
 		}
 		return
 	}
@@ -74,52 +74,52 @@ func (t *Tickets) Keep(ctx context.Context, a *Admitted, f *Found, o *Origin, go
 	if choice.AtOnce() {
 		ticket.Params = bytes.Clone(ticket.Params) // as above
 		turn.Stored("released")
-		tickets.Continuations.Released(c.Home(), a.prompt)
-		tickets.Releases.Unuse(ticket, a.Model)
+		tickets.Continuations.Released(c.Home(), o.prompt)
+		tickets.Releases.Unuse(ticket, o.Model)
 		return
 	}
-	turn.Stored(t.store(ctx, a, f, &ticket, to, choice, turn))
+	turn.Stored(t.store(ctx, o, f, &ticket, to, choice, turn))
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. It returns "yes", or why the ticket is not stored.
 func (t *Tickets) store(
-	ctx context.Context, a *Admitted, f *Found, ticket *convcache.Ticket, to pins.Answer, choice continuation.Choice, turn *record.Builder,
+	ctx context.Context, o *Origin, f *Found, ticket *convcache.Ticket, to pins.Answer, choice continuation.Choice, turn *record.Builder,
 ) string {
 	tickets := t.deps.Pins
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
-	aliased := t.alias(bounded, a, f, to.Key, turn.ID())
-	outcome := t.put(bounded, a, to.Key, *ticket, turn)
+	aliased := t.alias(bounded, o, f, to.Key)
+	outcome := t.put(bounded, o.Admitted, to.Key, *ticket, turn)
 	aliased()
 	switch {
 	case outcome != convcache.Stored:
 		return outcome.String()
 	case ticket.Epoch != t.deps.Epoch.Now(): // since the ticket was made
-		tickets.GiveUp(bounded, to.Key, ticket.ID, a.Model)
+		tickets.GiveUp(bounded, to.Key, ticket.ID, o.Model)
 		return record.ReasonQuarantined
 	}
 	tickets.HandBacks.Stored(to, ticket, choice)
-	t.giveUp(bounded, f.outdatedBy(ticket, to.Key), a.Model)
+	t.giveUp(bounded, f.outdatedBy(ticket, to.Key), o.Model)
 	if !f.byContent && !f.foreign { // else they may be of other conversations that began alike
-		tickets.WatchBranches(a.Model, f.Branches, ticket)
+		tickets.WatchBranches(o.Model, f.Branches, ticket)
 	}
 	return "yes"
 }
 
 // alias lets the next turn find the conversation by content if it has another id, and forgets the aliases by which this turn has found a
 // ticket. It returns a function that waits for the new alias.
-func (t *Tickets) alias(ctx context.Context, a *Admitted, f *Found, home convcache.Key, turn string) (wait func()) {
+func (t *Tickets) alias(ctx context.Context, o *Origin, f *Found, home convcache.Key) (wait func()) {
 	var group sync.WaitGroup
 	background, beside := t.deps.Background, group.Go
 	if t.cfg.StoreTimeout == 0 { // the store is in this process, and does not wait
 		background, beside = func(_, _ string, work func()) { work() }, func(work func()) { work() }
 	}
-	model := a.Model
+	model := o.Model
 	if outdated := f.leadingTo(f.taken.Key); len(outdated) > 0 {
-		background("alias", turn, func() { t.giveUp(context.WithoutCancel(ctx), outdated, model) })
+		background("alias", o.turn, func() { t.giveUp(context.WithoutCancel(ctx), outdated, model) })
 	}
-	if key, due := f.needsAlias(&a.Conversation, home); due {
-		beside(func() { t.deps.Pins.PutAlias(ctx, a.Account, key, home, model) })
+	if key, due := f.needsAlias(&o.Conversation, home); due {
+		beside(func() { t.deps.Pins.PutAlias(ctx, o.Account, key, home, model) })
 	}
 	return group.Wait
 }
@@ -127,17 +127,17 @@ func (t *Tickets) alias(ctx context.Context, a *Admitted, f *Found, home convcac
 // sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer
 // (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, of which
 // it warns once for each incarnation, and a response has none behind a stop string.
-func (t *Tickets) sentNothing(a *Admitted, decode *fleet.Incarnation, turn string) {
+func (t *Tickets) sentNothing(o *Origin) {
 	switch {
-	case a.API == body.Messages && a.Stream:
-		incarnation := decode.ID()
-		if last, _ := t.plugInless.Swap(decode.Engine().Name, incarnation); last == incarnation {
+	case o.API == body.Messages && o.Stream:
+		incarnation := o.Decode.ID()
+		if last, _ := t.plugInless.Swap(o.Decode.Engine().Name, incarnation); last == incarnation {
 			return
 		}
-	case a.API.Rendered(), !decode.Silence.SentNothing():
+	case o.API.Rendered(), !o.Decode.Silence.SentNothing():
 		return
 	}
-	engine, api, stream := decode.Engine(), a.API, a.Stream
+	engine, api, stream, turn := o.Decode.Engine(), o.API, o.Stream, o.turn
 	t.deps.Background("version", turn, func() { // what helps depends on decode's version
 		why, fix := upstream.WhyNoParams(t.version(engine), api, stream, false)
 		t.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",

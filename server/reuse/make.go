@@ -16,10 +16,9 @@ import (
 
 // Origin says where the KV of an answer comes from, and which leg has brought it.
 type Origin struct {
+	*Proof                                // of the attempt
 	Prefill, Decode *fleet.Incarnation    // Prefill gave the hand-over, nil if there was none
 	State           *pairs.State          // of the two, nil if one of them is not known
-	Quarantined     bool                  // as in Incarnations
-	IDs             *proof.IDs            // of the attempt
 	Began           time.Time             // when the leg to decode was sent
 	BlockSize       int                   // decode's block size by then
 	Epoch           int64                 // of the legs
@@ -27,21 +26,30 @@ type Origin struct {
 	Shared          int                   // the same
 }
 
+// Listen begins to collect the ids of an answer for a ticket.
+func (o *Origin) Listen() *proof.IDs {
+	if o.State != nil {
+		o.IDs.Retain(o.arena)
+	}
+	o.IDs.Grow(o.BlockSize)
+	return o.IDs
+}
+
 // HandedOver reports whether decode got a hand-over.
 func (o *Origin) HandedOver() bool { return o.Prefill != nil }
 
 // refuses returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
-func refuses(a *Admitted, o *Origin, got *answer.Result) (why string) {
+func refuses(o *Origin, got *answer.Result) (why string) {
 	switch {
-	case !a.Conversation.Known && a.proof == nil:
+	case !o.Conversation.Known && o.proof == nil:
 		return record.ReasonNoConversation
-	case a.Conversation.Final:
+	case o.Conversation.Final:
 		return "final"
-	case a.Ineligible != "":
-		return "ineligible_" + a.Ineligible
+	case o.Ineligible != "":
+		return "ineligible_" + o.Ineligible
 	case !o.HandedOver():
 		return "no_handover"
-	case o.Quarantined: // the hand-over comes from such a prefill instance
+	case o.Pair.Quarantined: // the hand-over comes from such a prefill instance
 		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)
@@ -65,7 +73,7 @@ func refuses(a *Admitted, o *Origin, got *answer.Result) (why string) {
 
 // makeTicket makes the ticket of an answer from decode's params, whose reading has failed with err if it has; or it returns the reason why
 // there is none. epoch is that of the fleet now.
-func makeTicket(a *Admitted, o *Origin, got *answer.Result, parsed *upstream.TicketParams, err error, ttl time.Duration, epoch int64) (_ convcache.Ticket, why string) {
+func makeTicket(o *Origin, got *answer.Result, parsed *upstream.TicketParams, err error, ttl time.Duration, epoch int64) (_ convcache.Ticket, why string) {
 	switch {
 	case err != nil:
 		return convcache.Ticket{}, "ineligible_bad_params"
@@ -78,36 +86,36 @@ func makeTicket(a *Admitted, o *Origin, got *answer.Result, parsed *upstream.Tic
 	id := convcache.NewTicketID()
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: id, Outline: a.outline.of(id), Decode: holderOf(o.Decode),
+			ID: id, Outline: o.outline.of(id), Decode: holderOf(o.Decode),
 			Tokens: parsed.Tokens, SharedPrefixTokens: o.Shared,
 			Epoch: o.Epoch, Prefilled: o.Prefilled,
 			FreshAsOf: got.FreshAsOf, Deadline: pins.Deadline(ttl, o.Decode.Engine(), got.FreshAsOf, parsed.Expires),
 		},
 		Params: parsed.Params, Reading: pins.ReadingOf(*parsed), EngineID: parsed.EngineID,
 	}
-	why = a.proof.Seal(proof.Ending{
+	why = o.proof.Seal(proof.Ending{
 		Decode: o.Decode, Params: *parsed, PromptTokens: got.Usage.Prompt, CompletionTokens: got.Usage.Completion,
 	}, &ticket)
 	return ticket, why
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason why there is none. It notes what decode's params show of decode.
-func (t *Tickets) ticketOf(a *Admitted, o *Origin, got *answer.Result, turn string) (ticket convcache.Ticket, parsed upstream.TicketParams, why string) {
-	if why = refuses(a, o, got); why == record.ReasonNoParams {
-		t.sentNothing(a, o.Decode, turn)
+func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Ticket, parsed upstream.TicketParams, why string) {
+	if why = refuses(o, got); why == record.ReasonNoParams {
+		t.sentNothing(o)
 	}
 	if why != "" {
 		return ticket, parsed, why
 	}
 	parsed, err := t.deps.Connector.ParseTicket(got.Params, o.BlockSize)
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
-		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", turn, "decode", o.Decode.Engine().Name, "error", err)
+		t.cfg.Logger.Warn("decode's params can't be a ticket", "turn", o.turn, "decode", o.Decode.Engine().Name, "error", err)
 	} else {
-		if !a.API.Rendered() { // of the others nothing is counted, see sentNothing
+		if !o.API.Rendered() { // of the others nothing is counted, see sentNothing
 			o.Decode.Silence.SentParams()
 		}
 		t.deps.Pins.Releases.NoteGeneration(o.Decode, &parsed)
 	}
-	ticket, why = makeTicket(a, o, got, &parsed, err, t.cfg.TTL, t.deps.Epoch.Now())
+	ticket, why = makeTicket(o, got, &parsed, err, t.cfg.TTL, t.deps.Epoch.Now())
 	return ticket, parsed, why
 }

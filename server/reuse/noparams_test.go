@@ -15,8 +15,8 @@ import (
 )
 
 // answersOf is a turn of an API that gets an answer without params.
-func answersOf(api body.API, stream bool) *Admitted {
-	return &Admitted{Request: &request.Request{API: api, Stream: stream}}
+func answersOf(decode *fleet.Incarnation, api body.API, stream bool) *Origin {
+	return &Origin{Proof: &Proof{Admitted: &Admitted{Request: &request.Request{API: api, Stream: stream}}, turn: "turn"}, Decode: decode}
 }
 
 // tellsVersion asks engines of vLLM 0.33.
@@ -40,8 +40,8 @@ func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	)
 	for range 5 {
 		for _, stream := range []bool{true, false} {
-			tickets.sentNothing(answersOf(body.Messages, stream), incarnation, "turn")
-			tickets.sentNothing(answersOf(body.Responses, stream), incarnation, "turn")
+			tickets.sentNothing(answersOf(incarnation, body.Messages, stream))
+			tickets.sentNothing(answersOf(incarnation, body.Responses, stream))
 		}
 	}
 	asked.Wait()

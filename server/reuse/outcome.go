@@ -57,8 +57,8 @@ func (a *Admitted) Outcome(f *Found) record.Reuse {
 }
 
 // OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
-func OutcomeOf(a *Admitted, p *Proof, f *Found, c *Choice, told Told) Outcome {
-	o := Outcome{Reuse: a.Outcome(f)}
+func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
+	o := Outcome{Reuse: p.Outcome(f)}
 	o.Cached, o.Hit, o.Reason, o.Differs, o.Name = told.Cached, c.Why == "", c.Why, c.Differs, c.Name
 	if o.Offered = c.Offer.Tokens; o.Hit {
 		o.FreshAsOf = c.FreshAsOf
@@ -66,7 +66,7 @@ func OutcomeOf(a *Admitted, p *Proof, f *Found, c *Choice, told Told) Outcome {
 	if told.By == (convcache.Holder{}) {
 		return o
 	}
-	e := evidence{Admitted: a, offers: p.offers, found: f, Told: told}
+	e := evidence{Proof: p, found: f, Told: told}
 	had, own := e.own()
 	o.Shared = e.shared
 	switch {
@@ -93,16 +93,15 @@ func OutcomeOf(a *Admitted, p *Proof, f *Found, c *Choice, told Told) Outcome {
 
 // evidence is what an outcome is concluded from.
 type evidence struct {
-	*Admitted
+	*Proof
 	Told
-	offers offers
 	found  *Found
 	shared int // as in Outcome
 }
 
 // same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
 func (e *evidence) same(b *convcache.KeyedBranch) int {
-	if !e.IDs {
+	if !e.Told.IDs {
 		return b.Tokens
 	}
 	return e.offers.Offer(b.Branch).Tokens
@@ -158,7 +157,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 			here, most, whole = true, max(most, same), whole || same == notes[i].Tokens
 		}
 		// By the ids that prefill has computed, the prompt goes on with more of it than prefill would have had without it.
-		lost = lost || e.IDs && same > expected
+		lost = lost || e.Told.IDs && same > expected
 	}
 	beyond := e.Cached - expected
 	if beyond > 0 {
@@ -166,7 +165,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 		o.Read = kept(most, e.Cached, own, e.Block)
 		o.Reason = empty(o.Read, most, e.Cached, whole, record.ReasonHandedBackEvicted)
 		if !whole {
-			o.Differs = differs(e.Admitted, e.offers, notes)
+			o.Differs = e.differs(notes)
 		}
 	}
 	switch here = here && e.Same; {
@@ -177,7 +176,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 		return
 	}
 	for i := range notes {
-		if e.anothers(&notes[i].Branch) || here && !lost && e.IDs {
+		if e.anothers(&notes[i].Branch) || here && !lost && e.Told.IDs {
 			parts, _ := e.outline.agrees(&notes[i].Branch)
 			o.Reason, o.Differs = record.ReasonRewritten, e.API.PartName(parts)
 			return

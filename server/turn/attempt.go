@@ -24,9 +24,8 @@ type attempt struct {
 	pick.Attempt          // what the engines were picked for
 	legID          string // X-Request-Id of the legs
 	pair           *pick.Pair
-	admitted       *reuse.Admitted
+	proof          *reuse.Proof
 	found          *reuse.Found
-	proof          reuse.Proof
 	claim          reuse.Claim
 	epoch          int64    // of the fleet when the first leg was about to be sent
 	withoutRelease bool     // the legs must carry no release
@@ -36,7 +35,7 @@ type attempt struct {
 
 // reuses records what the attempt reuses, by what prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
-	o := reuse.OutcomeOf(a.admitted, &a.proof, a.found, &a.claim.Choice, told)
+	o := reuse.OutcomeOf(a.proof, a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
 	a.Record.Reuses(o.Reuse)
 	return o
@@ -44,7 +43,7 @@ func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
 
 // settle ends the claim.
 func (a *attempt) settle(ctx context.Context) {
-	if a.h.deps.Tickets.Settle(ctx, a.admitted, &a.claim, a.Record) {
+	if a.h.deps.Tickets.Settle(ctx, a.proof, &a.claim, a.Record) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
@@ -148,7 +147,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	}
 	a.epoch = a.h.deps.Epoch.Now()
 	if ticket := a.claim.Ticket; ticket != nil && ticket.Epoch == a.epoch {
-		transfer.Offer = a.claim.TicketOffer(&a.proof)
+		transfer.Offer = a.claim.TicketOffer(a.proof)
 		plan, err := connector.Plan(ctx, transfer)
 		if err == nil {
 			return plan, nil
@@ -176,7 +175,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 
 // abandon goes on without a claimed ticket that can't be used.
 func (a *attempt) abandon(why record.Reason) {
-	a.claim.Abandon(&a.proof, why)
+	a.claim.Abandon(a.proof, why)
 	a.reuses(reuse.Told{Cached: -1})
 }
 
@@ -258,7 +257,7 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if a.pair.Salt != "" {
 		return a.pair.Salt
 	}
-	salt, own := a.h.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.admitted.Salt
+	salt, own := a.h.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.proof.Salt
 	if salt == "" {
 		return a.Request.TenantSalt
 	}

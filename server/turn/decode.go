@@ -84,7 +84,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	d := &decoding{
 		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices()}, whole: !stream,
 		origin: reuse.Origin{
-			Decode: incarnation, IDs: ids, Quarantined: a.pair.Quarantined, BlockSize: incarnation.BlockSize(), Epoch: a.epoch,
+			Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch,
 			Prefilled: h.prefilled, Shared: h.shared,
 		},
 	}

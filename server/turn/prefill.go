@@ -149,7 +149,7 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 		return lost, nil
 	}
 	h := a.handed(p.handover)
-	reused := a.reuses(reuse.Tell(&a.proof, p.handover, answer.PromptTokens))
+	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
 	if reused.Kept != facts.Unknown {
 		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
 	}
@@ -235,6 +235,6 @@ func (a *attempt) indexPrompt(ids []uint32) {
 	}
 	a.h.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
-		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.admitted.Salt),
+		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),
 	})
 }

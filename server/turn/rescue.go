@@ -86,7 +86,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 
 // rescueLeg makes the leg, which any decode instance can get.
 func (a *attempt) rescueLeg(h handed) upstream.Leg {
-	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.admitted.Salt)}
+	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
 	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}

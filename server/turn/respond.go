@@ -42,7 +42,7 @@ type reading struct {
 func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) (err error) {
 	defer pair.Done()
 	defer d.Close()
-	d.leg.IDs = t.admitted.Listen(&d.origin)
+	d.leg.IDs = d.origin.Listen()
 	r := &reading{decoding: d, h: h, ctx: ctx, turn: t, out: t.out, share: t.share.Beside()}
 	r.Reset(&d.leg, r)
 	defer r.share.GiveBack()
@@ -123,7 +123,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
 		result.Params = r.relay.Blanked()
 	}
-	r.h.deps.Tickets.Keep(r.ctx, &r.turn.admitted, &r.turn.found, &r.origin, result, r.out.record)
+	r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record)
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,

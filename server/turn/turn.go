@@ -22,6 +22,7 @@ type turn struct {
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
 	admitted reuse.Admitted
+	proof    reuse.Proof // of the last attempt
 	found    reuse.Found // what the store has of the conversation
 	chain    []uint64    // hashes of the prompt's beginning, for the choice of prefill
 	retries  retries
@@ -112,10 +113,9 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 		}
 	}()
 
-	id := t.record.ID()
-	a := &attempt{h: h, Attempt: asked, legID: t.legID, pair: pair, admitted: &t.admitted, found: &t.found, doubts: &t.doubts, failed: &t.failed}
-	a.proof = tickets.Prove(ctx, a.admitted, reuse.Incarnations{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, id)
-	a.claim, t.found = tickets.Find(ctx, a.admitted, &a.proof, t.found, t.retries.without, id) // the ticket to use; a miss is a claim without one
+	a := &attempt{h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed}
+	t.proof = tickets.Prove(ctx, &t.admitted, reuse.Incarnations{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, t.record.ID())
+	a.claim, t.found = tickets.Find(ctx, &t.proof, t.found, t.retries.without) // the ticket to use; a miss is a claim without one
 	a.reuses(reuse.Told{Cached: -1})
 	lookup.Ended(true)
 	a.withoutRelease = t.retries.without.Why != ""
