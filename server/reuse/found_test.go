@@ -88,3 +88,25 @@ func TestFound_HomesAndAliases(t *testing.T) {
 		}
 	}
 }
+
+// A turn that found a ticket of its conversation and could not use it makes it superfluous with its own, although that has another key.
+func TestFound_TellsWhatANewTicketOutdatesUnderOtherKeys(t *testing.T) {
+	key, earlier := convcache.Key{1}, convcache.Key{2}
+	branch := func(in convcache.Key, name byte, blocks ...uint64) convcache.KeyedBranch {
+		return convcache.KeyedBranch{Key: in, Branch: convcache.Branch{
+			ID: convcache.TicketID{name}, Tokens: 16 * len(blocks), Chain: convcache.Chain{BlockSize: 16, Tokens: 16 * len(blocks), Blocks: blocks, Whole: uint64(name)},
+		}}
+	}
+	ticket := convcache.Ticket{Branch: branch(key, 1, 10, 11, 12).Branch}
+	looked := Found{taken: branch(earlier, 5, 10), Branches: []convcache.KeyedBranch{
+		branch(earlier, 2, 10, 11),
+		branch(earlier, 3, 10, 99), // diverges: its user may come back to it
+		branch(key, 4, 10),         // the put has displaced it
+		branch(earlier, 5, 10),     // this turn has taken it
+		branch(earlier, 6, 20, 21), // of another conversation
+	}}
+	outdated := looked.outdatedBy(&ticket, key)
+	if len(outdated) != 1 || outdated[0].ID != (convcache.TicketID{2}) || outdated[0].Key != earlier {
+		t.Errorf("outdated: %+v, want the second ticket", outdated)
+	}
+}
