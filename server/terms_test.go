@@ -175,7 +175,7 @@ func TestTerms_EveryReasonHasAHint(t *testing.T) {
 		}
 	}
 	for _, why := range constants(parsed(t, "pick", "record", "../upstream/connector/lmcache"), "why", "Why") {
-		if hint := record.Hint(string(record.ReasonBypass), why); !strings.HasPrefix(hint, "Decode served the turn alone: ") {
+		if hint := record.Hint(record.ReasonBypass, why); !strings.HasPrefix(hint, "Decode served the turn alone: ") {
 			t.Errorf("decode alone, %s: %q", why, hint)
 		}
 	}

@@ -100,14 +100,6 @@ func (l *Learner) Released(key convcache.Key, prompt body.Beginning) {
 	}
 }
 
-// ContinuesReleased reports whether the answer that a turn continues is one whose ticket was released at once.
-func (l *Learner) ContinuesReleased(turn Turn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.continuedBy(turn)
-	return a != nil && a.released
-}
-
 // Turn is what a turn shows of its conversation.
 type Turn struct {
 	Key      convcache.Key
@@ -117,12 +109,14 @@ type Turn struct {
 	GoesOn   func(body.Beginning) bool // whether a text completion without an id goes on where another prompt ends; nil for others
 }
 
-// Asked notes a turn. It returns how long after the answer that it continues it came, and false if no such answer is known.
-func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known bool) {
+// Asked notes a turn. It returns how long after the answer that it continues it came, false if no such answer is known, and whether the
+// answer's ticket was released at once.
+func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, released bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.continuedBy(turn)
 	if a != nil {
+		released = a.released
 		a.of.pass(at, l.forget)
 		if a.inAge == nil { // its time is over
 			a = nil
@@ -139,7 +133,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known boo
 	case turn.Found:
 		l.seen(&l.others)
 	}
-	return after, a != nil
+	return after, a != nil, released
 }
 
 // continuedBy returns the newest answer that a turn continues, nil if there is none. The caller holds l.mu.

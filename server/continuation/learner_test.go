@@ -28,7 +28,7 @@ func TestLearner_LearnsShareAndTimes(t *testing.T) {
 	for i := range 400 { // three of four are continued, after 3 s
 		l.Answered("", "t", chat, key(i), body.Beginning{}, at)
 		if at = at.Add(3 * time.Second); i%4 != 0 {
-			if after, known := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
+			if after, known, _ := l.Asked(Turn{Key: key(100_000 + i), Earlier: []convcache.Key{key(i)}}, at); !known || after != 3*time.Second {
 				t.Fatalf("answer %d: %v, %v", i, after, known)
 			}
 		}
@@ -95,10 +95,10 @@ func TestLearner_WhatContinuesAnAnswer(t *testing.T) {
 	} {
 		l := New(life)
 		l.Answered("", "", c.kind, k, body.Beginning{}, start)
-		if _, got := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
+		if _, got, _ := l.Asked(c.turn, start.Add(time.Second)); got != c.want {
 			t.Errorf("%s: continues %v, want %v", name, got, c.want)
 		}
-		if _, again := l.Asked(c.turn, start.Add(2*time.Second)); again {
+		if _, again, _ := l.Asked(c.turn, start.Add(2*time.Second)); again {
 			t.Errorf("%s: continued twice", name)
 		}
 	}
@@ -120,7 +120,7 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 	l, at, instruction := New(life), start, strings.Repeat("Classify what follows. ", 40)
 	for i := range 100 {
 		all, turn := completionOf(t, fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9)))
-		if after, known := l.Asked(turn, at); known {
+		if after, known, _ := l.Asked(turn, at); known {
 			t.Fatalf("completion %d continues an answer after %v", i, after)
 		}
 		l.Answered("", "t", Kind{API: body.Text}, key(1+i%2), all, at) // of two lengths, as keys tell them apart
@@ -132,15 +132,15 @@ func TestLearner_CompletionsOfOneInstruction(t *testing.T) {
 	for i := range 100 {
 		prompt := fmt.Sprintf("%s%d: %s", instruction, i, strings.Repeat("praise ", i%9))
 		if _, turn := completionOf(t, prompt); true {
-			if _, again := l.Asked(turn, at); again {
+			if _, again, _ := l.Asked(turn, at); again {
 				t.Errorf("completion %d, sent again, is its own continuation", i)
 			}
 		}
 		_, turn := completionOf(t, prompt+"Praise. And this?")
-		if _, known := l.Asked(turn, at); !known {
+		if _, known, _ := l.Asked(turn, at); !known {
 			t.Errorf("the continuation of completion %d is none", i)
 		}
-		if _, again := l.Asked(turn, at); again {
+		if _, again, _ := l.Asked(turn, at); again {
 			t.Errorf("completion %d is continued twice", i)
 		}
 	}
@@ -167,7 +167,7 @@ func TestLearner_ForgetsAfterAnHour(t *testing.T) {
 func TestLearner_TooLate(t *testing.T) {
 	l := New(life)
 	l.Answered("", "", chat, key(1), body.Beginning{}, start)
-	if after, known := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
+	if after, known, _ := l.Asked(Turn{Key: key(2), Earlier: []convcache.Key{key(1)}}, start.Add(life)); known {
 		t.Errorf("continued after %v", after)
 	}
 	if c := l.Curve("", chat, start.Add(life)); c.Known != 1 || c.ever() > 0.5 {
@@ -182,14 +182,14 @@ func TestLearner_IsBounded(t *testing.T) {
 		at = at.Add(time.Microsecond)
 		l.Answered("", "", chat, key(i), body.Beginning{}, at)
 	}
-	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(-1)}}, at); !known {
+	if _, known, _ := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(-1)}}, at); !known {
 		t.Error("answers of one account have displaced that of another")
 	}
 	l.Answered("quiet", "", chat, key(-1), body.Beginning{}, at)
 	if n := len(l.pending); n != maxPending || l.oldest.Len() != n {
 		t.Errorf("%d answers wait, want %d", n, maxPending)
 	}
-	if _, known := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
+	if _, known, _ := l.Asked(Turn{Key: key(0), Earlier: []convcache.Key{key(3*maxPending - 1)}}, at); !known {
 		t.Error("the newest answer was forgotten")
 	}
 	for i := range 3 * maxKinds { // invented tenants, of whom nothing was learnt yet
@@ -218,7 +218,7 @@ func TestLearner_ForgetsTheOldestFirst(t *testing.T) {
 		l.Answered("", "", kinds[i%len(kinds)], key(i), body.Beginning{}, at)
 	}
 	for i, want := range map[int]bool{0: false, 2: false, 3: true, 5: true, maxPending: true, maxPending + 2: true} {
-		if _, known := l.Asked(Turn{Key: key(-1), Earlier: []convcache.Key{key(i)}}, at); known != want {
+		if _, known, _ := l.Asked(Turn{Key: key(-1), Earlier: []convcache.Key{key(i)}}, at); known != want {
 			t.Errorf("answer %d is known: %t, want %t", i, known, want)
 		}
 	}

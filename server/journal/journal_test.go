@@ -76,7 +76,7 @@ func TestTotals_AddUp(t *testing.T) {
 			r.Reuse = record.Reuse{Off: true, Continues: n%2 == 0} // it wants no reuse all the same
 			off++
 		default:
-			r.Reuse.Reason = record.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
+			r.Reuse.Reason = fmt.Sprint("reason_", random.IntN(1000)) // more than there are
 			if r.Reuse.Continues = random.IntN(2) == 0; !r.Reuse.Continues {
 				opening++
 			}

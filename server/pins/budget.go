@@ -208,7 +208,7 @@ func (p *Pins) makeFree(ctx context.Context, h *holder, keep int, waited bool) {
 
 // giveUpOldest takes the oldest ticket of the account that pins most on a holder out of the store, if its tickets pin more than most tokens. It
 // returns what the ticket pinned, 0 if nothing is to be given up.
-func (p *Pins) giveUpOldest(ctx context.Context, h *holder, most int, end continuation.End, why record.Reason) (int, convcache.Outcome) {
+func (p *Pins) giveUpOldest(ctx context.Context, h *holder, most int, end continuation.End, why string) (int, convcache.Outcome) {
 	var oldest pin
 	p.locked(func() {
 		if ctx.Err() == nil && h.tokens[stored] > most && h.due.Len() < maxLeaving && h.stored.Len() > 0 {

@@ -227,13 +227,13 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 	if ticket == nil {
 		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 		defer cancel()
-		taken, outcome := p.Take(bounded, was.key, was.id)
+		taken, outcome := p.take(bounded, was.key, was.id)
 		if outcome != convcache.Taken {
 			return false // a turn has used it
 		}
 		ticket = &taken
 	}
-	claim = p.Hold(ticket, claim, was.model, "hand-back")
+	p.hold(ticket, &claim, was.model, "hand-back")
 	switch {
 	case ticket.Epoch != p.deps.Epoch.Now(), p.Outdated(ticket):
 		claim.GiveUp()

@@ -92,10 +92,8 @@ func (h *history) step(ctx context.Context) {
 			r.mu.Unlock()
 		},
 		"answer without a ticket": func() {
-			ticket := r.answer(1 + h.random.IntN(50))
-			parsed := *ticket.Reading.(*upstream.TicketParams)
-			parsed.Params, parsed.Tokens = ticket.Params, ticket.Tokens
-			r.UnuseParsed(parsed, Leftover{Decode: r.decode, Model: "m", FreshAsOf: ticket.FreshAsOf})
+			ticket := r.answer(1) // its params name one token
+			r.UnuseParams(ticket.Params, r.decode, "m", ticket.FreshAsOf)
 		},
 		"take": func() {
 			shown, found := one()
@@ -103,11 +101,13 @@ func (h *history) step(ctx context.Context) {
 				return
 			}
 			h.doubt(&shown)
-			if ticket, outcome := r.Take(ctx, key, shown.ID); outcome == convcache.Taken && !ticket.HandedBack() {
-				pair := r.prefill.PairWith(r.decode)
-				pair.Begin("")
-				claim := r.Hold(&ticket, Claim{Holder: r.decode, Reader: r.prefill, PairState: pair}, "m", "turn")
-				h.claims = append(h.claims, &modelClaim{&claim, r, key})
+			if shown.HandedBack() {
+				return
+			}
+			claim := &Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}
+			claim.PairState.Begin("")
+			if r.Take(ctx, key, shown.ID, "m", "turn", claim) == convcache.Taken {
+				h.claims = append(h.claims, &modelClaim{claim, r, key})
 			}
 		},
 		"end of a claim": func() { h.settle(ctx) },

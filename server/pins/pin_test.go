@@ -73,7 +73,7 @@ func TestPins_CountInWholeBlocks(t *testing.T) {
 	if r.put(1, 20, ""); r.Pinned(r.decode.Engine()) != 40 || r.Tickets() != 2 {
 		t.Errorf("%d tokens, want 40", r.Pinned(r.decode.Engine()))
 	}
-	taken, _ := r.Take(t.Context(), convcache.Key{1}, first.ID)
+	taken, _ := r.take(t.Context(), convcache.Key{1}, first.ID)
 	if r.Tickets() != 1 || r.Pinned(r.decode.Engine()) != 40 {
 		t.Errorf("%d tickets, %d tokens while one is on its way", r.Tickets(), r.Pinned(r.decode.Engine()))
 	}
@@ -142,13 +142,13 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 	} {
 		r := alone(t)
 		ticket := r.put(1, 10, "")
-		first, outcome := r.Take(t.Context(), convcache.Key{1}, ticket.ID)
+		first, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID)
 		if outcome != convcache.Taken {
 			t.Fatalf("%s: the first take is %s", name, outcome)
 		}
 		spend(r, first)
 		r.store.tickets[convcache.Key{1}][ticket.ID] = ticket
-		if _, outcome := r.Take(t.Context(), convcache.Key{1}, ticket.ID); outcome != convcache.Consumed {
+		if _, outcome := r.take(t.Context(), convcache.Key{1}, ticket.ID); outcome != convcache.Consumed {
 			t.Errorf("%s: the second take is %s, want none", name, outcome)
 		}
 		if r.Answered(Answer{}, &ticket) {

@@ -5,6 +5,7 @@ import (
 	"container/list"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +42,7 @@ type Pins struct {
 	late     list.List                            // of stored pins that are to be released
 	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
 	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
-	gaveUp   map[convcache.Key]record.Reason      // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
+	gaveUp   map[convcache.Key]string             // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
 	warned   map[*fleet.Engine]*fleet.Incarnation // the incarnation of prefill for which the log has said that it keeps nothing
 	counts   record.Counts
 }
@@ -61,7 +62,7 @@ func New(cfg Config, deps Deps) *Pins {
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps, generations: newGenerations(),
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, lanes: map[pair]*lane{}, legs: map[convcache.Key]*underWay{},
-		gaveUp: map[convcache.Key]record.Reason{}, warned: map[*fleet.Engine]*fleet.Incarnation{},
+		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		p.arena = proof.NewArena(cfg.HandBackMemory)
@@ -313,42 +314,32 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 	return false
 }
 
-// Leftover says where the blocks of an answer without a ticket are.
-type Leftover struct {
-	Decode    *fleet.Incarnation
-	Model     string
-	FreshAsOf time.Time // decode certainly held the blocks at this moment
-}
-
-// UnuseParams gives up the blocks that decode's params name, if they name any.
-func (p *Pins) UnuseParams(params []byte, left Leftover) {
+// UnuseParams gives up the blocks that decode's params name, if they name any and no ticket does. Decode certainly held them at freshAsOf.
+func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model string, freshAsOf time.Time) {
 	if params == nil {
 		return
 	}
-	if parsed, err := p.deps.Connector.ParseTicket(params, 0); err == nil {
-		p.UnuseParsed(parsed, left)
+	decode := holder.Engine()
+	parsed, err := p.deps.Connector.ParseTicket(params, holder.BlockSize())
+	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
+		return
 	}
-}
-
-// UnuseParsed gives up the blocks of an answer, unless a ticket names them.
-func (p *Pins) UnuseParsed(parsed upstream.TicketParams, left Leftover) {
-	decode := left.Decode.Engine()
-	p.NoteGeneration(left.Decode, &parsed)
+	p.NoteGeneration(holder, &parsed)
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
-			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: left.Decode.ID()}, Tokens: parsed.Tokens,
-			FreshAsOf: left.FreshAsOf, Deadline: Deadline(p.cfg.TTL, decode, left.FreshAsOf, parsed.Expires),
+			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
+			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
 		},
 		Params: bytes.Clone(parsed.Params), Reading: ReadingOf(parsed),
 	}
 	if p.Answered(Answer{}, &ticket) {
-		p.Unuse(ticket, left.Model)
+		p.Unuse(ticket, model)
 	}
 }
 
-// Take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a
-// ticket whose blocks another taker has, the outcome is Consumed. Hold must follow.
-func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+// take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a ticket whose blocks another taker has,
+// the outcome is Consumed.
+func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
 	if outcome == convcache.Taken && ticket.HandedBack() {
 		return ticket, outcome
@@ -381,10 +372,10 @@ func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.Ticke
 
 // takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
 // reason.
-func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why record.Reason) convcache.Outcome {
+func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why string) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
-	ticket, outcome := p.Take(bounded, was.key, was.id)
+	ticket, outcome := p.take(bounded, was.key, was.id)
 	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -420,7 +411,7 @@ func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 
 // WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
 // given up, and no other was stored since.
-func (p *Pins) WhyGone(key convcache.Key) record.Reason {
+func (p *Pins) WhyGone(key convcache.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.legs[key] != nil {

@@ -68,11 +68,10 @@ func TestPins_ReleaseLate(t *testing.T) {
 		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Second))
 		tickets = append(tickets, ticket)
 	}
-	taken, outcome := r.Take(t.Context(), convcache.Key{1}, tickets[1].ID)
-	if outcome != convcache.Taken {
+	claim := &Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}
+	if outcome := r.Take(t.Context(), convcache.Key{1}, tickets[1].ID, "m", "turn", claim); outcome != convcache.Taken {
 		t.Fatal(outcome)
 	}
-	claim := r.Hold(&taken, Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}, "m", "turn")
 	for after, want := range []int{2, 2, 1, 1, 0, 0} { // seconds
 		if after == 5 {
 			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { r.Put(ctx, convcache.Key{1}, ticket, "m") })

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -14,10 +15,10 @@ type Builder struct {
 	turn Turn
 }
 
-// NewBuilder returns the builder of a turn that begins now.
-func NewBuilder(id string, api body.API, trace Trace) Builder {
+// NewBuilder returns the builder of a turn.
+func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 	return Builder{turn: Turn{
-		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: time.Now()},
+		Turn: id, Asked: Asked{API: api}, Trace: trace, Times: Times{Began: began},
 		Reuse: Reuse{Cached: -1}, Answer: Answer{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 	}}
 }
@@ -27,15 +28,6 @@ func (b *Builder) ID() string { return b.turn.Turn }
 
 // Times returns the turn's times so far, which the caller must not change.
 func (b *Builder) Times() *Times { return &b.turn.Times }
-
-// Asked returns what the turn asked for, as far as that was reported.
-func (b *Builder) Asked() Asked { return b.turn.Asked }
-
-// Path returns the way of the last attempt, as far as it was reported.
-func (b *Builder) Path() Path { return b.turn.Path }
-
-// Reuse returns what the last attempt reuses, as far as that was reported.
-func (b *Builder) Reuse() Reuse { return b.turn.Reuse }
 
 // From records whom the request came from: the address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }
@@ -58,17 +50,13 @@ func (b *Builder) Alone(why string) { b.turn.Path.Way, b.turn.Path.Reason = WayD
 // Reuses records what the attempt reuses, or why it reuses nothing.
 func (b *Builder) Reuses(reuse Reuse) { b.turn.Reuse = reuse }
 
-// Missed records that the attempt reuses nothing after all.
-func (b *Builder) Missed(why Reason) {
-	r := &b.turn.Reuse
-	r.Hit, r.Reason, r.Prefix, r.Read, r.Saved = false, why, 0, 0, 0
+// Follows records what the look-up of an attempt has shown: whether the turn goes on with a conversation, and with an answer that was released.
+func (b *Builder) Follows(reuse Reuse) {
+	b.turn.Reuse.Continues, b.turn.Reuse.Released = reuse.Continues, reuse.Released
 }
 
-// LookedUp records that the attempt has decided what to reuse. began is when the attempt began, and queued how long the turn had waited
-// for slots by then.
-func (b *Builder) LookedUp(began time.Time, queued time.Duration) {
-	b.turn.Lookup = time.Since(began) - (b.turn.Queued - queued)
-}
+// Cached records how many tokens of the prompt prefill took from caches, -1 if it does not tell.
+func (b *Builder) Cached(tokens int) { b.turn.Reuse.Cached = tokens }
 
 // Retried records that another attempt begins.
 func (b *Builder) Retried() { b.turn.Retries++ }
@@ -115,4 +103,112 @@ func (b *Builder) End(err error) *Turn {
 		b.turn.End.Err = err
 	}
 	return &b.turn
+}
+
+// SentLeg is a leg in the record of its turn.
+type SentLeg struct {
+	of *Turn
+	at int
+}
+
+// Sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
+func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
+	r := &b.turn
+	at := len(r.Legs)
+	if r.Legs == nil {
+		r.Legs = make([]Leg, 0, 2) // most turns have as many
+	}
+	r.Legs = append(r.Legs, Leg{
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
+	})
+	return SentLeg{r, at}
+}
+
+// Answered records how long the leg took to be answered, and its failure if it has one.
+func (n SentLeg) Answered(took time.Duration, err error) {
+	leg := &n.of.Legs[n.at]
+	leg.Took, leg.Whole, leg.Err = took, took, err
+}
+
+// Began notes that the answer has begun.
+func (n SentLeg) Began() {
+	leg := &n.of.Legs[n.at]
+	leg.First = time.Since(leg.Began)
+}
+
+// Over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
+// client or of the other leg.
+func (n SentLeg) Over(err error) {
+	leg := &n.of.Legs[n.at]
+	leg.Whole = time.Since(leg.Began)
+	if err == nil {
+		return
+	}
+	var failed *upstream.LegError
+	if errors.As(err, &failed) && failed.Role == leg.Role {
+		leg.Err = err
+	}
+}
+
+// The steps of a turn besides its legs.
+const (
+	StepQueue    = "queue"    // a wait for a slot of the server, or of an instance; the latter is a part of the look-up
+	StepLookup   = "lookup"   // from the look at the store until the reuse is decided, with waits for instances and questions to engines
+	StepHandover = "handover" // from prefill's answer until decode may be asked
+	StepPut      = "put"      // the store takes the new ticket
+)
+
+// maxSteps is how many steps of one turn are kept: those of four attempts, which is more than retries allow.
+const maxSteps = 16
+
+// Step is one step of an attempt. Only traced turns record steps, for their spans.
+type Step struct {
+	Name    string
+	Attempt int // 0 for the first
+	Began   time.Time
+	Took    time.Duration
+	Failed  bool
+}
+
+// BegunStep is a step that has begun.
+type BegunStep struct {
+	of     *Turn
+	name   string
+	began  time.Time
+	queued time.Duration // how long the turn had waited for slots by then
+}
+
+// Step begins a step.
+func (b *Builder) Step(name string) BegunStep {
+	return BegunStep{&b.turn, name, time.Now(), b.turn.Queued}
+}
+
+// Ended records the step, and whether it succeeded. That of the look-up says that the attempt has decided what to reuse.
+func (n BegunStep) Ended(ok bool) {
+	took := time.Since(n.began)
+	if ok && n.name == StepLookup {
+		n.of.Lookup = took - (n.of.Queued - n.queued)
+	}
+	n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: took, Failed: !ok})
+}
+
+// Waited records a wait that has just ended.
+func (b *Builder) Waited(waited time.Duration, ok bool) {
+	r := &b.turn
+	r.Queued += waited
+	if waited > 0 {
+		r.noteStep(Step{Name: StepQueue, Attempt: r.Retries, Began: time.Now().Add(-waited), Took: waited, Failed: !ok})
+	}
+}
+
+func (r *Turn) noteStep(s Step) {
+	if !r.Trace.Recorded() {
+		return
+	}
+	if r.Steps == nil {
+		r.Steps = make([]Step, 0, 4)
+	}
+	if len(r.Steps) < maxSteps {
+		r.Steps = append(r.Steps, s)
+	}
 }

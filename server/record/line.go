@@ -2,11 +2,14 @@ package record
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // EmptyOmitter is a log handler for people: a turn's line has no empty members there.
@@ -29,7 +32,7 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found, content if
 //     it has none), client and tenant (request.ClientsMode).
 //
-// Two keys appear only if they apply: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here) and
+// One key appears only if it applies: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here).
 // A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
 // client has made up.
 func Log(logger *slog.Logger, redis func() string) Observer {
@@ -51,51 +54,59 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		if r.End.Err != nil {
 			failure = r.End.Err.Error()
 		}
-		l, attrs := line{short}, make([]slog.Attr, 0, 46) // attrs stays on the stack
-		attrs = l.text(attrs, "outcome", outcome)
-		attrs = l.text(attrs, "reason", reason)
-		attrs = l.text(attrs, "differs", r.Reuse.Differs)
-		attrs = l.number(attrs, "tokens_offered", r.Reuse.Offered, hit)
-		attrs = l.number(attrs, "tokens_read", r.Reuse.Read, hit)
-		attrs = l.number(attrs, "tokens_confirmed", r.Reuse.Cached, false)
-		attrs = l.number(attrs, "prompt_tokens", r.Answer.PromptTokens, false)
-		attrs = l.number(attrs, "completion_tokens", r.Answer.CompletionTokens, false)
-		attrs = l.milliseconds(attrs, "ttft_ms", r.TTFT)
-		attrs = l.milliseconds(attrs, "answer_ms", r.Whole)
-		attrs = l.milliseconds(attrs, "duration_ms", r.Took)
-		attrs = l.text(attrs, "prefill", r.Leg(upstream.RolePrefill).Instance)
-		attrs = l.text(attrs, "decode", r.Leg(upstream.RoleDecode).Instance)
-		attrs = l.number(attrs, "status", r.End.Status, true)
-		attrs = l.text(attrs, "code", r.End.Code)
-		attrs = l.text(attrs, "blame", blamed)
-		attrs = l.text(attrs, "kind", kind)
-		attrs = l.text(attrs, "error", failure)
-		attrs = l.text(attrs, "hint", r.Hint())
-		attrs = l.text(attrs, "stored", r.Stored)
-		attrs = l.text(attrs, "keep", r.End.Keep.What)
-		attrs = l.milliseconds(attrs, "keep_ms", r.End.Keep.For)
-		attrs = l.text(attrs, "finish", r.Answer.Finish)
-		attrs = l.text(attrs, "reuse", r.Reuse.Header(now))
-		attrs = l.text(attrs, "kv_path", r.Path.Header())
-		attrs = l.text(attrs, "proof", r.Reuse.Proof)
-		attrs = l.number(attrs, "legs", len(r.Legs), false)
-		attrs = l.number(attrs, "retries", r.Retries, false)
-		attrs = l.number(attrs, "events", int(r.Answer.Events), false)
-		attrs = l.number(attrs, "bytes", int(r.Answer.Bytes), false)
-		attrs = l.milliseconds(attrs, "queue_ms", r.Queued)
-		attrs = l.milliseconds(attrs, "lookup_ms", r.Lookup)
-		attrs = l.milliseconds(attrs, "prefill_ms", r.PrefillTook())
-		attrs = l.milliseconds(attrs, "saved_ms", r.Reuse.Saved)
-		attrs = l.text(attrs, "turn", r.Turn)
-		attrs = l.text(attrs, "trace", r.Trace.Shown())
-		attrs = l.text(attrs, "path", r.API.Path())
-		attrs = l.text(attrs, "model", r.ModelShown())
-		attrs = l.text(attrs, "conversation", r.Conversation)
-		attrs = l.text(attrs, "id_source", r.Source)
-		attrs = l.text(attrs, "client", r.Client)
-		attrs = l.text(attrs, "tenant", r.Tenant)
+		attrs := make([]slog.Attr, 0, 46) // stays on the stack
+		add := func(empty bool, attr slog.Attr) {
+			if !empty || !short {
+				attrs = append(attrs, attr)
+			}
+		}
+		text := func(key, value string) { add(value == "", slog.String(key, value)) }
+		number := func(key string, n int) { add(n <= 0, slog.Int(key, n)) }                                             // 0, and -1 for an unknown number, are empty
+		times := func(key string, d time.Duration) { add(d < 50*time.Microsecond, slog.Float64(key, Milliseconds(d))) } // it would be shown as 0
+		text("outcome", outcome)
+		text("reason", reason)
+		text("differs", r.Reuse.Differs)
+		add(!hit && r.Reuse.Offered <= 0, slog.Int("tokens_offered", r.Reuse.Offered))
+		add(!hit && r.Reuse.Read <= 0, slog.Int("tokens_read", r.Reuse.Read))
+		number("tokens_confirmed", r.Reuse.Cached)
+		number("prompt_tokens", r.Answer.PromptTokens)
+		number("completion_tokens", r.Answer.CompletionTokens)
+		times("ttft_ms", r.TTFT)
+		times("answer_ms", r.Whole)
+		times("duration_ms", r.Took)
+		text("prefill", r.Leg(upstream.RolePrefill).Instance)
+		text("decode", r.Leg(upstream.RoleDecode).Instance)
+		add(false, slog.Int("status", r.End.Status))
+		text("code", r.End.Code)
+		text("blame", blamed)
+		text("kind", kind)
+		text("error", failure)
+		text("hint", r.Hint())
+		text("stored", r.Stored)
+		text("keep", r.End.Keep.What)
+		times("keep_ms", r.End.Keep.For)
+		text("finish", r.Answer.Finish)
+		text("reuse", r.Reuse.Header(now))
+		text("kv_path", r.Path.Header())
+		text("proof", r.Reuse.Proof)
+		number("legs", len(r.Legs))
+		number("retries", r.Retries)
+		number("events", int(r.Answer.Events))
+		number("bytes", int(r.Answer.Bytes))
+		times("queue_ms", r.Queued)
+		times("lookup_ms", r.Lookup)
+		times("prefill_ms", r.PrefillTook())
+		times("saved_ms", r.Reuse.Saved)
+		text("turn", r.Turn)
+		text("trace", r.Trace.Shown())
+		text("path", r.API.Path())
+		text("model", r.ModelShown())
+		text("conversation", r.Conversation)
+		text("id_source", r.Source)
+		text("client", r.Client)
+		text("tenant", r.Tenant)
 		if redis != nil {
-			attrs = l.text(attrs, "redis", redis())
+			text("redis", redis())
 		}
 		// The record has no source position, which no line shows: finding it costs as much as a tenth of the line.
 		rec := slog.NewRecord(now, level, "turn", 0)
@@ -104,29 +115,87 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 	}
 }
 
-// line appends the members of a turn's line. A short line leaves out empty members.
-type line struct{ short bool }
-
-func (l line) text(attrs []slog.Attr, key, value string) []slog.Attr {
-	if value == "" && l.short {
-		return attrs
+// setHeaders sets the headers that tell a client or an operator what a turn reused.
+func setHeaders(header http.Header, r *Turn) {
+	// The names are spelled as net/http spells them, except X-KV-…, which net/http would change to X-Kv-….
+	header["X-Request-Id"] = []string{r.Turn}
+	if r.API == body.Messages { // the header that Anthropic's SDKs read
+		header["Request-Id"] = []string{r.Turn}
 	}
-	return append(attrs, slog.String(key, value))
+	header["X-KV-Reuse"] = []string{r.Reuse.Header(time.Now())}
+	header["Server-Timing"] = []string{timing(r)}
+	if path := r.Path.Header(); path != "" {
+		header["X-KV-Path"] = []string{path}
+	}
 }
 
-// number treats 0, and -1 for an unknown number, as empty unless told is set.
-func (l line) number(attrs []slog.Attr, key string, n int, told bool) []slog.Attr {
-	if n <= 0 && !told && l.short {
-		return attrs
+// timing is how long the turn took so far (W3C Server Timing).
+func timing(r *Turn) string {
+	b := make([]byte, 0, 96)
+	add := func(name string, d time.Duration) {
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendFloat(append(append(b, name...), ";dur="...), Milliseconds(d), 'f', 1, 64)
 	}
-	return append(attrs, slog.Int(key, n))
+	if r.Queued > 0 {
+		add("queue", r.Queued)
+	}
+	add("lookup", r.Lookup)
+	if r.Leg(upstream.RolePrefill).Instance != "" {
+		add("prefill", r.PrefillTook())
+	}
+	if r.TTFT > 0 {
+		add("ttft", r.TTFT)
+	}
+	if r.Whole > 0 {
+		add("answer", r.Whole)
+	}
+	return string(b)
 }
 
-func (l line) milliseconds(attrs []slog.Attr, key string, d time.Duration) []slog.Attr {
-	if d < 50*time.Microsecond && l.short { // it would be shown as 0
-		return attrs
-	}
-	return append(attrs, milliseconds(key, d))
+// Milliseconds returns a time as operators read it, rounded to tenths of a millisecond.
+func Milliseconds(d time.Duration) float64 {
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }
 
-func milliseconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, Milliseconds(d)) }
+// Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
+func (r *Reuse) Header(now time.Time) string {
+	outcome, reason := r.Outcome()
+	switch outcome {
+	case Off:
+		return outcome
+	case Prefix:
+		return fmt.Sprintf("%s;tokens=%d%s", outcome, r.Prefix, r.why(reason))
+	case Miss:
+		return outcome + r.why(reason)
+	}
+	read, confirmed := "", ""
+	if r.Cached >= 0 {
+		read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
+	}
+	age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
+	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s%s", r.Offered, read, age, r.Proof, confirmed, r.why(reason))
+}
+
+// why returns the members of X-KV-Reuse that say why a turn reused or saved nothing.
+func (r *Reuse) why(reason string) (members string) {
+	if reason != "" {
+		members = ";reason=" + reason
+	}
+	if r.Differs != "" {
+		members += ";differs=" + r.Differs
+	}
+	return members
+}
+
+// Header returns the value of X-KV-Path, "" if no way was chosen.
+func (p *Path) Header() string {
+	switch p.Way {
+	case "":
+		return ""
+	case WayDecodeOnly:
+		return fmt.Sprintf("%s;reason=%s;tokens=%d", p.Way, p.Reason, p.Tokens)
+	}
+	return fmt.Sprintf("%s;tokens=%d", p.Way, p.Tokens)
+}

@@ -1,11 +1,19 @@
+// Package record is what is known of a turn that has ended: what it asked for, which way it went, what it reused or why it reused
+// nothing, its legs, its answer, its times and how it failed. Steps of the turn report to a [Builder], which makes the record ([Turn]); observers read it: the log line
+// (line.go), package journal, package telemetry and the operators' listener. Counts has what no turn's record has.
+//
+// The package imports upstream and its requests alone, and decides nothing. A record has no prompt, no answer, no
+// conversation id in clear, and no text of a client's own, except the model's name, which [Asked.ModelShown] hides where no engine is
+// known to serve it.
 package record
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Turn is everything that is known about a turn when it has ended. It has no prompt and no conversation id in clear.
@@ -68,19 +76,10 @@ type Reuse struct {
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3]";
 	// "" if nothing was rewritten or it is not known.
 	Differs string
-	Name    Name // what is wrong with the conversation's id, "" if that is not known
+	Name    string // what is wrong with the conversation's id, "" if that is not known
 	// Released says that the answer that the turn continues was released at once, because such answers were not continued.
 	Released bool
 }
-
-// Name says what is wrong with a conversation's id.
-type Name string
-
-// The faults of ids.
-const (
-	NameUnseen Name = "unseen"
-	NameShared Name = "shared"
-)
 
 // Keep is what was chosen for the ticket that the answer left.
 type Keep struct {
@@ -112,51 +111,6 @@ type Answer struct {
 	CachedTokens int
 }
 
-// SentLeg is a leg in the record of its turn.
-type SentLeg struct {
-	of *Turn
-	at int
-}
-
-// Sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
-func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
-	r := &b.turn
-	at := len(r.Legs)
-	if r.Legs == nil {
-		r.Legs = make([]Leg, 0, 2) // most turns have as many
-	}
-	r.Legs = append(r.Legs, Leg{
-		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.Traced(leg), Began: time.Now(),
-	})
-	return SentLeg{r, at}
-}
-
-// Answered records how long the leg took to be answered, and its failure if it has one.
-func (n SentLeg) Answered(took time.Duration, err error) {
-	leg := &n.of.Legs[n.at]
-	leg.Took, leg.Whole, leg.Err = took, took, err
-}
-
-// Began notes that the answer has begun.
-func (n SentLeg) Began() {
-	leg := &n.of.Legs[n.at]
-	leg.First = time.Since(leg.Began)
-}
-
-// Over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
-// client or of the other leg.
-func (n SentLeg) Over(err error) {
-	leg := &n.of.Legs[n.at]
-	leg.Whole = time.Since(leg.Began)
-	if err == nil {
-		return
-	}
-	var failed *upstream.LegError
-	if errors.As(err, &failed) && failed.Role == leg.Role {
-		leg.Err = err
-	}
-}
-
 // Leg returns the last leg of a role, the zero value if there was none.
 func (r *Turn) Leg(role upstream.Role) Leg {
 	for i := len(r.Legs) - 1; i >= 0; i-- {
@@ -177,58 +131,20 @@ func (r *Turn) PrefillTook() (took time.Duration) {
 	return took
 }
 
-// Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
-func (r *Reuse) Header(now time.Time) string {
-	outcome, reason := r.Outcome()
-	switch outcome {
-	case Off:
-		return outcome
-	case Prefix:
-		return fmt.Sprintf("%s;tokens=%d%s", outcome, r.Prefix, r.why(reason))
-	case Miss:
-		return outcome + r.why(reason)
-	}
-	read, confirmed := "", ""
-	if r.Cached >= 0 {
-		read, confirmed = fmt.Sprintf(";read=%d", r.Read), fmt.Sprintf(";confirmed=%d", r.Cached)
-	}
-	age := max(0, upstream.Elapsed(r.FreshAsOf, now)).Seconds()
-	return fmt.Sprintf("hit;tokens=%d%s;age=%.1f;proof=%s%s%s", r.Offered, read, age, r.Proof, confirmed, r.why(reason))
-}
-
-// why returns the members of X-KV-Reuse that say why a turn reused or saved nothing.
-func (r *Reuse) why(reason string) (members string) {
-	if reason != "" {
-		members = ";reason=" + reason
-	}
-	if r.Differs != "" {
-		members += ";differs=" + r.Differs
-	}
-	return members
-}
-
-// The outcomes of a turn's reuse.
-const (
-	Hit    = "hit"    // a ticket was used, or what was handed back was found
-	Prefix = "prefix" // no hit, but prefill's own caches had at least one block of the prompt; the reason says why it is no hit
-	Miss   = "miss"   // none of these; the reason says why
-	Off    = "off"    // the client wanted none
-)
-
 // Outcome returns the outcome of the turn's reuse, and why it is no hit, or one that saved nothing.
 func (r *Reuse) Outcome() (outcome, reason string) {
 	switch {
 	case r.Off:
 		return Off, ""
 	case r.Hit:
-		return Hit, string(r.Reason)
+		return Hit, r.Reason
 	}
-	outcome, reason = Miss, string(r.Reason)
+	outcome, reason = Miss, r.Reason
 	if r.Prefix > 0 {
 		outcome = Prefix
 	}
 	if reason == "" {
-		reason = string(ReasonBypass)
+		reason = ReasonBypass
 	}
 	return outcome, reason
 }
@@ -236,3 +152,120 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
 // whose Legs and Steps it does not change.
 type Observer func(*Turn)
+
+// ModelShown returns the model's name as operators see it: "other" for a name that no engine is known to serve. Such a name is the client's
+// own text, and may be as long as a body.
+func (a *Asked) ModelShown() string {
+	if a.Unserved {
+		return "other"
+	}
+	return a.Model
+}
+
+// Asked is what a turn asked for.
+type Asked struct {
+	API          body.API
+	Model        string  // as the client named it
+	Unserved     bool    // no engine is known to serve a model of that name, which must then not be shown
+	Conversation string  // the first characters of its keyed hash, "" without one
+	Source       string  // where the conversation's id was found, "" without one
+	ID           [8]byte // keyed hash of the id that the client sent, zero without one; neither logged nor shown
+	Client       string  // the address that the request came from, as logs may name it
+	Tenant       string  // keyed hash of who is kept apart from others, "" for nobody
+}
+
+// Path is the way that a turn went: prefill and decode, or decode alone.
+type Path struct {
+	Way    string // "" if the turn ended before a way was chosen
+	Reason string // why decode serves alone, "" if it does not
+	Tokens int    // estimate of the prompt's tokens that are in no cache
+}
+
+// ErrClientGone says that a turn ended because its client had gone.
+var ErrClientGone = errors.New("client gone")
+
+// StatusClientGone is nginx's status for a client that closed the connection before it had an answer. It appears only in logs.
+const StatusClientGone = 499
+
+// Blamed returns the instance whose leg failed the turn, and the kind of failure as [upstream.Kind] names it; both are "" if no leg failed
+// it.
+func (r *Turn) Blamed() (instance, kind string) {
+	var failed *upstream.LegError
+	if errors.As(r.End.Err, &failed) {
+		return failed.Instance, failed.Kind.String()
+	}
+	return "", ""
+}
+
+// Aborted reports whether the answer broke off after the client had seen part of it.
+func (r *Turn) Aborted() bool {
+	var abort *AbortError
+	return errors.As(r.End.Err, &abort)
+}
+
+// ClientLeft reports whether the client had gone before the turn's end.
+func (r *Turn) ClientLeft() bool {
+	return r.End.Status == StatusClientGone || errors.Is(r.End.Err, ErrClientGone) || errors.Is(r.End.Err, context.Canceled)
+}
+
+// AbortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the
+// client would take the truncated answer for a complete one.
+type AbortError struct{ Err error }
+
+// Error says what broke the answer.
+func (e *AbortError) Error() string { return "answer broke off: " + e.Err.Error() }
+
+// Unwrap returns what broke the answer.
+func (e *AbortError) Unwrap() error { return e.Err }
+
+// FollowUp reports whether the turn could have reused something: it goes on with a conversation, and its client wants reuse. The share of
+// hits is hits divided by follow-ups, everywhere. Every hit is a follow-up; a turn that opens its conversation is none.
+func (r *Reuse) FollowUp() bool { return r.Continues && !r.Off }
+
+// Prompt returns how many tokens the prompt had, by decode's usage; where that was not read, as many as are known to be of it.
+func (r *Turn) Prompt() int { return max(r.Answer.PromptTokens, r.Reuse.Cached, r.Reuse.Offered, 0) }
+
+// HitTTFT returns the time to the first token of a hit, and what it would have been without reuse: longer by the time in which prefill
+// would have computed the tokens that it did not (Reuse.Saved). ok is false for turns that are no hits, for whole answers, and for hits
+// that spared prefill tokens while its speed was not known.
+func (r *Turn) HitTTFT() (with, without time.Duration, ok bool) {
+	ok = r.Reuse.Hit && r.TTFT > 0 && (r.Reuse.Saved > 0 || r.Reuse.Read == 0)
+	return r.TTFT, r.TTFT + r.Reuse.Saved, ok
+}
+
+// Counts are events since the program started that no turn's record has.
+type Counts struct {
+	// Piggybacked are releases on legs of turns, Own those on legs of their own.
+	Piggybacked, Own Releases
+	HandBacks        HandBacks
+	// Stranded are hand-overs that no leg to decode has taken.
+	Stranded uint64
+	// Choices are what was chosen for tickets at the ends of their answers.
+	Choices TicketChoices
+	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
+	Quarantines uint64
+	// Shed are idle connections of clients that made room for others.
+	Shed uint64
+}
+
+// Releases counts how releases ended. Each attempt to release a ticket is counted once: in Sent, in Failed, or in Requeued if the ticket
+// waits again.
+type Releases struct {
+	Sent     uint64 // the leg was answered
+	Failed   uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
+}
+
+// TicketChoices counts what was chosen for tickets at the ends of their answers.
+type TicketChoices struct {
+	Ticket   uint64 // a turn may use it for a while
+	HandBack uint64 // it is handed back at once
+	Release  uint64 // it is released at once
+}
+
+// HandBacks counts how hand-backs ended. A ticket that was sent is never handed back again.
+type HandBacks struct {
+	Done     uint64 // prefill has read the KV, and decode is free
+	Failed   uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
+}

@@ -6,27 +6,190 @@ import (
 	"carryover/convcache"
 	"carryover/server/pins"
 	"carryover/server/record"
-	"carryover/server/storetime"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
 )
 
-// Claim is what an attempt may reuse. A claim without a ticket is a miss.
+// Claim is the ticket that an attempt has taken. A claim without a ticket is a miss.
 type Claim struct {
 	pins.Claim
-	Offer convcache.Offer // how much of the ticket this request may use
+	Choice
 	// Piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
 	Piggyback *pins.Release
 
 	key     convcache.Key // under which the ticket was stored
-	of      *Proving
-	looked  *Lookup
-	finder  *Finder
-	legSent bool // a byte of the leg to prefill may have reached an engine
+	legSent bool          // a byte of the leg to prefill may have reached an engine
+}
+
+// Find proves how much of the conversation's KV this request may use on the attempt's pair, and takes the ticket. It is called as late as
+// possible, after Prove, so that every earlier failure leaves the ticket in the store. It returns what was found, too, because it may have
+// asked for the conversation's content. without is the choice of an attempt before that has ruled tickets out for this one, with the reason.
+func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (claim Claim, _ Found) {
+	why := p.excludes(without.Why)
+	switch {
+	case why != "":
+		if rewritten(why) {
+			claim.Differs = without.Differs
+		}
+	case f.Outcome != convcache.Found:
+		why = t.nothing(p, f.Outcome)
+	case f.allHandedBack():
+		why = record.ReasonHandBackUnreported // until prefill reports what it found
+	default:
+		if why = p.proof.Look(ctx); why == "" {
+			claim, f, why = t.claim(ctx, p, f)
+			if rewritten(why) || claim.Ticket != nil && !claim.Offer.Whole {
+				claim.Differs = p.differs(f.Branches)
+			}
+		}
+	}
+	claim.Why, claim.Name = why, f.fault(p.Admitted, t.names.shared(&p.Conversation))
+	p.IDs.Forward(claim.Ticket != nil)
+	return claim, f
+}
+
+// nothing returns the reason why the look-up found nothing.
+func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
+	reason := missed(p.Admitted, looked, p.Pair.Decode.Silence.Silent())
+	if reason == record.ReasonNothingStored {
+		for _, key := range p.Keys() {
+			if why := t.deps.Pins.WhyGone(key); why != "" {
+				return why
+			}
+		}
+	}
+	return reason
+}
+
+// claim takes a ticket that was found by the conversation's id, or by its content. Clients send one id for many conversations: where the
+// request does not continue what the id has found, the content is asked too, and what it continues comes first.
+func (t *Tickets) claim(ctx context.Context, p *Proof, f Found) (Claim, Found, string) {
+	var content Found
+	var alike []choice
+	var unlike string
+	choices, why := t.cfg.choose(p, &f)
+	if keys := p.ContentKeys(); len(keys) > 0 && !f.byContent && !continues(choices) {
+		content = t.look(ctx, p.Admitted, keys, true, &f.shown)
+		content.shown = f.shown
+		if alike, unlike = t.cfg.choose(p, &content); continues(alike) {
+			if claim, why := t.take(ctx, p, &content, alike, unlike); why == "" {
+				content.foreign = true
+				return claim, content, why
+			}
+		}
+	}
+	claim, why := t.take(ctx, p, &f, choices, why)
+	foreign := rewritten(why) && !f.byContent && len(p.Conversation.Content) > 0
+	if rewritten(why) && len(content.Branches) > 0 {
+		if other, less := t.take(ctx, p, &content, alike, unlike); !rewritten(less) {
+			claim, f, why = other, content, less
+		}
+	}
+	f.foreign = foreign
+	return claim, f, why
+}
+
+// take takes the first of the choices that can be used. If another request was faster, or Redis has failed over since the ticket was put, it
+// tries the next one of the same look, once. why says why nothing is reused if there is no choice.
+func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice, why string) (Claim, string) {
+	takes := 0
+	for i := range choices {
+		c := &choices[i]
+		claim, denied := t.usable(ctx, p, c)
+		if denied != "" {
+			if rewritten(why) { // else a better branch has said it
+				why = denied
+			}
+			continue
+		}
+		var outcome convcache.Outcome
+		if outcome, why = t.takeBranch(ctx, p, c, &claim); claim.Ticket != nil {
+			f.taken = c.branch
+			return claim, ""
+		}
+		if why == record.ReasonConsumed && t.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack {
+			why = record.ReasonHandingBack
+		}
+		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced && why != record.ReasonInstanceGone || takes == 2 {
+			break
+		}
+	}
+	return Claim{}, why
+}
+
+// usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
+// this pair can't use the branch now.
+func (t *Tickets) usable(ctx context.Context, p *Proof, c *choice) (_ Claim, why string) {
+	if c.leaves != "" {
+		return Claim{}, c.leaves
+	}
+	holder := t.holder(ctx, p.Pair.Decode, &c.branch.Branch)
+	if holder == nil {
+		return Claim{}, record.ReasonInstanceGone
+	}
+	if c.branch.Epoch != t.deps.Epoch.Now() { // since the look
+		return Claim{}, record.ReasonQuarantined
+	}
+	state := p.Pair.Prefill.PairWith(holder)
+	return Claim{
+		Claim: pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: state, Account: p.Account}, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: c.branch.FreshAsOf},
+	}, denies(state.Begin(p.Account))
+}
+
+// takeBranch takes the ticket of one branch into the claim. The ticket must offer what the branch promised. If there is no ticket, why is
+// the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial never ends would never reuse
+// anything again.
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice, claim *Claim) (outcome convcache.Outcome, why string) {
+	held := false
+	defer func() {
+		if !held {
+			claim.PairState.End(pairs.Inconclusive, claim.Account)
+		}
+	}()
+	bounded, cancel := t.bounded(ctx)
+	defer cancel()
+	if outcome = t.deps.Pins.Take(bounded, c.branch.Key, c.branch.ID, p.Model, p.turn, &claim.Claim); outcome != convcache.Taken {
+		return outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
+	}
+	held = true
+	switch got := claim.Ticket.Branch; {
+	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode: // the ticket is another than the look showed
+		why = missed(p.Admitted, outcome, false)
+	case t.deps.Pins.Outdated(claim.Ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
+		why = record.ReasonInstanceGone
+	default:
+		return outcome, ""
+	}
+	claim.GiveUp()
+	return outcome, why
+}
+
+// holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
+// the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
+// seen alive again.
+func (t *Tickets) holder(ctx context.Context, decode *fleet.Incarnation, b *convcache.Branch) *fleet.Incarnation {
+	engine := decode.Engine()
+	if engine.Name != b.Decode.Instance {
+		if engine = t.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance); engine == nil {
+			return nil
+		}
+		decode = engine.Current(ctx)
+	}
+	if !engine.Reachable() || !decode.Known() || decode.ID() != b.Decode.Incarnation || !decode.Alive(ctx) || engine.SleptSince(b.FreshAsOf) {
+		return nil
+	}
+	return decode
+}
+
+// holderOf names an incarnation as tickets do.
+func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
+	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
 // TicketOffer returns the offer that the connector gets, for a leg that computes the attempt's ids; the zero value for a claim without a
 // ticket.
-func (c *Claim) TicketOffer() upstream.TicketOffer {
+func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
 	if c.Ticket == nil {
 		return upstream.TicketOffer{}
 	}
@@ -36,15 +199,15 @@ func (c *Claim) TicketOffer() upstream.TicketOffer {
 	}
 	return upstream.TicketOffer{
 		Ticket: c.Ticket.Params, Reading: reading, Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
-		PromptIDs: c.of.IDs.ForPrefill(),
+		PromptIDs: p.IDs.ForPrefill(),
 	}
 }
 
 // Abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
-func (c *Claim) Abandon(why record.Reason) {
+func (c *Claim) Abandon(p *Proof, why string) {
 	c.GiveUp()
-	c.of.record.Missed(why)
-	c.of.IDs.Forward(false)
+	c.Why = why
+	p.IDs.Forward(false)
 }
 
 // Sent notes that the leg to prefill is about to be sent, with the ticket or the release that it carries.
@@ -56,7 +219,6 @@ func (c *Claim) Sent() {
 // Failed notes how the leg to prefill has failed. It returns a function that tells what follows for the pair; spared says that the request was
 // at fault.
 func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
-	c.legSent = leg.Sent
 	ticket, unused := c.Doubted(leg), c.Piggyback
 	c.Piggyback = nil
 	return func(spared bool) {
@@ -71,9 +233,9 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 	}
 }
 
-// Settle ends the claim: a ticket of which nothing was sent goes back into the store. A piggybacked release is settled in the same way.
-// Further calls do nothing.
-func (c *Claim) Settle(ctx context.Context) {
+// Settle ends a claim, and reports whether its ticket goes back into the store, because nothing of it was sent. A piggybacked release is
+// settled in the same way. Further calls do nothing.
+func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
 	if unused := c.Piggyback; unused != nil {
 		if c.legSent {
 			unused.Sent()
@@ -83,9 +245,19 @@ func (c *Claim) Settle(ctx context.Context) {
 		c.Piggyback = nil
 	}
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
-		c.of.record.Missed(record.ReasonRetried)
-		bounded, cancel := storetime.Limit(ctx, c.finder.cfg.StoreTimeout)
+		back, c.Why = true, record.ReasonRetried
+		bounded, cancel := t.bounded(ctx)
 		defer cancel()
-		c.of.put(bounded, c.finder.deps.Pins, c.key, ticket)
+		t.put(bounded, p.Admitted, c.key, ticket, turn)
 	})
+	return back
+}
+
+// put stores a ticket under a key of the turn's conversation.
+func (t *Tickets) put(ctx context.Context, a *Admitted, key convcache.Key, ticket convcache.Ticket, turn *record.Builder) convcache.Outcome {
+	step := turn.Step(record.StepPut)
+	ticket.Account = a.Account
+	outcome := t.deps.Pins.Put(ctx, key, ticket, a.Model)
+	step.Ended(outcome == convcache.Stored)
+	return outcome
 }

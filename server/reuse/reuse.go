@@ -1,14 +1,30 @@
+// Package reuse finds, proves and claims the ticket that a turn may use, and makes the ticket that the turn leaves. Its steps hand values to
+// each other and know no turn:
+//
+//   - admitted.go: what a request means for reuse ([Admitted]), and the ids that an attempt proves tokens with ([Proof])
+//   - found.go: what the store has of the conversation ([Found])
+//   - choose.go: which tickets the attempt may use, and how much of them, or the reason of a miss ([Choice])
+//   - claim.go: takes a ticket ([Claim]), and settles what becomes of it
+//   - outcome.go: what was reused and how much work that saved ([OutcomeOf])
+//   - make.go: makes the ticket of an answer, or says why there is none
+//   - keep.go: stores the ticket, or has its blocks released
+//
+// Every doubt is a miss. A ticket is taken in one atomic step before any byte of it is sent, only from the incarnation of decode that was
+// seen alive as its holder, and only if it still offers what the look has promised. Every claim is settled: the ticket was sent, goes back
+// into the store because nothing of it was sent, or is given up.
 package reuse
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/quarantine"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -56,20 +72,27 @@ type Connector interface {
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
 }
 
-// Tickets serves the turns of a server: it begins their proofs, finds their tickets, and makes those that they leave.
+// Tickets finds the tickets of turns and makes those that they leave. It is safe for concurrent use.
 type Tickets struct {
-	Prover *Prover
-	Finder *Finder
-	Maker  *Maker
+	cfg        Config
+	deps       Deps
+	names      names
+	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
 }
 
 // New returns what the turns of a server find and make tickets with.
-func New(cfg Config, deps Deps) Tickets {
-	return Tickets{
-		Prover: &Prover{
-			tokens: deps.Tokens, outlines: deps.Outlines, reuses: deps.Connector.Traits().Reuses, arena: deps.Pins.Arena(),
-		},
-		Finder: &Finder{cfg: &cfg, deps: &deps},
-		Maker:  &Maker{cfg: &cfg, deps: &deps},
+func New(cfg Config, deps Deps) *Tickets { return &Tickets{cfg: cfg, deps: deps} }
+
+// bounded returns a context for operations of the store, which outlive the client.
+func (t *Tickets) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return storetime.Limit(ctx, t.cfg.StoreTimeout)
+}
+
+// giveUp takes branches that no later turn needs. Decode frees the blocks of tickets, and notes are forgotten.
+func (t *Tickets) giveUp(ctx context.Context, branches []convcache.KeyedBranch, model string) {
+	bounded, cancel := t.bounded(ctx)
+	defer cancel()
+	for _, b := range branches {
+		t.deps.Pins.GiveUp(bounded, b.Key, b.ID, model)
 	}
 }

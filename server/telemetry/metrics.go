@@ -111,8 +111,8 @@ func (m *Metrics) begin() {
 	ctx := context.Background()
 	for _, path := range []string{record.WayPrefillDecode, record.WayDecodeOnly} {
 		for _, l := range []turnLabels{
-			{record.Hit, none, path, true}, {record.Off, none, path, false}, {record.Miss, string(record.ReasonFirstTurn), path, false},
-			{record.Prefix, string(record.ReasonFirstTurn), path, false},
+			{record.Hit, none, path, true}, {record.Off, none, path, false}, {record.Miss, record.ReasonFirstTurn, path, false},
+			{record.Prefix, record.ReasonFirstTurn, path, false},
 		} {
 			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
 		}

@@ -72,7 +72,7 @@ func TestObserve_ReasonsOfHandBackAreCounted(t *testing.T) {
 	m, read := newMetrics(t)
 	for _, reason := range []string{"handing_back", "handed_back_evicted", "handed_back_elsewhere", "hand_back_unreported"} {
 		r := hit()
-		r.Reuse, r.Stored = record.Reuse{Continues: true, Reason: record.Reason(reason), Cached: -1}, "hand_back"
+		r.Reuse, r.Stored = record.Reuse{Continues: true, Reason: reason, Cached: -1}, "hand_back"
 		m.Observe(r)
 		if name := "carryover.turns{follow_up=true,outcome=miss,path=prefill_decode,reason=" + reason + "}"; read()[name] != 1 {
 			t.Errorf("%s: got %v, want 1", name, read()[name])

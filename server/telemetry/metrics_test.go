@@ -186,7 +186,7 @@ func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
 	const turns = 3 * maxLabels
 	for n := range turns {
 		r := hit()
-		r.Reuse = record.Reuse{Reason: record.Reason(fmt.Sprint("reason", n)), Cached: -1}
+		r.Reuse = record.Reuse{Reason: fmt.Sprint("reason", n), Cached: -1}
 		r.Stored, r.Legs[0].Instance = fmt.Sprint("why", n), fmt.Sprint("p", n)
 		m.Observe(r)
 	}

@@ -3,6 +3,7 @@ package turn
 import (
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"carryover/server/apierror"
@@ -11,6 +12,9 @@ import (
 )
 
 // commitWriter writes an answer to the client. The first write commits the turn: status and headers are sent.
+//
+// Until then it may send a client that waits for a stream a beat every so often, because balancers and clients end a connection on which
+// nothing comes. The beats take turns with the turn's own goroutine: what stops them waits for a beat that is being written.
 type commitWriter struct {
 	w       http.ResponseWriter
 	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
@@ -22,20 +26,24 @@ type commitWriter struct {
 	api       body.API
 	record    *record.Builder
 	committed bool // status and headers have reached the client, and so does the answer's beginning
-	heart     heart
+
+	mu     sync.Mutex  // guards what follows
+	timer  *time.Timer // of the next beat, nil if none comes
+	beaten bool        // a beat has sent status and headers
+	still  bool        // no beat may come any more
 }
 
 // newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
 func newCommitWriter(
-	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder,
+	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, began time.Time,
 ) *commitWriter {
-	o := &commitWriter{w: w, limit: limit, bounded: record.Times().Began, errors: errors, api: api, record: record}
+	c := &commitWriter{w: w, limit: limit, bounded: began, errors: errors, api: api, record: record}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
-		o.flusher = flusher
+		c.flusher = flusher
 	} else {
-		o.flusher = controlled{http.NewResponseController(w)}
+		c.flusher = controlled{http.NewResponseController(w)}
 	}
-	return o
+	return c
 }
 
 // controlled is a writer without FlushError. The ResponseController finds its Flush.
@@ -43,6 +51,46 @@ type controlled struct{ *http.ResponseController }
 
 // FlushError does what Flush does.
 func (c controlled) FlushError() error { return c.Flush() }
+
+// beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
+// event, and the turn can still be tried again. A beat is what stands for nothing in a stream of the API: a ping as Anthropic's own streams
+// have it, or a comment (WHATWG HTML 9.2.6).
+func (c *commitWriter) beat(interval time.Duration) {
+	beat := ": heartbeat\n\n"
+	if c.api == body.Messages {
+		beat = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
+	}
+	c.mu.Lock() // the timer's goroutine reads it
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(interval, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.still {
+			return
+		}
+		if !c.beaten {
+			c.beaten = true
+			c.streamHeaders("text/event-stream; charset=utf-8")
+			c.w.WriteHeader(http.StatusOK)
+		}
+		if c.bound() != nil {
+			return
+		}
+		if _, err := c.w.Write([]byte(beat)); err == nil && c.Flush() == nil {
+			c.timer.Reset(interval)
+		}
+	})
+}
+
+// stop ends the beats, and reports whether one has sent status and headers.
+func (c *commitWriter) stop() (beaten bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.still = true; c.timer != nil {
+		c.timer.Stop()
+	}
+	return c.beaten
+}
 
 // announce sets the headers of an answer that is sent whole. length is negative if it is not known.
 func (c *commitWriter) announce(mediaType string, length int) {
@@ -55,9 +103,9 @@ func (c *commitWriter) announce(mediaType string, length int) {
 
 // announceStream sets the headers of an event stream, unless they are sent.
 func (c *commitWriter) announceStream(contentType string) {
-	c.heart.mu.Lock()
-	defer c.heart.mu.Unlock()
-	if !c.heart.beaten {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.beaten {
 		c.streamHeaders(contentType)
 	}
 }
@@ -71,7 +119,7 @@ func (c *commitWriter) streamHeaders(contentType string) {
 // commit sends status and headers. From now on the turn can't be tried again.
 func (c *commitWriter) commit() {
 	c.committed = true
-	beaten := c.heart.stop()
+	beaten := c.stop()
 	c.record.Committed(c.w.Header(), c.whole)
 	if !beaten {
 		c.w.WriteHeader(http.StatusOK)

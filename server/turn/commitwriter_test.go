@@ -37,7 +37,7 @@ func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
-		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{})
+		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{}, time.Time{})
 		o.committed = true
 		writes := 0
 		for _, pause := range []time.Duration{0, time.Second, 8 * time.Second, 999 * time.Millisecond, time.Millisecond, time.Hour, 9 * time.Second, 2 * time.Second} {
@@ -61,8 +61,8 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
-		c, turn := &clock{deadline: began.Add(WriteLimit(limit))}, record.NewBuilder("", body.Chat, record.Trace{})
-		o := newCommitWriter(c, limit, nil, body.Chat, &turn)
+		c := &clock{deadline: began.Add(WriteLimit(limit))}
+		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{}, began)
 		o.committed = true
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
@@ -134,7 +134,7 @@ func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 // serveWireless has net/http's server run handle for a client with a commitWriter.
 func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		handle(newCommitWriter(rw, time.Minute, nil, body.Chat, &record.Builder{}))
+		handle(newCommitWriter(rw, time.Minute, nil, body.Chat, &record.Builder{}, time.Time{}))
 		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection

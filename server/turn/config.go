@@ -5,10 +5,13 @@ import (
 	"log/slog"
 	"time"
 
+	"carryover/server/admission"
+	"carryover/server/apierror"
 	"carryover/server/background"
 	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
+	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/upstream"
@@ -69,13 +72,6 @@ type Config struct {
 	Tell              func(sentence string) // is told of pairs that are left alone; nil for nobody
 }
 
-// tell tells operators, as one plain sentence.
-func (c *Config) tell(sentence string) {
-	if c.Tell != nil {
-		c.Tell(sentence)
-	}
-}
-
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
@@ -93,7 +89,7 @@ type Planner interface {
 	Plan(ctx context.Context, transfer upstream.Transfer) (upstream.Plan, error)
 }
 
-// Deps is what turns run with. All fields are required.
+// Deps is what turns run with. All fields but Sample are required.
 type Deps struct {
 	Fleet      *fleet.Fleet
 	Legs       Legs
@@ -104,15 +100,11 @@ type Deps struct {
 	Background *background.Group
 	Ratios     *request.Ratios
 	Accepted   *request.Accepted
-	Tickets    reuse.Tickets
-}
-
-// newRunner returns a runner of turns.
-func newRunner(cfg Config, deps Deps) *runner {
-	s := &runner{
-		cfg: cfg, deps: deps, background: deps.Background.Run,
-		retries: &retryPolicy{fleet: deps.Fleet, budget: newRetryBudget()}, hopeless: newHopeless(),
-	}
-	s.legs = &legRunner{cfg: &s.cfg, deps: &s.deps, counts: &counts{}, rescues: make(chan struct{}, mostRescues)}
-	return s
+	Tickets    *reuse.Tickets
+	Requests   *request.Reader
+	Slots      *admission.Slots
+	Names      request.ClientNames
+	Errors     *apierror.Mapper
+	Observers  []record.Observer
+	Sample     record.Sample // decides which turns have spans; nil if turns are not traced
 }

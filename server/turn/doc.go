@@ -2,10 +2,10 @@
 //
 //		Request → Lookup → Pair → Claim → Handover → Answer → Ticket
 //
-//	 1. wait for a slot, parse the body once, find the conversation          handler.go, intake.go, packages admission and request
+//	 1. wait for a slot, parse the body once, find the conversation          handler.go, packages admission and request
 //	 2. look up what the conversation holds, pick engines and the path       turn.go, packages reuse and pick
 //	 3. prove how much of a ticket may be used, and take it                  packages reuse and proof
-//	 4. run the prefill leg as the connector has planned it                  attempt.go, leg.go, prefill.go
+//	 4. run the prefill leg as the connector has planned it                  attempt.go, prefill.go
 //	 5. run the decode leg up to its headers                                 decode.go
 //	 6. commit: send status and headers to the client                        commitwriter.go
 //	 7. relay events and observe them                                       respond.go, package answer
@@ -20,12 +20,11 @@
 //
 // Three orderings hold on every path. The put is complete before the client can see the end of the stream (respond.go, package reuse).
 // After a take, every exit settles the ticket once the prefill leg is over: it was sent, it is put back because nothing was sent, or it is
-// given up (reuse.Claim, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
+// given up (reuse.Tickets, Settle). Work that outlives the client runs on a detached context with its own time limit (package background;
 // rescue.go; package storetime).
 //
-// Five places decide alone: retry.go decides what may be tried again, over what retrystate.go remembers;
-// blame.go decides which engine a failure counts against, loads.go which failures count against a pair, and everywhere.go which 500 are the
-// request's fault and count against none; package apierror decides how an error looks to a client. Around the turns,
+// Four places decide alone: retry.go decides what may be tried again; blame.go decides which engine or pair a failure counts against, and
+// everywhere.go which 500 are the request's fault and count against none; package apierror decides how an error looks to a client. Around the turns,
 // package pins has decode free the blocks of tickets that no turn will use, and package quarantine shares with other replicas which
 // incarnations of prefill computed other ids than they were sent, and which KV may descend from them.
 //

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"weak"
 
 	"carryover/convcache"
@@ -24,7 +25,7 @@ type reuses struct{ pins.Connector }
 func (reuses) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
 
 // turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
-func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, weak.Pointer[byte]) {
+func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, *reuse.Tickets, weak.Pointer[byte]) {
 	t.Helper()
 	raw := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
 	req, err := body.ParseRequest(body.Chat, raw)
@@ -32,14 +33,14 @@ func turnOfLargeBody(t *testing.T, tokens *proof.Tokens) (*turn, weak.Pointer[by
 		t.Fatal(err)
 	}
 	turn := &turn{Request: request.Request{API: body.Chat, Conversation: request.Conversation{Known: true}}, body: req}
-	prover := reuse.New(
+	tickets := reuse.New(
 		reuse.Config{},
 		reuse.Deps{Tokens: tokens, Connector: reuses{}, Pins: pins.New(pins.Config{}, pins.Deps{Fleet: fleet.New(fleet.Config{}), Connector: reuses{}})},
-	).Prover
-	if turn.proving = prover.Begin(&turn.Request, req, &turn.record); !turn.proving.TakesPart() {
-		t.Fatal(turn.proving.Ineligible)
+	)
+	if turn.admitted = tickets.Admit(&turn.Request, req, time.Now()); !turn.admitted.TakesPart() {
+		t.Fatal(turn.admitted.Ineligible)
 	}
-	return turn, weak.Make(&raw[0])
+	return turn, tickets, weak.Make(&raw[0])
 }
 
 // Whatever the path of a turn: once decode answers, nothing holds the client's body, whose share is given back then.
@@ -56,8 +57,8 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		"prefill quarantined": {Prefill: prefill, Decode: decode, Quarantined: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			turn, holdsBody := turnOfLargeBody(t, tokens)
-			turn.proving.Begin(t.Context(), pair, nil)
+			turn, tickets, holdsBody := turnOfLargeBody(t, tokens)
+			tickets.Prove(t.Context(), &turn.admitted, pair, "turn")
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

@@ -91,20 +91,20 @@ func (h *hopeless) note(b hopelessBody, now time.Time) {
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
 // ago, or has done so now. last says that no attempt follows; a decode leg behind prefill's failure has nothing but the request to fail for,
 // so that none need follow.
-func (s *runner) isHopeless(t *turn, err error, last bool) bool {
+func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
 	var leg *upstream.LegError
-	all := t.retry.doubts.legs
+	all := t.doubts.legs
 	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1] != leg {
 		return false
 	}
-	of, now := s.hopeless.of(t.Account, t.body), time.Now()
-	if !s.hopeless.knows(of, now) {
-		alone := leg.Role == upstream.RoleDecode && t.retry.earlier.NoPrefill
+	of, now := h.hopeless.of(t.Account, t.body), time.Now()
+	if !h.hopeless.knows(of, now) {
+		alone := leg.Role == upstream.RoleDecode && t.retries.earlier.NoPrefill
 		if !last && !alone || !everywhere(all) {
 			return false
 		}
-		s.hopeless.note(of, now)
+		h.hopeless.note(of, now)
 	}
-	s.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
+	h.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
 	return true
 }

@@ -19,21 +19,21 @@ func TestHeartbeat_BeatsUntilTheAnswer(t *testing.T) {
 		want string
 	}{
 		"chat":     {body.Chat, func(c *commitWriter) { _, _ = c.Write([]byte("answer")) }, ": heartbeat\n\n: heartbeat\n\nanswer"},
-		"messages": {body.Messages, func(c *commitWriter) { c.heart.stop() }, "event: ping\ndata: {\"type\": \"ping\"}\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\n"},
+		"messages": {body.Messages, func(c *commitWriter) { c.stop() }, "event: ping\ndata: {\"type\": \"ping\"}\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := httptest.NewRecorder()
-				b := record.NewBuilder("id", row.api, record.Trace{})
-				c := newCommitWriter(w, time.Hour, nil, row.api, &b)
+				b := record.NewBuilder("id", row.api, record.Trace{}, time.Now())
+				c := newCommitWriter(w, time.Hour, nil, row.api, &b, time.Now())
 				c.beat(15 * time.Second)
 				<-time.After(15*time.Second - 1)
 				synctest.Wait()
-				c.heart.mu.Lock()
-				if c.heart.beaten {
+				c.mu.Lock()
+				if c.beaten {
 					t.Error("a beat came before the first interval was over")
 				}
-				c.heart.mu.Unlock()
+				c.mu.Unlock()
 				<-time.After(16 * time.Second)
 				synctest.Wait()
 				c.announceStream("text/event-stream")

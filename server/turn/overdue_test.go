@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -42,15 +43,17 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 		"overdue, decode alone": {PrefillDecodeOnly, upstream.ErrPrefillTimeout, late, restart, true},
 		"overdue, error":        {PrefillError, upstream.ErrPrefillTimeout, soon, giveUp, false},
 	} {
-		r := &retryPolicy{fleet: fleet.New(fleet.Config{}), budget: newRetryBudget()}
-		state := &retryState{until: time.Now().Add(row.until)}
+		r := &retries{
+			fleet: fleet.New(fleet.Config{}), budget: newRetryBudget(), request: &request.Request{Account: "t"}, policy: row.policy,
+			until: time.Now().Add(row.until),
+		}
 		leg := &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Sent: true, Err: row.err}
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
-		got := r.decide(t.Context(), state, &retryContext{account: "t", afterPrefill: row.policy}, leg)
-		if got != row.want || state.earlier.NoPrefill != row.alone {
-			t.Errorf("%s: got %d, decode alone: %t; want %d, %t", name, got, state.earlier.NoPrefill, row.want, row.alone)
+		got := r.decide(t.Context(), &failure{}, leg)
+		if got != row.want || r.earlier.NoPrefill != row.alone {
+			t.Errorf("%s: got %d, decode alone: %t; want %d, %t", name, got, r.earlier.NoPrefill, row.want, row.alone)
 		}
 	}
 }

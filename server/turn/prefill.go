@@ -15,6 +15,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
 )
@@ -31,19 +32,19 @@ type handed struct {
 	rescue func() []body.Member // as in upstream.Handover; nil if there is nothing to take
 	left   bool                 // decode's leg for the client takes nothing of it
 
-	prefilled []convcache.Prefilled // how many tokens of the prompt prefix caches hold now
+	prefilled []convcache.Prefilled // as in reuse.Outcome
+	shared    int                   // the same
 }
 
 // handed returns a hand-over of prefill. The hand-over budget begins.
 func (a *attempt) handed(h *upstream.Handover) handed {
 	return handed{
-		Handover: h, from: a.pair.Prefill, until: time.Now().Add(a.cfg.HandoverBudget), bound: h.Bound, rescue: h.Rescue, left: h.Left,
+		Handover: h, from: a.pair.Prefill, until: time.Now().Add(a.h.cfg.HandoverBudget), bound: h.Bound, rescue: h.Rescue, left: h.Left,
 	}
 }
 
 // prefillLeg is a prefill leg, which run sends, and what its engine has answered.
 type prefillLeg struct {
-	*legRunner
 	upstream.Leg
 	plan  upstream.Plan
 	limit time.Duration
@@ -59,27 +60,27 @@ type prefillLeg struct {
 	err      error
 }
 
-// newPrefillLeg makes the prefill leg of an attempt, which is about to be sent.
-func (a *attempt) newPrefillLeg(plan upstream.Plan) *prefillLeg {
-	p := &prefillLeg{legRunner: a.legRunner, plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: a.proving.IDs.Wanted(),
-		PromptIDs: a.proving.IDs.ForPrefill(), AnswerID: a.answerID(),
+// prefillLeg makes the prefill leg of an attempt, which is about to be sent.
+func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
+	ids := a.proof.IDs
+	p := &prefillLeg{plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
+		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
 	p.size = p.Body.Len()
 	p.limit, p.cause = a.prefillLimit(p.size)
-	a.tried.ticket, a.tried.release = a.claim.Ticket != nil, a.claim.Piggyback != nil
+	a.failed.ticket, a.failed.added = a.claim.Ticket != nil, a.claim.Ticket != nil || a.claim.Piggyback != nil
 	a.claim.Sent()
 	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
 	return p
 }
 
 // run sends the leg and waits for its answer. It touches nothing of the turn.
-func (p *prefillLeg) run(ctx context.Context) {
+func (p *prefillLeg) run(ctx context.Context, legs Legs) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, p.cause)
 	defer cancel()
 	leg := p.Leg
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
-	p.answer, p.err = p.deps.Legs.Prefill(ctx, leg)
+	p.answer, p.err = legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
 	if p.err != nil {
 		return
@@ -93,52 +94,53 @@ func (p *prefillLeg) run(ctx context.Context) {
 // an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
 func (a *attempt) prefill(ctx context.Context, plan upstream.Plan) (handed, error) {
 	defer a.pair.Prefilled()
-	leg := a.newPrefillLeg(plan)
-	a.proving.IDs.Learn(ctx)
-	leg.run(ctx)
-	return leg.conclude(a)
+	leg := a.prefillLeg(plan)
+	a.proof.IDs.Learn(ctx)
+	leg.run(ctx, a.h.deps.Legs)
+	return a.conclude(leg)
 }
 
-// conclude notes how the leg has ended, and returns what it hands over. A leg that has failed may still have sent KV.
-func (p *prefillLeg) conclude(a *attempt) (handed, error) {
-	engine, answer, err := a.pair.Prefill.Engine(), p.answer, p.err
+// conclude notes how a prefill leg has ended, and returns what it hands over. A leg that has failed may still have sent KV.
+func (a *attempt) conclude(p *prefillLeg) (handed, error) {
+	prefill, ids, answer, err := a.pair.Prefill, a.proof.IDs, p.answer, p.err
+	engine := prefill.Engine()
 	p.sent.Answered(p.took, err)
-	lost := handed{from: a.pair.Prefill, bound: true, rescue: p.plan.Lost, left: true}
+	lost := handed{from: prefill, bound: true, rescue: p.plan.Lost, left: true}
 	if err == nil && engine.AnswerIDs.Foreign(p.RequestID, answer.ID) {
-		a.proving.IDs.Rendered(nil) // the answer's ids belong to another prompt
-		a.deps.Legs.Close()
-		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
+		ids.Rendered(nil) // the answer's ids belong to another prompt
+		err = a.h.foreign(engine)
 		Blame(engine, err, false)
 		return handed{}, err
 	}
-	a.proving.IDs.Rendered(answer.PromptIDs)
+	ids.Rendered(answer.PromptIDs)
 	if err != nil {
-		if !mayArrive(err) {
+		var leg *upstream.LegError
+		if !errors.As(err, &leg) || !leg.Sent || leg.Kind == upstream.Status { // else the engine may have begun to send KV
 			lost = handed{}
 		}
-		if err = a.prefillFailed(engine, err, p.began); err != nil {
-			return lost, err
+		if err = a.prefillFailed(engine, leg, err, p.began); err == nil {
+			ids.Lost()
+			a.Record.Alone(record.WhyFailed)
 		}
-		a.proving.IDs.Lost()
-		a.Record.Alone(record.WhyFailed)
-		return lost, nil
+		return lost, err
 	}
 	Blame(engine, nil, false)
-	a.deps.Ratios.Learn(a.Request, answer.PromptTokens)
+	a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	a.doubts.without(upstream.RolePrefill)
 	if a.claim.Ticket == nil {
 		engine.Speed.LearnBody(p.size, p.took)
 	}
-	if err := a.checkIDEcho(answer.PromptIDs); err != nil {
-		return handed{}, err
+	if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
+		a.h.deps.Epoch.Caught(prefill, a.epoch, a.Record.ID())
+		return handed{}, idEchoFailed(engine, true)
 	}
-	a.indexPrompt(a.proving.IDs.Prompt())
+	a.indexPrompt(ids.Prompt())
 	switch {
 	case p.unusable != nil && a.PrefillError:
-		return lost, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Garbage, Sent: true, Err: p.unusable}
+		return lost, legError(engine, upstream.Garbage, p.unusable)
 	case p.unusable != nil:
-		a.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
+		a.h.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
 			"turn", a.Record.ID(), "prefill", engine.Name, "error", p.unusable)
 		a.Record.Alone(record.WhyFailed)
 		return lost, nil
@@ -147,45 +149,26 @@ func (p *prefillLeg) conclude(a *attempt) (handed, error) {
 		return lost, nil
 	}
 	h := a.handed(p.handover)
-	h.prefilled = a.claim.Answered(a.pair.Prefill, p.handover, answer.PromptTokens)
-	learnSpeed(a.pair.Prefill, answer, p.handover.Cached, &a.Request.Length, a.claim, p.took)
+	reused := a.reuses(reuse.Tell(a.proof, p.handover, answer.PromptTokens))
+	if reused.Kept != facts.Unknown {
+		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
+	}
+	h.prefilled, h.shared = reused.Prefilled, reused.Shared
+	a.learnSpeed(engine, answer.PromptTokens, p.handover.Cached, p.took)
 	return h, nil
 }
 
-// mayArrive reports whether an engine may have begun to send KV although its leg failed with this error: the leg was sent, and the engine has
-// not refused it.
-func mayArrive(err error) bool {
-	var leg *upstream.LegError
-	return errors.As(err, &leg) && leg.Sent && leg.Kind != upstream.Status
-}
-
-// checkIDEcho compares the ids that prefill reports to have computed with those that it was sent. If they differ, the incarnation is
-// quarantined, and the error says so.
-func (a *attempt) checkIDEcho(computed []byte) error {
-	if err := a.proving.IDs.CheckEcho(computed); err != nil {
-		a.deps.Epoch.Caught(a.pair.Prefill, a.epoch, a.Record.ID())
-		return idEchoFailed(a.pair.Prefill.Engine(), true)
-	}
-	return nil
-}
-
 // learnSpeed tells the fleet how fast prefill computed. The number of computed tokens is certain only if prefill reports how many it took
-// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough. length is that of the prompt.
-func learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, cached int, length *body.PromptLength, h *reuse.Claim, took time.Duration) {
-	tokens := answer.PromptTokens
-	certain := h.Ticket == nil && cached >= 0 && tokens > 0
+// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough.
+func (a *attempt) learnSpeed(engine *fleet.Engine, tokens, cached int, took time.Duration) {
+	certain := a.claim.Ticket == nil && cached >= 0 && tokens > 0
 	if tokens == 0 {
-		tokens = length.Whole.Tokens(request.UsualRatio)
+		tokens = a.Request.Length.Whole.Tokens(request.UsualRatio)
 	}
-	if cached < 0 {
-		cached = h.Offer.Tokens
+	if cached < 0 && a.claim.Ticket != nil {
+		cached = a.claim.Offer.Tokens
 	}
-	prefill.Engine().LearnPrefill(tokens-cached, took, certain)
-}
-
-// idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
-func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
-	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.IDEcho, Sent: sent, Err: proof.ErrIDs}
+	engine.LearnPrefill(tokens-max(0, cached), took, certain)
 }
 
 // grown returns how long prefill may take that is expected to take so long: as the operator has set, or three times as long as expected where
@@ -197,11 +180,11 @@ func grown(set, expected time.Duration) time.Duration {
 // prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
 // cost a client the whole limit, and no engine may read blocks that decode has freed.
 func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
-	engine := a.pair.Prefill.Engine()
+	engine, cfg := a.pair.Prefill.Engine(), &a.h.cfg
 	expected := engine.ExpectPrefill()
-	limit, cause = grown(a.cfg.PrefillTimeout, expected), upstream.ErrPrefillTimeout
+	limit, cause = grown(cfg.PrefillTimeout, expected), upstream.ErrPrefillTimeout
 	if a.claim.Ticket != nil || a.claim.Piggyback != nil {
-		if trial := a.cfg.ReuseTrialTimeout + max(engine.Speed.Expect(size), expected); trial < limit {
+		if trial := cfg.ReuseTrialTimeout + max(engine.Speed.Expect(size), expected); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}
@@ -213,24 +196,35 @@ func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
 	return limit, cause
 }
 
-// prefillFailed records what a failure says about the ticket and the engine. It returns nil if prefill answered with a good status and an
-// unreadable body: the turn then goes on with decode alone.
-func (a *attempt) prefillFailed(engine *fleet.Engine, err error, began time.Time) error {
-	var leg *upstream.LegError
-	if !errors.As(err, &leg) {
+// prefillFailed notes what a failure, and the leg's error in it, say about the ticket and the engine. It returns nil if prefill answered
+// with a good status and an unreadable body: the turn then goes on with decode alone.
+func (a *attempt) prefillFailed(engine *fleet.Engine, leg *upstream.LegError, err error, began time.Time) error {
+	if leg == nil {
 		return err
 	}
-	own, unread := a.tried.caused(leg), leg.Kind == upstream.Garbage && !a.PrefillError
+	unread := leg.Kind == upstream.Garbage && !a.PrefillError
 	if !unread {
 		a.doubts.carried(leg, a.claim.Failed(leg))
 	}
-	a.doubts.failed(engine, err)
-	blamePrefill(engine, err, own, began)
+	a.doubts.failed(engine, leg)
+	Blame(engine, leg, a.failed.caused(leg))
+	if errors.Is(leg, upstream.ErrPrefillTimeout) {
+		// An engine that has let a leg reach its time limit, and has answered no other leg since, leaves the rotation at once, whatever its
+		// health check says: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+		engine.Health.Unanswered(began)
+	}
 	if unread {
-		a.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
+		a.h.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
 	return err
+}
+
+// idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
+func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
+	failed := legError(engine, upstream.IDEcho, proof.ErrIDs)
+	failed.Sent = sent
+	return failed
 }
 
 // indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
@@ -239,8 +233,8 @@ func (a *attempt) indexPrompt(ids []uint32) {
 	if len(ids) == 0 || len(a.Chain) == 0 {
 		return
 	}
-	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
+	a.h.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
 		Chain: a.Chain, Bytes: a.Body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Request.Model,
-		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.ownSalt()),
+		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),
 	})
 }

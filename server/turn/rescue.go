@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"carryover/server/pick"
-	"carryover/server/pins"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -37,9 +36,9 @@ var (
 // whether decode takes the hand-over.
 func (a *attempt) rescue(plan upstream.Plan, h handed, d *decoding) {
 	switch {
-	case h.rescue == nil:
+	case h.Rescue == nil:
 		closePlan(plan)
-	case d != nil && !h.left:
+	case d != nil && !h.Left:
 		closePlan(plan)
 		d.untaken = func() { a.sendRescue(upstream.Plan{}, h) }
 	default:
@@ -56,17 +55,18 @@ func closePlan(plan upstream.Plan) {
 
 // sendRescue sends the leg in the background, and then closes the plan.
 func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
-	r, id := a.legRunner, a.Record.ID()
-	if a.inDoubt() {
-		closePlan(plan)
-		r.stranded(id, errInDoubt)
-		return
+	r, id, unable := a.h, a.Record.ID(), errInDoubt
+	if !a.inDoubt() {
+		select {
+		case r.rescues <- struct{}{}:
+			unable = nil
+		default:
+			unable = errNoRoom
+		}
 	}
-	select {
-	case r.rescues <- struct{}{}:
-	default:
+	if unable != nil {
 		closePlan(plan)
-		r.stranded(id, errNoRoom)
+		r.strand(id, unable)
 		return
 	}
 	leg, model, first := a.rescueLeg(h), a.Request.Model, a.pair.Decode // the work keeps nothing else of the attempt
@@ -75,18 +75,18 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		defer closePlan(plan)
 		err := r.arrived(plan, &h)
 		if err == nil {
-			err = r.rescueOn(r.rescuers(first, h.bound, model), leg, h, model)
+			err = r.rescueOn(r.rescuers(first, h.Bound, model), leg, h, model)
 		}
-		if err != nil && (h.Handover != nil || h.arrived) { // else nothing has come of which anybody knows
-			r.stranded(id, err)
+		if err != nil && (h.Leg != nil || h.arrived) { // else nothing has come of which anybody knows
+			r.strand(id, err)
 		}
 	})
 }
 
 // rescueLeg makes the leg, which any decode instance can get.
 func (a *attempt) rescueLeg(h handed) upstream.Leg {
-	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.ownSalt())}
-	if ids := a.proving.IDs.Prompt(); ids != nil {
+	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
+	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
 	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Request.Authorization}
@@ -96,25 +96,25 @@ func (a *attempt) rescueLeg(h handed) upstream.Leg {
 }
 
 // arrived waits for KV that is on its way to decode, which must not look for it before it has arrived.
-func (r *legRunner) arrived(plan upstream.Plan, h *handed) error {
-	if plan.Ready == nil || h.arrived {
+func (h *Handler) arrived(plan upstream.Plan, of *handed) error {
+	if plan.Ready == nil || of.arrived {
 		return nil
 	}
-	limit := max(0, time.Until(h.until)) + detachedLimit
-	bounded, cancel := context.WithTimeoutCause(r.deps.Background.Context(), limit, upstream.ErrNotReady)
+	limit := max(0, time.Until(of.until)) + detachedLimit
+	bounded, cancel := context.WithTimeoutCause(h.deps.Background.Context(), limit, upstream.ErrNotReady)
 	defer cancel()
 	err := plan.Ready(bounded)
-	h.arrived = err == nil
+	of.arrived = err == nil
 	return err
 }
 
 // rescuers returns the decode instances that a rescue tries: the first is the one that the hand-over was for.
-func (r *legRunner) rescuers(first *fleet.Incarnation, bound bool, model string) []*fleet.Incarnation {
+func (h *Handler) rescuers(first *fleet.Incarnation, bound bool, model string) []*fleet.Incarnation {
 	all := []*fleet.Incarnation{first}
 	if bound {
 		return all
 	}
-	for _, e := range r.deps.Fleet.Engines(upstream.RoleDecode) {
+	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
 		if e != first.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
 			all = append(all, e.Last())
 		}
@@ -124,22 +124,22 @@ func (r *legRunner) rescuers(first *fleet.Incarnation, bound bool, model string)
 
 // rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease. The blocks
 // of decode's answer are released. It returns nil also if an engine has had prefill free the blocks.
-func (r *legRunner) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, h handed, model string) (err error) {
+func (h *Handler) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, of handed, model string) (err error) {
 	freed := false
 	for _, decode := range instances {
-		if !h.arrived && time.Now().After(h.until) {
+		if !of.arrived && time.Now().After(of.until) {
 			return errors.Join(errTooLate, err)
 		}
 		leg.RequestID += "-rescue" // another one for each instance: each may have been sent
 		leg.Instance, leg.Body = decode.Engine().Instance(), slices.Clone(leg.Body)
 		began := time.Now()
 		var params []byte
-		if params, err = r.rescueBy(decode.Engine(), leg); err == nil {
-			h.from.PairWith(decode).ExchangedKV()
-			r.deps.Pins.UnuseParams(params, pins.Leftover{Decode: decode, Model: model, FreshAsOf: began})
+		if params, err = h.rescueBy(decode.Engine(), leg); err == nil {
+			of.from.PairWith(decode).ExchangedKV()
+			h.deps.Pins.UnuseParams(params, decode, model, began)
 			return nil
 		}
-		freed = freed || !h.arrived && frees(err)
+		freed = freed || !of.arrived && frees(err)
 	}
 	if freed {
 		return nil
@@ -157,13 +157,12 @@ func frees(err error) bool {
 
 // rescueBy runs the leg, and returns decode's kv_transfer_params. It tells the fleet of a failure as of a leg of our own. A good end says
 // nothing of the engine: it takes one token more easily than the client's leg that has failed before.
-func (r *legRunner) rescueBy(decode *fleet.Engine, leg upstream.Leg) ([]byte, error) {
+func (h *Handler) rescueBy(decode *fleet.Engine, leg upstream.Leg) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	answer, err := r.deps.Legs.Prefill(ctx, leg) // which is read whole, too
+	answer, err := h.deps.Legs.Prefill(ctx, leg) // which is read whole, too
 	if err == nil && leg.API != body.Responses && decode.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
-		r.deps.Legs.Close()
-		err = &upstream.LegError{Role: upstream.RoleDecode, Instance: decode.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
+		err = h.foreign(decode)
 	}
 	if err != nil {
 		Blame(decode, err, true)
@@ -172,8 +171,8 @@ func (r *legRunner) rescueBy(decode *fleet.Engine, leg upstream.Leg) ([]byte, er
 	return answer.Params, nil
 }
 
-// stranded counts a hand-over that nobody takes.
-func (r *legRunner) stranded(turn string, err error) {
-	r.counts.stranded.Add(1)
-	r.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", turn, "error", err)
+// strand counts a hand-over that nobody takes.
+func (h *Handler) strand(turn string, err error) {
+	h.stranded.Add(1)
+	h.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", turn, "error", err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"carryover/server/answer"
 	"carryover/server/background"
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/sse"
@@ -26,11 +27,11 @@ const passedAtOnce = 32 << 10
 // reading is decode's answer while it is read and sent to the client.
 type reading struct {
 	answer.Reader
+	*decoding
+	h         *Handler
 	ctx       context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
-	decoding  *decoding
+	turn      *turn           // whose answer it is
 	out       *commitWriter
-	runner    *runner
-	turn      *turn               // whose answer it is
 	share     request.Reservation // what is held of the answer; a usual stream holds nothing worth counting
 	relay     *sse.Relay          // nil for a whole answer
 	concluded bool                // the answer's ticket has been stored or given up
@@ -38,46 +39,44 @@ type reading struct {
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (s *runner) respond(ctx context.Context, t *turn, d *decoding) error {
-	r := s.reading(ctx, t, d)
+func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) (err error) {
+	defer pair.Done()
+	defer d.Close()
+	d.leg.IDs = d.origin.Listen()
+	r := &reading{decoding: d, h: h, ctx: ctx, turn: t, out: t.out, share: t.share.Beside()}
+	r.Reset(&d.leg, r)
 	defer r.share.GiveBack()
-	if d.MediaType() == "text/event-stream" {
-		return r.over(r.stream())
+	switch {
+	case d.MediaType() == "text/event-stream":
+		err = r.stream()
+	case t.Stream && t.out.stop(): // headers of a stream have been sent
+		err = r.broken(errNotStream)
+	default:
+		err = r.respondWhole()
 	}
-	if t.Stream && t.out.heart.stop() { // headers of a stream have been sent
-		return r.over(r.broken(errNotStream))
-	}
-	return r.over(r.whole())
-}
-
-// over tells the fleet how decode's leg has ended, and returns err.
-func (r *reading) over(err error) error {
-	d, told := r.decoding, err
+	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		told = d.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
-		r.out.record.Broke(told, r.out.errors.Map(told).Code)
+		told = r.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
+		t.record.Broke(told, h.deps.Errors.Map(told).Code)
 	}
-	r.runner.legs.blameDecode(d, &r.turn.retry.last, r.turn.record.ID(), told, tookLong(r.turn.Stream, told), nil, false)
+	t.failed.unread = h.blameDecode(d, told, nil, false, t.record.ID())
 	d.sent.Over(told)
 	return err
 }
 
-// reading begins to read an answer.
-func (s *runner) reading(ctx context.Context, t *turn, d *decoding) *reading {
-	d.leg.IDs = t.proving.Listen(&d.origin)
-	r := &reading{ctx: ctx, decoding: d, out: t.out, runner: s, turn: t, share: t.share.Beside()}
-	r.Reset(&d.leg, r)
-	return r
+// failed returns the failure of decode's leg with the rest of what is known of it.
+func (d *decoding) failed(leg upstream.LegError) error {
+	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.origin.Decode.Engine().Name, true
+	return &leg
 }
 
 // Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
 // the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (r *reading) Begun() {
-	d := r.decoding
-	d.begun = true
-	d.wait.Heard()
-	if d.sent.Began(); d.origin.HandedOver() {
-		d.origin.Decode.Engine().Health.Took(1, time.Since(d.origin.Began))
+	r.begun = true
+	r.wait.Heard()
+	if r.sent.Began(); r.origin.HandedOver() {
+		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
 	}
 }
 
@@ -89,8 +88,8 @@ func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
 func (r *reading) Passed() {
 	r.turn.dropBody()
 	r.taken(true)
-	if head := r.decoding.head; head != nil {
-		r.decoding.head = nil
+	if head := r.head; head != nil {
+		r.head = nil
 		_, _ = r.out.Write(head) // the relay's write behind it fails too
 	}
 }
@@ -98,13 +97,12 @@ func (r *reading) Passed() {
 // taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error. What decode says before
 // it has the KV does not show that it could load it.
 func (r *reading) taken(loaded bool) {
-	d := r.decoding
 	if fault, _ := r.Fault(); fault != 0 {
 		return
 	}
-	if d.untaken = nil; d.unread && loaded {
-		d.unread = false
-		r.runner.legs.loads(d, pairs.Answered, r.turn.record.ID(), nil)
+	if r.untaken = nil; r.unread && loaded {
+		r.unread = false
+		r.h.loads(r.decoding, pairs.Answered, r.turn.record.ID(), nil)
 	}
 }
 
@@ -113,8 +111,7 @@ func (r *reading) Ended() { r.keep(r.Result(false)) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	t := r.turn
-	return !t.committed() && !r.relay.Released() && t.retry.mayRestart(upstream.RoleDecode)
+	return !r.out.committed && !r.relay.Released() && r.turn.retries.mayRestart(upstream.RoleDecode)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
@@ -126,7 +123,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
 		result.Params = r.relay.Blanked()
 	}
-	r.runner.deps.Tickets.Maker.Keep(r.ctx, &r.turn.proving, &r.turn.lookup, &r.decoding.origin, result)
+	r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record)
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
@@ -139,18 +136,18 @@ func (r *reading) room(n int64) bool {
 	return r.share.Grow(n) == nil || r.decoding.leg.Rewrite != nil
 }
 
-// whole relays a JSON answer as it is, without kv_transfer_params.
-func (r *reading) whole() error {
-	r.decoding.Spare()
+// respondWhole relays a JSON answer as it is, without kv_transfer_params.
+func (r *reading) respondWhole() error {
+	r.Spare()
 	rewrite := r.decoding.leg.Rewrite
 	body, err := upstream.ReadWithin(r.decoding, maxAnswer, nil, r.room)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
-		return r.unread(body)
+		return r.passUnread(body)
 	case err != nil:
 		return r.broken(err)
 	}
-	r.decoding.wait.Heard()
+	r.wait.Heard()
 	rest := r.Whole(body)
 	r.out.record.Answered(r.Record(sse.Stats{}))
 	result := r.Result(false)
@@ -179,8 +176,8 @@ func (r *reading) whole() error {
 	return nil
 }
 
-// unread passes a whole answer on as it comes, of which head has been read, with null as kv_transfer_params.
-func (r *reading) unread(head []byte) (err error) {
+// passUnread passes a whole answer on as it comes, of which head has been read, with null as kv_transfer_params.
+func (r *reading) passUnread(head []byte) (err error) {
 	r.UnreadWhole(head)
 	if r.Foreign() {
 		return r.broken(upstream.ErrForeign)
@@ -238,9 +235,9 @@ func (r *reading) stream() error {
 
 // start makes the relay of a stream.
 func (r *reading) start() {
-	r.out.announceStream(r.decoding.ContentType())
+	r.out.announceStream(r.ContentType())
 	cfg := r.Relay()
-	cfg.Patience, cfg.Memory, cfg.Room = r.runner.cfg.FirstEvent, &r.runner.streamed, r.room
+	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
 	d, observe := r.decoding, cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
 		if d.begun {
@@ -253,7 +250,6 @@ func (r *reading) start() {
 
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *reading) ended(err error) error {
-	d := r.decoding
 	r.out.record.Answered(r.Record(r.relay.Stats()))
 	left := leftEarly(r.ctx, err)
 	if left && r.Seen() { // the event that waits for the next one
@@ -275,9 +271,9 @@ func (r *reading) ended(err error) error {
 		return nil
 	case fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
-		return d.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})
+		return r.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})
 	case stopped:
-		return d.failed(upstream.LegError{Kind: upstream.KVLoad, Err: errKVLoad})
+		return r.failed(upstream.LegError{Kind: upstream.KVLoad, Err: errKVLoad})
 	case r.Over() && !writeFailed(err):
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case clientLeft(r.ctx, err):
@@ -311,13 +307,13 @@ func (r *reading) broken(err error) error {
 	leg := upstream.LegError{Kind: upstream.Broken, Err: err}
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		r.runner.deps.Legs.Close() // the connection that is out of step is among them
+		return r.h.foreign(r.origin.Decode.Engine())
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
 		leg.Kind = upstream.Garbage
 	}
-	return r.decoding.failed(leg)
+	return r.failed(leg)
 }
 
 // clientLeft reports whether the reading of a stream ended with err because the client has gone.

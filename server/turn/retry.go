@@ -8,27 +8,52 @@ import (
 	"time"
 
 	"carryover/server/pick"
+	"carryover/server/pins"
 	"carryover/server/record"
+	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/fleet/pairs"
 )
 
-// retryPolicy decides what may be tried again.
-type retryPolicy struct {
-	fleet  *fleet.Fleet
-	budget *RetryBudget
+// failure is what a failed attempt leaves to the next one, besides its error.
+type failure struct {
+	ticket bool               // the prefill leg carried a ticket
+	added  bool               // it carried a ticket or a piggybacked release
+	bound  bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
+	tied   bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
+	unread *fleet.Incarnation // of prefill, which has handed over KV that decode has failed to load, nil if it has not
+	reused record.Reuse       // what the attempt reused
 }
 
-// retryContext is what these decisions need to know of a turn.
-type retryContext struct {
-	account      string // whose retry budget is used
-	model        string
-	prefiller    string         // the only prefill instance that the request allows, "" for any
-	afterPrefill PrefillFailure // what the operator wants after a failure of prefill
-	retries      int
-	most         int           // tokens that the prompt can't exceed
-	missed       record.Reason // why the failed attempt reused nothing, "" if it reused a ticket
+// caused reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill
+// did not compute. The next leg then goes without, whatever the status was, and costs no retry budget. That can't double the load for
+// long: three such failures of a ticket stop reuse for the pair, one of a release pauses releases, and one of ids quarantines the
+// instance.
+func (f *failure) caused(leg *upstream.LegError) bool {
+	switch {
+	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // the client's time is used up
+		return false
+	case leg.Kind == upstream.IDEcho:
+		return true
+	}
+	return f.added && (pins.OutcomeOf(leg) != pairs.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+}
+
+// retries decides what a turn may try again, and knows what its attempts so far mean for the next one.
+type retries struct {
+	fleet   *fleet.Fleet
+	budget  *RetryBudget
+	request *request.Request
+	policy  PrefillFailure // what the operator wants after a failure of prefill
+	until   time.Time      // from when on no leg that was sent is followed by another, because the client has waited for long
+
+	made    int             // how many attempts have failed and were tried again
+	earlier pick.Earlier    // what they mean for the next pick
+	again   []upstream.Role // roles whose leg was sent, failed, and was tried again
+	without reuse.Choice    // its Why says why further attempts must use no ticket and carry no release, "" if they may
 }
 
 // decision says what follows a failed attempt.
@@ -47,72 +72,82 @@ const (
 //     and no previous KV, which may be spent, on another instance if there is one;
 //   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
 //   - the client has gone: nothing.
-func (r *retryPolicy) decide(ctx context.Context, t *retryState, of *retryContext, err error) decision {
+func (r *retries) decide(ctx context.Context, f *failure, err error) decision {
 	var leg *upstream.LegError
 	if ctx.Err() != nil || !errors.As(err, &leg) {
 		return giveUp
 	}
-	if leg.Kind == upstream.Status && leg.Status == http.StatusNotFound {
-		return r.withoutModel(t, of, leg)
-	}
-	// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV has
-	// not arrived.
-	useless := leg.Role == upstream.RolePrefill && (leg.Kind == upstream.Garbage || errors.Is(leg.Err, upstream.ErrNotReady))
-	if r.tooLong(leg, of) {
-		t.earlier.TooLong = true
-		t.refresh(of.missed)
-		return restart
-	}
-	if !leg.Retryable() && !t.last.caused(leg) && !useless && !errors.Is(leg.Err, upstream.ErrPrefillTimeout) {
+	prefills, caused, notReady := leg.Role == upstream.RolePrefill, f.caused(leg), errors.Is(leg.Err, upstream.ErrNotReady)
+	switch {
+	case leg.Kind == upstream.Status && leg.Status == http.StatusNotFound:
+		return r.withoutModel(f, leg)
+	case r.tooLong(leg):
+		r.earlier.TooLong = true
+		return r.restart(f)
+	case leg.Retryable(), caused, errors.Is(leg.Err, upstream.ErrPrefillTimeout):
+	case prefills && (leg.Kind == upstream.Garbage || notReady):
+		// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV
+		// has not arrived.
+	default:
 		return giveUp
 	}
-	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
+	if leg == r.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return giveUp
 	}
-	t.earlier.Failed = leg
-	if leg.Role == upstream.RolePrefill && !t.last.caused(leg) {
-		return r.afterPrefill(t, of, leg)
+	r.earlier.Failed = leg
+	if prefills && !caused {
+		return r.afterPrefill(f, leg)
 	}
 	if !leg.Sent {
-		r.exclude(t, leg)
+		r.exclude(leg)
 		switch {
-		case leg.Role == upstream.RolePrefill: // the instance was quarantined after it had been picked
+		case prefills, f.tied: // the prefill instance was quarantined after it had been picked
 			return moveOn
-		case t.last.pathTied:
-			return moveOn
-		case !t.last.anotherDecode: // decode.go has already offered the hand-over to other decode engines
+		case !f.bound: // decode.go has already offered the hand-over to other decode engines
 			return giveUp
 		}
 	}
-	elsewhere := r.elsewhere(t, of, leg.Role, leg.Instance)
-	if leg.Role == upstream.RoleDecode && leg.Paused() && !elsewhere {
-		return giveUp // prefill would compute the prompt again for the same refusal
-	}
+	elsewhere := r.elsewhere(leg.Role, leg.Instance)
 	switch echo := leg.Kind == upstream.IDEcho; {
-	case echo && of.retries >= pick.MaxDials:
+	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
 		return giveUp
-	case echo: // each such failure quarantines an incarnation, so that they end
-	case !t.mayRestart(leg.Role) || !t.last.caused(leg) && !r.budget.take(of.account):
+	case echo && r.made < pick.MaxDials: // each such failure quarantines an incarnation, so that they end
+	case echo, !r.mayRestart(leg.Role), !caused && !r.budget.take(r.request.Account):
 		return giveUp
 	default:
-		t.again = append(t.again, leg.Role)
+		r.again = append(r.again, leg.Role)
 	}
-	if t.last.unread != nil {
-		r.leavePair(ctx, t, of)
-	}
-	t.refresh(of.missed)
-	if t.last.ticket && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
-		t.withoutTicket = record.ReasonNotBidirectional
+	if f.unread != nil {
+		r.leavePair(ctx, f.unread)
 	}
 	if elsewhere {
-		r.exclude(t, leg)
+		r.exclude(leg)
+	}
+	r.restart(f)
+	if f.ticket && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+		r.without.Why = record.ReasonNotBidirectional
+	}
+	return restart
+}
+
+// mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
+// not waited for long.
+func (r *retries) mayRestart(role upstream.Role) bool {
+	return !slices.Contains(r.again, role) && time.Until(r.until) > 0
+}
+
+// restart forbids further attempts a ticket and a release.
+func (r *retries) restart(f *failure) decision {
+	r.without = reuse.Choice{Why: record.ReasonRetried}
+	if !f.ticket && !f.reused.Hit && f.reused.Reason != "" { // the failed attempt had no ticket either, for this reason
+		r.without = reuse.Choice{Why: f.reused.Reason, Differs: f.reused.Differs}
 	}
 	return restart
 }
 
 // tooLong reports whether prefill has refused a prompt that may be longer than it takes. Decode may take more; and if it refuses, too, its
 // words are about the answer that the client has asked for.
-func (r *retryPolicy) tooLong(leg *upstream.LegError, of *retryContext) bool {
+func (r *retries) tooLong(leg *upstream.LegError) bool {
 	if leg.Role != upstream.RolePrefill || leg.Kind != upstream.Status || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
 		return false
 	}
@@ -120,39 +155,39 @@ func (r *retryPolicy) tooLong(leg *upstream.LegError, of *retryContext) bool {
 	if prefill == nil {
 		return false
 	}
-	length := facts.ContextLength(prefill.Models(), of.model)
-	return length > 0 && of.most >= length
+	length := facts.ContextLength(prefill.Models(), r.request.Model)
+	return length > 0 && 2*r.request.Length.Whole.Tokens(1) >= length // a token has a byte, and templates add some
 }
 
 // withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
 // the model, and decode's does.
-func (r *retryPolicy) withoutModel(t *retryState, of *retryContext, leg *upstream.LegError) decision {
-	r.fleet.Catalogue.Refused(of.account, leg.Role, of.model)
-	serves := func(e *fleet.Engine) bool { return e.MayServe(of.model) }
+func (r *retries) withoutModel(f *failure, leg *upstream.LegError) decision {
+	account, model := r.request.Account, r.request.Model
+	r.fleet.Catalogue.Refused(account, leg.Role, model)
+	serves := func(e *fleet.Engine) bool { return e.MayServe(model) }
 	switch asked := r.fleet.Engine(leg.Role, leg.Instance); {
 	case leg.Role == upstream.RoleDecode, asked == nil, serves(asked):
 		return giveUp
-	case of.afterPrefill == PrefillError, !slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), serves):
-		r.fleet.Catalogue.Refused(of.account, upstream.RoleDecode, of.model) // which prefill has answered for
+	case r.policy == PrefillError, !slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), serves):
+		r.fleet.Catalogue.Refused(account, upstream.RoleDecode, model) // which prefill has answered for
 		return giveUp
 	}
-	t.earlier.NoPrefill, t.earlier.PrefillFailed = true, true
-	t.refresh(of.missed)
-	return restart
+	r.earlier.NoPrefill, r.earlier.PrefillFailed = true, true
+	return r.restart(f)
 }
 
 // exclude keeps further attempts from picking the engine of a leg.
-func (r *retryPolicy) exclude(t *retryState, leg *upstream.LegError) {
+func (r *retries) exclude(leg *upstream.LegError) {
 	if e := r.fleet.Engine(leg.Role, leg.Instance); e != nil {
-		t.earlier.Excluded = append(t.earlier.Excluded, e)
+		r.earlier.Excluded = append(r.earlier.Excluded, e)
 	}
 }
 
 // elsewhere reports whether another instance of a role than the named one may take the turn.
-func (r *retryPolicy) elsewhere(t *retryState, of *retryContext, role upstream.Role, but string) bool {
+func (r *retries) elsewhere(role upstream.Role, but string) bool {
 	return slices.ContainsFunc(r.fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e.Name != but && (role == upstream.RoleDecode || of.prefiller == "" || e.Name == of.prefiller) && !t.earlier.Excludes(e) &&
-			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(of.model)
+		return e.Name != but && (role == upstream.RoleDecode || r.request.MayPrefill(e.Name)) && !r.earlier.Excludes(e) &&
+			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(r.request.Model)
 	})
 }
 
@@ -167,51 +202,36 @@ func (r *retryPolicy) elsewhere(t *retryState, of *retryContext, role upstream.R
 //   - the error.
 //
 // The decode leg that follows has a new request id.
-func (r *retryPolicy) afterPrefill(t *retryState, of *retryContext, leg *upstream.LegError) decision {
-	late, overdue := time.Until(t.until) <= 0, errors.Is(leg.Err, upstream.ErrPrefillTimeout)
+func (r *retries) afterPrefill(f *failure, leg *upstream.LegError) decision {
+	late, overdue, alone := time.Until(r.until) <= 0, errors.Is(leg.Err, upstream.ErrPrefillTimeout), r.policy == PrefillDecodeOnly
 	switch {
-	case of.afterPrefill == PrefillError:
+	case r.policy == PrefillError, leg.Sent && late && !overdue:
 		return giveUp
 	case !leg.Sent:
-		t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
-		r.exclude(t, leg)
+		r.earlier.NoPrefill = alone
+		r.exclude(leg)
 		return moveOn // if no prefill instance is left, pick chooses decode alone
-	case late && !overdue:
-		return giveUp
 	}
-	t.earlier.PrefillFailed = true
-	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly || late || slices.Contains(t.again, upstream.RolePrefill) || !r.retriesPrefill(t, of, leg)
-	t.again = append(t.again, upstream.RolePrefill)
-	t.refresh(of.missed)
-	return restart
+	another := r.elsewhere(leg.Role, leg.Instance)
+	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
+	r.earlier.PrefillFailed = true
+	r.earlier.NoPrefill = alone || late || slices.Contains(r.again, upstream.RolePrefill) || !another && lastWord || !r.budget.take(r.request.Account)
+	if another && !r.earlier.NoPrefill {
+		r.exclude(leg)
+	}
+	r.again = append(r.again, upstream.RolePrefill)
+	return r.restart(f)
 }
 
 // leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
 // decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
-func (r *retryPolicy) leavePair(ctx context.Context, t *retryState, of *retryContext) {
-	prefill := t.last.unread.Engine()
+func (r *retries) leavePair(ctx context.Context, unread *fleet.Incarnation) {
+	prefill := unread.Engine()
 	prefill.Refresh(ctx)
-	if t.last.unread.Ended() {
+	if unread.Ended() || r.policy == PrefillError && !r.elsewhere(upstream.RolePrefill, prefill.Name) {
 		return
 	}
-	if of.afterPrefill == PrefillError && !r.elsewhere(t, of, upstream.RolePrefill, prefill.Name) {
-		return
-	}
-	t.earlier.PrefillFailed = true
-	t.earlier.NoPrefill = of.afterPrefill == PrefillDecodeOnly
-	t.earlier.Excluded = append(t.earlier.Excluded, prefill)
-}
-
-// retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
-func (r *retryPolicy) retriesPrefill(t *retryState, of *retryContext, leg *upstream.LegError) bool {
-	another := r.elsewhere(t, of, leg.Role, leg.Instance)
-	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || errors.Is(leg.Err, upstream.ErrNotReady) ||
-		errors.Is(leg.Err, upstream.ErrPrefillTimeout)
-	if !another && lastWord || !r.budget.take(of.account) {
-		return false
-	}
-	if another {
-		r.exclude(t, leg)
-	}
-	return true
+	r.earlier.PrefillFailed = true
+	r.earlier.NoPrefill = r.policy == PrefillDecodeOnly
+	r.earlier.Excluded = append(r.earlier.Excluded, prefill)
 }

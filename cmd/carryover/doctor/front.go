@@ -67,7 +67,7 @@ func (d *doctor) front(ctx context.Context) {
 		what = "answers lack " + strings.Join(lost, ", ")
 	}
 	if r.check(at, codeFrontForeign, what, address...) {
-		if strings.Contains(answer.header.Get("X-KV-Reuse"), string(record.ReasonNoConversation)) {
+		if strings.Contains(answer.header.Get("X-KV-Reuse"), record.ReasonNoConversation) {
 			what = "a turn that X-Conversation-Id names has no conversation"
 		}
 		r.check(at, codeFrontID, what, address...)

@@ -135,7 +135,7 @@ func (v *verdict) tickets() bool {
 		}
 		return ""
 	}
-	none := string(record.ReasonNoParams)
+	none := record.ReasonNoParams
 	streamed, whole := stored(true), stored(false)
 	switch {
 	case streamed == none && whole == none:
@@ -191,7 +191,7 @@ func refused(r *record.Turn) (code, what string) {
 
 // missed returns why a turn reused nothing, in the words of its record.
 func (v *verdict) missed(turn *probeTurn) (code, what string) {
-	reason := string(turn.record.Reuse.Reason)
+	reason := turn.record.Reuse.Reason
 	switch reason {
 	case proof.Unproven(proof.LacksShape):
 		if v.seen.parity == facts.No {
@@ -200,7 +200,7 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 		return codeTokenize, "whether its ids are those that prefill renders could not be found out"
 	case proof.MissTokenizeFailed:
 		return codeTokenize, "a prompt could not be tokenised"
-	case string(record.ReasonRewritten), string(record.ReasonBelowThreshold):
+	case record.ReasonRewritten, record.ReasonBelowThreshold:
 		return codeRewritten, "of the first turn too little comes back in the second: " + reason
 	}
 	return codeMiss, strings.TrimSuffix(turn.String(), ",") + ", reused nothing: " + reason

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -16,8 +15,8 @@ import (
 )
 
 // answersOf is a turn of an API that gets an answer without params.
-func answersOf(api body.API, stream bool) *Proving {
-	return &Proving{request: &request.Request{API: api, Stream: stream}, record: &record.Builder{}}
+func answersOf(decode *fleet.Incarnation, api body.API, stream bool) *Origin {
+	return &Origin{Proof: &Proof{Admitted: &Admitted{Request: &request.Request{API: api, Stream: stream}}, turn: "turn"}, Decode: decode}
 }
 
 // tellsVersion asks engines of vLLM 0.33.
@@ -35,14 +34,14 @@ func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	incarnation := engines.Engines(upstream.RoleDecode)[0].Last()
 	var log strings.Builder
 	var asked sync.WaitGroup
-	k := &Maker{
-		cfg:  &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
-		deps: &Deps{Legs: tellsVersion{}, Background: func(_, _ string, work func()) { asked.Go(work) }},
-	}
+	tickets := New(
+		Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		Deps{Legs: tellsVersion{}, Background: func(_, _ string, work func()) { asked.Go(work) }},
+	)
 	for range 5 {
 		for _, stream := range []bool{true, false} {
-			k.sentNothing(answersOf(body.Messages, stream), incarnation)
-			k.sentNothing(answersOf(body.Responses, stream), incarnation)
+			tickets.sentNothing(answersOf(incarnation, body.Messages, stream))
+			tickets.sentNothing(answersOf(incarnation, body.Responses, stream))
 		}
 	}
 	asked.Wait()

@@ -1,0 +1,136 @@
+package reuse
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/pairs"
+)
+
+// Why an attempt uses no ticket whatever the store has. Of several reasons the first one counts.
+func TestExcludes(t *testing.T) {
+	prefill := &fleet.Incarnation{}
+	for name, row := range map[string]struct {
+		change  func(p *Proof)
+		without string
+		want    string
+	}{
+		"nothing":              {func(*Proof) {}, "", ""},
+		"the client":           {func(p *Proof) { p.Conversation.Off, p.Conversation.Known = true, false }, "", record.ReasonBypass},
+		"no conversation":      {func(p *Proof) { p.Conversation.Known, p.Ineligible = false, body.WhyN }, "", record.ReasonNoConversation},
+		"the request":          {func(p *Proof) { p.Ineligible, p.Pair.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
+		"decode alone":         {func(p *Proof) { p.Pair.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
+		"an attempt before":    {func(p *Proof) { p.Pair.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
+		"a quarantine":         {func(p *Proof) { p.Pair.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
+		"quarantined and gone": {func(p *Proof) { p.Pair.Quarantined, p.Pair.Prefill = true, nil }, "", record.ReasonQuarantined},
+		"no proof":             {func(p *Proof) { p.lacks = "ids" }, "", "ineligible_unproven;why=ids"},
+	} {
+		p := proofOf(body.Chat, nil)
+		p.Pair.Prefill = prefill
+		if row.change(p); p.excludes(row.without) != row.want {
+			t.Errorf("%s: got %q, want %q", name, p.excludes(row.without), row.want)
+		}
+	}
+}
+
+// The reason of a miss for each outcome of a store, and for each status of a pair.
+func TestMissed(t *testing.T) {
+	for _, row := range []struct {
+		outcome convcache.Outcome
+		proof   *Proof
+		silent  bool
+		want    string
+	}{
+		{convcache.Empty, proofOf(body.Chat, nil), false, record.ReasonNothingStored},
+		{convcache.Empty, proofOf(body.Chat, nil), true, record.ReasonNoParams},
+		{convcache.Empty, proofOf(body.Text, nil), false, record.ReasonFirstTurn},
+		{convcache.Expired, proofOf(body.Chat, nil), true, record.ReasonExpired},
+		{convcache.Consumed, proofOf(body.Chat, nil), false, record.ReasonConsumed},
+		{convcache.Fenced, proofOf(body.Chat, nil), false, record.ReasonStoreFailedOver},
+		{convcache.Taken, proofOf(body.Chat, nil), false, record.ReasonRewritten},
+		{convcache.Unavailable, proofOf(body.Chat, nil), false, record.ReasonStoreUnavailable},
+	} {
+		if got := missed(row.proof.Admitted, row.outcome, row.silent); got != row.want {
+			t.Errorf("%v, silent %t: got %q, want %q", row.outcome, row.silent, got, row.want)
+		}
+	}
+	for status, want := range map[pairs.Status]string{pairs.NoReuse: record.ReasonNotBidirectional, pairs.Busy: record.ReasonPairOnTrial} {
+		if got := denies(status); got != want {
+			t.Errorf("status %v: got %q, want %q", status, got, want)
+		}
+	}
+}
+
+// Which branches a request may use, in which order, and why it leaves others. A choice is written as id, tokens and reason.
+func TestChoose(t *testing.T) {
+	cfg := &Config{MinTokens: 64, MinShare: 0.5}
+	offer := func(tokens int, whole bool) convcache.Offer { return convcache.Offer{Tokens: tokens, Whole: whole} }
+	id := func(n byte) convcache.TicketID { return convcache.TicketID{n} }
+	under := func(key byte, b convcache.KeyedBranch) convcache.KeyedBranch {
+		b.Key = convcache.Key{key}
+		return b
+	}
+	prefilled := func(tokens int) convcache.KeyedBranch {
+		b := branchOf(1, 400)
+		b.Chain.BlockSize, b.Prefilled = 16, []convcache.Prefilled{{Tokens: tokens}}
+		return b
+	}
+	alias := branchOf(9, 0)
+	alias.Branch = convcache.Alias("", convcache.Key{1}, time.Now()).Branch
+	parts := []uint64{system, question, answered, next}
+	for name, row := range map[string]struct {
+		api    body.API
+		proves proves
+		found  Found
+		want   string
+		why    string
+	}{
+		"nothing":                {want: "", why: record.ReasonRewritten},
+		"nothing of this epoch":  {found: Found{dropped: record.ReasonQuarantined}, want: "", why: record.ReasonQuarantined},
+		"nothing that is proven": {found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}}, want: "", why: record.ReasonRewritten},
+		"a whole ticket": {proves: proves{id(1): offer(400, true)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}},
+			want: "1 400", why: record.ReasonRewritten},
+		"too few tokens": {proves: proves{id(1): offer(63, true)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 63)}},
+			want: "1 63 below_threshold", why: record.ReasonRewritten},
+		"too small a share": {proves: proves{id(1): offer(199, false)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}},
+			want: "1 199 below_threshold", why: record.ReasonRewritten},
+		"most tokens first": {proves: proves{id(1): offer(200, true), id(2): offer(300, false)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 200), branchOf(2, 400)}},
+			want: "2 300, 1 200", why: record.ReasonRewritten},
+		"by content whole ones come first": {proves: proves{id(1): offer(200, true), id(2): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 200), branchOf(2, 400)}},
+			want:  "1 200, 2 300", why: record.ReasonRewritten},
+		"by content a cut one of another prompt is left to its conversation": {proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, 9), branchOf(2, 400)}},
+			want:  "1 300 nothing_stored", why: record.ReasonRewritten},
+		"by content a cut one is used if it is the only one": {proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, 9), under(2, branchOf(2, 400))}},
+			want:  "1 300", why: record.ReasonRewritten},
+		"by content a cut one is used if it goes on": {proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, question), branchOf(2, 400)}},
+			want:  "1 300", why: record.ReasonRewritten},
+		"by content a cut one that an alias has led to is left to its id": {proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400)}, aliases: []convcache.KeyedBranch{alias}},
+			want:  "1 300 nothing_stored", why: record.ReasonRewritten},
+		"by content a text of another prompt is left": {api: body.Text, proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{prefilled(316)}},
+			want:  "1 300 history_rewritten", why: record.ReasonRewritten},
+		"by content a text that goes on is used": {api: body.Text, proves: proves{id(1): offer(300, false)},
+			found: Found{byContent: true, Branches: []convcache.KeyedBranch{prefilled(315)}},
+			want:  "1 300", why: record.ReasonRewritten},
+	} {
+		choices, why := cfg.choose(proofOf(row.api, row.proves, parts...), &row.found)
+		var got []string
+		for _, c := range choices {
+			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %d %s", c.branch.ID[0], c.offer.Tokens, c.leaves)))
+		}
+		if strings.Join(got, ", ") != row.want || why != row.why {
+			t.Errorf("%s: got %q, %q; want %q, %q", name, got, why, row.want, row.why)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package reuse
+
+import (
+	"slices"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/record"
+	"carryover/upstream"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
+)
+
+// How tokens were proven equal: by their ids, or in prefill's own prefix cache, where a turn reuses handed-back KV without a ticket.
+const (
+	proofTokens = "tokens"
+	proofEngine = "engine"
+)
+
+// Told is what prefill's answer shows of its caches.
+type Told struct {
+	By       convcache.Holder // the incarnation that has answered with a hand-over, zero before that
+	Cached   int              // prompt tokens that it took from caches, -1 if it does not tell
+	Prompt   int              // tokens of the prompt, 0 if that is not known
+	IDs      bool             // the prompt's ids are known
+	Same     bool             // it is the engine that has answered as this incarnation before; else it was restarted, and its cache is new
+	Keeps    bool             // it keeps the prompt in its cache
+	Silent   bool             // decode's answers bring no params
+	Block    int              // its block size, 0 if that is not known
+	PerToken time.Duration    // how long it computes a token
+}
+
+// Tell returns what an answer of an attempt's prefill shows, and tells the incarnation which engine has answered.
+func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
+	prefill := p.Pair.Prefill
+	return Told{
+		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, IDs: len(p.IDs.Prompt()) > 0,
+		Same:   prefill.PrefixCache.AnsweredAs(handover.EngineID),
+		Keeps:  !p.Pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
+		Silent: p.Pair.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
+	}
+}
+
+// Outcome is what an attempt has reused.
+type Outcome struct {
+	record.Reuse
+	Prefilled []convcache.Prefilled // what prefix caches hold of the prompt from now on, without any ticket
+	Shared    int                   // tokens that prefill's caches had of the conversation's first turn: what conversations share, such as a system prompt
+	Kept      facts.Finding         // whether prefill's prefix cache has kept what was handed back
+}
+
+// Outcome is that of a turn that has made no attempt.
+func (a *Admitted) Outcome(f *Found) record.Reuse {
+	return record.Reuse{
+		Off: a.Conversation.Off, Proof: proofTokens, Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
+	}
+}
+
+// OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
+func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
+	o := Outcome{Reuse: p.Outcome(f)}
+	o.Cached, o.Hit, o.Reason, o.Differs, o.Name = told.Cached, c.Why == "", c.Why, c.Differs, c.Name
+	if o.Offered = c.Offer.Tokens; o.Hit {
+		o.FreshAsOf = c.FreshAsOf
+	}
+	if told.By == (convcache.Holder{}) {
+		return o
+	}
+	e := evidence{Proof: p, found: f, Told: told}
+	had, own := e.own()
+	o.Shared = e.shared
+	switch {
+	case o.Hit:
+		o.Read = read(o.Offered, o.Cached, own)
+		replayed := told.Prompt > 0 && o.Cached+max(1, told.Block) >= told.Prompt // it ends within the ticket
+		o.Reason = empty(o.Read, o.Offered, o.Cached, c.Offer.Whole || replayed, record.ReasonFewTokens)
+	case len(f.Notes) > 0:
+		e.handedBack(&o, own)
+	}
+	if o.Saved = told.PerToken * time.Duration(o.Read); !o.Hit {
+		if o.Prefix = o.Cached; told.Prompt > 0 {
+			o.Prefix = min(o.Cached, told.Prompt)
+		}
+		if o.Prefix < max(1, told.Block) { // caches hold whole blocks
+			o.Prefix = 0
+		}
+	}
+	if o.Prefilled = among(nil, had, told.Prompt); told.Prompt > 0 && told.Keeps {
+		o.Prefilled = convcache.AddPrefilled(o.Prefilled, convcache.Prefilled{Prefill: told.By, Tokens: told.Prompt})
+	}
+	return o
+}
+
+// evidence is what an outcome is concluded from.
+type evidence struct {
+	*Proof
+	Told
+	found  *Found
+	shared int // as in Outcome
+}
+
+// same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
+func (e *evidence) same(b *convcache.KeyedBranch) int {
+	if !e.Told.IDs {
+		return b.Tokens
+	}
+	return e.offers.Offer(b.Branch).Tokens
+}
+
+// own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
+// that went to this instance, in whole blocks, or the tokens that all prompts share. had is what caches of prefill instances hold of the
+// prompt without any ticket, because earlier prompts of its conversation were sent there.
+func (e *evidence) own() (had []convcache.Prefilled, own int) {
+	for _, known := range [...][]convcache.KeyedBranch{e.found.Branches, e.found.Notes} {
+		for i := range known {
+			same := e.same(&known[i])
+			if e.shared = max(e.shared, min(known[i].SharedPrefixTokens, same)); e.Same {
+				had = among(had, known[i].Prefilled, same)
+			}
+		}
+	}
+	if e.found.empty() && !e.Length.Answered {
+		e.shared = max(e.Cached, 0)
+	}
+	own = convcache.PrefilledIn(had, e.By)
+	if e.Block > 0 {
+		own -= own % e.Block
+	}
+	return had, max(own, e.shared)
+}
+
+// among adds to had what a branch knows of caches, at most so many tokens of each.
+func among(had, others []convcache.Prefilled, most int) []convcache.Prefilled {
+	for _, p := range others {
+		if p.Tokens = min(p.Tokens, most); p.Tokens > 0 {
+			had = convcache.AddPrefilled(had, p)
+		}
+	}
+	return had
+}
+
+// handedBack concludes what prefill's own caches were worth to a turn without a ticket whose conversation was handed back: what it found
+// beyond what it has of its own.
+func (e *evidence) handedBack(o *Outcome, own int) {
+	notes := e.found.Notes
+	others := func(b convcache.KeyedBranch) bool { return e.anothers(&b.Branch) || e.API == body.Text }
+	// Something of what was handed back is found if prefill finds more than it has of prompts that conversations share. If all notes are those
+	// of others who began alike, it must be more than prefill had of their prompts, too.
+	expected := e.shared
+	if e.found.byContent && !slices.ContainsFunc(notes, func(b convcache.KeyedBranch) bool { return !others(b) }) {
+		expected = own
+	}
+	here, whole, lost, most := false, false, false, 0
+	for i := range notes {
+		same := e.same(&notes[i])
+		if notes[i].Prefill == e.By {
+			here, most, whole = true, max(most, same), whole || same == notes[i].Tokens
+		}
+		// By the ids that prefill has computed, the prompt goes on with more of it than prefill would have had without it.
+		lost = lost || e.Told.IDs && same > expected
+	}
+	beyond := e.Cached - expected
+	if beyond > 0 {
+		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", proofEngine, beyond, notes[0].FreshAsOf
+		o.Read = kept(most, e.Cached, own, e.Block)
+		o.Reason = empty(o.Read, most, e.Cached, whole, record.ReasonHandedBackEvicted)
+		if !whole {
+			o.Differs = e.differs(notes)
+		}
+	}
+	switch here = here && e.Same; {
+	case beyond > 0 && here:
+		o.Kept = facts.Yes
+		return
+	case beyond > 0, !e.found.allHandedBack(), e.Cached < 0:
+		return
+	}
+	for i := range notes {
+		if e.anothers(&notes[i].Branch) || here && !lost && e.Told.IDs {
+			parts, _ := e.outline.agrees(&notes[i].Branch)
+			o.Reason, o.Differs = record.ReasonRewritten, e.API.PartName(parts)
+			return
+		}
+	}
+	// By content it is certain of a chat with one note, which nothing but the answer can tell from this conversation's, that prefill lacks what
+	// was handed back for it: if prefill lacks even tokens that precede the answer.
+	certain := !e.found.byContent || len(notes) == 1 && e.API != body.Text && e.Cached < own && e.outline.mayContinue(&notes[0].Branch)
+	switch o.Reason = record.ReasonHandedBackElsewhere; {
+	case here && !certain:
+		o.Reason = missed(e.Admitted, convcache.Empty, e.Silent)
+	case here:
+		if o.Reason = record.ReasonHandedBackEvicted; lost {
+			o.Kept = facts.No
+		}
+	}
+}
+
+// read returns how many tokens prefill has read of an offer, if it has told that cached tokens of the prompt came from its cache or were read
+// (-1 if it did not tell), and own were certainly in its cache. vLLM reads all that its cache lacks of an offer; or nothing, if that is less
+// than kv_recompute_threshold or its cache holds more than the offer (get_num_new_matched_tokens in nixl/base_scheduler.py of 0.33). So it
+// then tells another number than that of the offer.
+func read(offered, cached, own int) int {
+	if cached >= 0 && cached != offered {
+		return 0
+	}
+	return max(0, offered-own)
+}
+
+// kept returns how many of the tokens that were handed back prefill had in its cache, beyond its own. If it had a block more, it has computed
+// this prompt before, and the hand-back gave it nothing.
+func kept(handedBack, cached, own, block int) int {
+	if cached >= handedBack+max(1, block) {
+		return 0
+	}
+	return max(0, min(handedBack, cached)-own)
+}
+
+// empty returns why a hit saved nothing, "" if it saved something or prefill has not told. whole says that the request goes on with all that
+// the ticket covers; then fewer says why prefill has found less than that.
+func empty(read, offered, cached int, whole bool, fewer record.Reason) record.Reason {
+	switch {
+	case read > 0 || cached < 0:
+		return ""
+	case cached >= offered && whole || cached > offered:
+		return record.ReasonHadIt
+	case whole:
+		return fewer
+	}
+	return record.ReasonCutShort
+}
