@@ -208,7 +208,7 @@ func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) erro
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if h.Handover == nil {
+	if h.Leg == nil {
 		return nil
 	}
 	step := a.Record.Step(record.StepHandover)

@@ -37,9 +37,9 @@ var (
 // whether decode takes the hand-over.
 func (a *attempt) rescue(plan upstream.Plan, h handed, d *decoding) {
 	switch {
-	case h.rescue == nil:
+	case h.Rescue == nil:
 		closePlan(plan)
-	case d != nil && !h.left:
+	case d != nil && !h.Left:
 		closePlan(plan)
 		d.untaken = func() { a.sendRescue(upstream.Plan{}, h) }
 	default:
@@ -76,9 +76,9 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 		defer closePlan(plan)
 		err := r.arrived(plan, &h)
 		if err == nil {
-			err = r.rescueOn(r.rescuers(first, h.bound, model), leg, h, model)
+			err = r.rescueOn(r.rescuers(first, h.Bound, model), leg, h, model)
 		}
-		if err != nil && (h.Handover != nil || h.arrived) { // else nothing has come of which anybody knows
+		if err != nil && (h.Leg != nil || h.arrived) { // else nothing has come of which anybody knows
 			r.strand(id, err)
 		}
 	})
@@ -86,7 +86,7 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 
 // rescueLeg makes the leg, which any decode instance can get.
 func (a *attempt) rescueLeg(h handed) upstream.Leg {
-	edit := body.PrefillEdit{Members: h.rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
+	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
 	if ids := a.proof.IDs.Prompt(); ids != nil {
 		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
