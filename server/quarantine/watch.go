@@ -1,8 +1,9 @@
 package quarantine
 
 import (
+	"cmp"
 	"context"
-	"maps"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/health"
 )
 
 // Every is how often quarantines are exchanged with other replicas.
@@ -65,7 +67,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 	if cfg.TellDrain == nil {
 		cfg.TellDrain = func(string) {}
 	}
-	return &Watch{WatchConfig: cfg, Now: time.Now, logged: map[*fleet.Engine]time.Time{}}
+	return &Watch{WatchConfig: cfg, Now: time.Now}
 }
 
 // Risen receives a value when the epoch has risen in this replica.
@@ -78,19 +80,20 @@ func (w *Watch) Begin(ctx context.Context) { w.compare(ctx, max(w.StoreTimeout, 
 func (w *Watch) Compare(ctx context.Context) { w.compare(ctx, w.StoreTimeout) }
 
 func (w *Watch) compare(ctx context.Context, within time.Duration) {
-	engines := w.Fleet.Engines(upstream.RolePrefill)
-	maps.DeleteFunc(w.logged, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
+	engines, logged := w.Fleet.Engines(upstream.RolePrefill), map[*fleet.Engine]time.Time{}
 	for _, engine := range engines {
-		last, found := w.logged[engine]
-		switch {
-		case !engine.Quarantined():
-		case !found:
-			w.logged[engine] = w.Now()
-		case w.Now().Sub(last) >= remindEvery:
-			w.logged[engine] = w.Now()
+		if !engine.Quarantined() {
+			continue
+		}
+		now := w.Now()
+		logged[engine] = now
+		if last, found := w.logged[engine]; found && now.Sub(last) < remindEvery {
+			logged[engine] = last
+		} else if found {
 			w.Epoch.logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}
+	w.logged = logged
 	if w.Epoch.shared != nil {
 		w.exchange(ctx, within, engines)
 	}
@@ -121,13 +124,6 @@ func (w *Watch) Remembered() int { return len(w.logged) }
 // exchange shares the epoch, and only then takes over the quarantines of other replicas for the incarnations that are alive and tells the
 // replicas those that they don't know: who hears of a quarantine knows of the rise.
 func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*fleet.Engine) {
-	var alive []*fleet.Incarnation
-	var names []string
-	for _, engine := range engines {
-		if incarnation := engine.Fresh(); incarnation.Known() {
-			alive, names = append(alive, incarnation), append(names, sharedName(incarnation))
-		}
-	}
 	bounded, cancel := storetime.Limit(ctx, within)
 	told := w.Epoch.share(bounded)
 	cancel()
@@ -135,9 +131,13 @@ func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*f
 		return // the next round comes soon
 	}
 	all := slices.Concat(w.Fleet.Engines(upstream.RoleDecode), engines)
-	asked := names
+	var alive []*fleet.Incarnation
+	var asked []string
 	for _, engine := range all {
 		asked = append(asked, drainMark(engine))
+		if incarnation := engine.Fresh(); engine.Role == upstream.RolePrefill && incarnation.Known() {
+			alive, asked = append(alive, incarnation), append(asked, sharedName(incarnation))
+		}
 	}
 	bounded, cancel = storetime.Limit(ctx, within)
 	defer cancel()
@@ -146,8 +146,9 @@ func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*f
 		return
 	}
 	w.drains(ctx, all, marks)
-	for i, incarnation := range alive {
-		_, shared := marks[names[i]]
+	for _, incarnation := range alive {
+		name := sharedName(incarnation)
+		_, shared := marks[name]
 		switch local := incarnation.Quarantined(); {
 		case shared && !local:
 			incarnation.Quarantine()
@@ -155,7 +156,7 @@ func (w *Watch) exchange(ctx context.Context, within time.Duration, engines []*f
 				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
 			w.Epoch.tell("Prefill " + incarnation.Engine().Name + " is quarantined until it is restarted: another replica found that it computes other ids than it is sent.")
 		case local && !shared:
-			w.share(ctx, names[i], "")
+			w.share(ctx, name, "")
 		}
 	}
 }
@@ -178,10 +179,7 @@ func behindHost(address string) string {
 	if err != nil {
 		return address
 	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	return ":" + port + strings.TrimRight(u.Path, "/")
 }
 
@@ -194,4 +192,50 @@ func (w *Watch) share(ctx context.Context, name, value string) bool {
 		w.Epoch.logger.Debug("a mark of an engine is not shared", "error", err)
 	}
 	return err == nil
+}
+
+// Of an instance that operators drain or take back, the last decision holds on all replicas. Each publishes its own where replicas share an
+// older one or none, and takes over a later one: so a drain outlives the replica at which it began, and an outage of Redis.
+
+// drainMark names what operators decide about an instance as all replicas do that name the instance alike, as for tickets.
+func drainMark(engine *fleet.Engine) string {
+	return "drain " + engine.Role.String() + " " + engine.Name
+}
+
+// mark returns a decision as replicas share it, and readDrain reads it; what can't be read is none.
+func mark(d health.Drain) string { return fmt.Sprintf("%d %t", d.At, d.On) }
+
+func readDrain(mark string) (d health.Drain) {
+	if _, err := fmt.Sscanf(mark, "%d %t", &d.At, &d.On); err != nil {
+		return health.Drain{}
+	}
+	return d
+}
+
+// drains takes over what other replicas' operators have decided since, and tells the replicas what they don't know.
+func (w *Watch) drains(ctx context.Context, engines []*fleet.Engine, marks map[string]string) {
+	for _, engine := range engines {
+		own, shared := engine.Health.Drain(), readDrain(marks[drainMark(engine)])
+		switch {
+		case own.After(shared):
+			w.ShareDrain(ctx, engine)
+		case shared.After(own):
+			w.Fleet.TakeOver(engine, shared)
+			if own.On == shared.On {
+				continue
+			}
+			w.Epoch.logger.Info("instance drained or taken back by an operator of all replicas", "role", engine.Role, "name", engine.Name, "draining", shared.On)
+			what, sentence := engine.Role.String()+" "+engine.Name, "An operator of all replicas takes %s back: it gets turns again."
+			if shared.On {
+				sentence = "An operator of all replicas drains %s: it gets no new turns, and its open turns end as usual."
+			}
+			w.TellDrain(fmt.Sprintf(sentence, what))
+		}
+	}
+}
+
+// ShareDrain tells other replicas what an operator has decided about an instance, and reports whether they share it. Without that the next
+// round tries again.
+func (w *Watch) ShareDrain(ctx context.Context, engine *fleet.Engine) bool {
+	return w.Epoch.shared != nil && w.share(ctx, drainMark(engine), mark(engine.Health.Drain()))
 }

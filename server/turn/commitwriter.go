@@ -17,11 +17,11 @@ import (
 // nothing comes. The beats take turns with the turn's own goroutine: what stops them waits for a beat that is being written.
 type commitWriter struct {
 	w       http.ResponseWriter
-	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
-	limit   time.Duration                   // of one write
-	bounded time.Time                       // when the limit was last set
-	errors  *apierror.Mapper                // turns an error into the one that clients see
-	whole   bool                            // the first write has all of the answer
+	control *http.ResponseController // of w
+	limit   time.Duration            // of one write
+	bounded time.Time                // when the limit was last set
+	errors  *apierror.Mapper         // turns an error into the one that clients see
+	whole   bool                     // the first write has all of the answer
 
 	api       body.API
 	record    *record.Builder
@@ -37,20 +37,8 @@ type commitWriter struct {
 func newCommitWriter(
 	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, began time.Time,
 ) *commitWriter {
-	c := &commitWriter{w: w, limit: limit, bounded: began, errors: errors, api: api, record: record}
-	if flusher, ok := w.(interface{ FlushError() error }); ok {
-		c.flusher = flusher
-	} else {
-		c.flusher = controlled{http.NewResponseController(w)}
-	}
-	return c
+	return &commitWriter{w: w, control: http.NewResponseController(w), limit: limit, bounded: began, errors: errors, api: api, record: record}
 }
-
-// controlled is a writer without FlushError. The ResponseController finds its Flush.
-type controlled struct{ *http.ResponseController }
-
-// FlushError does what Flush does.
-func (c controlled) FlushError() error { return c.Flush() }
 
 // beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
 // event, and the turn can still be tried again. A beat is what stands for nothing in a stream of the API: a ping as Anthropic's own streams
@@ -149,14 +137,14 @@ func (c *commitWriter) bound() error {
 		return nil
 	}
 	c.bounded = now
-	return http.NewResponseController(c.w).SetWriteDeadline(now.Add(WriteLimit(c.limit)))
+	return c.control.SetWriteDeadline(now.Add(WriteLimit(c.limit)))
 }
 
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
-func (c *commitWriter) Flush() error { return c.flusher.FlushError() }
+func (c *commitWriter) Flush() error { return c.control.Flush() }
 
 // lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for a complete one.

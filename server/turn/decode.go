@@ -57,8 +57,8 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
-		a.failed.bound, a.failed.tied = h.Handover != nil && h.Bound, a.pair.Tied
-		if len(refused) == pick.MaxDials || a.failed.bound || a.failed.tied || h.Handover != nil && time.Now().After(h.until) {
+		a.failed.bound, a.failed.tied = h.Leg != nil && h.Bound, a.pair.Tied
+		if len(refused) == pick.MaxDials || a.failed.bound || a.failed.tied || h.Leg != nil && time.Now().After(h.until) {
 			return nil, err
 		}
 		next, noneErr := a.h.deps.Picker.AnotherDecode(a.Attempt, a.pair, refused)
@@ -75,7 +75,7 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's epoch has ended. The leg does not end at once if
 // the client leaves: when decode has got the hand-over, the leg must reach its first event (upstream.Client.Decode).
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
-	if h.Handover != nil && a.inDoubt() {
+	if h.Leg != nil && a.inDoubt() {
 		return nil, idEchoFailed(h.from.Engine(), true)
 	}
 	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
@@ -94,9 +94,9 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	asks.Usage = wanted && stream && !a.Body.WantsUsage()
 	asks.UsageDue = !stream || asks.Usage || a.Body.WantsUsage()
 	asks.Stops = a.Body.Has("stop")
-	if h.Handover != nil {
+	if h.Leg != nil {
 		plan = h.Leg(prompt)
-		d.unread = h.rescue != nil && !h.left && !h.arrived // else decode finds the KV at home, or in a store
+		d.unread = h.Rescue != nil && !h.Left && !h.arrived // else decode finds the KV at home, or in a store
 		d.origin.Prefill, d.origin.State, d.leg.Rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 		if stream {
 			d.head = h.Head
@@ -114,7 +114,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	d.sent = a.Record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
 	switch { // a pair that has never exchanged KV may not be able to, which says nothing of decode
-	case !stream, h.together, h.Handover == nil && a.pair.Uncached > oneStep, d.unread && (d.origin.State == nil || !d.origin.State.Loaded()):
+	case !stream, h.together, h.Leg == nil && a.pair.Uncached > oneStep, d.unread && (d.origin.State == nil || !d.origin.State.Loaded()):
 		owed = 0
 	}
 	d.origin.Began = time.Now()

@@ -32,16 +32,16 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 		policy PrefillFailure
 		err    error
 		until  time.Duration
-		want   decision
+		want   bool
 		alone  bool
 	}{
-		"broken":                {PrefillRetryOther, errors.New("EOF"), soon, restart, false},
-		"broken, late":          {PrefillRetryOther, errors.New("EOF"), late, giveUp, false},
-		"broken, decode alone":  {PrefillDecodeOnly, errors.New("EOF"), soon, restart, true},
-		"overdue":               {PrefillRetryOther, upstream.ErrPrefillTimeout, soon, restart, true},
-		"overdue, late":         {PrefillRetryOther, upstream.ErrPrefillTimeout, late, restart, true},
-		"overdue, decode alone": {PrefillDecodeOnly, upstream.ErrPrefillTimeout, late, restart, true},
-		"overdue, error":        {PrefillError, upstream.ErrPrefillTimeout, soon, giveUp, false},
+		"broken":                {PrefillRetryOther, errors.New("EOF"), soon, true, false},
+		"broken, late":          {PrefillRetryOther, errors.New("EOF"), late, false, false},
+		"broken, decode alone":  {PrefillDecodeOnly, errors.New("EOF"), soon, true, true},
+		"overdue":               {PrefillRetryOther, upstream.ErrPrefillTimeout, soon, true, true},
+		"overdue, late":         {PrefillRetryOther, upstream.ErrPrefillTimeout, late, true, true},
+		"overdue, decode alone": {PrefillDecodeOnly, upstream.ErrPrefillTimeout, late, true, true},
+		"overdue, error":        {PrefillError, upstream.ErrPrefillTimeout, soon, false, false},
 	} {
 		r := &retries{
 			fleet: fleet.New(fleet.Config{}), budget: newRetryBudget(), request: &request.Request{Account: "t"}, policy: row.policy,
@@ -51,9 +51,9 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
-		got := r.decide(t.Context(), &failure{}, leg)
+		got := r.again(t.Context(), &failure{}, leg)
 		if got != row.want || r.earlier.NoPrefill != row.alone {
-			t.Errorf("%s: got %d, decode alone: %t; want %d, %t", name, got, r.earlier.NoPrefill, row.want, row.alone)
+			t.Errorf("%s: got %t, decode alone: %t; want %t, %t", name, got, r.earlier.NoPrefill, row.want, row.alone)
 		}
 	}
 }

@@ -22,15 +22,11 @@ import (
 
 // handed is what prefill hands to decode.
 type handed struct {
-	*upstream.Handover                    // nil if decode prefills by itself
-	from               *fleet.Incarnation // the incarnation of prefill that has the KV
-	until              time.Time          // end of the hand-over budget
-	together           bool               // prefill's leg runs at the same time as decode's
-	arrived            bool               // the KV is at decode already, where no lease ends
-	bound              bool               // only this attempt's decode instance can take the KV
-
-	rescue func() []body.Member // as in upstream.Handover; nil if there is nothing to take
-	left   bool                 // decode's leg for the client takes nothing of it
+	upstream.Handover                    // its Leg is nil if decode gets nothing, and prefills by itself
+	from              *fleet.Incarnation // the incarnation of prefill that has the KV
+	until             time.Time          // end of the hand-over budget
+	together          bool               // prefill's leg runs at the same time as decode's
+	arrived           bool               // the KV is at decode already, where no lease ends
 
 	prefilled []convcache.Prefilled // as in reuse.Outcome
 	shared    int                   // the same
@@ -38,9 +34,7 @@ type handed struct {
 
 // handed returns a hand-over of prefill. The hand-over budget begins.
 func (a *attempt) handed(h *upstream.Handover) handed {
-	return handed{
-		Handover: h, from: a.pair.Prefill, until: time.Now().Add(a.h.cfg.HandoverBudget), bound: h.Bound, rescue: h.Rescue, left: h.Left,
-	}
+	return handed{Handover: *h, from: a.pair.Prefill, until: time.Now().Add(a.h.cfg.HandoverBudget)}
 }
 
 // prefillLeg is a prefill leg, which run sends, and what its engine has answered.
@@ -105,7 +99,7 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	prefill, ids, answer, err := a.pair.Prefill, a.proof.IDs, p.answer, p.err
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, err)
-	lost := handed{from: prefill, bound: true, rescue: p.plan.Lost, left: true}
+	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: p.plan.Lost, Left: true}, from: prefill}
 	if err == nil && engine.AnswerIDs.Foreign(p.RequestID, answer.ID) {
 		ids.Rendered(nil) // the answer's ids belong to another prompt
 		err = a.h.foreign(engine)

@@ -52,30 +52,21 @@ type retries struct {
 
 	made    int             // how many attempts have failed and were tried again
 	earlier pick.Earlier    // what they mean for the next pick
-	again   []upstream.Role // roles whose leg was sent, failed, and was tried again
+	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
 	without reuse.Choice    // its Why says why further attempts must use no ticket and carry no release, "" if they may
 }
 
-// decision says what follows a failed attempt.
-type decision int
-
-const (
-	giveUp  decision = iota
-	moveOn           // nothing of the leg was sent: another instance gets the same
-	restart          // something may have been sent: a new request id, and no previous KV, which may be spent
-)
-
-// decide says what follows an attempt that failed before bytes had reached the client, and prepares it:
+// again reports whether another attempt follows one that failed before bytes had reached the client, and prepares it. The next one has a new
+// request id:
 //
 //   - nothing of the leg was sent: another instance;
-//   - something may have been sent: at most once per leg, with a new request id
-//     and no previous KV, which may be spent, on another instance if there is one;
+//   - something may have been sent: at most once per leg, with no previous KV, which may be spent, on another instance if there is one;
 //   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
 //   - the client has gone: nothing.
-func (r *retries) decide(ctx context.Context, f *failure, err error) decision {
+func (r *retries) again(ctx context.Context, f *failure, err error) bool {
 	var leg *upstream.LegError
 	if ctx.Err() != nil || !errors.As(err, &leg) {
-		return giveUp
+		return false
 	}
 	prefills, caused, notReady := leg.Role == upstream.RolePrefill, f.caused(leg), errors.Is(leg.Err, upstream.ErrNotReady)
 	switch {
@@ -89,10 +80,10 @@ func (r *retries) decide(ctx context.Context, f *failure, err error) decision {
 		// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV
 		// has not arrived.
 	default:
-		return giveUp
+		return false
 	}
 	if leg == r.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
-		return giveUp
+		return false
 	}
 	r.earlier.Failed = leg
 	if prefills && !caused {
@@ -102,20 +93,20 @@ func (r *retries) decide(ctx context.Context, f *failure, err error) decision {
 		r.exclude(leg)
 		switch {
 		case prefills, f.tied: // the prefill instance was quarantined after it had been picked
-			return moveOn
+			return true
 		case !f.bound: // decode.go has already offered the hand-over to other decode engines
-			return giveUp
+			return false
 		}
 	}
 	elsewhere := r.elsewhere(leg.Role, leg.Instance)
 	switch echo := leg.Kind == upstream.IDEcho; {
 	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
-		return giveUp
+		return false
 	case echo && r.made < pick.MaxDials: // each such failure quarantines an incarnation, so that they end
 	case echo, !r.mayRestart(leg.Role), !caused && !r.budget.take(r.request.Account):
-		return giveUp
+		return false
 	default:
-		r.again = append(r.again, leg.Role)
+		r.tried = append(r.tried, leg.Role)
 	}
 	if f.unread != nil {
 		r.leavePair(ctx, f.unread)
@@ -123,26 +114,25 @@ func (r *retries) decide(ctx context.Context, f *failure, err error) decision {
 	if elsewhere {
 		r.exclude(leg)
 	}
-	r.restart(f)
-	if f.ticket && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	if r.restart(f); f.ticket && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		r.without.Why = record.ReasonNotBidirectional
 	}
-	return restart
+	return true
 }
 
 // mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
 // not waited for long.
 func (r *retries) mayRestart(role upstream.Role) bool {
-	return !slices.Contains(r.again, role) && time.Until(r.until) > 0
+	return !slices.Contains(r.tried, role) && time.Until(r.until) > 0
 }
 
-// restart forbids further attempts a ticket and a release.
-func (r *retries) restart(f *failure) decision {
+// restart has another attempt follow, and forbids further attempts a ticket and a release.
+func (r *retries) restart(f *failure) bool {
 	r.without = reuse.Choice{Why: record.ReasonRetried}
 	if !f.ticket && !f.reused.Hit && f.reused.Reason != "" { // the failed attempt had no ticket either, for this reason
 		r.without = reuse.Choice{Why: f.reused.Reason, Differs: f.reused.Differs}
 	}
-	return restart
+	return true
 }
 
 // tooLong reports whether prefill has refused a prompt that may be longer than it takes. Decode may take more; and if it refuses, too, its
@@ -151,26 +141,25 @@ func (r *retries) tooLong(leg *upstream.LegError) bool {
 	if leg.Role != upstream.RolePrefill || leg.Kind != upstream.Status || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
 		return false
 	}
-	prefill := r.fleet.Engine(leg.Role, leg.Instance)
-	if prefill == nil {
-		return false
+	if prefill := r.fleet.Engine(leg.Role, leg.Instance); prefill != nil {
+		length := facts.ContextLength(prefill.Models(), r.request.Model)
+		return length > 0 && 2*r.request.Length.Whole.Tokens(1) >= length // a token has a byte, and templates add some
 	}
-	length := facts.ContextLength(prefill.Models(), r.request.Model)
-	return length > 0 && 2*r.request.Length.Whole.Tokens(1) >= length // a token has a byte, and templates add some
+	return false
 }
 
 // withoutModel decides what follows a leg whose engine does not serve the model, and can't load it: decode alone, if prefill's list did not show
 // the model, and decode's does.
-func (r *retries) withoutModel(f *failure, leg *upstream.LegError) decision {
+func (r *retries) withoutModel(f *failure, leg *upstream.LegError) bool {
 	account, model := r.request.Account, r.request.Model
 	r.fleet.Catalogue.Refused(account, leg.Role, model)
 	serves := func(e *fleet.Engine) bool { return e.MayServe(model) }
 	switch asked := r.fleet.Engine(leg.Role, leg.Instance); {
 	case leg.Role == upstream.RoleDecode, asked == nil, serves(asked):
-		return giveUp
+		return false
 	case r.policy == PrefillError, !slices.ContainsFunc(r.fleet.Engines(upstream.RoleDecode), serves):
 		r.fleet.Catalogue.Refused(account, upstream.RoleDecode, model) // which prefill has answered for
-		return giveUp
+		return false
 	}
 	r.earlier.NoPrefill, r.earlier.PrefillFailed = true, true
 	return r.restart(f)
@@ -202,24 +191,24 @@ func (r *retries) elsewhere(role upstream.Role, but string) bool {
 //   - the error.
 //
 // The decode leg that follows has a new request id.
-func (r *retries) afterPrefill(f *failure, leg *upstream.LegError) decision {
+func (r *retries) afterPrefill(f *failure, leg *upstream.LegError) bool {
 	late, overdue, alone := time.Until(r.until) <= 0, errors.Is(leg.Err, upstream.ErrPrefillTimeout), r.policy == PrefillDecodeOnly
 	switch {
 	case r.policy == PrefillError, leg.Sent && late && !overdue:
-		return giveUp
+		return false
 	case !leg.Sent:
 		r.earlier.NoPrefill = alone
 		r.exclude(leg)
-		return moveOn // if no prefill instance is left, pick chooses decode alone
+		return true // if no prefill instance is left, pick chooses decode alone
 	}
 	another := r.elsewhere(leg.Role, leg.Instance)
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
 	r.earlier.PrefillFailed = true
-	r.earlier.NoPrefill = alone || late || slices.Contains(r.again, upstream.RolePrefill) || !another && lastWord || !r.budget.take(r.request.Account)
+	r.earlier.NoPrefill = alone || late || slices.Contains(r.tried, upstream.RolePrefill) || !another && lastWord || !r.budget.take(r.request.Account)
 	if another && !r.earlier.NoPrefill {
 		r.exclude(leg)
 	}
-	r.again = append(r.again, upstream.RolePrefill)
+	r.tried = append(r.tried, upstream.RolePrefill)
 	return r.restart(f)
 }
 

@@ -64,26 +64,15 @@ func (h *Handler) run(ctx context.Context, t *turn) error {
 			return &record.AbortError{Err: err}
 		case h.isHopeless(t, err, false):
 			return err
-		case !h.again(ctx, t, err):
+		case !t.retries.again(ctx, &t.failed, err):
 			h.isHopeless(t, err, true)
 			return err
 		}
-	}
-}
-
-// again reports whether a turn makes another attempt after one that failed with err, and prepares it. It is a function of its own so that
-// its frame is not on the stack of open streams.
-func (h *Handler) again(ctx context.Context, t *turn, err error) bool {
-	switch t.retries.decide(ctx, &t.failed, err) {
-	case giveUp:
-		return false
-	case restart:
 		t.legID = upstream.NewID()
+		t.record.Retried()
+		t.retries.made++
+		h.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
 	}
-	t.record.Retried()
-	t.retries.made++
-	h.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-	return true
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
