@@ -151,20 +151,13 @@ func manyIDs(from int) (ids []int) {
 }
 
 // unrecognised has the program take a ticket for that of other blocks, whose state would stop its second taker.
-func unrecognised(ticket *convcache.Ticket, take int) {
-	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
-		other := *parsed
-		other.RequestID += " " + strconv.Itoa(take)
-		ticket.Reading = &other
-	}
-}
+func unrecognised(ticket *convcache.Ticket) { ticket.ID = convcache.NewTicketID() }
 
 // leavingStore hands out copies: a ticket that was taken is there for the next one.
 type leavingStore struct {
 	server.Store
 	mu      sync.Mutex // guards the rest
 	tickets map[convcache.TicketID]convcache.Ticket
-	takes   int
 }
 
 // Put implements server.Store.
@@ -182,8 +175,7 @@ func (s *leavingStore) Take(ctx context.Context, key convcache.Key, id convcache
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ticket, ok := s.tickets[id]; ok {
-		s.takes++
-		unrecognised(&ticket, s.takes)
+		unrecognised(&ticket)
 		return ticket, convcache.Taken
 	}
 	return s.Store.Take(ctx, key, id)

@@ -134,9 +134,8 @@ func TestMutant_WithChainsMixedUpTheOracleSeesIt(t *testing.T) {
 // pause between the two, equal turns all get the ticket.
 type twoStepStore struct {
 	server.Store
-	mu      sync.Mutex // guards tickets and takes
+	mu      sync.Mutex // guards tickets
 	tickets map[convcache.TicketID]convcache.Ticket
-	takes   int
 	both    sync.WaitGroup // takers that have looked
 }
 
@@ -154,8 +153,7 @@ func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convca
 func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	s.mu.Lock()
 	ticket, ok := s.tickets[id]
-	s.takes++
-	unrecognised(&ticket, s.takes)
+	unrecognised(&ticket)
 	s.mu.Unlock()
 	s.both.Done()
 	s.both.Wait() // none removes before both have looked
@@ -243,7 +241,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 // hoardingStore never forgets its first ticket: what was taken can be taken again. It keeps no other, of which a turn could use more.
 type hoardingStore struct {
 	server.Store
-	puts, takes *atomic.Int64
+	puts *atomic.Int64
 }
 
 // Put implements server.Store.
@@ -259,13 +257,13 @@ func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache
 	ticket, outcome := s.Store.Take(ctx, key, id)
 	if outcome == convcache.Taken {
 		s.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
-		unrecognised(&ticket, int(s.takes.Add(1)))
+		unrecognised(&ticket)
 	}
 	return ticket, outcome
 }
 
 func TestMutant_WithATicketUsedTwiceTheOracleSeesIt(t *testing.T) {
-	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}, &atomic.Int64{}} })
+	r := startMutant(t, func(deps *server.Deps) { deps.Store = hoardingStore{deps.Store, &atomic.Int64{}} })
 	first := question("SAY " + longText(1) + ".")
 	reply := r.ask(t, first).assistant()
 	for n := 2; n < 5; n++ {
