@@ -3,8 +3,8 @@
 // wire.go puts the parts together: discovery.go makes the sources of instances, store.go the ticket store and server.go the server.
 // Operators have a listener of their own (admin.go).
 //
-// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). telemetry_metrics.go and
-// telemetry_traces.go make the exporters of metrics and spans; package telemetry defines both.
+// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). meters.go and
+// telemetry.go make the exporters of metrics and spans; package telemetry defines both.
 //
 // # Reload
 //

@@ -5,7 +5,7 @@
 // environment variable and its help text (settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
 //
 // Unknown keys, unknown flags, unknown variables, and two ways of saying the same thing at once are refused. The flags of vLLM's example
-// disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, example.go).
+// disagg_proxy_multiturn.py are accepted as argparse reads them (example.go).
 package config
 
 import (

@@ -1,17 +1,109 @@
 package app
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"os/exec"
 	"regexp"
+	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"carryover/cmd/carryover/config"
 )
+
+// hangVariable makes the test binary a process that ignores the end of its context, for the signal test.
+const hangVariable = "CARRYOVER_TEST_HANG"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(hangVariable) != "" {
+		os.Exit(UntilSignal(hang))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func hang(ctx context.Context) int {
+	fmt.Println("ready")
+	<-ctx.Done()
+	fmt.Println("draining")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+func TestUntilSignal_SecondSignalEndsAtOnce(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), hangVariable+"=1")
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	lines := bufio.NewScanner(stdout)
+	for _, step := range []struct {
+		line   string
+		signal syscall.Signal
+	}{{"ready", syscall.SIGTERM}, {"draining", syscall.SIGINT}} {
+		if !lines.Scan() || lines.Text() != step.line {
+			t.Fatalf("child says %q, want %q (%v)", lines.Text(), step.line, lines.Err())
+		}
+		must(t, cmd.Process.Signal(step.signal))
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Fatal("child ended by itself, want it ended by the second signal")
+	}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGINT {
+		t.Errorf("child ended with %v, want interrupt", cmd.ProcessState)
+	}
+}
+
+func TestUntilSignal_ReturnsExitCode(t *testing.T) {
+	if got := UntilSignal(func(context.Context) int { return 7 }); got != 7 {
+		t.Errorf("exit code %d, want 7", got)
+	}
+}
+
+func TestGCPercent(t *testing.T) {
+	const mb = 1 << 20
+	for _, tc := range []struct {
+		live, stacks uint64
+		want         int
+	}{
+		{8 * mb, 0, 1500},
+		{8 * mb, 8 * mb, 750},
+		{64 * mb, 0, 100},
+		{90 * mb, 0, 55}, // near the floor it is the pace of large heaps
+		{128 * mb, 0, 55},
+		{500 * mb, 9 * mb, 55},
+		{1 * mb, 0, 3200}, // the least goal is the floor then
+		{0, 0, 3200},      // before the first collection nothing is known to live
+	} {
+		if got := gcPercent(tc.live, tc.stacks); got != tc.want {
+			t.Errorf("gcPercent(%d, %d) = %d, want %d", tc.live, tc.stacks, got, tc.want)
+		}
+	}
+}
+
+func TestPaceCollector_LeavesThePaceToTheOperator(t *testing.T) {
+	before := debug.SetGCPercent(77)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	t.Setenv("GOGC", "77")
+	PaceCollector()
+	if got := debug.SetGCPercent(77); got != 77 {
+		t.Errorf("GOGC is %d, want 77", got)
+	}
+}
 
 // lineOf is one line of a format, without its time.
 func lineOf(t *testing.T, cfg config.LogConfig, write func(*slog.Logger)) string {
