@@ -1,7 +1,22 @@
+// Package msgpack reads MessagePack as engines send it: notifications of LMCache and
+// KV events of vLLM.
+//
+// It promises that
+//
+//   - reading allocates for the bytes that are present and never for a length that a message announces. A header that
+//     announces more than the message has bytes for is malformed (decoders of whole messages allocate gigabytes for five bytes);
+//   - [MaxDepth] bounds nesting;
+//   - fields of newer engines do no harm: it skips unknown types (extensions, timestamps), keys that are not strings, and
+//     whatever a caller does not read of a map or an array;
+//   - no input makes it panic.
+//
+// It knows the whole format (github.com/msgpack/msgpack, spec.md) and no schema. The bytes of single values are read by
+// github.com/tinylib/msgp. It imports no other package of this module.
 package msgpack
 
 import (
 	"errors"
+	"unicode/utf8"
 
 	"github.com/tinylib/msgp/msgp"
 )
@@ -135,4 +150,147 @@ func (r *Reader) enter(v value) error {
 func (r *Reader) end(err error) error {
 	r.ended = true
 	return err
+}
+
+// The library's functions report whether bytes are missing or the kind is another one; want has excluded both. What errors
+// they have left is an integer that the result's type can't represent.
+
+// Text reads a string. For a string that is not valid UTF-8 it returns ErrKind.
+func (r *Reader) Text() (string, error) {
+	v, err := r.want(String, String)
+	if err != nil {
+		return "", err
+	}
+	text, _, _ := msgp.ReadStringZC(r.b)
+	if !utf8.Valid(text) {
+		return "", ErrKind
+	}
+	r.b = v.rest
+	return string(text), nil
+}
+
+// Bytes reads binary data or a string; the result aliases the message. Writers of the format's first version have only strings.
+func (r *Reader) Bytes() ([]byte, error) {
+	v, err := r.want(Bytes, String)
+	if err != nil {
+		return nil, err
+	}
+	read := msgp.ReadBytesZC
+	if v.kind == String {
+		read = msgp.ReadStringZC
+	}
+	raw, _, _ := read(r.b)
+	r.b = v.rest
+	return raw[:len(raw):len(raw)], nil
+}
+
+// Int reads an integer. If the integer does not fit an int64, it returns ErrKind.
+func (r *Reader) Int() (int64, error) { return integer(r, msgp.ReadInt64Bytes) }
+
+// Uint reads an integer that is not negative.
+func (r *Reader) Uint() (uint64, error) { return integer(r, msgp.ReadUint64Bytes) }
+
+// integer reads an integer by a function of the library.
+func integer[T int64 | uint64](r *Reader, read func([]byte) (T, []byte, error)) (T, error) {
+	v, err := r.want(Int, Int)
+	if err != nil {
+		return 0, err
+	}
+	n, _, err := read(r.b)
+	if err != nil {
+		return 0, ErrKind
+	}
+	r.b = v.rest
+	return n, nil
+}
+
+// Nil reads the next value if it is nil, and reports whether it was.
+func (r *Reader) Nil() bool {
+	v, err := r.next()
+	if err != nil || v.kind != Nil {
+		return false
+	}
+	r.b = v.rest
+	return true
+}
+
+// Map reads a map and calls each for every key. each must read or skip the value; what it leaves unread is skipped. Map skips keys
+// that are not strings, with their values. If a key occurs twice, each is called twice. An error of each ends the reading.
+func (r *Reader) Map(each func(key string) error) error {
+	return r.nested(Map, 2, func(int) error {
+		if r.Kind() != String {
+			if err := r.Skip(); err != nil {
+				return err
+			}
+			return r.Skip()
+		}
+		key, err := r.Bytes()
+		if err != nil {
+			return err
+		}
+		return r.one(func() error { return each(string(key)) })
+	})
+}
+
+// Array reads an array and calls each for every element. each must read or skip element i; what it leaves unread is skipped. An
+// error of each ends the reading.
+func (r *Reader) Array(each func(i int) error) error {
+	return r.nested(Array, 1, func(i int) error {
+		return r.one(func() error { return each(i) })
+	})
+}
+
+// nested reads the entries of a map or an array, of so many values each.
+func (r *Reader) nested(kind Kind, values uint64, entry func(i int) error) error {
+	v, err := r.want(kind, kind)
+	if err != nil {
+		return err
+	}
+	if err := r.enter(v); err != nil {
+		return err
+	}
+	for i := range int(v.values / values) { // each entry takes a byte or ends the loop
+		if err := entry(i); err != nil {
+			return r.end(err)
+		}
+	}
+	r.depth--
+	return nil
+}
+
+// one lets read read a value, and skips the value if read does not.
+func (r *Reader) one(read func() error) error {
+	left := len(r.b)
+	if err := read(); err != nil {
+		return err
+	}
+	if r.ended { // by an error that read did not return
+		return ErrMalformed
+	}
+	if len(r.b) < left {
+		return nil
+	}
+	return r.Skip()
+}
+
+// Skip reads any value.
+func (r *Reader) Skip() error {
+	v, err := r.next()
+	if err != nil {
+		return r.end(err)
+	}
+	if v.kind != Map && v.kind != Array {
+		r.b = v.rest
+		return nil
+	}
+	if err := r.enter(v); err != nil {
+		return err
+	}
+	for range v.values {
+		if err := r.Skip(); err != nil {
+			return err
+		}
+	}
+	r.depth--
+	return nil
 }

@@ -1,8 +1,19 @@
+// Package nixl reads and writes kv_transfer_params for vLLM's NixlConnector in pull mode. It checks the few members that decide
+// whether blocks may be read at all. It forwards all other members bit for bit, because engines add their own.
+//
+// An engine's params are foreign text: their size is bounded (params.go), and an error says which member is wrong without
+// repeating a value. Nothing is repaired: a ticket that can't be parsed, or can't be cut to the tokens that prefill may read
+// (forward.go), is not used. Params are parsed once, in one pass (members.go), when they come. The result has the places where
+// they change on their way (forward.go), and a ticket keeps it beside the text. Params without a result are parsed again.
+//
+// A ticket that no turn uses can be handed back whole (handback.go). A hand-back leg writes into prefill's cache, which other
+// requests read, so everything about it that can be checked is checked.
 package nixl
 
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -160,4 +171,34 @@ func (p *kvParams) misplaced(blockSize int) error {
 
 func host(params *kvParams, owner *upstream.Instance) string {
 	return resolveHost(owner.KVHost, params.remote.host, owner.Host())
+}
+
+// Policies of resolveHost; any other value is a fixed host name.
+const (
+	hostAuto = "auto"
+	hostPin  = "pin"
+)
+
+// resolveHost returns the remote_host to forward. hostAuto, which "" also means,
+// keeps the engine's host, unless it is valid on the engine's own machine only: an
+// empty name, localhost (vLLM's default, VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard
+// address. Then, and with hostPin always, the result is the instance's host. IPv6
+// addresses of instances and policies come back without brackets, because vLLM's
+// make_zmq_path adds brackets.
+func resolveHost(policy, engineHost, instanceHost string) string {
+	switch policy {
+	case hostAuto, "":
+		switch strings.ToLower(engineHost) {
+		case "", "localhost", "0.0.0.0", "::":
+			return unbracket(instanceHost)
+		}
+		return engineHost
+	case hostPin:
+		return unbracket(instanceHost)
+	}
+	return unbracket(policy)
+}
+
+func unbracket(host string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }

@@ -1,9 +1,18 @@
+// Package orchestrated speaks to backends whose connector answers with kv_transfer_params of its own, such as AWS Neuron's NxDI. It does
+// what production-stack's disaggregated_prefill_orchestrated does: prefill gets the null template and answers with params, and decode gets
+// these params unchanged except for remote_host. This becomes the prefill instance's host, because backends send a name of their own there,
+// such as the address of a container. All other members are opaque.
+//
+// An earlier form of the same contract sends decode prefill's whole answer as disagg_prefill_resp instead.
+//
+// Nothing is kept for a next turn: whether a backend's params could be used again is not known.
 package orchestrated
 
 import (
 	"context"
 	"fmt"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/connector"
@@ -57,4 +66,16 @@ func handover(api body.API, name string, value []byte) *upstream.Handover {
 // leg returns a leg with one member that the connector adds.
 func leg(api body.API, name string, value []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: name, Value: value}}}
+}
+
+// withHost returns an engine's params, any JSON object, with remote_host set to host. All other bytes stay. It neither changes nor keeps
+// raw, and errors repeat nothing of it.
+func withHost(raw []byte, host string) ([]byte, error) {
+	params, err := connector.ParseParams(raw)
+	if err != nil {
+		return nil, err
+	}
+	var changes rawjson.Edits
+	changes.Set("remote_host", rawjson.Quote(host))
+	return params.Rewrite(changes), nil
 }

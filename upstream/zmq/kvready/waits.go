@@ -1,7 +1,29 @@
+// Package kvready waits for the notifications that KV has arrived at decode. The prefill workers of LMCache send them over
+// ZeroMQ to pd_proxy_host:pd_proxy_port of their configuration; this package is the listener there.
+//
+// It promises that
+//
+//   - a notification is a hint: it can end a wait, and it does nothing else. It creates no state. A wait begins before its
+//     prefill leg is sent, so a notification whose id is not expected is dropped (waits.go): its id is stale (after a restart of
+//     Carryover libzmq delivers what it has kept), or belongs to another replica, or is foreign. The number of waits bounds the
+//     memory, whatever peers send;
+//   - a wait is over when the expected number of notifications has come, one from each prefill worker. The workers can't be
+//     told apart (LMCache 0.5.6, pd_backend.py: a notification has only the type and the request id). Notifications may come
+//     before the call of Ready or after it (measured: from 182 ms before prefill's answer to 1,000 ms after it);
+//   - no message of a peer causes a panic or blocks, and no peer disturbs another (note.go, package zmtp);
+//   - a notification that is not expected here is handed at most once to a Relay, where replicas share one (relay.go).
+//
+// It ignores any message that is not a notification: LMCache's CancelNotif has a request id too, and says the opposite.
+//
+// An engine that fails to move the KV sends nothing, so each wait needs a time limit: the context of Ready has it. Connectors
+// call Expect; cmd runs Serve and Run.
 package kvready
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"carryover/upstream"
@@ -120,3 +142,110 @@ func (w *Waits) apply(n note) effect {
 	}
 	return arrival.apply(n)
 }
+
+// Why an arrival fails, apart from a failure that prefill reports (FailedError).
+var (
+	errBadID  = errors.New("wait for KV: no id, or one that is too long")
+	errTwice  = errors.New("wait for KV: the id is waited for already")
+	errFull   = errors.New("wait for KV: too many waits")
+	errClosed = errors.New("wait for KV: given up")
+)
+
+// FailedError says that prefill has given up: the KV will not arrive.
+type FailedError struct {
+	State string // FAILED or CANCELLED, as in prefill's message
+}
+
+// Error returns the message, with the state.
+func (e *FailedError) Error() string { return "prefill says that the KV will not arrive: " + e.State }
+
+// effect is the effect of a note on a wait.
+type effect int
+
+const (
+	effectNone    effect = iota // there is no wait for the id
+	effectCounted               // the note was expected
+	effectFailed                // the note has ended the wait in failure
+	effectSurplus               // the note came after the end of the wait, or again from the same rank
+)
+
+// wait is one expected arrival. Waits.mu guards all fields but done; err is written before done is closed.
+type wait struct {
+	waits *Waits
+	id    string
+	left  int     // notifications that are still to come
+	ranks []int64 // counted so far, from notes that name a rank
+	err   error
+	done  chan struct{} // closed when the wait is over
+}
+
+// apply applies a note. The caller holds Waits.mu.
+func (a *wait) apply(n note) effect {
+	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
+		return effectSurplus
+	}
+	switch n.meaning {
+	case failed:
+		a.end(&FailedError{State: n.state})
+		return effectFailed
+	case ranked:
+		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
+	}
+	if a.left--; a.left == 0 {
+		a.end(nil)
+	}
+	return effectCounted
+}
+
+// over reports whether the wait has ended.
+func (a *wait) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the wait. The caller holds Waits.mu.
+func (a *wait) end(err error) {
+	a.err = err
+	close(a.done)
+}
+
+// Ready returns nil when all notifications have come, a *FailedError when prefill gives up, the cause of ctx when ctx ends
+// first, and an error after Close. It may be called again, and by several goroutines at once.
+func (a *wait) Ready(ctx context.Context) error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+	}
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close ends the wait and forgets the id.
+func (a *wait) Close() {
+	a.waits.mu.Lock()
+	defer a.waits.mu.Unlock()
+	if a.waits.byID[a.id] == a {
+		delete(a.waits.byID, a.id)
+	}
+	if !a.over() {
+		a.end(errClosed)
+	}
+}
+
+// refusal is an arrival that fails at once.
+type refusal struct{ err error }
+
+// Ready returns the reason.
+func (r refusal) Ready(context.Context) error { return r.err }
+
+// Close does nothing.
+func (refusal) Close() {}

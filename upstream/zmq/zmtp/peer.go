@@ -2,6 +2,7 @@ package zmtp
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -65,4 +66,34 @@ func (p *peer) subscribe(topic string) error {
 // hasTopic reports whether a message begins with the topic. It must be checked because a publisher need not filter.
 func hasTopic(frames [][]byte, topic string) bool {
 	return len(frames) > 0 && bytes.HasPrefix(frames[0], []byte(topic))
+}
+
+// with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the
+// cause of ctx.
+func with(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) error {
+	err := dialled(ctx, endpoint, socket, limits.withDefaults(), talk)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// dialled is with, except that after the end of ctx its error may be that of the connection that was closed for it.
+func dialled(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) error {
+	address, err := dialable(endpoint)
+	if err != nil {
+		return err
+	}
+	dialer := net.Dialer{Timeout: limits.Handshake}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	p, err := introduce(conn, socket, limits)
+	if err != nil {
+		return err
+	}
+	return talk(p)
 }

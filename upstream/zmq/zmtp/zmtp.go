@@ -1,6 +1,41 @@
+// Package zmtp speaks ZeroMQ's wire protocol with engines: ZMTP 3.0 with the NULL mechanism (https://rfc.zeromq.org/spec/23/). It
+// listens to their notifications ([Server]), subscribes to their KV events ([Subscriber]) and asks for
+// missed events ([Ask]).
+//
+// It uses only the protocol of zmq4 v0.17.0, one connection at a time (peer.go). Before zmq4, a guard reads the headers of
+// frames (guard.go), because zmq4 allocates as many bytes as a header announces and panics if that is too much. The package does
+// not use zmq4's sockets: they greet one peer at a time, so a silent peer keeps all others out; they answer no heartbeats; and they
+// give up publishers that are away for more than a few seconds.
+//
+// It promises that
+//
+//   - no peer stops or slows others. Each peer has a goroutine, its introduction has a time limit, and a peer that breaks
+//     the protocol loses only its own connection (server.go). A slow Handle slows only its own peer, through TCP;
+//   - memory is bounded by Limits, whatever peers announce;
+//   - an accept that fails is tried again, after a pause that grows up to half a second (server.go);
+//   - libzmq's heartbeats are answered;
+//   - a publisher that is away, restarts or moves is dialled again for ever (subscriber.go);
+//   - everything that Serve, Run and Ask have started is over when they return.
+//
+// There is no authentication: whoever reaches the port may send anything. There is no delivery confirmation either: messages under
+// way are lost when a connection ends, as with libzmq.
+//
+// The package imports no other package of this module. Its sub-package zmqtest runs libzmq's side of tests.
 package zmtp
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
 
 // Limits bounds what one peer, and all peers together, may use. Zero values mean the defaults.
 type Limits struct {
@@ -27,4 +62,68 @@ func (l Limits) withDefaults() Limits {
 		l.Handshake = 10 * time.Second
 	}
 	return l
+}
+
+// ParseEndpoint returns the host:port of tcp://host:port, for net.Listen or a [Subscriber]. The host * (listen on all addresses
+// of this machine) becomes empty. Port 0 means any free port.
+func ParseEndpoint(text string) (hostPort string, err error) {
+	rest, tcp := strings.CutPrefix(text, "tcp://")
+	if !tcp {
+		return "", fmt.Errorf("endpoint %q: want tcp://host:port", text)
+	}
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil || host == "" || strings.ContainsAny(host, "/?#@ \t\r\n") {
+		return "", fmt.Errorf("endpoint %q: want tcp://host:port", text)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "", fmt.Errorf("endpoint %q: want a port up to 65535", text)
+	}
+	if host == "*" {
+		host = ""
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// dialable is ParseEndpoint for an endpoint to connect to.
+func dialable(text string) (string, error) {
+	hostPort, err := ParseEndpoint(text)
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(hostPort, ":") || strings.HasSuffix(hostPort, ":0") {
+		return "", fmt.Errorf("endpoint %q: want a host and a port to connect to", text)
+	}
+	return hostPort, nil
+}
+
+// limited lets one log line through per minute, because peers can cause any number of them.
+type limited struct{ last atomic.Int64 } // Unix seconds
+
+func (l *limited) due() bool {
+	now, last := time.Now().Unix(), l.last.Load()
+	return now-last >= 60 && l.last.CompareAndSwap(last, now)
+}
+
+// hungUp reports whether a connection ended because the other side or the network ended it.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
+}
+
+// orDiscard returns logger, or one that discards everything if logger is nil.
+func orDiscard(logger *slog.Logger) *slog.Logger {
+	if logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return logger
+}
+
+// wait returns after d, or earlier if ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }

@@ -26,7 +26,8 @@ func (l oneConn) Accept() (net.Conn, error) {
 	}
 }
 
-func (oneConn) Close() error   { return nil }
+func (oneConn) Close() error { return nil }
+
 func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // libzmq sends its messages as soon as it has our introduction. A machine that stands still for seconds between that and our

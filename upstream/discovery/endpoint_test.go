@@ -1,6 +1,8 @@
 package discovery
 
-import "testing"
+import (
+	"testing"
+)
 
 func TestIsPublisher(t *testing.T) {
 	for text, want := range map[string]bool{

@@ -11,8 +11,6 @@
 // A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
 // It sends no leg, reads no clock and never sees an http.ResponseWriter. Mooncake's asks a bootstrap server when it plans.
 //
-// Shared code: connectors that leave no ticket (notickets.go); the params of an engine's answer (params.go).
-//
 // # What makes sure that decode uses the right KV
 //
 //	connector         legs run          what ties decode's KV to the prompt                       decode waits for
@@ -32,3 +30,51 @@
 // first piece of the answer from prefill, and a rewriting of decode's events. One runner in package turn executes all plans and knows no
 // connector. A plan may reserve something; it is closed once, after the last call of its functions.
 package connector
+
+import (
+	"errors"
+	"fmt"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// NoTickets is embedded by connectors with which prefill can't read KV that decode holds, so that no answer leaves a
+// ticket. Their Traits do not set Reuses.
+type NoTickets struct{}
+
+var errNoTickets = errors.New("the connector makes no tickets")
+
+// ParseTicket always returns an error.
+func (NoTickets) ParseTicket([]byte, int) (upstream.TicketParams, error) {
+	return upstream.TicketParams{}, errNoTickets
+}
+
+// Release has nothing to release: it always returns an error.
+func (NoTickets) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
+	return upstream.ReleaseLeg{}, errNoTickets
+}
+
+// HandBack has nothing to hand back: it always returns an error.
+func (NoTickets) HandBack(upstream.TicketOffer, string, string) (upstream.ReleaseLeg, error) {
+	return upstream.ReleaseLeg{}, errNoTickets
+}
+
+// MaxParams is the greatest size of an engine's kv_transfer_params in bytes, bounded because decode's request repeats them. 100 kB
+// is normal for a long context.
+const MaxParams = 1 << 20
+
+var errTooLarge = errors.New("kv_transfer_params: larger than 1 MiB")
+
+// ParseParams parses the kv_transfer_params of an engine's answer: any JSON object of at most MaxParams bytes. The
+// result shares the memory of raw. Errors quote nothing of raw.
+func ParseParams(raw []byte) (rawjson.Object, error) {
+	if len(raw) > MaxParams {
+		return rawjson.Object{}, errTooLarge
+	}
+	params, err := rawjson.ParseObject(raw)
+	if err != nil {
+		return params, fmt.Errorf("kv_transfer_params: %w", err)
+	}
+	return params, nil
+}
