@@ -120,7 +120,7 @@ func ParseBaseURL(raw string) (*url.URL, error) {
 		return nil, refused
 	}
 	port := u.Port()
-	if !IsHost(u.Hostname()) || (port != "" && !isPort(port)) || strings.HasSuffix(u.Host, ":") {
+	if !IsHost(u.Hostname()) || (port != "" && !IsPort(port)) || strings.HasSuffix(u.Host, ":") {
 		return nil, refused
 	}
 	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, nil
@@ -147,16 +147,20 @@ const (
 )
 
 // IsName accepts the names of instances: 1 to 128 printable ASCII characters without spaces.
-func IsName(text string) bool {
+func IsName(text string) bool { return IsVisible(text) && len(text) <= 128 }
+
+// IsVisible reports whether text is not empty and consists of printable ASCII without spaces.
+func IsVisible(text string) bool {
 	for _, b := range []byte(text) {
 		if b <= ' ' || b > '~' {
 			return false
 		}
 	}
-	return text != "" && len(text) <= 128
+	return text != ""
 }
 
-func isPort(text string) bool {
+// IsPort reports whether text is a port from 1 to 65535.
+func IsPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0
 }

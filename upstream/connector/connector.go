@@ -60,6 +60,10 @@ func (NoTickets) HandBack(upstream.TicketOffer, string, string) (upstream.Releas
 	return upstream.ReleaseLeg{}, errNoTickets
 }
 
+// NullParams are the kv_transfer_params of a prefill leg without a ticket, as vLLM's example proxies and production-stack
+// (route_orchestrated_disaggregated_request) send them: the two flags have values, the rest is null.
+const NullParams = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
+
 // MaxParams is the greatest size of an engine's kv_transfer_params in bytes, bounded because decode's request repeats them. 100 kB
 // is normal for a long context.
 const MaxParams = 1 << 20

@@ -18,6 +18,7 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/connector"
 )
 
 // Connector is vLLM's NixlConnector in pull mode: prefill's answer names its blocks,
@@ -67,7 +68,7 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 		return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
 	}
 	return &upstream.Handover{
-		Cached: params.prefillCached(), EngineID: params.remote.engineID,
+		Cached: params.cached, EngineID: params.remote.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // with this API the leg's prompt is the ids
@@ -100,11 +101,8 @@ func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.R
 	if c.Among {
 		members = wholeRelease
 	}
-	name := rawjson.Quote(model)
-	size := len(`{"model":,"kv_transfer_params":}`) + len(name) + len(members) + len(params)
-	raw := append(append(make([]byte, 0, size), `{"model":`...), name...)
-	raw = append(append(raw, members...), `,"kv_transfer_params":`...)
-	return upstream.ReleaseLeg{API: body.Text, Body: append(append(raw, params...), '}'), Whole: c.Among}, nil
+	raw := fmt.Appendf(nil, `{"model":%s%s,"kv_transfer_params":%s}`, rawjson.Quote(model), members, params)
+	return upstream.ReleaseLeg{API: body.Text, Body: raw, Whole: c.Among}, nil
 }
 
 // leg returns a leg that adds nothing but params to the client's request.
@@ -117,7 +115,7 @@ func leg(api body.API, params []byte) upstream.LegPlan {
 // tokens that prefill may read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
-		return templateParams(), nil
+		return []byte(connector.NullParams), nil
 	}
 	params, err := readTicket(offer)
 	if err != nil {
@@ -149,56 +147,37 @@ func (Connector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams
 	if err != nil {
 		return upstream.TicketParams{}, fmt.Errorf("ticket: %w", err)
 	}
-	ids, _ := params.outputIDs()
+	ids, _ := rawjson.ParseIDs(params.output) // Carryover's vLLM plug-in adds them
 	parsed := upstream.TicketParams{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
-		Expires: params.expires(), EngineID: params.remote.engineID, RequestID: params.remote.requestID, Generation: params.remote.generation, OutputIDs: ids,
+		Expires: params.expiry, EngineID: params.remote.engineID, RequestID: params.remote.requestID, Generation: params.remote.generation, OutputIDs: ids,
 	}
-	if params.groups == 1 && blockSize > 0 && !params.fits(blockSize) {
+	if params.groups == 1 {
 		err = params.misplaced(blockSize)
 	}
 	return parsed, err
 }
 
-// fits reports whether the params name exactly as many blocks as the tokens fill. Prefill takes the last blocks of the list for the last
-// tokens (vLLM nixl/base_worker.py): with one block more all blocks are misplaced, with one less the engine dies.
-func (p *kvParams) fits(blockSize int) bool { return p.blocks == (p.tokens+blockSize-1)/blockSize }
-
-// misplaced returns the error for params that do not fit.
+// misplaced returns an error unless the params name exactly as many blocks as the tokens fill, or the size of a block is not known. Prefill
+// takes the last blocks of the list for the last tokens (vLLM nixl/base_worker.py): with one block more all blocks are misplaced, with one
+// less the engine dies.
 func (p *kvParams) misplaced(blockSize int) error {
+	if blockSize < 1 || p.blocks == (p.tokens+blockSize-1)/blockSize {
+		return nil
+	}
 	return fmt.Errorf("ticket: %w: %d for %d tokens in blocks of %d", upstream.ErrMisplaced, p.blocks, p.tokens, blockSize)
 }
 
+// host returns the remote_host to forward. With the policy "auto", which "" also means, it is the engine's, unless that is valid on the
+// engine's own machine only: an empty name, localhost (vLLM's default, VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard address. IPv6
+// addresses have no brackets, because vLLM's make_zmq_path adds them.
 func host(params *kvParams, owner *upstream.Instance) string {
-	return resolveHost(owner.KVHost, params.remote.host, owner.Host())
-}
-
-// Policies of resolveHost; any other value is a fixed host name.
-const (
-	hostAuto = "auto"
-	hostPin  = "pin"
-)
-
-// resolveHost returns the remote_host to forward. hostAuto, which "" also means,
-// keeps the engine's host, unless it is valid on the engine's own machine only: an
-// empty name, localhost (vLLM's default, VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard
-// address. Then, and with hostPin always, the result is the instance's host. IPv6
-// addresses of instances and policies come back without brackets, because vLLM's
-// make_zmq_path adds brackets.
-func resolveHost(policy, engineHost, instanceHost string) string {
-	switch policy {
-	case hostAuto, "":
-		switch strings.ToLower(engineHost) {
+	if owner.KVHost == "auto" || owner.KVHost == "" {
+		switch strings.ToLower(params.remote.host) {
 		case "", "localhost", "0.0.0.0", "::":
-			return unbracket(instanceHost)
+		default:
+			return params.remote.host
 		}
-		return engineHost
-	case hostPin:
-		return unbracket(instanceHost)
 	}
-	return unbracket(policy)
-}
-
-func unbracket(host string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return owner.PeerHost()
 }

@@ -197,7 +197,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 	}
 }
 
-func TestResolveHost_FollowsThePolicy(t *testing.T) {
+func TestHost_FollowsThePolicy(t *testing.T) {
 	for _, row := range []struct{ policy, engine, instance, want string }{
 		{"auto", "10.0.0.7", "decode-0", "10.0.0.7"},
 		{"auto", "127.0.0.1", "decode-0", "127.0.0.1"},
@@ -207,14 +207,15 @@ func TestResolveHost_FollowsThePolicy(t *testing.T) {
 		{"auto", "LocalHost", "decode-0", "decode-0"},
 		{"auto", "0.0.0.0", "decode-0", "decode-0"},
 		{"auto", "::", "[fd00::2]", "fd00::2"},
-		{"auto", "fd00::1", "fd00::2", "fd00::1"},
+		{"auto", "fd00::1", "[fd00::2]", "fd00::1"},
 		{"pin", "10.0.0.7", "decode-0", "decode-0"},
 		{"pin", "10.0.0.7", "[::1]", "::1"},
 		{"kv.internal", "10.0.0.7", "decode-0", "kv.internal"},
 		{"[fd00::9]", "10.0.0.7", "decode-0", "fd00::9"},
 	} {
-		if got := resolveHost(row.policy, row.engine, row.instance); got != row.want {
-			t.Errorf("resolveHost(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
+		owner := &upstream.Instance{BaseURL: "http://" + row.instance, KVHost: row.policy}
+		if got := host(&kvParams{remote: remote{host: row.engine}}, owner); got != row.want {
+			t.Errorf("host(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
 		}
 	}
 }

@@ -71,37 +71,6 @@ type replacement struct {
 	by []byte
 }
 
-// strip removes parts from the params for good. A part must not be the first member, nor a member that is read or edited later.
-func (p *kvParams) strip(parts []span) {
-	if len(parts) == 0 {
-		return
-	}
-	raw, kept := make([]byte, 0, len(p.raw)), uint32(0)
-	for _, part := range parts {
-		raw, kept = append(raw, p.raw[kept:part.from]...), part.to
-	}
-	p.raw = append(raw, p.raw[kept:]...)
-	before := func(at uint32) (less uint32) {
-		for _, part := range parts {
-			if part.to <= at {
-				less += part.to - part.from
-			}
-		}
-		return less
-	}
-	for _, moved := range [...]*span{&p.at.host, &p.at.tokens, &p.at.blocks} {
-		less := before(moved.from)
-		moved.from, moved.to = moved.from-less, moved.to-less
-	}
-	p.at.end -= before(p.at.end)
-}
-
-// templateParams returns the params of a prefill leg without a ticket, as vLLM's
-// example proxies send them: the two flags have values, the rest is null.
-func templateParams() []byte {
-	return []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
-}
-
 // cut is the part of the block list that is left out of a shortened ticket.
 type cut struct {
 	of      span   // from behind the last id that stays to the end of the list
@@ -125,7 +94,7 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 		return nil, &paramsError{"do_remote_decode", "must be true"}
 	case p.groups != 1:
 		return nil, &paramsError{"remote_block_ids", "cannot be cut unless there is one group"}
-	case blockSize < 1 || p.blocks != (p.tokens+blockSize-1)/blockSize:
+	case blockSize < 1 || p.misplaced(blockSize) != nil:
 		return nil, &paramsError{"remote_block_ids", "does not hold as many blocks as the tokens fill"}
 	case tokens > p.tokens || tokens < blockSize:
 		return nil, &paramsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
@@ -149,10 +118,4 @@ func cutBlocks(raw []byte, list span, n int) cut {
 	}
 	left := bytes.TrimRight(ids[:rawjson.AfterInts(ids, n)], " \t\r\n")
 	return cut{span{list.from + uint32(len(left)), list.to}, closing}
-}
-
-// outputIDs returns the ids of the tokens that decode sampled. Carryover's vLLM
-// plug-in adds them to the params (output_token_ids); without it ok is false.
-func (p *kvParams) outputIDs() (ids []uint32, ok bool) {
-	return rawjson.ParseIDs(p.output)
 }

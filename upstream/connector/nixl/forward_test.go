@@ -126,7 +126,7 @@ func TestParams_OutputIDsAreRead(t *testing.T) {
 		{`[1,-2]`, nil, false},
 		{`"1"`, nil, false},
 	} {
-		got, ok := mustTicket(t, with(t, ticket, "output_token_ids", row.value)).outputIDs()
+		got, ok := rawjson.ParseIDs(mustTicket(t, with(t, ticket, "output_token_ids", row.value)).output)
 		if !slices.Equal(got, row.want) || ok != row.ok {
 			t.Errorf("%q: got %v, %t, want %v, %t", row.value, got, ok, row.want, row.ok)
 		}

@@ -71,7 +71,7 @@ func TestReading_IsOfNoOtherTicket(t *testing.T) {
 
 func TestParseTicket_ReadsInFewAllocations(t *testing.T) {
 	raw := []byte(ticket)
-	if n := testing.AllocsPerRun(100, func() { _, _ = parseTicket(raw) }); n > 4 { // the params, and three texts
-		t.Errorf("a ticket is read in %v allocations, want 4", n)
+	if n := testing.AllocsPerRun(100, func() { _, _ = parseTicket(raw) }); n > 6 { // the params, three texts, and the places of the members
+		t.Errorf("a ticket is read in %v allocations, want 6", n)
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream"
 	"carryover/upstream/connector"
 )
 
@@ -46,10 +46,10 @@ type kvParams struct {
 	groups int
 	blocks int
 	size   int    // length of raw, where raw is left out
-	cached int    // remote_prefill_cached_tokens, -1 if the engine does not tell
+	cached int    // remote_prefill_cached_tokens (vLLM 0.31): prompt tokens that prefill did not compute, -1 if the engine does not tell
 	output []byte // output_token_ids
 	ticket bool   // the params are decode's, and were checked as a ticket
-	expiry bool
+	expiry bool   // the params say when the blocks expire, so that prefill declines them by itself when it is too late (vllm#47021)
 	at     spans
 	cut    cut
 }
@@ -120,18 +120,24 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	if len(raw) > maxParams {
 		return nil, &paramsError{"", "larger than 1 MiB"}
 	}
-	*m = members{raw: raw, before: unknown - 1}
+	*m = members{raw: raw}
 	p := &kvParams{raw: raw, cached: -1}
-	if err := m.read(p); err != nil {
-		if known, ok := errors.AsType[*paramsError](err); ok {
-			return nil, known
+	object, err := m.read(p)
+	if err != nil {
+		if wrong, ok := errors.AsType[*paramsError](err); ok {
+			return nil, wrong
 		}
 		return nil, &paramsError{"", err.Error()}
 	}
-	if m.leads {
-		return m.parseFollowing()
+	if output := m.get(outputTokenIDs); output != nil || m.get(promptTokenIDs) != nil {
+		var changes rawjson.Edits
+		changes.Remove(names[outputTokenIDs], names[promptTokenIDs])
+		if p, err = m.parse(object.Rewrite(changes)); err == nil {
+			p.output = output
+		}
+		return p, err
 	}
-	if !m.has(blockIDs) {
+	if m.get(blockIDs) == nil {
 		return nil, &paramsError{"remote_block_ids", "missing"}
 	}
 	if err := p.readTexts(m); err != nil {
@@ -140,24 +146,8 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	if err := p.readNumbers(m); err != nil {
 		return nil, err
 	}
-	p.output = m.get(outputTokenIDs)
 	p.at = spans{host: m.at[remoteHost], tokens: m.at[remoteNumTokens], blocks: m.at[blockIDs], end: uint32(m.end)}
-	p.strip(m.lists[:m.listed])
 	return p, nil
-}
-
-// parseFollowing parses an object that begins with a list of token ids: it removes the lists and parses the rest. No engine sends such
-// an object.
-func (m *members) parseFollowing() (*kvParams, error) {
-	output := m.get(outputTokenIDs)
-	o, _ := rawjson.ParseObject(m.raw) // it has been read
-	var changes rawjson.Edits
-	changes.Remove(names[outputTokenIDs], names[promptTokenIDs])
-	p, err := m.parse(o.Rewrite(changes))
-	if p != nil {
-		p.output = output
-	}
-	return p, err
 }
 
 // direction checks the two flags. The engine has set them for the leg that gets the
@@ -200,7 +190,7 @@ func (p *kvParams) readTexts(m *members) error {
 			continue
 		}
 		value, ok := rawjson.Text(raw)
-		if !ok || len(value) < known.shortest || len(value) > 256 || !printable(value) {
+		if !ok || len(value) < known.shortest || len(value) > 256 || value != "" && !upstream.IsVisible(value) {
 			return &paramsError{names[known.member], "must be a string of at most 256 printable ASCII characters without spaces"}
 		}
 		*known.into = value
@@ -211,10 +201,6 @@ func (p *kvParams) readTexts(m *members) error {
 		}
 	}
 	return nil
-}
-
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < '!' || r > '~' })
 }
 
 func (p *kvParams) readNumbers(m *members) error {
@@ -254,15 +240,6 @@ func (p *kvParams) readNumbers(m *members) error {
 	}
 	return nil
 }
-
-// expires reports whether the params say when the blocks expire, so that prefill
-// declines them by itself when it is too late (vllm#47021).
-func (p *kvParams) expires() bool { return p.expiry }
-
-// prefillCached returns how many prompt tokens prefill took from its own cache and
-// from remote blocks instead of computing them (remote_prefill_cached_tokens, vLLM
-// 0.31), or -1 if the engine does not tell.
-func (p *kvParams) prefillCached() int { return p.cached }
 
 // withoutText returns the parsed params without their text, which the ticket keeps. of adds the text again.
 func (p *kvParams) withoutText() *kvParams {

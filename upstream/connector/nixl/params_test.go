@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"carryover/sse/rawjson"
+
+	"carryover/upstream/connector"
 )
 
 // Params as vLLM 0.32 answers them on turn 1, spacing as in the wire format.
@@ -69,8 +71,8 @@ func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.expires() != row.expires || p.prefillCached() != row.cached {
-			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expires(), p.prefillCached(), row.expires, row.cached)
+		if p.expiry != row.expires || p.cached != row.cached {
+			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expiry, p.cached, row.expires, row.cached)
 		}
 	}
 }
@@ -272,7 +274,7 @@ func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 
 func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal(templateParams(), &got); err != nil {
+	if err := json.Unmarshal([]byte(connector.NullParams), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {

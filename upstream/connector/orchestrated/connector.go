@@ -25,9 +25,6 @@ type Connector struct {
 	Response bool
 }
 
-// template is the kv_transfer_params of prefill's leg (production-stack, route_orchestrated_disaggregated_request).
-const template = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
-
 // Traits says that nothing is kept, that engines tokenise by themselves, and that requests of every API may carry kv_transfer_params,
 // as in vLLM 0.32. disagg_prefill_resp is known to work on the completion endpoints only.
 func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.Response} }
@@ -36,7 +33,7 @@ func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.
 func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	api, host := t.Request.API(), t.Prefill.PeerHost()
 	return upstream.Plan{
-		Prefill: leg(api, "kv_transfer_params", []byte(template)),
+		Prefill: leg(api, "kv_transfer_params", []byte(connector.NullParams)),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 			if c.Response {
 				return handover(api, "disagg_prefill_resp", answer.Body), nil
