@@ -3,6 +3,7 @@ package lmcache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"carryover/sse/rawjson"
@@ -14,9 +15,7 @@ func (c *continuation) head() []byte {
 	kind, logprobs := "text_completion", c.first.choice.Get("logprobs")
 	choice.add("index", []byte("0"))
 	if c.chat {
-		var delta object
-		delta.add("content", c.first.choice.Get("text"))
-		choice.add("delta", delta.end())
+		choice.add("delta", withContent(c.first.choice.Get("text")))
 		kind, logprobs = "chat.completion.chunk", contents(c.content(logprobs))
 	} else {
 		choice.add("text", c.first.choice.Get("text"))
@@ -57,14 +56,9 @@ func (c *continuation) begin(chunk *object, kind string, choices []byte) {
 
 // count writes the usage so far, if each chunk has it.
 func (c *continuation) count(chunk *object, completion int) {
-	if !c.running {
-		return
+	if c.running {
+		chunk.add("usage", fmt.Appendf(nil, `{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}`, c.prompt, c.prompt+completion, completion))
 	}
-	var usage object
-	usage.add("prompt_tokens", strconv.AppendInt(nil, int64(c.prompt), 10))
-	usage.add("total_tokens", strconv.AppendInt(nil, int64(c.prompt+completion), 10))
-	usage.add("completion_tokens", strconv.AppendInt(nil, int64(completion), 10))
-	chunk.add("usage", usage.end())
 }
 
 // tokenIDs returns a list with the id of the first token, or nil if the client wants no ids.
@@ -168,9 +162,7 @@ func (c *continuation) choices(raw []byte) (out []byte, ok bool) {
 		known := string(name)
 		switch {
 		case known == "text" && c.chat:
-			var delta object
-			delta.add("content", value)
-			known, value = "delta", delta.end()
+			known, value = "delta", withContent(value)
 		case known == "logprobs" && c.chat:
 			value = contents(c.content(value))
 		case known == "logprobs":
@@ -254,11 +246,5 @@ func (c *continuation) choice(choice *rawjson.Object) []byte {
 
 // message returns the message of a chat whose content no parser has read (ChatMessage, chat_completion/protocol.py, vLLM 0.32).
 func message(content []byte) []byte {
-	var o object
-	o.add("role", []byte(`"assistant"`))
-	o.add("content", content)
-	for _, name := range []string{"refusal", "annotations", "audio", "function_call", "reasoning"} {
-		o.add(name, nil)
-	}
-	return o.end()
+	return fmt.Appendf(nil, `{"role":"assistant","content":%s,"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}`, content)
 }

@@ -55,15 +55,6 @@ func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
 	return choice, !more && err == nil && isText(choice.Get("text"))
 }
 
-// cached returns how many tokens of the prompt prefill found in its cache, or -1 if the answer does not tell.
-func (f *first) cached() int {
-	n, ok := rawjson.GetInt(f.body.Get("usage"), "prompt_tokens_details", "cached_tokens")
-	if !ok || n < 0 {
-		return -1
-	}
-	return n
-}
-
 // end returns the offset in characters at which the first token ends, in the text that the logprobs refer to.
 func (f *first) end() int {
 	logprobs := f.choice.Get("logprobs")
@@ -82,7 +73,7 @@ func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, e
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
-	h := &upstream.Handover{Cached: f.cached(), Bound: true, Rescue: a.rescue}
+	h := &upstream.Handover{Cached: answer.Cached, Bound: true, Rescue: a.rescue}
 	switch {
 	case a.begins:
 		h.Leg = func([]byte) upstream.LegPlan { return a.ownLeg(a.params) }
