@@ -20,50 +20,6 @@ const (
 // errBatch is returned for a batch that can't be parsed.
 var errBatch = errors.New("malformed batch of KV events")
 
-// member is a member of an event that is parsed. Others are skipped.
-type member int
-
-const (
-	ignored member = iota
-	hashesMember
-	parentMember
-	tokensMember
-	sizeMember
-	mediumMember
-	adapterMember
-	extraMember
-	groupMember
-	localityMember
-	nameMember
-)
-
-// named returns the member with that name.
-func named(key string) member {
-	switch key {
-	case "type":
-		return nameMember
-	case "block_hashes":
-		return hashesMember
-	case "parent_block_hash":
-		return parentMember
-	case "token_ids":
-		return tokensMember
-	case "block_size":
-		return sizeMember
-	case "medium":
-		return mediumMember
-	case "lora_name":
-		return adapterMember
-	case "extra_keys":
-		return extraMember
-	case "group_idx":
-		return groupMember
-	case "locality":
-		return localityMember
-	}
-	return ignored
-}
-
 // event is one event. Its lists are reused for the next one.
 type event struct {
 	name     string
@@ -95,7 +51,7 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 		events = true
 		return d.r.Array(func(int) error {
 			d.event.reset()
-			if err := d.r.Map(func(key string) error { return d.member(named(key)) }); err != nil {
+			if err := d.r.Map(func(key string) error { return d.member(key) }); err != nil {
 				return err
 			}
 			d.event.tell(sink)
@@ -111,26 +67,26 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 	return nil
 }
 
-// member parses one member. nil counts as absent.
-func (d *decoder) member(m member) (err error) {
+// member parses one member, or leaves it to be skipped. nil counts as absent.
+func (d *decoder) member(name string) (err error) {
 	e, b := &d.event, &d.event.blocks
-	if m == ignored || d.r.Nil() {
+	if d.r.Nil() {
 		return nil
 	}
-	switch m {
-	case nameMember:
+	switch name {
+	case "type":
 		e.name, err = d.r.Text()
-	case hashesMember:
+	case "block_hashes":
 		b.Hashes = b.Hashes[:0] // a map may have it twice
 		return d.r.Array(func(int) error {
 			hash, err := d.hash()
 			b.Hashes = append(b.Hashes, hash)
 			return err
 		})
-	case parentMember:
+	case "parent_block_hash":
 		b.Root = false
 		b.Parent, err = d.hash()
-	case tokensMember:
+	case "token_ids":
 		b.Tokens = b.Tokens[:0]
 		return d.r.Array(func(int) error {
 			id, err := d.r.Uint()
@@ -140,21 +96,20 @@ func (d *decoder) member(m member) (err error) {
 			b.Tokens = append(b.Tokens, uint32(id))
 			return err
 		})
-	case sizeMember:
+	case "block_size":
 		var size uint64
 		size, err = d.r.Uint()
 		b.Size = int(min(size, math.MaxInt32))
-	case mediumMember:
+	case "medium":
 		e.medium, err = d.r.Text()
-	case adapterMember:
+	case "lora_name":
 		b.Adapter, err = d.r.Text()
-	case extraMember:
+	case "extra_keys":
 		err = d.extra()
-	case groupMember:
+	case "group_idx":
 		e.group, err = d.r.Uint()
-	case localityMember:
+	case "locality":
 		e.locality, err = d.r.Text()
-	case ignored:
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // each is read as a notification.
 func (w *Waits) Serve(ctx context.Context, l net.Listener) error {
 	server := zmtp.Server{
-		Limits: zmtp.Limits{MaxPeers: w.cfg.MaxPeers}, Logger: w.cfg.Logger,
+		Limits: zmtp.Limits{MaxPeers: maxPeers}, Logger: w.cfg.Logger,
 		Handle: func(frames [][]byte) {
 			for _, frame := range frames {
 				w.Notify(frame)
@@ -55,7 +55,7 @@ func (w *Waits) publish(n note) {
 // lost counts a message that is not published.
 func (w *Waits) lost() {
 	w.counts.unpublished.Add(1)
-	if w.unpublished.due() {
+	if w.unpublished.Due() {
 		w.cfg.Logger.Warn("notifications that KV has arrived do not reach the other replicas")
 	}
 }
@@ -123,12 +123,4 @@ func (w *Waits) Stats() Stats {
 		Relayed: c.relayed.Load(), Published: c.published.Load(), Unpublished: c.unpublished.Load(),
 		Waiting: waiting,
 	}
-}
-
-// limited permits one log line a minute, because peers can cause any number of them.
-type limited struct{ last atomic.Int64 } // Unix seconds
-
-func (l *limited) due() bool {
-	now, last := time.Now().Unix(), l.last.Load()
-	return now-last >= 60 && l.last.CompareAndSwap(last, now)
 }

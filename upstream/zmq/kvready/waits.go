@@ -20,27 +20,27 @@
 package kvready
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 
 	"carryover/upstream"
+	"carryover/upstream/zmq/zmtp"
 )
 
-// The defaults of Config's bounds.
 const (
-	defaultWaits = 1 << 16
-	defaultPeers = 1 << 10
+	maxWaits = 1 << 16 // open arrivals at once; those beyond it fail
+	maxPeers = 1 << 10 // connections of prefill workers
 )
 
 // Config configures Waits. The zero value is for a single replica.
 type Config struct {
-	Relay    Relay        // nil if replicas share none
-	MaxWaits int          // open arrivals at once; 0 means 65,536. Arrivals beyond it fail
-	MaxPeers int          // connections of prefill workers; 0 means 1,024
-	Logger   *slog.Logger // nil discards
+	Relay  Relay        // nil if replicas share none
+	Logger *slog.Logger // nil discards
 }
 
 // Waits has the expected arrivals. All methods are safe for concurrent use.
@@ -52,40 +52,32 @@ type Waits struct {
 	mu   sync.Mutex // guards byID and the waits in it
 	byID map[string]*wait
 
-	garbled, surplus, unpublished limited // limit the log lines about these
+	garbled, surplus, unpublished zmtp.Seldom // limit the log lines about these
 }
 
 // New returns Waits without any expected arrival.
 func New(cfg Config) *Waits {
-	if cfg.MaxWaits <= 0 {
-		cfg.MaxWaits = defaultWaits
-	}
-	if cfg.MaxPeers <= 0 {
-		cfg.MaxPeers = defaultPeers
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Waits{cfg: cfg, queue: make(chan string, unpublishedAtMost), byID: map[string]*wait{}}
 }
 
 // Expect begins to wait for count notifications of id, or for one if count is less. Each id is used once. The caller calls Expect
 // before it sends the prefill leg with the id: so no notification can come too early, and notifications of other ids can be dropped.
-// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if Config.MaxWaits are open.
+// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if 65,536 are open.
 func (w *Waits) Expect(id string, count int) upstream.Arrival {
-	if id == "" || len(id) > maxID {
-		return refusal{errBadID}
-	}
+	arrival := &wait{waits: w, id: id, left: max(count, 1), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, there := w.byID[id]; there {
-		return refusal{errTwice}
+	switch {
+	case id == "" || len(id) > maxID:
+		arrival.end(errBadID)
+	case w.byID[id] != nil:
+		arrival.end(errTwice)
+	case len(w.byID) >= maxWaits:
+		arrival.end(errFull)
+	default:
+		w.byID[id] = arrival
 	}
-	if len(w.byID) >= w.cfg.MaxWaits {
-		return refusal{errFull}
-	}
-	arrival := &wait{waits: w, id: id, left: max(count, 1), done: make(chan struct{})}
-	w.byID[id] = arrival
 	return arrival
 }
 
@@ -106,7 +98,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	switch n.meaning {
 	case malformed:
 		w.counts.malformed.Add(1)
-		if w.garbled.due() {
+		if w.garbled.Due() {
 			w.cfg.Logger.Warn("what came where prefill workers of LMCache say that KV has arrived is none of their messages")
 		}
 		return
@@ -126,7 +118,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 		w.counts.failed.Add(1)
 	case effectSurplus:
 		w.counts.surplus.Add(1)
-		if n.meaning == arrived && w.surplus.due() {
+		if n.meaning == arrived && w.surplus.Due() {
 			w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
 		}
 	}
@@ -143,21 +135,13 @@ func (w *Waits) apply(n note) effect {
 	return arrival.apply(n)
 }
 
-// Why an arrival fails, apart from a failure that prefill reports (FailedError).
+// Why an arrival fails, apart from a failure that prefill reports.
 var (
 	errBadID  = errors.New("wait for KV: no id, or one that is too long")
 	errTwice  = errors.New("wait for KV: the id is waited for already")
 	errFull   = errors.New("wait for KV: too many waits")
 	errClosed = errors.New("wait for KV: given up")
 )
-
-// FailedError says that prefill has given up: the KV will not arrive.
-type FailedError struct {
-	State string // FAILED or CANCELLED, as in prefill's message
-}
-
-// Error returns the message, with the state.
-func (e *FailedError) Error() string { return "prefill says that the KV will not arrive: " + e.State }
 
 // effect is the effect of a note on a wait.
 type effect int
@@ -186,7 +170,7 @@ func (a *wait) apply(n note) effect {
 	}
 	switch n.meaning {
 	case failed:
-		a.end(&FailedError{State: n.state})
+		a.end(fmt.Errorf("prefill says that the KV will not arrive: %s", n.state))
 		return effectFailed
 	case ranked:
 		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
@@ -213,7 +197,7 @@ func (a *wait) end(err error) {
 	close(a.done)
 }
 
-// Ready returns nil when all notifications have come, a *FailedError when prefill gives up, the cause of ctx when ctx ends
+// Ready returns nil when all notifications have come, an error when prefill gives up, the cause of ctx when ctx ends
 // first, and an error after Close. It may be called again, and by several goroutines at once.
 func (a *wait) Ready(ctx context.Context) error {
 	select {
@@ -240,12 +224,3 @@ func (a *wait) Close() {
 		a.end(errClosed)
 	}
 }
-
-// refusal is an arrival that fails at once.
-type refusal struct{ err error }
-
-// Ready returns the reason.
-func (r refusal) Ready(context.Context) error { return r.err }
-
-// Close does nothing.
-func (refusal) Close() {}

@@ -1,7 +1,6 @@
 package zmtp
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -58,32 +57,19 @@ func recovered(err *error) {
 	}
 }
 
-// subscribe asks for the messages that begin with topic (ZMTP 3.0, "Publish-Subscribe").
-func (p *peer) subscribe(topic string) error {
-	return p.send(append([]byte{1}, topic...))
-}
-
-// hasTopic reports whether a message begins with the topic. It must be checked because a publisher need not filter.
-func hasTopic(frames [][]byte, topic string) bool {
-	return len(frames) > 0 && bytes.HasPrefix(frames[0], []byte(topic))
-}
-
 // with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the
 // cause of ctx.
-func with(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) error {
-	err := dialled(ctx, endpoint, socket, limits.withDefaults(), talk)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// dialled is with, except that after the end of ctx its error may be that of the connection that was closed for it.
-func dialled(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) error {
-	address, err := dialable(endpoint)
+func with(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) (err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
+	address, err := ParseEndpoint(endpoint)
 	if err != nil {
 		return err
 	}
+	limits = limits.withDefaults()
 	dialer := net.Dialer{Timeout: limits.Handshake}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {

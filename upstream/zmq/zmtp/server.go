@@ -35,9 +35,9 @@ type serving struct {
 	limits  Limits
 	log     *slog.Logger
 	door    door
-	full    limited // log lines about peers for which no place was free
-	refused limited // log lines about failed accepts
-	broken  limited // log lines about peers that break the protocol
+	full    Seldom // log lines about peers for which no place was free
+	refused Seldom // log lines about failed accepts
+	broken  Seldom // log lines about peers that break the protocol
 }
 
 // Serve accepts peers on l until ctx ends (it then returns the cause of ctx) or until l is closed. It closes l. When it returns, all
@@ -64,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept zeromq peers: %w", err)
 		default:
-			if v.refused.due() {
+			if v.refused.Due() {
 				v.log.Warn("can't accept zeromq peers; this is tried again", "error", err)
 			}
 			wait(ctx, pause)
@@ -84,7 +84,7 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if !v.door.admit(conn) {
-		if v.full.due() {
+		if v.full.Due() {
 			v.log.Warn("a zeromq peer is refused: there are too many", "peer", conn.RemoteAddr().String(), "most", v.limits.MaxPeers)
 		}
 		return
@@ -120,7 +120,7 @@ func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 		v.log.Error("a zeromq message made its handler panic", "peer", address, "reason", panicked.reason, "stack", string(panicked.stack))
 	case hungUp(err):
 		v.log.Debug("a zeromq peer has left", "peer", address, "error", err)
-	case v.broken.due():
+	case v.broken.Due():
 		v.log.Warn("a zeromq peer doesn't speak the protocol", "peer", address, "error", err)
 	}
 }

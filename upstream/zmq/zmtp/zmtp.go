@@ -24,6 +24,7 @@
 package zmtp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,59 +50,29 @@ type Limits struct {
 
 // withDefaults returns the limits without zero values.
 func (l Limits) withDefaults() Limits {
-	if l.MaxFrame <= 0 {
-		l.MaxFrame = 64 << 10
+	return Limits{
+		MaxFrame: cmp.Or(l.MaxFrame, 64<<10), MaxParts: cmp.Or(l.MaxParts, 8), MaxPeers: cmp.Or(l.MaxPeers, 64),
+		Handshake: cmp.Or(l.Handshake, 10*time.Second),
 	}
-	if l.MaxParts <= 0 {
-		l.MaxParts = 8
-	}
-	if l.MaxPeers <= 0 {
-		l.MaxPeers = 64
-	}
-	if l.Handshake <= 0 {
-		l.Handshake = 10 * time.Second
-	}
-	return l
 }
 
-// ParseEndpoint returns the host:port of tcp://host:port, for net.Listen or a [Subscriber]. The host * (listen on all addresses
-// of this machine) becomes empty. Port 0 means any free port.
+// ParseEndpoint returns the host:port of tcp://host:port to connect to.
 func ParseEndpoint(text string) (hostPort string, err error) {
-	rest, tcp := strings.CutPrefix(text, "tcp://")
-	if !tcp {
-		return "", fmt.Errorf("endpoint %q: want tcp://host:port", text)
-	}
-	host, port, err := net.SplitHostPort(rest)
-	if err != nil || host == "" || strings.ContainsAny(host, "/?#@ \t\r\n") {
-		return "", fmt.Errorf("endpoint %q: want tcp://host:port", text)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("endpoint %q: want a port up to 65535", text)
-	}
-	if host == "*" {
-		host = ""
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-// dialable is ParseEndpoint for an endpoint to connect to.
-func dialable(text string) (string, error) {
-	hostPort, err := ParseEndpoint(text)
-	if err != nil {
-		return "", err
-	}
-	if strings.HasPrefix(hostPort, ":") || strings.HasSuffix(hostPort, ":0") {
-		return "", fmt.Errorf("endpoint %q: want a host and a port to connect to", text)
+	hostPort, tcp := strings.CutPrefix(text, "tcp://")
+	host, port, err := net.SplitHostPort(hostPort)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !tcp || host == "" || strings.ContainsAny(host, "*/?#@ \t\r\n") {
+		return "", fmt.Errorf("endpoint %q: want tcp://host:port with a port from 1 to 65535", text)
 	}
 	return hostPort, nil
 }
 
-// limited lets one log line through per minute, because peers can cause any number of them.
-type limited struct{ last atomic.Int64 } // Unix seconds
+// Seldom lets one log line through per minute, because peers can cause any number of them.
+type Seldom struct{ last atomic.Int64 } // Unix seconds
 
-func (l *limited) due() bool {
-	now, last := time.Now().Unix(), l.last.Load()
-	return now-last >= 60 && l.last.CompareAndSwap(last, now)
+// Due reports whether a line may be logged now.
+func (s *Seldom) Due() bool {
+	now, last := time.Now().Unix(), s.last.Load()
+	return now-last >= 60 && s.last.CompareAndSwap(last, now)
 }
 
 // hungUp reports whether a connection ended because the other side or the network ended it.
@@ -112,18 +83,13 @@ func hungUp(err error) bool {
 
 // orDiscard returns logger, or one that discards everything if logger is nil.
 func orDiscard(logger *slog.Logger) *slog.Logger {
-	if logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return logger
+	return cmp.Or(logger, slog.New(slog.DiscardHandler))
 }
 
 // wait returns after d, or earlier if ctx ends.
 func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
