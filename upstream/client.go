@@ -31,7 +31,7 @@ type Client struct {
 	dialTimeout time.Duration
 	tls         *tls.Config // nil for the system's certificates
 	bearer      string      // the Authorization field of legs without one of their own, "" for none
-	broken      breaks
+	broken      atomic.Pointer[func(base string)]
 }
 
 // Limits of connections.
@@ -51,7 +51,7 @@ func NewClient(cfg ClientConfig) *Client {
 	}
 	c.http = http1.New(http1.Config{
 		Dial: c.dial, IdlePerHost: idlePerHost, IdleFor: idleFor,
-		Lost: func(scheme, authority string) { c.broken.tell(scheme + "://" + authority) },
+		Lost: func(scheme, authority string) { c.tellBroken(scheme + "://" + authority) },
 	})
 	return c
 }
@@ -115,14 +115,10 @@ func (i *Instance) rank() string {
 	return strconv.Itoa(i.Rank)
 }
 
-// breaks reports connections that engines refuse or end. A process that is restarted does both, and afterwards another
+// tellBroken reports a connection that an engine has refused or ended. A process that is restarted does both, and afterwards another
 // process may answer under the same address and engine id.
-type breaks struct {
-	told atomic.Pointer[func(base string)]
-}
-
-func (b *breaks) tell(base string) {
-	if told := b.told.Load(); told != nil {
+func (c *Client) tellBroken(base string) {
+	if told := c.broken.Load(); told != nil {
 		(*told)(base)
 	}
 }
@@ -131,7 +127,7 @@ func (b *breaks) tell(base string) {
 // connection, or ended one while a request was sent, before its answer was complete, or while the connection was idle.
 // The end of a Stream is only reported to its reader. told is called without a lock, on any goroutine. It replaces the
 // function that was set before.
-func (c *Client) OnBreak(told func(base string)) { c.broken.told.Store(&told) }
+func (c *Client) OnBreak(told func(base string)) { c.broken.Store(&told) }
 
 // Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
 // OnBreak describes. It does not wait, and takes a microsecond.
@@ -145,7 +141,7 @@ func (c *Client) Check(base string) {
 func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
 	a, err := c.http.Do(ctx, &q.Request)
 	if err != nil && ctx.Err() == nil && broke(err) {
-		c.broken.tell(q.base())
+		c.tellBroken(q.base())
 	}
 	return a, err
 }

@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -180,12 +179,10 @@ func PausedError(at *Instance) *LegError {
 // IsPaused asks an instance whether it is paused, by GET /is_paused: vLLM has that wherever it has /pause
 // (VLLM_SERVER_DEV_MODE). told is false if it does not say.
 func (c *Client) IsPaused(ctx context.Context, at *Instance) (paused, told bool) {
-	var answer struct {
-		IsPaused *bool `json:"is_paused"`
-	}
 	status, text, err := c.Fetch(ctx, at, "/is_paused", "", 4<<10)
-	if err != nil || status != http.StatusOK || json.Unmarshal(text, &answer) != nil || answer.IsPaused == nil {
+	if err != nil || status != http.StatusOK || !rawjson.Valid(text) {
 		return false, false
 	}
-	return *answer.IsPaused, true
+	word := string(rawjson.Get(text, "is_paused"))
+	return word == "true", word == "true" || word == "false"
 }

@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,10 +28,6 @@ var (
 // that is gone. Until the first event is complete, which may take 16 MiB at most, the leg ends with ctx; the context's
 // cause tells which time limit that was.
 func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
-	if ctx.Err() != nil {
-		// The transport would notice it too late to send nothing.
-		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
-	}
 	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
 		return PrefillAnswer{}, err
@@ -51,7 +49,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 // firstChoice reads a stream up to the first event that has a choice and returns its content. A *LegError is a fault
 // that the stream itself reports; other errors are those of reading it.
 func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
-	events := eventReader{from: stream, most: maxPrefillAnswer}
+	events := newEventReader(stream, maxPrefillAnswer)
 	for {
 		data, err := events.next()
 		switch {
@@ -78,99 +76,63 @@ func hasChoice(event []byte) bool {
 	return first != nil
 }
 
-// maxEmptyReads is how many reads in a row may return nothing before a source counts as broken, as in bufio.
-const maxEmptyReads = 100
-
 // eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an
-// event as soon as the line that ends it has arrived. It keeps all that it has read, so it suits only the beginning of
-// a stream; package sse relays streams.
+// event as soon as the line that ends it has arrived; package sse relays streams.
 type eventReader struct {
-	from io.Reader
-	most int    // limit of bytes that are read
-	read []byte // the stream so far; its bytes are never changed
-	at   int    // beginning of the next line
-	seen int    // the next line does not end before here
-	cr   bool   // the last line has ended with a CR, which an LF may follow
-	err  error  // why the stream has ended
+	lines *bufio.Scanner
+	from  *io.LimitedReader
+	begun bool // a line has been read
 }
 
-// next returns the data of the next event that has data. It is not to be changed. At the end of the stream an
-// incomplete event is dropped, and the error is that of the source; beyond the limit it is ErrAnswerTooLarge.
-func (r *eventReader) next() (data []byte, err error) {
-	for lines := 0; ; {
-		begins := r.at == 0
-		line, err := r.line()
-		if err != nil {
-			return nil, err
+// newEventReader reads at most so many bytes of a stream.
+func newEventReader(stream io.Reader, most int) *eventReader {
+	from := &io.LimitedReader{R: stream, N: int64(most)}
+	r := &eventReader{lines: bufio.NewScanner(from), from: from}
+	r.lines.Buffer(make([]byte, 0, usualAnswer), most+1)
+	seen, cr := 0, false // no line ends in what was seen; the last line has ended with a CR, which an LF may follow
+	r.lines.Split(func(data []byte, _ bool) (advance int, line []byte, err error) {
+		begin := 0
+		if cr && len(data) > 0 && data[0] == '\n' {
+			begin = 1
 		}
-		if begins {
-			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		i := bytes.IndexAny(data[max(begin, seen):], "\r\n")
+		if i < 0 {
+			seen = len(data)
+			return 0, nil, nil
+		}
+		end := max(begin, seen) + i
+		seen, cr = 0, data[end] == '\r'
+		return end + 1, data[begin:end], nil
+	})
+	return r
+}
+
+// next returns the data of the next event that has data. At the end of the stream an incomplete event is dropped, and the error is that of
+// the source; beyond the limit it is ErrAnswerTooLarge.
+func (r *eventReader) next() (data []byte, err error) {
+	for lines := 0; r.lines.Scan(); {
+		line := r.lines.Bytes()
+		if !r.begun {
+			line, r.begun = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), true
 		}
 		if len(line) == 0 {
 			if len(data) > 0 {
 				return data, nil
 			}
-			data, lines = nil, 0
+			lines = 0
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		if string(name) != "data" {
 			continue
 		}
-		value = bytes.TrimPrefix(value, []byte(" "))
-		switch lines++; lines {
-		case 1:
-			data = value // a part of read, not a copy
-		case 2:
-			data = bytes.Join([][]byte{data, value}, []byte("\n"))
-		default:
-			data = append(append(data, '\n'), value...)
+		if lines++; lines > 1 {
+			data = append(data, '\n')
 		}
+		data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 	}
-}
-
-// line returns the next line without its end: LF, CRLF or CR. A CR ends its line at once.
-func (r *eventReader) line() ([]byte, error) {
-	for {
-		if r.cr && r.at < len(r.read) {
-			if r.cr = false; r.read[r.at] == '\n' {
-				r.at++
-			}
-		}
-		from := max(r.at, r.seen)
-		if i := bytes.IndexAny(r.read[from:], "\r\n"); i >= 0 {
-			line := r.read[r.at : from+i]
-			r.at, r.cr = from+i+1, r.read[from+i] == '\r'
-			return line, nil
-		}
-		r.seen = len(r.read)
-		if err := r.more(); err != nil {
-			return nil, err
-		}
+	if r.from.N == 0 {
+		return nil, ErrAnswerTooLarge
 	}
-}
-
-// more reads more of the source.
-func (r *eventReader) more() error {
-	if r.err != nil {
-		return r.err
-	}
-	if len(r.read) == r.most {
-		return ErrAnswerTooLarge
-	}
-	if len(r.read) == cap(r.read) {
-		// Data that was returned before must not move.
-		r.read = append(make([]byte, 0, min(max(usualAnswer, 2*cap(r.read)), r.most)), r.read...)
-	}
-	for range maxEmptyReads {
-		n, err := r.from.Read(r.read[len(r.read):cap(r.read)])
-		r.read, r.err = r.read[:len(r.read)+n], err
-		switch {
-		case n > 0:
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-	return io.ErrNoProgress
+	return nil, cmp.Or(r.lines.Err(), io.EOF)
 }

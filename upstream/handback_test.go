@@ -226,7 +226,7 @@ func relayed(t *testing.T, stream []byte) (events []string) {
 
 // readEvents reads a stream to its end, with what it has ended with.
 func readEvents(r io.Reader, most int) (events []string, err error) {
-	reader := eventReader{from: r, most: most}
+	reader := newEventReader(r, most)
 	for {
 		data, err := reader.next()
 		if err != nil {
@@ -265,7 +265,7 @@ func TestEvents_AreThoseOfTheRelayHoweverTheyAreSplit(t *testing.T) {
 func TestEvents_AreReadAsTheyCome(t *testing.T) {
 	r, w := io.Pipe()
 	defer func() { _ = r.Close() }()
-	reader := eventReader{from: r, most: 1 << 10}
+	reader := newEventReader(r, 1<<10)
 	for _, event := range []string{"data: a\n\n", "data: a\r\r", "\ndata: a\r\n\r"} { // the LF of a CRLF may come later, or never
 		wrote := make(chan error, 1) // the reader does not wait for the writer
 		go func() {

@@ -82,7 +82,7 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 	send := func() {
 		t.Helper()
 		_, err := client.Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
-		_, _, asked := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), "")
+		_, _, asked := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), "", nil)
 		_, _, read := client.Fetch(t.Context(), instance, "/metrics", "", 10)
 		if err := errors.Join(err, asked, read); err != nil {
 			t.Fatal(err)

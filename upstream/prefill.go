@@ -22,10 +22,6 @@ const answerLimit = 10 * time.Second
 // limit ended the leg. Once headers have arrived, the end of ctx does not end the leg any more: prefill then holds
 // blocks for decode, and only its answer says how to read them.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
-	if ctx.Err() != nil {
-		// The transport would notice it too late to send nothing.
-		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
-	}
 	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
 		return PrefillAnswer{}, err
