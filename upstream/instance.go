@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
 // Role is the phase of inference that an instance serves.
@@ -98,14 +100,7 @@ func (i Instance) PeerHost() string {
 // http://a:80 are one address.
 func (i Instance) Authority() string {
 	scheme, authority, _ := strings.Cut(i.BaseURL, "://")
-	if _, _, err := net.SplitHostPort(authority); err == nil {
-		return authority
-	}
-	port := "80"
-	if scheme == "https" {
-		port = "443"
-	}
-	return net.JoinHostPort(strings.Trim(authority, "[]"), port)
+	return http1.Address(scheme, authority)
 }
 
 // ParseBaseURL parses the address of an instance: http or https, a host, an optional port, and nothing else. Legs

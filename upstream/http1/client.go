@@ -66,7 +66,7 @@ type (
 // New returns a client; Close releases its idle connections.
 func New(cfg Config) *Client {
 	return &Client{
-		dial: cfg.Dial, pool: pool{most: cfg.IdlePerHost, keep: cfg.IdleFor, lost: cfg.Lost},
+		dial: cfg.Dial, pool: pool{idle: map[peer][]resting{}, most: cfg.IdlePerHost, keep: cfg.IdleFor, lost: cfg.Lost},
 		requests: sync.Pool{New: func() any { return new(requestBuffer) }},
 		answers:  sync.Pool{New: func() any { return new(answerBuffer) }},
 	}
@@ -102,7 +102,7 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 		r.conn.end(false)
 		return nil, err
 	}
-	if r.empty() {
+	if r.framing == fixed && r.left == 0 {
 		r.finish(io.EOF)
 	}
 	return r, nil
@@ -112,7 +112,7 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 func (c *Client) connect(ctx context.Context, q *Request) (conn Conn, err error) {
 	if ctx.Err() == nil {
 		if conn = c.pool.take(q.peer()); conn == nil {
-			conn, err = c.dial(ctx, q.Scheme, q.address())
+			conn, err = c.dial(ctx, q.Scheme, Address(q.Scheme, q.Authority))
 		}
 	}
 	if ctx.Err() == nil {

@@ -82,7 +82,7 @@ func TestPool_ClosesWhatIsIdle(t *testing.T) {
 
 func closesWhatIsIdle(t *testing.T) {
 	a, b := peer{"http", "a"}, peer{"https", "a"}
-	p := &pool{most: 2, keep: 4 * time.Second}
+	p := &pool{idle: map[peer][]resting{}, most: 2, keep: 4 * time.Second}
 	began := time.Now()
 	conns := []*kept{{name: "first"}, {name: "second"}, {name: "third"}, {name: "other"}}
 	p.put(a, conns[0])
@@ -117,7 +117,7 @@ func closesWhatIsIdle(t *testing.T) {
 
 // The timer may be late: the process stood still.
 func TestPool_TakesNothingThatWasIdleForTooLong(t *testing.T) {
-	p := &pool{most: 2, keep: 4 * time.Second}
+	p := &pool{idle: map[peer][]resting{}, most: 2, keep: 4 * time.Second}
 	to := peer{"http", "a"}
 	old := &kept{}
 	p.put(to, old)
@@ -173,7 +173,7 @@ func TestPool_ClosesOutsideItsLock(t *testing.T) {
 		"age": func(p *pool, _ peer, _ Conn) { p.keep = 0; p.sweep() }, "no room": func(p *pool, at peer, c Conn) { p.most = 1; p.put(at, c) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &pool{most: 2, keep: time.Hour}
+			p := &pool{idle: map[peer][]resting{}, most: 2, keep: time.Hour}
 			slow, other := peer{"https", "slow"}, peer{"https", "other"}
 			c := &clinging{closing: make(chan struct{}, 1), let: make(chan struct{})}
 			p.put(slow, c)

@@ -74,16 +74,16 @@ func isVisible(text string) bool {
 	return true
 }
 
-// address returns host and port of the authority.
-func (q *Request) address() string {
-	if _, port, err := net.SplitHostPort(q.Authority); err == nil && port != "" {
-		return q.Authority
+// Address returns host and port of an authority, with the scheme's port if it has none: http://a and http://a:80 are one address.
+func Address(scheme, authority string) string {
+	if _, port, err := net.SplitHostPort(authority); err == nil && port != "" {
+		return authority
 	}
 	port := "80"
-	if q.Scheme == "https" {
+	if scheme == "https" {
 		port = "443"
 	}
-	return net.JoinHostPort(strings.Trim(strings.TrimSuffix(q.Authority, ":"), "[]"), port)
+	return net.JoinHostPort(strings.Trim(strings.TrimSuffix(authority, ":"), "[]"), port)
 }
 
 // size is the length of the body.
@@ -192,20 +192,9 @@ func isValue[T string | []byte](text T) bool {
 	return true
 }
 
-// same reports whether text is a word, whatever its case; word is in lower case.
+// same reports whether text is a word of ASCII letters, whatever its case. Without the lengths the Kelvin sign would be a k.
 func same(text []byte, word string) bool {
-	if len(text) != len(word) {
-		return false
-	}
-	for i, b := range text {
-		if b >= 'A' && b <= 'Z' {
-			b |= 0x20
-		}
-		if b != word[i] {
-			return false
-		}
-	}
-	return true
+	return len(text) == len(word) && strings.EqualFold(string(text), word)
 }
 
 // trim removes blanks and tabulators from both ends.

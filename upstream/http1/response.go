@@ -58,12 +58,15 @@ func (r *Response) begin(h *head) {
 	}
 }
 
-// empty reports whether there is no body.
-func (r *Response) empty() bool { return r.framing == fixed && r.left == 0 }
-
 // Detach makes the answer survive the end of the request's context. If the context has ended already, it returns the
 // cause. It is called before anything else.
-func (r *Response) Detach() error { return r.conn.detach() }
+func (r *Response) Detach() error {
+	if !r.conn.ended.Load() && !r.conn.stop() {
+		return context.Cause(r.conn.ctx)
+	}
+	r.conn.ctx = nil
+	return nil
+}
 
 // Here reports whether all of the body has arrived, so that reading it does not wait.
 func (r *Response) Here() bool {
@@ -100,7 +103,10 @@ func (r *Response) Read(p []byte) (n int, err error) {
 		}
 		m, err := r.conn.Read(p)
 		if m == 0 {
-			r.broken(err)
+			if r.framing != untilClose || err != io.EOF { //nolint:errorlint // a connection says io.EOF itself
+				err = r.conn.why(early(err))
+			}
+			r.finish(err)
 			break
 		}
 		n = r.unframe(p[:m])
@@ -123,22 +129,13 @@ func (r *Response) unframe(p []byte) int {
 		switch {
 		case err != nil:
 			r.finish(err)
-		case r.chunks.over():
+		case r.chunks.state == chunkOver:
 			r.conn.last = r.conn.last || len(behind) > 0 || len(r.rest) > 0
 			r.finish(io.EOF)
 		}
 		return n
 	}
 	return len(p)
-}
-
-// broken ends the answer with its connection.
-func (r *Response) broken(err error) {
-	if r.framing == untilClose && err == io.EOF { //nolint:errorlint // a connection says io.EOF itself
-		r.finish(io.EOF)
-		return
-	}
-	r.finish(r.conn.why(early(err)))
 }
 
 // finish records how the answer has ended and releases its connection.
@@ -177,15 +174,6 @@ type borrowed struct {
 	cut    bool            // the request was not written completely
 	last   bool            // the connection ends with this answer
 	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
-}
-
-// detach makes the connection survive the end of the request's context, or returns the cause for which that has ended.
-func (b *borrowed) detach() error {
-	if !b.ended.Load() && !b.stop() {
-		return context.Cause(b.ctx)
-	}
-	b.ctx = nil
-	return nil
 }
 
 // why returns the reason for which the connection failed.
