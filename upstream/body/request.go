@@ -91,7 +91,7 @@ func wrongType(name, want string) error {
 // too.
 func (r *Request) takeTransferParams() (name string, found bool) {
 	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
-		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && !emptyObject(raw) {
+		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && (raw[0] != '{' || !rawjson.IsEmpty(raw)) {
 			name, found = owned, true
 		}
 		r.Remove(owned)
@@ -109,8 +109,6 @@ func (r *Request) takeTransferParams() (name string, found bool) {
 	})
 	return name, found
 }
-
-func emptyObject(raw []byte) bool { return raw[0] == '{' && rawjson.IsEmpty(raw) }
 
 // API returns the API of the request.
 func (r *Request) API() API { return r.api }

@@ -105,12 +105,12 @@ func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 // RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint
 // takes.
 func (r *Request) RenderBody() []byte {
-	changes := legEdits{api: r.api}
+	var changes rawjson.Edits
 	changes.Remove("stream", "stream_options")
 	if r.api == Responses {
 		changes.SetWord("store", "false")
 	}
-	return r.body.Rewrite(changes.Edits)
+	return r.body.Rewrite(changes)
 }
 
 // legEdits are the edits of one leg's body. Each of its methods knows how the members are called in the API of the leg.

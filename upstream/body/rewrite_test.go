@@ -223,7 +223,7 @@ func TestRequest_TokenizeBody(t *testing.T) {
 		{
 			name: "reasoning under its new name",
 			body: `{"messages":[ {"role":"user","content":"a"} , {"role":"assistant","reasoning_content":"r\u00e9","content":"b"},{"reasoning":"kept","role":"assistant","reasoning_content":"dropped","content":"c"},{"role":"assistant","reasoning":null,"reasoning\u005fcontent":"d"},{"role":"assistant","reasoning_content":null,"content":"e"} ]}`,
-			want: `{"messages":[ {"role":"user","content":"a"} , {"role":"assistant","content":"b","reasoning":"r\u00e9"},{"reasoning":"kept","role":"assistant","content":"c"},{"role":"assistant","reasoning":"d"},{"role":"assistant","content":"e"} ]}`,
+			want: `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning":"r\u00e9"},{"reasoning":"kept","role":"assistant","content":"c"},{"role":"assistant","reasoning":"d"},{"role":"assistant","content":"e"}]}`,
 		},
 		{
 			name: "text", api: Text,
