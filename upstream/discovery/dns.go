@@ -146,8 +146,6 @@ func (d *DNS) questions() []*question {
 	}
 }
 
-var _ upstream.Source = (*DNS)(nil)
-
 // question is one look-up of a name, with its last answers.
 //
 // Names flap: a headless service has no records for a moment while its pods are replaced, and a resolver that restarts

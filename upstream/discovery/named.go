@@ -121,8 +121,6 @@ func (n *Named) dropUnused(ctx context.Context) {
 	}
 }
 
-var _ upstream.Source = (*Named)(nil)
-
 // Pattern permits endpoints: addresses by network, or names as text, both at a range of ports. A name is never resolved to
 // match a network, and an address never matches a name, so DNS does not change which endpoints a pattern permits. But DNS
 // decides where a permitted name leads: a pattern by name trusts the DNS zone, and everybody who may change it.

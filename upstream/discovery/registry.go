@@ -54,8 +54,6 @@ func (l *Listed) Replace(instances []upstream.Instance) {
 	l.change(func([]upstream.Instance) []upstream.Instance { return slices.Clone(instances) })
 }
 
-var _ upstream.Source = (*Listed)(nil)
-
 // MaxRegistered is how many instances a Registry holds at most. It bounds the probes of the fleet if a caller registers in a loop.
 const MaxRegistered = 1024
 
@@ -120,5 +118,3 @@ func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
 func isNamed(role upstream.Role, name string) func(upstream.Instance) bool {
 	return func(i upstream.Instance) bool { return i.Role == role && i.Name == name }
 }
-
-var _ upstream.Source = (*Registry)(nil)

@@ -79,8 +79,6 @@ func (j *joining) take(i int, all []upstream.Instance) {
 	j.set(slices.Clone(union))
 }
 
-var _ upstream.Source = Together{}
-
 // clash is an instance that is not used as its source gives it, because an earlier one of the same role has its name
 // or address.
 type clash struct {

@@ -21,10 +21,10 @@ const (
 // page are the fields of a PodList that are needed.
 type page struct {
 	Metadata struct {
-		ResourceVersion string `json:"resourceVersion"`
-		Continue        string `json:"continue"`
-	} `json:"metadata"`
-	Items []json.RawMessage `json:"items"`
+		ResourceVersion string
+		Continue        string
+	}
+	Items []json.RawMessage
 }
 
 // list reads all objects, page by page, and returns them by name, with their version. All pages have the same version, and a watch
@@ -66,9 +66,6 @@ func readPage(ctx context.Context, c *client, next string) (page, error) {
 	if next != "" {
 		query.Set("continue", next)
 	}
-	if c.cfg.LabelSelector != "" {
-		query.Set("labelSelector", c.cfg.LabelSelector)
-	}
 	res, err := c.get(ctx, "list", query)
 	if err != nil {
 		return page{}, err
@@ -104,8 +101,8 @@ const (
 
 // event is an event of a watch: an object in its new state, a deleted object in its last state, or just a version.
 type event struct {
-	Type   string          `json:"type"`
-	Object json.RawMessage `json:"object"`
+	Type   string
+	Object json.RawMessage
 }
 
 // events reads the JSON values of a watch one by one.
@@ -156,9 +153,9 @@ func (e event) version() (string, error) {
 
 // refusal returns the refusal in an ERROR event.
 func (e event) refusal() *refusal {
-	told := status{Message: "the event is no Status object"}
+	told := refusal{verb: "watch", Message: "the event is no Status object"}
 	if err := json.Unmarshal(e.Object, &told); err != nil {
-		told = status{Message: "the event is no Status object"}
+		told = refusal{verb: "watch", Message: "the event is no Status object"}
 	}
-	return told.refusal("watch")
+	return &told
 }

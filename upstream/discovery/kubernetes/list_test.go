@@ -225,10 +225,9 @@ func TestEvent_Refusal(t *testing.T) {
 
 // FuzzEvents reads a watch to its end and checks what it makes of it.
 func FuzzEvents(f *testing.F) {
-	roles := roles{prefill: []string{"prefill"}, decode: []string{"decode"}}
 	f.Fuzz(func(t *testing.T, text string) {
 		var last []upstream.Instance
-		watch := follower{reader: reader{port: "http", roles: roles}, roster: &roster{
+		watch := follower{reader: reader{port: "http", prefill: []string{"prefill"}, decode: []string{"decode"}}, roster: &roster{
 			set: func(all []upstream.Instance) { last = all }, logger: discardLogger(), objects: map[string]object{},
 		}}
 		stream := newEvents(strings.NewReader(text))

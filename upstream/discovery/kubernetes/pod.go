@@ -20,32 +20,32 @@ const maxWeight = 1000
 // pod are the fields of a core/v1 Pod that are needed.
 type pod struct {
 	Metadata struct {
-		Name              string            `json:"name"`
-		ResourceVersion   string            `json:"resourceVersion"`
-		Labels            map[string]string `json:"labels"`
-		Annotations       map[string]string `json:"annotations"`
-		DeletionTimestamp *string           `json:"deletionTimestamp"`
-	} `json:"metadata"`
+		Name              string
+		ResourceVersion   string
+		Labels            map[string]string
+		Annotations       map[string]string
+		DeletionTimestamp *string
+	}
 	Spec struct {
-		Containers     []container `json:"containers"`
-		InitContainers []container `json:"initContainers"`
-	} `json:"spec"`
+		Containers     []container
+		InitContainers []container
+	}
 	Status struct {
-		Phase      string `json:"phase"`
-		PodIP      string `json:"podIP"`
+		Phase      string
+		PodIP      string
 		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions"`
-	} `json:"status"`
+			Type   string
+			Status string
+		}
+	}
 }
 
 type container struct {
-	RestartPolicy string `json:"restartPolicy"`
+	RestartPolicy string
 	Ports         []struct {
-		Name          string `json:"name"`
-		ContainerPort int    `json:"containerPort"`
-	} `json:"ports"`
+		Name          string
+		ContainerPort int
+	}
 }
 
 // object is what a pod is to the roster.
@@ -58,8 +58,8 @@ type object struct {
 
 // reader makes an instance of each pod that is ready.
 type reader struct {
-	port  string
-	roles roles
+	port            string
+	prefill, decode []string // the values of roleLabel
 }
 
 // read fails if data is no pod.
@@ -72,7 +72,7 @@ func (r reader) read(data []byte) (object, error) {
 		return object{}, errNameless
 	}
 	found := object{name: p.Metadata.Name, version: p.Metadata.ResourceVersion}
-	roles := r.roles.of(p.Metadata.Labels)
+	roles := r.roles(p.Metadata.Labels)
 	if len(roles) == 0 || !p.serves() {
 		return found, nil
 	}
@@ -81,17 +81,34 @@ func (r reader) read(data []byte) (object, error) {
 		found.problem = fmt.Sprintf("no container has a port named %q", r.port)
 		return found, nil
 	}
-	instances, ok := at(roles, p.Metadata.Name, p.Status.PodIP, port)
-	if !ok {
+	address, err := netip.ParseAddr(p.Status.PodIP)
+	if err != nil || address.Zone() != "" {
 		found.problem = fmt.Sprintf("its address is %q", p.Status.PodIP)
 		return found, nil
 	}
-	weight, problem := p.weight()
-	for i := range instances {
-		instances[i].Weight = weight
+	var weight int
+	weight, found.problem = p.weight()
+	for _, role := range roles {
+		found.instances = append(found.instances, upstream.Instance{
+			Name: found.name, BaseURL: "http://" + net.JoinHostPort(address.String(), strconv.Itoa(port)), Role: role, Weight: weight,
+		})
 	}
-	found.instances, found.problem = instances, problem
 	return found, nil
+}
+
+// roleLabel is the label whose value tells the role, as vLLM's production stack has it.
+const roleLabel = "model"
+
+// roles returns the roles of a pod with these labels: none, one or both.
+func (r reader) roles(labels map[string]string) (found []upstream.Role) {
+	value, ok := labels[roleLabel]
+	if ok && slices.Contains(r.prefill, value) {
+		found = append(found, upstream.RolePrefill)
+	}
+	if ok && slices.Contains(r.decode, value) {
+		found = append(found, upstream.RoleDecode)
+	}
+	return found
 }
 
 // serves reports whether the pod takes requests, as a service would decide. A pod that is being deleted stays ready until its
@@ -141,41 +158,4 @@ func (p pod) weight() (weight int, problem string) {
 		return 0, fmt.Sprintf("annotation %s is %.40q: want 1 to %d, took 1", weightAnnotation, text, maxWeight)
 	}
 	return weight, ""
-}
-
-// roleLabel is the label whose value tells the role, as vLLM's production stack has it.
-const roleLabel = "model"
-
-// roles are the values of roleLabel for each role.
-type roles struct{ prefill, decode []string }
-
-// of returns the roles of a pod with these labels: none, one or both.
-func (r roles) of(labels map[string]string) []upstream.Role {
-	value, ok := labels[roleLabel]
-	if !ok {
-		return nil
-	}
-	var found []upstream.Role
-	if slices.Contains(r.prefill, value) {
-		found = append(found, upstream.RolePrefill)
-	}
-	if slices.Contains(r.decode, value) {
-		found = append(found, upstream.RoleDecode)
-	}
-	return found
-}
-
-// at returns the instances of a pod at ip and port, one for each role. Their other fields are empty. ok is false if ip is not an IP
-// address.
-func at(found []upstream.Role, name, ip string, port int) (_ []upstream.Instance, ok bool) {
-	address, err := netip.ParseAddr(ip)
-	if err != nil || address.Zone() != "" {
-		return nil, false
-	}
-	authority := net.JoinHostPort(address.String(), strconv.Itoa(port))
-	instances := make([]upstream.Instance, 0, len(found))
-	for _, role := range found {
-		instances = append(instances, upstream.Instance{Name: name, BaseURL: "http://" + authority, Role: role})
-	}
-	return instances, true
 }

@@ -18,6 +18,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,8 +27,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-
-	"carryover/upstream"
 )
 
 // Where the kubelet mounts the files of a service account.
@@ -65,21 +64,12 @@ type Config struct {
 // Source is the upstream.Source of a cluster's API server.
 type Source struct{ cfg Config }
 
-var _ upstream.Source = (*Source)(nil)
-
 // New returns a source, or an error with all faults of cfg. It reads no file and connects to nothing.
 func New(cfg Config) (*Source, error) {
-	fill := func(to *string, value string) {
-		if *to == "" {
-			*to = value
-		}
-	}
-	fill(&cfg.TokenFile, defaultTokenFile)
-	fill(&cfg.CAFile, defaultCAFile)
-	fill(&cfg.NamespaceFile, defaultNamespaceFile)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.TokenFile = cmp.Or(cfg.TokenFile, defaultTokenFile)
+	cfg.CAFile = cmp.Or(cfg.CAFile, defaultCAFile)
+	cfg.NamespaceFile = cmp.Or(cfg.NamespaceFile, defaultNamespaceFile)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
