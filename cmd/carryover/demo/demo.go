@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +20,7 @@ import (
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
-	"carryover/upstream/vllmsim"
+	"carryover/server/record"
 )
 
 // Options are the flags of the demo command.
@@ -59,14 +58,19 @@ func NewCommand() *cobra.Command {
 			if o.turns < 2 || o.Prefills < 1 || o.Decodes < 1 {
 				return &command.UsageError{Err: errors.New("demo needs --turns of at least 2 and at least one instance of each role")}
 			}
-			if _, ok := demoSetups()[o.Connector]; !ok {
-				return &command.UsageError{Err: fmt.Errorf("demo --connector %s: want %s%s", o.Connector, config.Choice(Connectors()), command.Meant(o.Connector, Connectors()))}
+			if all := config.Connectors(); !slices.Contains(all, o.Connector) {
+				return &command.UsageError{Err: fmt.Errorf("demo --connector %s: want %s%s", o.Connector, config.Choice(all), command.Meant(o.Connector, all))}
 			}
 			o.adminAsked = cmd.Flags().Changed("admin-listen")
 			if err := o.checkAdmin(); err != nil {
 				return err
 			}
-			return runDemo(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			engines, err := StartDeployment(o)
+			if err != nil {
+				return err
+			}
+			defer engines.Close()
+			return engines.present(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -76,131 +80,19 @@ func NewCommand() *cobra.Command {
 	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) prefill read KV from decode for each after the first, and nothing was read wrongly")
 	flags.IntVar(&o.Prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.Decodes, "decodes", 2, "simulated decode instances")
-	flags.StringVar(&o.Connector, "connector", config.ConnectorNIXL, "KV connector of the instances: "+strings.Join(Connectors(), ", "))
+	flags.StringVar(&o.Connector, "connector", config.ConnectorNIXL, "KV connector of the instances: "+strings.Join(config.Connectors(), ", "))
 	flags.StringVar(&o.adminListen, "admin-listen", config.AdminDefault, "address of the listener for operators and their page, a free port if this one is taken; off for none")
-	command.CompleteValues(cmd, "connector", Connectors())
+	command.CompleteValues(cmd, "connector", config.Connectors())
 	return cmd
-}
-
-// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
-// so that prompts that fit on a screen show what reuse saves.
-const (
-	demoPrefillPerToken  = 200 * time.Microsecond
-	demoTransferPerBlock = 50 * time.Microsecond
-	demoInterToken       = 5 * time.Millisecond
-)
-
-// Deployment is a set of simulated instances, and the settings of the proxy in front of them.
-type Deployment struct {
-	Prefill, Decode []*vllmsim.Instance
-	Settings        config.Config
-	port            int      // port of the proxy to which instances send what their connector announces
-	folder          string   // folder that the instances share
-	undo            []func() // functions that Close calls
-}
-
-// StartDeployment starts simulated instances and makes the settings of a program in front of them.
-func StartDeployment(o Options) (*Deployment, error) {
-	d := &Deployment{Settings: config.Default()}
-	if err := d.start(o); err != nil {
-		d.Close()
-		return nil, err
-	}
-	return d, nil
-}
-
-// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
-func (d *Deployment) start(o Options) error {
-	c := &d.Settings
-	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.Connector
-	setup := demoSetups()[o.Connector]
-	if setup.begin != nil {
-		if err := setup.begin(d); err != nil {
-			return fmt.Errorf("demo of %s: %w", o.Connector, err)
-		}
-	}
-	for n := range o.Prefills + o.Decodes {
-		role, number := config.RolePrefill, n+1
-		if n >= o.Prefills {
-			role, number = config.RoleDecode, n-o.Prefills+1
-		}
-		instance, err := vllmsim.Start(d.engine(role, setup))
-		if err != nil {
-			return fmt.Errorf("start simulated %s instance: %w", role, err)
-		}
-		listed := config.InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto}
-		if role == config.RolePrefill {
-			d.Prefill = append(d.Prefill, instance)
-		} else {
-			d.Decode = append(d.Decode, instance)
-			listed.KVTTL = c.Store.DecoderKVTTL
-		}
-		if setup.started != nil {
-			setup.started(d, instance, &listed)
-		}
-		*c.Instances(role) = append(*c.Instances(role), listed)
-	}
-	if setup.end != nil {
-		return setup.end(d)
-	}
-	return nil
-}
-
-func (d *Deployment) engine(role string, setup demoSetup) vllmsim.Config {
-	cfg := vllmsim.DefaultConfig()
-	cfg.Role = role
-	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
-	cfg.Timing = vllmsim.Timing{
-		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
-	}
-	if setup.engine != nil {
-		setup.engine(d, &cfg)
-	}
-	return cfg
-}
-
-// Close ends the instances.
-func (d *Deployment) Close() {
-	for _, instance := range append(d.Prefill, d.Decode...) {
-		_ = instance.Close()
-	}
-	for _, undo := range d.undo {
-		undo()
-	}
-}
-
-// pinned returns how many answers have blocks of decode that wait for a reader.
-func (d *Deployment) pinned() (answers int) {
-	for _, instance := range d.Decode {
-		answers += instance.Stats().Pins
-	}
-	return answers
-}
-
-// misread returns how often an instance read KV that was not the KV of its prompt.
-func (d *Deployment) misread() int {
-	n := 0
-	for _, instance := range append(d.Prefill, d.Decode...) {
-		stats := instance.Stats()
-		n += stats.CorruptReads + stats.DoubleReads
-	}
-	return n
-}
-
-func runDemo(ctx context.Context, o Options, stdout, stderr io.Writer) error {
-	engines, err := StartDeployment(o)
-	if err != nil {
-		return err
-	}
-	defer engines.Close()
-	return engines.present(ctx, o, stdout, stderr)
 }
 
 // present runs the proxy in front of the instances and the conversation through it.
 func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.Writer) error {
-	records := newRecords()
 	logger, level := app.NewLogger(config.LogConfig{Format: config.LogText, Level: "warn"}, stderr)
-	proxy, err := app.NewProxy(app.Configured{Config: d.Settings}, logger, records.observe)
+	show := &conversationDemo{
+		out: stdout, records: make(chan record.Turn, 64), engines: d, reuses: d.Settings.Connector.ReusesKV(),
+	}
+	proxy, err := app.NewProxy(app.Configured{Config: d.Settings}, logger, show.observe)
 	if err != nil {
 		return err
 	}
@@ -214,18 +106,16 @@ func (d *Deployment) present(ctx context.Context, o Options, stdout, stderr io.W
 		return errors.Join(err, listener.Close())
 	}
 	if operators != nil {
-		tellOperators(proxy, operators, logger)
+		reload := func() error { return errors.New("a demo has no configuration that could be read again") }
+		proxy.Alongside = append(proxy.Alongside, func(ctx context.Context) error { return proxy.ServeAdmin(ctx, operators, "", reload, logger) })
 		_, _ = fmt.Fprintf(stdout, "The page for operators: %s\n\n", app.PageAt(operators))
 	}
+	show.base, show.fleet = "http://"+listener.Addr().String(), proxy.Fleet
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return proxy.Run(groupCtx, listener) })
 	group.Go(func() error {
-		show := &conversationDemo{
-			base: "http://" + listener.Addr().String(), out: stdout, records: records, engines: d, fleet: proxy.Fleet,
-			reuses: d.Settings.Connector.ReusesKV(),
-		}
 		missed, err := show.run(groupCtx, o.turns)
 		wrong := d.misread()
 		switch {
@@ -265,12 +155,6 @@ func (o *Options) openAdmin(ctx context.Context) (net.Listener, error) {
 	return listener, err
 }
 
-// tellOperators makes the proxy answer operators while it runs.
-func tellOperators(p *app.Proxy, listener net.Listener, logger *slog.Logger) {
-	reload := func() error { return errors.New("a demo has no configuration that could be read again") }
-	p.Alongside = append(p.Alongside, func(ctx context.Context) error { return p.ServeAdmin(ctx, listener, "", reload, logger) })
-}
-
 // invite prints requests that can be sent to the demo while it serves. If the connector
 // reuses KV, the second request continues the first and reuses its KV.
 func (d *conversationDemo) invite() {
@@ -293,13 +177,13 @@ func invitedTurns() []string {
 		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +
 		"again, and when anything about the history has changed it computes, because a wrong hand-over is worse than none."
 	question := "SAY " + said
-	turn := func(messages ...chatMessage) string {
-		messages = append([]chatMessage{{"system", "You repeat."}}, messages...) // a shape that every prefill instance has been taught
+	turn := func(messages ...command.Message) string {
+		messages = append([]command.Message{command.NewMessage("system", "You repeat.")}, messages...) // a shape that every prefill instance has been taught
 		body, _ := json.Marshal(map[string]any{"model": "sim", "max_tokens": 200, "messages": messages})
 		return string(body)
 	}
 	return []string{
-		turn(chatMessage{"user", question}),
-		turn(chatMessage{"user", question}, chatMessage{"assistant", said}, chatMessage{"user", "Thank you."}),
+		turn(command.NewMessage("user", question)),
+		turn(command.NewMessage("user", question), command.NewMessage("assistant", said), command.NewMessage("user", "Thank you.")),
 	}
 }

@@ -49,7 +49,7 @@ func demonstrated(t *testing.T, args ...string) (rows [][]string) {
 }
 
 func TestDemo_EveryConnector(t *testing.T) {
-	for _, name := range Connectors() {
+	for _, name := range config.Connectors() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rows := demonstrated(t, "--connector", name)
@@ -217,7 +217,10 @@ func (v *visited) Write(text []byte) (int, error) {
 func TestDemo_ShowsThePage(t *testing.T) {
 	o := Options{host: "127.0.0.1", turns: 2, once: true, Prefills: 1, Decodes: 1, Connector: config.ConnectorNIXL, adminListen: "127.0.0.1:0"}
 	out := &visited{status: make(chan int, 1)}
-	must(t, runDemo(t.Context(), o, out, io.Discard))
+	d, err := StartDeployment(o)
+	must(t, err)
+	defer d.Close()
+	must(t, d.present(t.Context(), o, out, io.Discard))
 	defer http.DefaultClient.CloseIdleConnections()
 	if !demoPageAt.MatchString(out.text.String()) {
 		t.Fatalf("no page: %s", &out.text)

@@ -6,59 +6,104 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"slices"
 	"strconv"
+	"time"
 
 	"carryover/cmd/carryover/config"
 	"carryover/upstream/vllmsim"
 )
 
-// demoSetup is how simulated instances run a connector, and how the proxy is configured for them. A nil function does nothing.
-type demoSetup struct {
-	begin   func(*Deployment) error                                      // before the first instance
-	engine  func(*Deployment, *vllmsim.Config)                           // completes the configuration of an instance
-	started func(*Deployment, *vllmsim.Instance, *config.InstanceConfig) // completes the proxy's configuration of an instance
-	end     func(*Deployment) error                                      // completes the proxy's settings
+// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
+// so that prompts that fit on a screen show what reuse saves.
+const (
+	demoPrefillPerToken  = 200 * time.Microsecond
+	demoTransferPerBlock = 50 * time.Microsecond
+	demoInterToken       = 5 * time.Millisecond
+)
+
+// Deployment is a set of simulated instances, and the settings of the proxy in front of them.
+type Deployment struct {
+	Prefill, Decode []*vllmsim.Instance
+	Settings        config.Config
+	port            int      // port of the proxy to which instances send what their connector announces
+	folder          string   // folder that the instances share
+	undo            []func() // functions that Close calls
+}
+
+// StartDeployment starts simulated instances and makes the settings of a program in front of them.
+func StartDeployment(o Options) (*Deployment, error) {
+	d := &Deployment{Settings: config.Default()}
+	if err := d.start(o); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
+func (d *Deployment) start(o Options) error {
+	c := &d.Settings
+	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.Connector
+	if err := d.begin(); err != nil {
+		return fmt.Errorf("demo of %s: %w", o.Connector, err)
+	}
+	for n := range o.Prefills + o.Decodes {
+		role, number, started, ttl := config.RolePrefill, n+1, &d.Prefill, time.Duration(0)
+		if n >= o.Prefills {
+			role, number, started, ttl = config.RoleDecode, n-o.Prefills+1, &d.Decode, c.Store.DecoderKVTTL
+		}
+		instance, err := vllmsim.Start(d.engine(role))
+		if err != nil {
+			return fmt.Errorf("start simulated %s instance: %w", role, err)
+		}
+		*started = append(*started, instance)
+		*c.Instances(role) = append(*c.Instances(role), config.InstanceConfig{
+			URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto, KVTTL: ttl,
+			BootstrapPort: instance.Addresses().BootstrapPort,
+		})
+	}
+	if o.Connector == config.ConnectorLMCache {
+		return d.nameReceivers()
+	}
+	return nil
 }
 
 // demoChunk is LMCache's chunk_size in a demo, whose prompts are shorter than the usual chunk of 256 tokens.
 const demoChunk = 16
 
-// demoSetups returns the connectors that the demo can show.
-func demoSetups() map[string]demoSetup {
-	return map[string]demoSetup{
-		config.ConnectorNIXL:  {},
-		config.ConnectorMulti: {}, // the simulated engines have only NIXL; the proxy sees nothing but its params
-		// A backend with params of its own, whose decode leaves no blocks behind.
-		config.ConnectorOrchestrated: {engine: func(_ *Deployment, c *vllmsim.Config) { c.Bidirectional = false }},
-		config.ConnectorMooncake: {
-			engine: func(_ *Deployment, c *vllmsim.Config) { c.Connector = vllmsim.ConnectorMooncake },
-			started: func(_ *Deployment, i *vllmsim.Instance, told *config.InstanceConfig) {
-				told.BootstrapPort = i.Addresses().BootstrapPort
-			},
-		},
-		config.ConnectorLMCache: {begin: (*Deployment).beginLMCache, engine: (*Deployment).lmcacheEngine, end: (*Deployment).endLMCache},
-		config.ConnectorLMCacheStorage: {
-			begin: (*Deployment).beginStorage,
-			engine: func(d *Deployment, c *vllmsim.Config) {
-				c.Connector, c.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
-			},
-		},
-	}
-}
-
-// Connectors returns the names of these connectors, in the order of the setting.
-func Connectors() []string {
-	setups := demoSetups()
-	return slices.DeleteFunc(config.Connectors(), func(name string) bool { _, ok := setups[name]; return !ok })
-}
-
-// beginStorage makes the folder that all instances share.
-func (d *Deployment) beginStorage() (err error) {
-	if d.folder, err = os.MkdirTemp("", "carryover-demo-"); err == nil {
-		d.undo = append(d.undo, func() { _ = os.RemoveAll(d.folder) })
+// begin makes what all instances of a connector share: the address of the proxy's listener, or a folder.
+func (d *Deployment) begin() (err error) {
+	switch d.Settings.Connector.Name {
+	case config.ConnectorLMCache:
+		err = d.reservePort()
+		d.Settings.LMCache.Listen, d.Settings.LMCache.ChunkTokens = d.Listen(), demoChunk
+	case config.ConnectorLMCacheStorage:
+		if d.folder, err = os.MkdirTemp("", "carryover-demo-"); err == nil {
+			d.undo = append(d.undo, func() { _ = os.RemoveAll(d.folder) })
+		}
 	}
 	return err
+}
+
+// engine returns the configuration of an instance.
+func (d *Deployment) engine(role string) vllmsim.Config {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Role = role
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
+	cfg.Timing = vllmsim.Timing{
+		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
+	}
+	switch d.Settings.Connector.Name { // MultiConnector is simulated by NIXL alone: the proxy sees nothing but its params
+	case config.ConnectorOrchestrated:
+		cfg.Bidirectional = false // a backend with params of its own, whose decode leaves no blocks behind
+	case config.ConnectorMooncake:
+		cfg.Connector = vllmsim.ConnectorMooncake
+	case config.ConnectorLMCache:
+		cfg.Connector, cfg.LMCache.ProxyPort, cfg.LMCache.ChunkSize = vllmsim.ConnectorLMCache, d.port, demoChunk
+	case config.ConnectorLMCacheStorage:
+		cfg.Connector, cfg.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
+	}
+	return cfg
 }
 
 // The ports that reservePort chooses from. They are below those that systems give to connections and to listeners without a port (Linux:
@@ -80,18 +125,8 @@ func (d *Deployment) reservePort() (err error) {
 // Listen returns the proxy's address at that port.
 func (d *Deployment) Listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
 
-func (d *Deployment) beginLMCache() error {
-	err := d.reservePort()
-	d.Settings.LMCache.Listen, d.Settings.LMCache.ChunkTokens = d.Listen(), demoChunk
-	return err
-}
-
-func (d *Deployment) lmcacheEngine(c *vllmsim.Config) {
-	c.Connector, c.LMCache.ProxyPort, c.LMCache.ChunkSize = vllmsim.ConnectorLMCache, d.port, demoChunk
-}
-
-// endLMCache names the receivers of decode instances.
-func (d *Deployment) endLMCache() error {
+// nameReceivers tells the proxy where LMCache receives on decode instances.
+func (d *Deployment) nameReceivers() error {
 	registry := map[string]map[string]any{}
 	for _, instance := range d.Decode {
 		at := instance.Addresses()
@@ -103,4 +138,32 @@ func (d *Deployment) endLMCache() error {
 	}
 	d.Settings.LMCache.DecoderRegistry = string(text)
 	return nil
+}
+
+// Close ends the instances.
+func (d *Deployment) Close() {
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		_ = instance.Close()
+	}
+	for _, undo := range d.undo {
+		undo()
+	}
+}
+
+// pinned returns how many answers have blocks of decode that wait for a reader.
+func (d *Deployment) pinned() (answers int) {
+	for _, instance := range d.Decode {
+		answers += instance.Stats().Pins
+	}
+	return answers
+}
+
+// misread returns how often an instance read KV that was not the KV of its prompt.
+func (d *Deployment) misread() int {
+	n := 0
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		stats := instance.Stats()
+		n += stats.CorruptReads + stats.DoubleReads
+	}
+	return n
 }

@@ -120,7 +120,7 @@ type doctor struct {
 	report  *doctorReport
 
 	prefill, decode []*examined // facts that instances report about themselves
-	pace            pace        // pace of the slowest stream of a pair
+	pace            command.Pace      // pace of the slowest stream of a pair
 }
 
 // examine runs all examinations for which there is time. The error is a fault in the set-up of this process.
