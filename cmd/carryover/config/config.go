@@ -11,7 +11,6 @@ package config
 import (
 	"time"
 
-	"carryover/cmd/carryover/config/redisurl"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/turn"
@@ -131,7 +130,7 @@ type StoreConfig struct {
 
 // RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL, tickets live in this process.
 type RedisConfig struct {
-	URL                  redisurl.URL
+	URL                  RedisURL
 	PasswordFile         string
 	SentinelPasswordFile string
 	CAFile               string // empty: the system's

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/upstream"
 	"carryover/upstream/connector/lmcache"
 	"carryover/upstream/discovery"
@@ -157,13 +156,8 @@ func validateLMCache(v *validation, c *Config) {
 		v.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry beside it: where decode receives")
 		return
 	}
-	r := &registryReader{}
-	r.read(l.DecoderRegistry)
-	for _, f := range r.faults {
-		f.Origin = v.origin(f.Key)
-		v.faults = append(v.faults, f)
-	}
-	if len(r.faults) == 0 {
+	r, faults := registryReader{validation: v}, len(v.faults)
+	if r.read(l.DecoderRegistry); len(v.faults) == faults {
 		validateReceivers(v, c, r.receivers)
 	}
 }
@@ -215,7 +209,7 @@ const wantListenAddress = "host:port, with a port from 1 to 65535 that engines a
 // isListenAddress accepts the address of a listener that others are told about. An empty host, as in ":7500", means all addresses.
 func isListenAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
-	return err == nil && (host == "" || upstream.IsHost(host)) && hostport.IsPort(port)
+	return err == nil && (host == "" || upstream.IsHost(host)) && upstream.IsPort(port)
 }
 
 // Receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
@@ -224,7 +218,7 @@ func (c *LMCacheConfig) Receivers() (map[string]lmcache.Receiver, error) {
 	if c.DecoderRegistry == "" {
 		return nil, nil
 	}
-	r := &registryReader{}
+	r := registryReader{validation: &validation{}}
 	r.read(c.DecoderRegistry)
-	return r.receivers, errors.Join(r.errors()...)
+	return r.receivers, errors.Join(r.faults...)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/upstream"
 )
 
@@ -72,7 +71,7 @@ func (l *Loader) applyExample(r ExampleRole, flags *Flags) {
 		}
 	}
 	for _, port := range portList {
-		if !hostport.IsPort(port) {
+		if !upstream.IsPort(port) {
 			refuse(r.Ports, port, "a port from 1 to 65535")
 		}
 	}

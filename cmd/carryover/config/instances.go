@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"carryover/upstream"
@@ -36,7 +37,9 @@ func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i
 // complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
 func complete(v *validation, c *Config) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
-		completeRole(v, c, role)
+		if c.Finds(role) && !v.given(role) { // other sources can supply instances
+			*c.Instances(role) = nil
+		}
 		list := *c.Instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
@@ -147,13 +150,6 @@ func (c *Config) Finds(role string) bool {
 		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 
-// completeRole removes the default instances of a role if other sources can supply instances.
-func completeRole(v *validation, c *Config, role string) {
-	if c.Finds(role) && !v.given(role) {
-		*c.Instances(role) = nil
-	}
-}
-
 func validateDiscovery(v *validation, c *Config) {
 	d := &c.Discovery
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -163,32 +159,23 @@ func validateDiscovery(v *validation, c *Config) {
 			}
 		}
 	}
-	validatePatterns(v, "routing.prefiller_allow", c.Routing.PrefillerAllow)
+	for _, pattern := range c.Routing.PrefillerAllow {
+		if _, err := discovery.ParsePattern(pattern); err != nil {
+			v.fault("routing.prefiller_allow", pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
+		}
+	}
 	if d.Registration && c.Admin.Listen == AdminOff {
 		v.fault("discovery.registration", "true", "admin.listen beside it")
 	}
-	if d.K8sLabelSelector != "" {
-		validateKubernetes(v, d)
+	if d.K8sLabelSelector == "" {
+		return
 	}
-}
-
-func validatePatterns(v *validation, key string, patterns []string) {
-	for _, pattern := range patterns {
-		if _, err := discovery.ParsePattern(pattern); err != nil {
-			v.fault(key, pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
-		}
-	}
-}
-
-func validateKubernetes(v *validation, d *DiscoveryConfig) {
 	if d.K8sPort == "" {
 		v.fault("discovery.k8s_port", "", "a number or a name")
 	}
 	for _, label := range d.PrefillModelLabels {
-		for _, other := range d.DecodeModelLabels {
-			if label == other {
-				v.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
-			}
+		if slices.Contains(d.DecodeModelLabels, label) {
+			v.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,7 +9,6 @@ import (
 	"strings"
 
 	"carryover/cmd/carryover/command"
-	"carryover/cmd/carryover/config/redisurl"
 )
 
 // Fault is one thing that is wrong with the configuration.
@@ -42,7 +42,15 @@ func Load(env map[string]string, flags *Flags) (Config, error) {
 
 // Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
-	l.merge(env, flags)
+	if path := filePath(env, flags); path != "" {
+		origin := configVariable
+		if flags.file.given {
+			origin = "--" + FileFlag
+		}
+		l.applyFile(path, origin)
+	}
+	l.applyEnv(env)
+	l.applyFlags(flags)
 	complete(&l.validation, &l.cfg)
 	validate(&l.validation, &l.cfg, l.rows)
 	if len(l.faults) > 0 {
@@ -58,18 +66,6 @@ func NewLoader() *Loader {
 	return l
 }
 
-func (l *Loader) merge(env map[string]string, flags *Flags) {
-	path, origin := env[configVariable], configVariable
-	if flags.file.given {
-		path, origin = flags.file.text, "--"+FileFlag
-	}
-	if path != "" {
-		l.applyFile(path, origin)
-	}
-	l.applyEnv(env)
-	l.applyFlags(flags)
-}
-
 // set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
 // so these faults never contain a secret.
 func (l *Loader) set(s Setting, text, origin string) {
@@ -81,7 +77,7 @@ func (l *Loader) set(s Setting, text, origin string) {
 }
 
 // Quoted hides the user part of a URL, because it may contain a password.
-func Quoted(text string) string { return strconv.Quote(redisurl.URL(text).String()) }
+func Quoted(text string) string { return strconv.Quote(RedisURL(text).String()) }
 
 // validation records what is wrong with values, and where each value came from.
 type validation struct {
@@ -97,8 +93,7 @@ func (v *validation) own(key, origin string) {
 
 // given reports whether any source set the value, even to its default.
 func (v *validation) given(key string) bool {
-	_, ok := v.origins[key]
-	return ok
+	return v.origins[key] != ""
 }
 
 // fault records that an effective value cannot be used. value is quoted as it stands.
@@ -110,12 +105,7 @@ func (v *validation) fault(key, value, want string) {
 // variables set as a whole.
 func (v *validation) origin(key string) string {
 	list, _, _ := strings.Cut(key, "[")
-	for _, k := range []string{key, list} {
-		if origin, ok := v.origins[k]; ok {
-			return origin
-		}
-	}
-	return "default"
+	return cmp.Or(v.origins[key], v.origins[list], "default")
 }
 
 // LoadAgain reads the configuration again while the program serves. It refuses the whole configuration if it says less than the one at the

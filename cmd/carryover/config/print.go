@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"carryover/cmd/carryover/config/redisurl"
 )
 
 // Marshal writes the configuration as a file that can be loaded again, each value under a comment with its help text, flag
@@ -81,7 +79,7 @@ func valueNode(s Setting) *yaml.Node {
 		for _, item := range *v {
 			n.Content = append(n.Content, text(item))
 		}
-	case *string, *Secret, *redisurl.URL:
+	case *string, *Secret, *RedisURL:
 		return text(FormatValue(v))
 	default:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: FormatValue(v)}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"carryover/cmd/carryover/command"
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/server/continuation"
 	"carryover/server/pins"
 	"carryover/upstream"
@@ -47,7 +46,9 @@ func validate(v *validation, c *Config, rows []Setting) {
 	validateConversation(v, &c.Conversation)
 	validateTTL(v, c)
 	validateHandBack(v, c)
-	validateRender(v, &c.Conversation)
+	if _, err := upstream.ParseBaseURL(c.Conversation.Render); c.Conversation.Render != "" && err != nil {
+		v.fault("conversation.render", c.Conversation.Render, wantBaseURL)
+	}
 	validateLegTimes(v, c)
 	validateRedis(v, c)
 	validateUpstreamKey(v, &c.Auth)
@@ -170,7 +171,7 @@ func validateLegTimes(v *validation, c *Config) {
 
 // validateUpstreamKey refuses keys that net/http would refuse to send with every request.
 func validateUpstreamKey(v *validation, a *AuthConfig) {
-	if key := string(a.UpstreamKey); key != "" && !hostport.IsVisible(key) {
+	if key := string(a.UpstreamKey); key != "" && !upstream.IsVisible(key) {
 		v.fault("auth.upstream_key", redacted, "printable ASCII without spaces")
 	}
 }
@@ -178,14 +179,14 @@ func validateUpstreamKey(v *validation, a *AuthConfig) {
 // validateAdmin demands a token if other machines can reach the listener, because the listener can move turns and add instances that
 // then get every prompt.
 func validateAdmin(v *validation, a *AdminConfig) {
-	if v.given("admin.token") && (len(a.Token) < minSecretBytes || !hostport.IsVisible(string(a.Token))) {
+	if v.given("admin.token") && (len(a.Token) < minSecretBytes || !upstream.IsVisible(string(a.Token))) {
 		v.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
 	}
 	if a.Listen == AdminOff {
 		return
 	}
 	host, port, err := net.SplitHostPort(a.Listen)
-	if err != nil || host != "" && !upstream.IsHost(host) || port != "0" && !hostport.IsPort(port) {
+	if err != nil || host != "" && !upstream.IsHost(host) || port != "0" && !upstream.IsPort(port) {
 		v.fault("admin.listen", a.Listen, "host:port, or "+AdminOff)
 		return
 	}
@@ -200,25 +201,12 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// renderName is the name of the fleet's render server in logs and findings.
-const renderName = "render"
-
-// validateRender checks the address of the server that renders for the fleet.
-func validateRender(v *validation, c *ConversationConfig) {
-	if _, err := upstream.ParseBaseURL(c.Render); c.Render != "" && err != nil {
-		v.fault("conversation.render", c.Render, wantBaseURL)
-	}
-}
-
-// RenderServer returns that server, nil if prefill instances render. Its work counts as prefill's.
+// RenderServer returns the server that renders for the fleet, nil if prefill instances do. Its work counts as prefill's.
 func RenderServer(cfg ConversationConfig) *upstream.Instance {
 	if cfg.Render == "" {
 		return nil
 	}
-	instance, err := upstream.NewInstance(upstream.RolePrefill, renderName, cfg.Render)
-	if err != nil {
-		return nil // validateRender has refused it
-	}
+	instance, _ := upstream.NewInstance(upstream.RolePrefill, "render", cfg.Render) // validate has accepted it
 	return &instance
 }
 

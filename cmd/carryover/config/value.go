@@ -3,11 +3,10 @@ package config
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
-
-	"carryover/cmd/carryover/config/redisurl"
 )
 
 const wantShare = "a number from 0 to 1"
@@ -20,8 +19,8 @@ func parseValue(s Setting, text string) (want string) {
 		*v = text
 	case *Secret:
 		*v = trimSecret(text)
-	case *redisurl.URL:
-		*v = redisurl.URL(text)
+	case *RedisURL:
+		*v = RedisURL(text)
 	case *bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
@@ -74,27 +73,21 @@ func parseValue(s Setting, text string) (want string) {
 
 // FormatValue is the inverse of parseValue, except that it hides secrets, as their String does.
 func FormatValue(from any) string {
-	switch v := from.(type) {
-	case *string:
-		return *v
-	case *bool:
-		return strconv.FormatBool(*v)
-	case *int:
-		return strconv.Itoa(*v)
-	case *float64:
-		return strconv.FormatFloat(*v, 'f', -1, 64)
-	case *time.Duration:
-		return FormatDuration(*v)
-	case *[]string:
-		return strings.Join(*v, ",")
-	case *[]InstanceConfig:
-		urls := make([]string, len(*v))
-		for i, inst := range *v {
+	switch v := reflect.ValueOf(from).Elem().Interface().(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case time.Duration:
+		return FormatDuration(v)
+	case []string:
+		return strings.Join(v, ",")
+	case []InstanceConfig:
+		urls := make([]string, len(v))
+		for i, inst := range v {
 			urls[i] = inst.URL
 		}
 		return strings.Join(urls, ",")
 	default:
-		return fmt.Sprint(from)
+		return fmt.Sprint(v)
 	}
 }
 
@@ -111,7 +104,7 @@ func valueKind(to any) string {
 		return "size"
 	case *[]string:
 		return "names"
-	case *[]InstanceConfig, *redisurl.URL:
+	case *[]InstanceConfig, *RedisURL:
 		return "URL"
 	default:
 		return "text"

@@ -119,8 +119,8 @@ type doctor struct {
 	logger  *slog.Logger
 	report  *doctorReport
 
-	prefill, decode []*examined // facts that instances report about themselves
-	pace            command.Pace      // pace of the slowest stream of a pair
+	prefill, decode []*examined  // facts that instances report about themselves
+	pace            command.Pace // pace of the slowest stream of a pair
 }
 
 // examine runs all examinations for which there is time. The error is a fault in the set-up of this process.

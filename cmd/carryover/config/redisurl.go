@@ -1,5 +1,4 @@
-// Package redisurl reads the address of Redis, of Sentinels or of a cluster, and shows it without user and password.
-package redisurl
+package config
 
 import (
 	"net"
@@ -8,25 +7,21 @@ import (
 	"strconv"
 	"strings"
 
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/convcache/redisstore"
 	"carryover/upstream"
 )
 
-// URL is the address of Redis. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
+// RedisURL is the address of Redis, of Sentinels or of a cluster. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
 // returns the full text.
-type URL string
-
-// hiddenPart stands for user and password.
-const hiddenPart = "<redacted>"
+type RedisURL string
 
 // String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
-func (u URL) String() string {
+func (u RedisURL) String() string {
 	at := strings.LastIndexByte(string(u), '@')
 	if at < 0 {
 		return string(u)
 	}
-	hidden := hiddenPart + string(u[at:])
+	hidden := redacted + string(u[at:])
 	if scheme, _, ok := strings.Cut(string(u[:at]), "://"); ok {
 		hidden = scheme + "://" + hidden
 	}
@@ -34,31 +29,27 @@ func (u URL) String() string {
 }
 
 // GoString hides user and password from %#v.
-func (u URL) GoString() string { return strconv.Quote(u.String()) }
+func (u RedisURL) GoString() string { return strconv.Quote(u.String()) }
 
 // MarshalText hides user and password from encoders, slog's JSON handler among them.
-func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// Servers is the content of a RedisURL.
-type Servers struct {
-	Topology           redisstore.Topology
-	TLS, Socket        bool
-	Username, Password string
-	Addresses          []string // host:port, or the path of a socket
-	Master             string
-	Db                 int
+// redisServers is the content of a RedisURL: the members of redisstore.Config that it sets, and what the scheme says.
+type redisServers struct {
+	redisstore.Config
+	secure, socket bool
 }
 
 // redisSchemes returns what each scheme means. The other parts of a URL depend on it.
-func redisSchemes() map[string]Servers {
-	return map[string]Servers{
+func redisSchemes() map[string]redisServers {
+	return map[string]redisServers{
 		"redis":           {},
-		"rediss":          {TLS: true},
-		"unix":            {Socket: true},
-		"redis+sentinel":  {Topology: redisstore.Sentinel},
-		"rediss+sentinel": {Topology: redisstore.Sentinel, TLS: true},
-		"redis+cluster":   {Topology: redisstore.Cluster},
-		"rediss+cluster":  {Topology: redisstore.Cluster, TLS: true},
+		"rediss":          {secure: true},
+		"unix":            {socket: true},
+		"redis+sentinel":  {Config: redisstore.Config{Topology: redisstore.Sentinel}},
+		"rediss+sentinel": {Config: redisstore.Config{Topology: redisstore.Sentinel}, secure: true},
+		"redis+cluster":   {Config: redisstore.Config{Topology: redisstore.Cluster}},
+		"rediss+cluster":  {Config: redisstore.Config{Topology: redisstore.Cluster}, secure: true},
 	}
 }
 
@@ -68,12 +59,12 @@ const (
 	sentinelPort = "26379"
 )
 
-// Parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
+// parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
 // accepted. It never repeats a part: in redis://:hunter2 a password stands in the port's place.
-func (u URL) Parse() (Servers, []string) {
+func (u RedisURL) parse() (redisServers, []string) {
 	scheme, rest, _ := strings.Cut(string(u), "://")
 	s, known := redisSchemes()[strings.ToLower(scheme)]
-	if !known || !hostport.IsVisible(rest) {
+	if !known || !upstream.IsVisible(rest) {
 		return s, []string{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster:// with an address, in printable ASCII"}
 	}
 	rest, query, _ := strings.Cut(rest, "?")
@@ -87,7 +78,7 @@ func (u URL) Parse() (Servers, []string) {
 		hosts = authority[at+1:]
 		wants = append(wants, s.readUser(authority[:at])...)
 	}
-	if s.Socket {
+	if s.socket {
 		return s, append(wants, s.readSocket(hosts, path, query)...)
 	}
 	if strings.Contains(string(u), "?") {
@@ -97,7 +88,7 @@ func (u URL) Parse() (Servers, []string) {
 	return s, append(wants, s.readPath(path)...)
 }
 
-func (s *Servers) readUser(text string) []string {
+func (s *redisServers) readUser(text string) []string {
 	username, password, _ := strings.Cut(text, ":")
 	var errUser, errPassword error
 	s.Username, errUser = url.PathUnescape(username)
@@ -108,7 +99,7 @@ func (s *Servers) readUser(text string) []string {
 	return nil
 }
 
-func (s *Servers) readSocket(host, path, query string) []string {
+func (s *redisServers) readSocket(host, path, query string) []string {
 	var wants []string
 	path, err := url.PathUnescape(path)
 	if host != "" || path == "" || err != nil {
@@ -125,7 +116,7 @@ func (s *Servers) readSocket(host, path, query string) []string {
 	return wants
 }
 
-func (s *Servers) readHosts(text string) []string {
+func (s *redisServers) readHosts(text string) []string {
 	port := redisPort
 	if s.Topology == redisstore.Sentinel {
 		port = sentinelPort
@@ -158,14 +149,14 @@ func redisAddress(text, port string) (string, bool) {
 	if after != "" {
 		port = after[1:]
 	}
-	if !upstream.IsHost(host) || !hostport.IsPort(port) || (after != "" && after[0] != ':') {
+	if !upstream.IsHost(host) || !upstream.IsPort(port) || (after != "" && after[0] != ':') {
 		return "", false
 	}
 	return net.JoinHostPort(host, port), true
 }
 
 // readPath reads the part behind the hosts: /db, /master-name[/db], or nothing.
-func (s *Servers) readPath(path string) []string {
+func (s *redisServers) readPath(path string) []string {
 	number := path
 	switch s.Topology {
 	case redisstore.Cluster:
@@ -187,8 +178,8 @@ func (s *Servers) readPath(path string) []string {
 	return nil
 }
 
-func (s *Servers) readDB(text string) bool {
+func (s *redisServers) readDB(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 31)
-	s.Db = int(n)
+	s.DB = int(n)
 	return err == nil
 }
