@@ -153,51 +153,42 @@ func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 		return false
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || !o.hasPort(uint16(n)) {
+	mine := o.at(uint16(n))
+	if err != nil || len(mine) == 0 {
 		return false
 	}
-	addrs := []netip.Addr{}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		addrs = append(addrs, addr)
-	} else {
+	addr, err := netip.ParseAddr(host)
+	addrs := []netip.Addr{addr}
+	if err != nil {
 		ctx, cancel := context.WithTimeout(ctx, ownLookup)
 		defer cancel()
 		addrs, _ = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}
 	for _, addr := range addrs {
-		if o.listens(addr.Unmap(), uint16(n)) {
+		if slices.ContainsFunc(mine, func(listens netip.Addr) bool { return reaches(addr.Unmap(), listens) }) {
 			return true
 		}
 	}
 	return false
 }
 
-func (o *ownAddresses) hasPort(port uint16) bool {
+// at returns the addresses of listeners at a port.
+func (o *ownAddresses) at(port uint16) (addrs []netip.Addr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, at := range o.all {
 		if at.Port() == port {
-			return true
+			addrs = append(addrs, at.Addr().Unmap())
 		}
 	}
-	return false
+	return addrs
 }
 
-// listens reports whether a connection to an address would reach this program. The dialer takes an unspecified address for this machine's.
-func (o *ownAddresses) listens(addr netip.Addr, port uint16) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, at := range o.all {
-		mine := at.Addr().Unmap()
-		switch {
-		case at.Port() != port:
-		case mine == addr, addr.IsUnspecified() && (mine.IsLoopback() || mine.IsUnspecified()):
-			return true
-		case mine.IsUnspecified() && (addr.IsLoopback() || isInterface(addr)):
-			return true
-		}
-	}
-	return false
+// reaches reports whether a connection to addr reaches a listener of this machine. The dialer takes an unspecified address for this
+// machine's.
+func reaches(addr, listens netip.Addr) bool {
+	return listens == addr || addr.IsUnspecified() && (listens.IsLoopback() || listens.IsUnspecified()) ||
+		listens.IsUnspecified() && (addr.IsLoopback() || isInterface(addr))
 }
 
 // isInterface reports whether an address is one of this machine.

@@ -80,13 +80,11 @@ func storeTimeout(cfg config.Config) time.Duration {
 // NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,
 // and the choice is between keeping a ticket and releasing it.
 func NewHandBack(cfg config.Config) pins.HandBackConfig {
-	if !cfg.HandsBack() {
-		return pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
+	back := pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
+	if cfg.HandsBack() {
+		back.HandBack, back.HandBackAfter, back.HandBackMemory = pins.HandBackMode(cfg.HandBack.Mode), cfg.HandBackAfter(), handBackMemory
 	}
-	return pins.HandBackConfig{
-		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBackAfter(), HandBackMemory: handBackMemory,
-		HandBackAuto: cfg.HandBack.After == config.WaitAuto,
-	}
+	return back
 }
 
 // A turn holds one client connection and one upstream connection at a time; a

@@ -51,8 +51,10 @@ func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
 
 // Proxy is a wired server with everything that runs beside it.
 type Proxy struct {
-	Server *server.Server
-	Memory
+	Server    *server.Server
+	Journal   *journal.Journal // of the last turns
+	Events    *events.List     // the last, for operators
+	HashID    func(id string) [8]byte
 	Telemetry exporters
 	Fleet     *fleet.Fleet
 	kvEvents  *kvEvents                   // what instances publish of their KV caches
@@ -63,13 +65,6 @@ type Proxy struct {
 	Alongside []func(context.Context) error
 	Client    *upstream.Client
 	Tickets   tickets
-}
-
-// Memory is what is kept for operators.
-type Memory struct {
-	Journal *journal.Journal // of the last turns
-	Events  *events.List     // the last
-	HashID  func(id string) [8]byte
 }
 
 // NewProxy puts the program together from a configuration. Observers hear of each finished turn.
@@ -153,8 +148,7 @@ func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	config.WarnOfReadable(cfg, logger)
-	hash := func(id string) [8]byte { return secret.ClientID(id) }
-	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}, HashID: hash}}
+	p := &Proxy{Level: &slog.LevelVar{}, Events: &events.List{}, HashID: func(id string) [8]byte { return secret.ClientID(id) }}
 	if p.Sources, err = openSources(cfg, logger); err != nil {
 		return nil, server.Deps{}, err
 	}

@@ -107,12 +107,8 @@ func printUsage(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	groups := flagGroups()
 	all := cmd.Flags().Changed(command.HelpAllFlag)
-	if !all {
-		groups = fewGroups(groups)
-	}
-	for _, group := range groups {
+	for _, group := range flagGroups(all) {
 		fmt.Fprintf(out, "\n%s:\n", group.title)
 		if err := printFlags(out, cmd, group.flags); err != nil {
 			return fmt.Errorf("print usage: %w", err)
@@ -129,26 +125,24 @@ type flagGroup struct {
 	flags []string
 }
 
-// flagGroups gives the flags in the order in which they are shown. The plural spellings of the example's flags are left
-// out: they are synonyms.
-func flagGroups() []flagGroup {
+// flagGroups gives the flags in the order in which they are shown: all, or those of the command itself and of the settings that most people
+// need. The plural spellings of the example's flags are left out: they are synonyms.
+func flagGroups(all bool) []flagGroup {
 	groups := []flagGroup{{title: "general", flags: append([]string{config.FileFlag, printFlag, "help", command.HelpAllFlag, versionFlag}, doctor.Flags()...)}}
 	cfg := config.Default()
 	for _, s := range config.Settings(&cfg) {
-		if s.Flag == "" {
-			continue
-		}
-		section := s.Section()
-		i := slices.IndexFunc(groups, func(g flagGroup) bool { return g.title == section })
-		if i < 0 {
-			groups = append(groups, flagGroup{title: section})
-			i = len(groups) - 1
-		}
-		groups[i].flags = append(groups[i].flags, s.Flag)
+		flags := []string{s.Flag}
 		for _, r := range config.ExampleRoles() {
-			if r.Key == s.Key {
-				groups[i].flags = append(groups[i].flags, r.Hosts, r.Ports)
+			if r.Key == s.Key && all {
+				flags = append(flags, r.Hosts, r.Ports)
 			}
+		}
+		switch last := &groups[len(groups)-1]; {
+		case s.Flag == "" || !all && !slices.Contains(commonFlags(), s.Flag):
+		case last.title == s.Section():
+			last.flags = append(last.flags, flags...)
+		default:
+			groups = append(groups, flagGroup{s.Section(), flags})
 		}
 	}
 	return groups
@@ -181,16 +175,4 @@ func commonFlags() []string {
 		"k8s-label-selector", "conversation-sources", "tenant-header", "secret-file", "hand-back", "decoder-kv-ttl", "redis-url", "max-streams",
 		"log-format", "log-level",
 	}
-}
-
-// fewGroups keeps of all settings only those that most people need, and all flags of the command itself.
-func fewGroups(groups []flagGroup) []flagGroup {
-	few := groups[:1]
-	for _, group := range groups[1:] {
-		group.flags = slices.DeleteFunc(slices.Clone(group.flags), func(flag string) bool { return !slices.Contains(commonFlags(), flag) })
-		if len(group.flags) > 0 {
-			few = append(few, group)
-		}
-	}
-	return few
 }
