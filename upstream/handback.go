@@ -64,16 +64,10 @@ func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 		if err != nil {
 			return PrefillAnswer{}, err
 		}
-		if hasChoice(data) {
+		if choice, _ := rawjson.First(rawjson.Get(data, "choices")); choice != nil {
 			return answer, nil
 		}
 	}
-}
-
-// hasChoice reports whether an event that was parsed before has a choice.
-func hasChoice(event []byte) bool {
-	first, _ := rawjson.First(rawjson.Get(event, "choices"))
-	return first != nil
 }
 
 // eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an

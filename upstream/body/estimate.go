@@ -118,7 +118,8 @@ func (m *messageLength) read(message rawjson.Element) {
 		case "tool_calls":
 			if !rawjson.IsNull(at.Value) {
 				m.odd = true
-				m.readCalls(at.Value)
+				s := rawjson.Scanner{Data: at.Value}
+				_ = s.Elements(func() error { return m.readCall(&s, true) })
 			}
 		case "reasoning", "reasoning_content":
 			if !rawjson.IsNull(at.Value) {
@@ -138,13 +139,7 @@ func isAnswer(value []byte) bool {
 	return false
 }
 
-// readCalls measures names and arguments of tool calls. Some clients send arguments as an object, against the API.
-func (m *messageLength) readCalls(raw []byte) {
-	s := rawjson.Scanner{Data: raw}
-	_ = s.Elements(func() error { return m.readCall(&s, true) })
-}
-
-// readCall measures a call, or the function in it.
+// readCall measures name and arguments of a call, or of the function in it. Some clients send arguments as an object, against the API.
 func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 	if s.Peek() != '{' {
 		return s.Skip()

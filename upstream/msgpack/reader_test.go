@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
 )
 
@@ -24,26 +26,26 @@ func bytesOf(tb testing.TB, digits string) []byte {
 // shown reads any value and spells it like JSON, with types that JSON lacks marked.
 func shown(r *msgpack.Reader) (string, error) {
 	switch r.Kind() {
-	case msgpack.Nil:
+	case msgp.NilType:
 		r.Nil()
 		return "null", nil
-	case msgpack.Int:
+	case msgp.IntType:
 		if v, err := r.Int(); err == nil {
 			return fmt.Sprint(v), nil
 		}
 		v, err := r.Uint()
 		return fmt.Sprint(v), err
-	case msgpack.String:
+	case msgp.StrType:
 		v, err := r.Text()
 		if err != nil {
 			return "", err
 		}
 		quoted, err := json.Marshal(v)
 		return string(quoted), err
-	case msgpack.Bytes:
+	case msgp.BinType:
 		v, err := r.Bytes()
 		return fmt.Sprintf("<%x>", v), err
-	case msgpack.Array:
+	case msgp.ArrayType:
 		var items []string
 		err := r.Array(func(int) error {
 			item, err := shown(r)
@@ -51,7 +53,7 @@ func shown(r *msgpack.Reader) (string, error) {
 			return err
 		})
 		return "[" + strings.Join(items, ",") + "]", err
-	case msgpack.Map:
+	case msgp.MapType:
 		var items []string
 		err := r.Map(func(key string) error {
 			item, err := shown(r)
@@ -59,10 +61,10 @@ func shown(r *msgpack.Reader) (string, error) {
 			return err
 		})
 		return "{" + strings.Join(items, ",") + "}", err
-	case msgpack.Other:
-		return "other", r.Skip()
+	case msgp.InvalidType:
+		return "", msgpack.ErrMalformed
 	}
-	return "", msgpack.ErrMalformed
+	return "other", r.Skip()
 }
 
 // wantShown checks what a message is, to all of its readers.
@@ -141,7 +143,7 @@ func TestReader_RefusesWhatIsNotThere(t *testing.T) {
 		if err := r.Skip(); !errors.Is(err, msgpack.ErrMalformed) {
 			t.Errorf("%.60s skipped: got %v, want %v", digits, err, msgpack.ErrMalformed)
 		}
-		if kind := r.Kind(); kind != msgpack.Invalid || r.Nil() {
+		if kind := r.Kind(); kind != msgp.InvalidType || r.Nil() {
 			t.Errorf("%.60s: a value of kind %d after the error", digits, kind)
 		}
 	}
@@ -218,7 +220,7 @@ func TestReader_EndsWithAnError(t *testing.T) {
 	if err := r.Array(func(int) error { return r.Array(func(int) error { return errMine }) }); !errors.Is(err, errMine) {
 		t.Errorf("got %v, want %v", err, errMine)
 	}
-	if r.Kind() != msgpack.Invalid {
+	if r.Kind() != msgp.InvalidType {
 		t.Error("more can be read after an error")
 	}
 	// One that the function keeps for itself is not forgotten.

@@ -143,7 +143,10 @@ func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) 
 // NewParts makes everything except the server, and the dependencies of the server.
 func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) {
 	cfg := all.Config
-	secret, err := newSecret(cfg.Conversation.Secret)
+	secret, err := convcache.RandomSecret()
+	if configured := cfg.Conversation.Secret; configured != "" {
+		secret, err = convcache.NewSecret([]byte(configured))
+	}
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -231,13 +234,6 @@ func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 		return p.Server.Run(serving, listener)
 	})
 	return group.Wait()
-}
-
-func newSecret(configured config.Secret) (convcache.Secret, error) {
-	if configured == "" {
-		return convcache.RandomSecret()
-	}
-	return convcache.NewSecret([]byte(configured))
 }
 
 // newDecodePolicy keeps a conversation at its home if no ticket says which decode instance holds it: the prefix cache of that instance has

@@ -36,9 +36,7 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 		}
 		text := []byte(explain(cfg))
 		if *show {
-			if text, err = config.Marshal(cfg); err != nil {
-				return err
-			}
+			text = config.Marshal(cfg)
 		}
 		if _, err := cmd.OutOrStdout().Write(text); err != nil {
 			return fmt.Errorf("print configuration: %w", err)

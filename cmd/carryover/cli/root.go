@@ -156,7 +156,7 @@ func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
 			continue
 		}
 		left := "--" + name
-		if kind := f.Value.Type(); kind != "" && kind != "bool" {
+		if kind := f.Value.Type(); kind != "" && !strings.HasPrefix(kind, "bool") {
 			left += " " + kind
 		}
 		right := f.Usage

@@ -59,26 +59,15 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 // HelpAllFlag is --help with every setting.
 const HelpAllFlag = "help-all"
 
-// helpAll asks for help when it is set. It implements pflag.Value.
-type helpAll struct{ flags *pflag.FlagSet }
-
-// String is the default, none.
-func (h helpAll) String() string { return "" }
-
-// Type is that of a flag without a value.
-func (h helpAll) Type() string { return "bool" }
-
-// Set asks for help, whatever else is on the command line.
-func (h helpAll) Set(value string) error {
-	if err := h.flags.Set("help", value); err != nil {
-		return fmt.Errorf("--%s: %w", HelpAllFlag, err)
-	}
-	return nil
-}
-
-// AddHelpAll gives a command the flag --help-all.
+// AddHelpAll gives a command the flag --help-all, which asks for help whatever else is on the command line.
 func AddHelpAll(cmd *cobra.Command) {
-	cmd.Flags().VarPF(helpAll{cmd.Flags()}, HelpAllFlag, "", "help with every setting").NoOptDefVal = "true"
+	flags := cmd.Flags()
+	flags.BoolFunc(HelpAllFlag, "help with every setting", func(value string) error {
+		if err := flags.Set("help", value); err != nil {
+			return fmt.Errorf("--%s: %w", HelpAllFlag, err)
+		}
+		return nil
+	})
 }
 
 // FlagError adds a suggestion to the error of an unknown flag.

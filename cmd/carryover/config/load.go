@@ -35,11 +35,6 @@ type Loader struct {
 	rows []Setting // pointers into cfg
 }
 
-// Load returns the effective configuration, or a UsageError that joins all faults.
-func Load(env map[string]string, flags *Flags) (Config, error) {
-	return NewLoader().Load(env, flags)
-}
-
 // Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	if path := filePath(env, flags); path != "" {

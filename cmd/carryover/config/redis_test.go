@@ -102,8 +102,7 @@ func TestRedisURL_StaysHidden(t *testing.T) {
 		must(t, json.NewEncoder(&out).Encode(cfg))
 		slog.New(slog.NewJSONHandler(&out, nil)).Info("json", "config", cfg, "url", raw)
 		slog.New(slog.NewTextHandler(&out, nil)).Info("text", "config", cfg, "url", raw)
-		printed, err := Marshal(cfg)
-		must(t, err)
+		printed := Marshal(cfg)
 		out.Write(printed)
 		if strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "carry:") || !strings.Contains(out.String(), redacted+"@") {
 			t.Errorf("%s: the output shows user or password, want %s@", raw, redacted)

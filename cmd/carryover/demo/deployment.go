@@ -63,7 +63,7 @@ func (d *Deployment) start(o Options) error {
 		})
 	}
 	if o.Connector == config.ConnectorLMCache {
-		return d.nameReceivers()
+		d.nameReceivers()
 	}
 	return nil
 }
@@ -126,18 +126,14 @@ func (d *Deployment) reservePort() (err error) {
 func (d *Deployment) Listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
 
 // nameReceivers tells the proxy where LMCache receives on decode instances.
-func (d *Deployment) nameReceivers() error {
+func (d *Deployment) nameReceivers() {
 	registry := map[string]map[string]any{}
 	for _, instance := range d.Decode {
 		at := instance.Addresses()
 		registry[instance.URL()] = map[string]any{config.MemberHost: "127.0.0.1", config.MemberInit: at.LMCacheInit, config.MemberAlloc: at.LMCacheAlloc}
 	}
-	text, err := json.Marshal(registry)
-	if err != nil {
-		return fmt.Errorf("name receivers: %w", err)
-	}
+	text, _ := json.Marshal(registry) // of texts and numbers
 	d.Settings.LMCache.DecoderRegistry = string(text)
-	return nil
 }
 
 // Close ends the instances.

@@ -66,7 +66,7 @@ func NewCommand(env map[string]string) *cobra.Command {
 	own.BoolVar(&o.strict, "strict", false, "exit 1 for warnings, too")
 	own.BoolVar(&o.verbose, "verbose", false, "the program's own log on standard error, as log.level says")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(env, flags)
+		cfg, err := config.NewLoader().Load(env, flags)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"carryover/sse/rawjson"
@@ -220,7 +221,8 @@ func (c *continuation) choice(choice *rawjson.Object) []byte {
 		known := string(name)
 		switch known {
 		case "text":
-			value = joinedText(c.first.choice.Get("text"), value)
+			first := c.first.choice.Get("text")
+			value = slices.Concat(first[:len(first)-1], value[1:])
 			if c.chat {
 				known, value = "message", message(value)
 			}

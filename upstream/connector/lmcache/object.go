@@ -43,11 +43,6 @@ func joined(a, b []byte) []byte {
 	return list(slices.Concat(slices.Collect(rawjson.Elements(a)), slices.Collect(rawjson.Elements(b)))...)
 }
 
-// joinedText returns two JSON strings joined into one.
-func joinedText(a, b []byte) []byte {
-	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
-}
-
 func isList(raw []byte) bool { return rawjson.Kind(raw) == '[' }
 func isText(raw []byte) bool { return rawjson.Kind(raw) == '"' }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
 )
 
@@ -116,7 +118,7 @@ func (d *decoder) member(name string) (err error) {
 
 // hash reads the hash of a block.
 func (d *decoder) hash() (hash uint64, err error) {
-	if d.r.Kind() == msgpack.Int {
+	if d.r.Kind() == msgp.IntType {
 		return d.r.Uint()
 	}
 	raw, err := d.r.Bytes()
@@ -155,9 +157,9 @@ func (d *decoder) extra() error {
 func (d *decoder) texts(into *[]string) error {
 	return d.r.Array(func(int) error {
 		switch d.r.Kind() {
-		case msgpack.Array:
+		case msgp.ArrayType:
 			return d.texts(into)
-		case msgpack.String:
+		case msgp.StrType:
 			text, err := d.r.Text()
 			*into = append(*into, text)
 			return err
