@@ -12,7 +12,7 @@ import (
 
 func TestVersions_EachReleaseHasEachAPIAndFormOnce(t *testing.T) {
 	seen := map[AnswerFacts]int{}
-	for _, row := range AnswerTable() {
+	for _, row := range answerTable() {
 		seen[AnswerFacts{Release: row.Release, API: row.API, Stream: row.Stream}]++
 		if complete := row.Params && row.IDs != ""; complete != (row.PlugIn == "") {
 			t.Errorf("%+v: a plug-in is for what lacks", row)
@@ -124,14 +124,27 @@ func TestVersions_GettingStartedHasTheTable(t *testing.T) {
 	}
 }
 
-// versionTable returns [AnswerTable] as a Markdown table, a line for each API and form. Releases with equal columns
+// answerTable returns a row for each release, API and form.
+func answerTable() (rows []AnswerFacts) {
+	for _, release := range Releases() {
+		for api := range body.API(body.APIs) {
+			for _, stream := range []bool{false, true} {
+				row, _ := AnswersOf(release.Release, api, stream)
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
+
+// versionTable returns [answerTable] as a Markdown table, a line for each API and form. Releases with equal columns
 // share one.
 func versionTable() string {
 	columns := map[string][]string{} // by release, the cells of a column
 	names := []string{}              // of columns, each the releases that share it
 	for _, release := range Releases() {
 		var cells []string
-		for _, row := range AnswerTable() {
+		for _, row := range answerTable() {
 			if row.Release == release.Release {
 				cells = append(cells, row.cell())
 			}
@@ -147,7 +160,7 @@ func versionTable() string {
 	b.WriteString("| answers of | ")
 	b.WriteString(strings.Join(names, " | "))
 	b.WriteString(" |\n|---|" + strings.Repeat("---|", len(names)) + "\n")
-	for n, row := range AnswerTable()[:2*body.APIs] {
+	for n, row := range answerTable()[:2*body.APIs] {
 		form := "whole"
 		if row.Stream {
 			form = "stream"

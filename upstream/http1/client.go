@@ -95,11 +95,11 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if q.Connected != nil {
 		q.Connected(conn)
 	}
-	r := &Response{conn: borrowed{client: c, Conn: conn, to: q.peer(), ctx: ctx}}
-	r.conn.stop = context.AfterFunc(ctx, r.conn.interrupt)
+	r := &Response{client: c, conn: conn, to: q.peer(), ctx: ctx}
+	r.stop = context.AfterFunc(ctx, r.interrupt)
 	if err := r.exchange(q); err != nil {
-		err = r.conn.why(err)
-		r.conn.end(false)
+		err = r.why(err)
+		r.end(false)
 		return nil, err
 	}
 	if r.framing == fixed && r.left == 0 {

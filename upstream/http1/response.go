@@ -16,7 +16,15 @@ type Response struct {
 	// The other fields are not kept.
 	ContentType, ContentEncoding, RetryAfter string
 
-	conn borrowed
+	// The connection serves one request. When the answer ends, it returns to its pool or is closed.
+	conn   Conn
+	client *Client
+	to     peer
+	ctx    context.Context //nolint:containedctx // of the request; its end ends the reading too. nil when detached
+	stop   func() bool     // stops watching ctx
+	cut    bool            // the request was not written completely
+	last   bool            // the connection ends with this answer
+	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
 
 	reading sync.Mutex // guards the rest
 	framing framing
@@ -39,19 +47,19 @@ const (
 // begin sets the framing that the header describes.
 func (r *Response) begin(h *head) {
 	r.Status, r.ContentType, r.ContentEncoding, r.RetryAfter = h.status, h.contentType, h.contentEncoding, h.retryAfter
-	r.conn.last = h.last
+	r.last = h.last
 	switch {
 	case h.status == 204 || h.status == 304:
-		r.conn.last = r.conn.last || h.chunked || h.length > 0
+		r.last = r.last || h.chunked || h.length > 0
 	case h.chunked:
 		r.framing = chunked
 	case h.length >= 0:
 		r.left = h.length
 	default:
-		r.framing, r.conn.last = untilClose, true
+		r.framing, r.last = untilClose, true
 	}
 	if r.framing == fixed && int64(len(r.rest)) > r.left {
-		r.rest, r.conn.last = r.rest[:r.left], true
+		r.rest, r.last = r.rest[:r.left], true
 	}
 	if len(r.rest) == 0 {
 		r.release()
@@ -61,10 +69,10 @@ func (r *Response) begin(h *head) {
 // Detach makes the answer survive the end of the request's context. If the context has ended already, it returns the
 // cause. It is called before anything else.
 func (r *Response) Detach() error {
-	if !r.conn.ended.Load() && !r.conn.stop() {
-		return context.Cause(r.conn.ctx)
+	if !r.ended.Load() && !r.stop() {
+		return context.Cause(r.ctx)
 	}
-	r.conn.ctx = nil
+	r.ctx = nil
 	return nil
 }
 
@@ -104,7 +112,7 @@ func (r *Response) Read(p []byte) (n int, err error) {
 		m, err := r.conn.Read(p)
 		if m == 0 {
 			if r.framing != untilClose || err != io.EOF { //nolint:errorlint // a connection says io.EOF itself
-				err = r.conn.why(early(err))
+				err = r.why(early(err))
 			}
 			r.finish(err)
 			break
@@ -130,7 +138,7 @@ func (r *Response) unframe(p []byte) int {
 		case err != nil:
 			r.finish(err)
 		case r.chunks.state == chunkOver:
-			r.conn.last = r.conn.last || len(behind) > 0 || len(r.rest) > 0
+			r.last = r.last || len(behind) > 0 || len(r.rest) > 0
 			r.finish(io.EOF)
 		}
 		return n
@@ -141,20 +149,20 @@ func (r *Response) unframe(p []byte) int {
 // finish records how the answer has ended and releases its connection.
 func (r *Response) finish(err error) {
 	r.err = err
-	r.conn.end(err == io.EOF) //nolint:errorlint // it is set here
+	r.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
 // release returns the buffer with the bytes that arrived with the header to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {
-		r.conn.client.answers.Put(r.buffer)
+		r.client.answers.Put(r.buffer)
 	}
 	r.buffer, r.rest = nil, nil
 }
 
 // Close ends the answer. Its connection is closed unless all of it has been read.
 func (r *Response) Close() error {
-	r.conn.end(false)
+	r.end(false)
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	r.release()
@@ -164,45 +172,33 @@ func (r *Response) Close() error {
 	return nil
 }
 
-// borrowed is the connection that serves one request. When the answer ends, it returns to its pool or is closed.
-type borrowed struct {
-	Conn
-	client *Client
-	to     peer
-	ctx    context.Context //nolint:containedctx // of the request; its end ends the reading too. nil when detached
-	stop   func() bool     // stops watching ctx
-	cut    bool            // the request was not written completely
-	last   bool            // the connection ends with this answer
-	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
-}
-
 // why returns the reason for which the connection failed.
-func (b *borrowed) why(err error) error {
-	if b.ctx != nil && b.ctx.Err() != nil {
-		return context.Cause(b.ctx)
+func (r *Response) why(err error) error {
+	if r.ctx != nil && r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
 	}
-	if b.ended.Load() {
+	if r.ended.Load() {
 		return net.ErrClosed
 	}
 	return err
 }
 
 // end releases the connection, once. If the answer is complete, it serves other requests.
-func (b *borrowed) end(complete bool) {
-	if !b.ended.CompareAndSwap(false, true) {
+func (r *Response) end(complete bool) {
+	if !r.ended.CompareAndSwap(false, true) {
 		return
 	}
-	watched := b.ctx == nil || b.stop() // else it is being interrupted
-	if complete && watched && !b.last && !b.cut {
-		b.client.pool.put(b.to, b.Conn)
+	watched := r.ctx == nil || r.stop() // else it is being interrupted
+	if complete && watched && !r.last && !r.cut {
+		r.client.pool.put(r.to, r.conn)
 		return
 	}
-	b.interrupt()
+	r.interrupt()
 }
 
 // interrupt ends every wait on the connection, and closes it. The deadline comes first because TLS sends a close
 // message, which may take a while.
-func (b *borrowed) interrupt() {
-	_ = b.SetDeadline(past())
-	_ = b.Close()
+func (r *Response) interrupt() {
+	_ = r.conn.SetDeadline(past())
+	_ = r.conn.Close()
 }

@@ -68,7 +68,7 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 		return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
 	}
 	return &upstream.Handover{
-		Cached: params.cached, EngineID: params.remote.engineID,
+		Cached: params.cached, EngineID: params.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // with this API the leg's prompt is the ids
@@ -150,7 +150,7 @@ func (Connector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams
 	ids, _ := rawjson.ParseIDs(params.output) // Carryover's vLLM plug-in adds them
 	parsed := upstream.TicketParams{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
-		Expires: params.expiry, EngineID: params.remote.engineID, RequestID: params.remote.requestID, Generation: params.remote.generation, OutputIDs: ids,
+		Expires: params.expiry, EngineID: params.engineID, RequestID: params.requestID, Generation: params.generation, OutputIDs: ids,
 	}
 	if params.groups == 1 {
 		err = params.misplaced(blockSize)
@@ -173,10 +173,10 @@ func (p *kvParams) misplaced(blockSize int) error {
 // addresses have no brackets, because vLLM's make_zmq_path adds them.
 func host(params *kvParams, owner *upstream.Instance) string {
 	if owner.KVHost == "auto" || owner.KVHost == "" {
-		switch strings.ToLower(params.remote.host) {
+		switch strings.ToLower(params.host) {
 		case "", "localhost", "0.0.0.0", "::":
 		default:
-			return params.remote.host
+			return params.host
 		}
 	}
 	return owner.PeerHost()

@@ -214,7 +214,7 @@ func TestHost_FollowsThePolicy(t *testing.T) {
 		{"[fd00::9]", "10.0.0.7", "decode-0", "fd00::9"},
 	} {
 		owner := &upstream.Instance{BaseURL: "http://" + row.instance, KVHost: row.policy}
-		if got := host(&kvParams{remote: remote{host: row.engine}}, owner); got != row.want {
+		if got := host(&kvParams{host: row.engine}, owner); got != row.want {
 			t.Errorf("host(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
 		}
 	}

@@ -31,7 +31,7 @@ func (p *kvParams) forward(e edit) []byte {
 	changes := buffer[:0]
 	at := p.at
 	var host []byte
-	if e.Host != "" && e.Host != p.remote.host {
+	if e.Host != "" && e.Host != p.host {
 		if host = rawjson.Quote(e.Host); at.host.to > 0 {
 			changes, host = append(changes, replacement{at.host, host}), nil
 		}

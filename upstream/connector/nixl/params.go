@@ -40,8 +40,14 @@ func (e *paramsError) Error() string {
 // It is made once from an engine's answer, and never changes. As upstream.TicketParams.Reading, beside the text of a ticket, it has no text
 // of its own.
 type kvParams struct {
-	raw    []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
-	remote remote
+	raw []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
+	// The engine that holds the blocks, and the request there that they belong to.
+	engineID, requestID, host string
+	port                      int
+	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
+	// would end the engine.
+	generation int
+
 	tokens int
 	groups int
 	blocks int
@@ -52,15 +58,6 @@ type kvParams struct {
 	expiry bool   // the params say when the blocks expire, so that prefill declines them by itself when it is too late (vllm#47021)
 	at     spans
 	cut    cut
-}
-
-// remote names the engine that holds the blocks, and the request there that they belong to.
-type remote struct {
-	engineID, requestID, host string
-	port                      int
-	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
-	// would end the engine.
-	generation int
 }
 
 // spans are the places in kvParams.raw of the values that forward may replace. The span of an absent member is empty.
@@ -181,9 +178,9 @@ func (p *kvParams) readTexts(m *members) error {
 		into     *string
 		shortest int
 	}{
-		{remoteEngineID, &p.remote.engineID, 1},
-		{remoteRequestID, &p.remote.requestID, 1},
-		{remoteHost, &p.remote.host, 0},
+		{remoteEngineID, &p.engineID, 1},
+		{remoteRequestID, &p.requestID, 1},
+		{remoteHost, &p.host, 0},
 	} {
 		raw := m.get(known.member)
 		if rawjson.IsNull(raw) {
@@ -210,12 +207,12 @@ func (p *kvParams) readNumbers(m *members) error {
 		into      *int
 		low, high int
 	}{
-		{remotePort, &p.remote.port, 1, math.MaxUint16},
+		{remotePort, &p.port, 1, math.MaxUint16},
 		{remoteNumTokens, &p.tokens, 0, maxTokens},
 		{tpSize, &ignored, 1, 1024},
 		{dcpSize, &ignored, 1, 1024},
 		{ppSize, &ignored, 1, 1024},
-		{registrationGeneration, &p.remote.generation, 0, math.MaxInt32},
+		{registrationGeneration, &p.generation, 0, math.MaxInt32},
 	} {
 		raw := m.get(known.member)
 		// Only the port may be null; a null size would fail inside the engine.

@@ -49,9 +49,9 @@ func TestParams_RecordedAnswersAreForwardedAsTheyAre(t *testing.T) {
 	if got := string(p.forward(edit{Host: "127.0.0.1"})); got != ticket {
 		t.Errorf("ticket forwarded:\n got %s\nwant %s", got, ticket)
 	}
-	if p.remote.engineID != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.remote.requestID != "chatcmpl-turn-1-a953744a" ||
-		p.remote.host != "127.0.0.1" || p.remote.port != 5659 || p.tokens != 109 || p.groups != 1 || p.blocks != 4 {
-		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.remote.engineID, p.remote.requestID, p.remote.host, p.remote.port, p.tokens, p.groups, p.blocks)
+	if p.engineID != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.requestID != "chatcmpl-turn-1-a953744a" ||
+		p.host != "127.0.0.1" || p.port != 5659 || p.tokens != 109 || p.groups != 1 || p.blocks != 4 {
+		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.engineID, p.requestID, p.host, p.port, p.tokens, p.groups, p.blocks)
 	}
 }
 
