@@ -48,7 +48,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (part !~ /^(command|config(\/.*)?|app|doctor|demo|cli|testrig)$/) bad("a main package is imported by none")
 				else if (package !~ /^carryover\/cmd\/carryover(\/|$)/) bad("the parts of the program are imported by the program only")
 				else if (part == "testrig") bad("a package for tests is imported by tests only")
-				else if (user ~ /^(command|config\/(hostport|redisurl))$/ && part !~ /^config\/hostport$/) bad("the leaf imports no other part of the program")
+				else if (user == "command") bad("the leaf imports no other part of the program")
 				else if (user == "config" && part !~ /^(command|config\/)/) bad("settings are read without the program")
 				else if (user == "app" && part !~ /^(command|config)/) bad("the program is put together without its commands")
 				else if (user ~ /^(doctor|demo)$/ && part !~ /^(command|config|app)/) bad("a command imports no other command")

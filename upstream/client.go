@@ -3,10 +3,13 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"carryover/upstream/http1"
@@ -28,7 +31,7 @@ type Client struct {
 	dialTimeout time.Duration
 	tls         *tls.Config // nil for the system's certificates
 	bearer      string      // the Authorization field of legs without one of their own, "" for none
-	broken      breaks
+	broken      atomic.Pointer[func(base string)]
 }
 
 // Limits of connections.
@@ -48,7 +51,7 @@ func NewClient(cfg ClientConfig) *Client {
 	}
 	c.http = http1.New(http1.Config{
 		Dial: c.dial, IdlePerHost: idlePerHost, IdleFor: idleFor,
-		Lost: func(scheme, authority string) { c.broken.tell(scheme + "://" + authority) },
+		Lost: func(scheme, authority string) { c.tellBroken(scheme + "://" + authority) },
 	})
 	return c
 }
@@ -110,4 +113,59 @@ func (i *Instance) rank() string {
 		return ""
 	}
 	return strconv.Itoa(i.Rank)
+}
+
+// tellBroken reports a connection that an engine has refused or ended. A process that is restarted does both, and afterwards another
+// process may answer under the same address and engine id.
+func (c *Client) tellBroken(base string) {
+	if told := c.broken.Load(); told != nil {
+		(*told)(base)
+	}
+}
+
+// OnBreak sets the function that is called with the base URL of an instance whenever the instance has refused a
+// connection, or ended one while a request was sent, before its answer was complete, or while the connection was idle.
+// The end of a Stream is only reported to its reader. told is called without a lock, on any goroutine. It replaces the
+// function that was set before.
+func (c *Client) OnBreak(told func(base string)) { c.broken.Store(&told) }
+
+// Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
+// OnBreak describes. It does not wait, and takes a microsecond.
+func (c *Client) Check(base string) {
+	scheme, authority, _ := strings.Cut(base, "://")
+	c.http.Check(scheme, authority)
+}
+
+// do sends a request and returns when the header of its answer has arrived; the caller closes the answer. Nothing was
+// sent unless q.Connected was called.
+func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
+	a, err := c.http.Do(ctx, &q.Request)
+	if err != nil && ctx.Err() == nil && broke(err) {
+		c.tellBroken(q.base())
+	}
+	return a, err
+}
+
+// base returns the base URL that the request goes to.
+func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }
+
+// broke reports whether an error means that the peer refused or ended the connection.
+func broke(err error) bool {
+	for _, end := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// Reach opens a connection to an instance and closes it, within DialTimeout. The error says why that failed. It sends
+// nothing, and does not change what is known of the engine's health.
+func (c *Client) Reach(ctx context.Context, instance *Instance) error {
+	conn, err := c.open.dial(ctx, instance.Authority(), c.dialTimeout)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	return nil
 }

@@ -1,16 +1,23 @@
 package upstream
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/net/dns/dnsmessage"
+
+	"carryover/sse/rawjson"
 )
 
 func TestMain(m *testing.M) {
@@ -63,4 +70,188 @@ func legError(t *testing.T, err error) *LegError {
 		t.Fatalf("error is %T (%v), want *LegError", err, err)
 	}
 	return leg
+}
+
+// hangUp ends the connection of a request without an answer, or within one.
+func hangUp(within bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if within {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("{"))
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// Whatever an engine that is restarted does to connections is told of.
+func TestClient_TellsOfWhatEnginesBreak(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"refused": nil, "ended": hangUp(false), "ended within the answer": hangUp(true),
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(handler)
+			defer srv.Close()
+			if handler == nil {
+				srv.Close()
+			}
+			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
+			defer c.Close()
+			var told []string
+			c.OnBreak(func(base string) { told = append(told, base) })
+			instance := &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
+			if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
+				t.Fatal("it was answered")
+			}
+			if len(told) != 1 || told[0] != srv.URL {
+				t.Errorf("told of %v, want %s once", told, srv.URL)
+			}
+		})
+	}
+}
+
+// What we end ourselves, and what takes too long, says nothing about the process.
+func TestClient_TellsNothingOfWhatWeEnd(t *testing.T) {
+	began := make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
+	defer c.Close()
+	c.OnBreak(func(base string) { t.Errorf("told of %s", base) })
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		cancel()
+	}()
+	if _, _, err := c.Fetch(ctx, &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}, "/metrics", "", 1<<20); err == nil {
+		t.Error("it was answered")
+	}
+	if broke(&net.OpError{Op: "dial", Err: context.DeadlineExceeded}) {
+		t.Error("a time-out is taken for the end of a process")
+	}
+}
+
+// nameServer answers each question with one address, or that there is no such name, and has the process ask it.
+type nameServer struct {
+	address atomic.Pointer[[4]byte] // nil for none
+	asked   atomic.Int32
+}
+
+func newNameServer(t *testing.T) *nameServer {
+	t.Helper()
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &nameServer{}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.serve(t, packets)
+	}()
+	usual := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp", packets.LocalAddr().String())
+	}}
+	t.Cleanup(func() {
+		net.DefaultResolver = usual
+		_ = packets.Close()
+		<-ended
+	})
+	return s
+}
+
+func (s *nameServer) serve(t *testing.T, packets net.PacketConn) {
+	buf := make([]byte, 1024)
+	for {
+		n, from, err := packets.ReadFrom(buf)
+		if err != nil {
+			return // closed
+		}
+		var m dnsmessage.Message
+		if err := m.Unpack(buf[:n]); err != nil || len(m.Questions) != 1 {
+			t.Errorf("question %x: %v", buf[:n], err)
+			return
+		}
+		question := m.Questions[0]
+		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+		switch address := s.address.Load(); {
+		case address == nil:
+			m.RCode = dnsmessage.RCodeNameError
+		case question.Type == dnsmessage.TypeA:
+			s.asked.Add(1)
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class, TTL: 3600}, Body: &dnsmessage.AResource{A: *address},
+			}}
+		}
+		answer, err := m.Pack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = packets.WriteTo(answer, from)
+	}
+}
+
+// serveAt serves on an address and tells each request which that is.
+func serveAt(t *testing.T, address string) (port string, ok bool) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", false
+	}
+	host, port, _ := net.SplitHostPort(listener.Addr().String())
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		answerJSON(`{"id":"`+host+`"}`)(w, r)
+	}))
+	_ = srv.Listener.Close()
+	srv.Listener = listener
+	srv.Start()
+	t.Cleanup(srv.Close)
+	return port, true
+}
+
+// A name is resolved for each connection that is made, whatever the answer's time to live: an instance that moved is found as
+// soon as its idle connections are dropped, and one whose name is gone for a moment is not lost.
+func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
+	port, both := "", false
+	for range 20 { // the port may be in use on the other address
+		port, _ = serveAt(t, "127.0.0.1:0")
+		if _, both = serveAt(t, "127.0.0.2:"+port); both {
+			break
+		}
+	}
+	if !both {
+		t.Fatal("no port is free on both of two addresses of the loopback")
+	}
+	names := newNameServer(t)
+	client := newTestClient(t, "")
+	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: rawjson.Pieces{[]byte(`{}`)}}
+	served := func(want string) {
+		t.Helper()
+		answer, err := client.Prefill(t.Context(), leg)
+		if err != nil || answer.ID != want {
+			t.Fatalf("served by %q (%v), want %s", answer.ID, err, want)
+		}
+	}
+	names.address.Store(&[4]byte{127, 0, 0, 1})
+	served("127.0.0.1")
+	names.address.Store(&[4]byte{127, 0, 0, 2})
+	client.Close()
+	served("127.0.0.2")
+	names.address.Store(nil)
+	client.Close()
+	_, err := client.Prefill(t.Context(), leg)
+	if failed := legError(t, err); failed.Kind != Dial || failed.Sent || !strings.Contains(err.Error(), "no such host") {
+		t.Errorf("got %v, want a leg of which nothing was sent", err)
+	}
+	names.address.Store(&[4]byte{127, 0, 0, 1})
+	served("127.0.0.1")
+	if n := names.asked.Load(); n != 3 {
+		t.Errorf("the name was resolved %d times, want once for each of 3 connections", n)
+	}
 }

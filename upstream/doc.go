@@ -8,21 +8,20 @@
 //     sent: paths are constants per API (package body), headers are built from an
 //     allow-list (leg.go, client.go) on which a client's own are its credential, if the
 //     operator wants that, and its trace context, as the server has parsed and written it
-//     anew; addresses are those of instances, which sources name (address.go,
-//     instance.go, source.go);
+//     anew; addresses are those of instances, which sources name (instance.go);
 //   - members of a request that need no change reach the engine byte for byte
 //     (package body); connectors keep the same for kv_transfer_params;
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
 //   - a prefill answer or an error body is checked, and its nesting bounded, before
-//     anything reads it ([rawjson.Valid], fault.go), or while it is read (prefill_answer.go);
+//     anything reads it ([rawjson.Valid], errors.go), or while it is read (prefill.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
-//     was read ([Stream.FreshAsOf]; age.go);
+//     was read ([Stream.FreshAsOf]; stream.go);
 //   - a connection serves another leg only if nothing has come behind its last answer
-//     (package http1; conn.go, secure.go);
+//     (package http1; conn.go);
 //   - a leg ends when its context ends, or after the grace that decode gets then
-//     (decode.go, limits.go), and no goroutine outlives it; one that hands back ends with
-//     the first event of its answer, of which nothing more is read (handback.go, events.go);
+//     (stream.go, leg.go), and no goroutine outlives it; one that hands back ends with
+//     the first event of its answer, of which nothing more is read (handback.go);
 //   - a connection whose host has vanished is given up (conn_linux.go);
 //   - whether the process that gave an answer may have ended since is known from the
 //     connections that are open ([Witness]; witness.go, conn_linux.go);
@@ -34,7 +33,7 @@
 // requests.
 //
 // The package knows nothing of conversations or of the store, and of a ticket only
-// what a connector is told and tells (offer.go, plan.go). Packages server and fleet
+// what a connector is told and tells (plan.go). Packages server and fleet
 // call it. What is known of the live engines is in the sub-package fleet, what a KV
 // connector puts on the wire in connector, how an instance is chosen in routing, and
 // where instances come from in discovery.

@@ -1,9 +1,14 @@
 package upstream
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // ErrNoInstance is returned when a turn needs an instance of a role and none is left, or none is configured.
@@ -118,4 +123,66 @@ func (e *LegError) Refused() bool {
 func IsTimeout(err error) bool {
 	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
 		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded) || errors.Is(err, ErrNotReady)
+}
+
+// maxErrorMessage bounds what is kept of an engine's message.
+const maxErrorMessage = 2 << 10
+
+// Fault is what an engine's error body said; "" is what it did not say.
+type Fault struct {
+	// Message has at most 2 KiB; it is for logs, and for a client only if the
+	// client can mend the fault.
+	Message string
+	Type    string // vLLM's name of the kind of error, e.g. "NotFoundError"
+	Param   string // the member of the request at fault
+}
+
+// ReadFault reads vLLM's error body, {"error":{"message","type","param","code"}},
+// the older flat form, or a string, tolerantly: what can't be read is the zero Fault.
+func ReadFault(body []byte) (f Fault) {
+	if !rawjson.Valid(body) {
+		return Fault{}
+	}
+	detail := rawjson.Get(body, "error")
+	if detail == nil {
+		detail = bytes.TrimSpace(body)
+	}
+	if rawjson.Kind(detail) == '"' {
+		f.Message = rawjson.GetText(detail)
+	} else {
+		f.Message = rawjson.GetText(detail, "message")
+		f.Type = rawjson.GetText(detail, "type")
+		f.Param = rawjson.GetText(detail, "param")
+	}
+	if len(f.Message) > maxErrorMessage {
+		f.Message = f.Message[:maxErrorMessage]
+	}
+	return f
+}
+
+// pausedWords is how vLLM 0.33 begins its refusals while it is paused (v1/engine/core.py).
+const pausedWords = "Generation is paused"
+
+// Paused reports whether the engine itself refused the request because it is paused (POST /pause), before it scheduled
+// anything: by a 503, or by the first event of a stream. Measured on a real pair of 0.33: decode makes prefill free
+// the blocks of a hand-over, so the hand-over is spent; decode's blocks of a ticket stay pinned, and nobody reads
+// them. A 503 with other words may come from something in front of the engine, and says nothing about pausing.
+func (e *LegError) Paused() bool {
+	return e.Kind == Status && strings.HasPrefix(e.Message, pausedWords)
+}
+
+// PausedError is the error of a leg that is not sent, because the instance is known to be paused.
+func PausedError(at *Instance) *LegError {
+	return &LegError{Role: at.Role, Instance: at.Name, Kind: Status, Status: http.StatusServiceUnavailable, Fault: Fault{Message: pausedWords}}
+}
+
+// IsPaused asks an instance whether it is paused, by GET /is_paused: vLLM has that wherever it has /pause
+// (VLLM_SERVER_DEV_MODE). told is false if it does not say.
+func (c *Client) IsPaused(ctx context.Context, at *Instance) (paused, told bool) {
+	status, text, err := c.Fetch(ctx, at, "/is_paused", "", 4<<10)
+	if err != nil || status != http.StatusOK || !rawjson.Valid(text) {
+		return false, false
+	}
+	word := string(rawjson.Get(text, "is_paused"))
+	return word == "true", word == "true" || word == "false"
 }

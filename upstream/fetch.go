@@ -29,15 +29,10 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most, nil)
 }
 
-// Post sends a small JSON body to a path of an instance and reads the answer whole. status is 0 if no answer has
-// begun. The answer may be as long as a prefill answer; errors and authorization are as in Fetch.
-func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	return c.PostInto(ctx, instance, path, body, authorization, nil)
-}
-
-// PostInto is Post with a buffer for the answer, which is used if the answer fits. After it has returned, only the
+// Post sends a small JSON body to a path of an instance and reads the answer whole, into a buffer if it fits. status is 0 if no answer has
+// begun. The answer may be as long as a prefill answer; errors and authorization are as in Fetch. After it has returned, only the
 // answer refers to buffer, and nothing to body.
-func (c *Client) PostInto(
+func (c *Client) Post(
 	ctx context.Context, instance *Instance, path string, body []byte, authorization string, buffer []byte,
 ) (status int, answer []byte, err error) {
 	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
@@ -47,9 +42,9 @@ func (c *Client) PostInto(
 		q.add(rankHeader, rank)
 	}
 	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer, buffer); err != nil {
-		return status, nil, fmt.Errorf("post %s: %w", path, err)
+		err = fmt.Errorf("post %s: %w", path, err)
 	}
-	return status, answer, nil
+	return status, answer, err
 }
 
 // ask sends a request that belongs to no leg, and reads its answer whole.
@@ -59,10 +54,13 @@ func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte
 		return 0, nil, err
 	}
 	defer a.Close()
-	if body, err = readAll(a, most, buffer); ctx.Err() == nil && broke(err) {
-		c.broken.tell(q.base())
+	if body, err = ReadWithin(a, most, buffer, nil); err == nil {
+		return a.Status, body, nil
 	}
-	return a.Status, body, err
+	if ctx.Err() == nil && broke(err) {
+		c.tellBroken(q.base())
+	}
+	return a.Status, nil, err
 }
 
 // Bounds of the buffer that ReadAll begins with.
@@ -72,20 +70,20 @@ const (
 )
 
 // ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
-func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit, nil) }
-
-// readAll is ReadAll with a buffer, which is used if the body fits.
-func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
-	body, err := ReadWithin(r, limit, buffer, func(int64) bool { return true })
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	body, err := ReadWithin(r, limit, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return body, nil
 }
 
-// ReadWithin reads r to its end, into a buffer if the body fits. It asks room for all memory beyond usualAnswer. With ErrAnswerTooLarge,
+// ReadWithin reads r to its end, into a buffer if the body fits. It asks room, unless that is nil, for all memory beyond usualAnswer. With ErrAnswerTooLarge,
 // because of limit or for want of room, it returns what it has read, at least the beginning: the rest is left to the caller.
 func ReadWithin(r io.Reader, limit int64, buffer []byte, room func(n int64) bool) ([]byte, error) {
+	if room == nil {
+		room = func(int64) bool { return true }
+	}
 	announced, need := int64(-1), int64(usualAnswer)
 	if r, ok := r.(interface{ Left() int64 }); ok && r.Left() >= 0 {
 		announced = r.Left()

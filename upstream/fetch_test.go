@@ -26,13 +26,13 @@ func TestClient_PostTellsEveryStatus(t *testing.T) {
 	})
 	client := newTestClient(t, "")
 	for path, want := range map[string]string{"/tokenize": `200 {"tokens":[1]}`, "/nothing": "404 no"} {
-		status, body, err := client.Post(t.Context(), instance, path, []byte(`{}`), "")
+		status, body, err := client.Post(t.Context(), instance, path, []byte(`{}`), "", nil)
 		if got := fmt.Sprint(status, " ", string(body)); got != want || err != nil {
 			t.Errorf("%s: got %s, %v, want %s", path, got, err, want)
 		}
 	}
 	instance.BaseURL = "http://127.0.0.1:1"
-	if _, _, err := client.Post(t.Context(), instance, "/tokenize", nil, ""); err == nil {
+	if _, _, err := client.Post(t.Context(), instance, "/tokenize", nil, "", nil); err == nil {
 		t.Error("a refused connection is returned as an answer")
 	}
 }
@@ -144,7 +144,7 @@ func TestClient_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
 	client.Close()
 }
 
-func TestClient_PostIntoUsesTheRoomThatSuffices(t *testing.T) {
+func TestClient_PostUsesTheRoomThatSuffices(t *testing.T) {
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
@@ -154,7 +154,7 @@ func TestClient_PostIntoUsesTheRoomThatSuffices(t *testing.T) {
 	buffer := append(make([]byte, 0, 5<<10), "what was there"...)
 	for _, n := range []int{10, 5 << 10, 5<<10 + 1, 100 << 10} {
 		want := bytes.Repeat([]byte("b"), n)
-		_, answer, err := client.PostInto(t.Context(), instance, "/", want, "", buffer)
+		_, answer, err := client.Post(t.Context(), instance, "/", want, "", buffer)
 		if used := err == nil && &answer[0] == &buffer[0]; err != nil || !bytes.Equal(answer, want) || used && n > cap(buffer) || !used && n <= cap(buffer) {
 			t.Errorf("got %d bytes, in the room %t, %v, want %d in room for %d", len(answer), used, err, n, cap(buffer))
 		}

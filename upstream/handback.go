@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -25,10 +28,6 @@ var (
 // that is gone. Until the first event is complete, which may take 16 MiB at most, the leg ends with ctx; the context's
 // cause tells which time limit that was.
 func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
-	if ctx.Err() != nil {
-		// The transport would notice it too late to send nothing.
-		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
-	}
 	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
 		return PrefillAnswer{}, err
@@ -50,7 +49,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 // firstChoice reads a stream up to the first event that has a choice and returns its content. A *LegError is a fault
 // that the stream itself reports; other errors are those of reading it.
 func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
-	events := eventReader{from: stream, most: maxPrefillAnswer}
+	events := newEventReader(stream, maxPrefillAnswer)
 	for {
 		data, err := events.next()
 		switch {
@@ -65,14 +64,69 @@ func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 		if err != nil {
 			return PrefillAnswer{}, err
 		}
-		if hasChoice(data) {
+		if choice, _ := rawjson.First(rawjson.Get(data, "choices")); choice != nil {
 			return answer, nil
 		}
 	}
 }
 
-// hasChoice reports whether an event that was parsed before has a choice.
-func hasChoice(event []byte) bool {
-	first, _ := rawjson.First(rawjson.Get(event, "choices"))
-	return first != nil
+// eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an
+// event as soon as the line that ends it has arrived; package sse relays streams.
+type eventReader struct {
+	lines *bufio.Scanner
+	from  *io.LimitedReader
+	begun bool // a line has been read
+}
+
+// newEventReader reads at most so many bytes of a stream.
+func newEventReader(stream io.Reader, most int) *eventReader {
+	from := &io.LimitedReader{R: stream, N: int64(most)}
+	r := &eventReader{lines: bufio.NewScanner(from), from: from}
+	r.lines.Buffer(make([]byte, 0, usualAnswer), most+1)
+	seen, cr := 0, false // no line ends in what was seen; the last line has ended with a CR, which an LF may follow
+	r.lines.Split(func(data []byte, _ bool) (advance int, line []byte, err error) {
+		begin := 0
+		if cr && len(data) > 0 && data[0] == '\n' {
+			begin = 1
+		}
+		i := bytes.IndexAny(data[max(begin, seen):], "\r\n")
+		if i < 0 {
+			seen = len(data)
+			return 0, nil, nil
+		}
+		end := max(begin, seen) + i
+		seen, cr = 0, data[end] == '\r'
+		return end + 1, data[begin:end], nil
+	})
+	return r
+}
+
+// next returns the data of the next event that has data. At the end of the stream an incomplete event is dropped, and the error is that of
+// the source; beyond the limit it is ErrAnswerTooLarge.
+func (r *eventReader) next() (data []byte, err error) {
+	for lines := 0; r.lines.Scan(); {
+		line := r.lines.Bytes()
+		if !r.begun {
+			line, r.begun = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), true
+		}
+		if len(line) == 0 {
+			if len(data) > 0 {
+				return data, nil
+			}
+			lines = 0
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if string(name) != "data" {
+			continue
+		}
+		if lines++; lines > 1 {
+			data = append(data, '\n')
+		}
+		data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
+	}
+	if r.from.N == 0 {
+		return nil, ErrAnswerTooLarge
+	}
+	return nil, cmp.Or(r.lines.Err(), io.EOF)
 }

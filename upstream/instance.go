@@ -1,10 +1,16 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
 // Role is the phase of inference that an instance serves.
@@ -94,12 +100,101 @@ func (i Instance) PeerHost() string {
 // http://a:80 are one address.
 func (i Instance) Authority() string {
 	scheme, authority, _ := strings.Cut(i.BaseURL, "://")
-	if _, _, err := net.SplitHostPort(authority); err == nil {
-		return authority
+	return http1.Address(scheme, authority)
+}
+
+// ParseBaseURL parses the address of an instance: http or https, a host, an optional port, and nothing else. Legs
+// append /v1/..., so a path would be lost or doubled. Host and scheme are returned in lower case.
+func ParseBaseURL(raw string) (*url.URL, error) {
+	refused := fmt.Errorf("address %q: want http://host[:port] or https://host[:port], without path, query and user", raw)
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
+		return nil, refused
 	}
-	port := "80"
-	if scheme == "https" {
-		port = "443"
+	if strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(raw, "?#") {
+		return nil, refused
 	}
-	return net.JoinHostPort(strings.Trim(authority, "[]"), port)
+	port := u.Port()
+	if !IsHost(u.Hostname()) || (port != "" && !IsPort(port)) || strings.HasSuffix(u.Host, ":") {
+		return nil, refused
+	}
+	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, nil
+}
+
+// IsHost accepts IP addresses without zone and host names, underscores included because compose makes such names. A
+// last label of digits only is a mistyped IPv4 address (WHATWG URL, "ends in a number").
+func IsHost(text string) bool {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Zone() == ""
+	}
+	labels := strings.Split(strings.TrimSuffix(text, "."), ".")
+	for _, label := range labels {
+		if label == "" || len(label) > 63 || label[0] == '-' || strings.Trim(label, letters+digits+"-_") != "" {
+			return false
+		}
+	}
+	return len(text) <= 253 && strings.Trim(labels[len(labels)-1], digits) != ""
+}
+
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
+
+// IsName accepts the names of instances: 1 to 128 printable ASCII characters without spaces.
+func IsName(text string) bool { return IsVisible(text) && len(text) <= 128 }
+
+// IsVisible reports whether text is not empty and consists of printable ASCII without spaces.
+func IsVisible(text string) bool {
+	for _, b := range []byte(text) {
+		if b <= ' ' || b > '~' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// IsPort reports whether text is a port from 1 to 65535.
+func IsPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+// Source tells which instances exist. Watch calls set with the complete list whenever it changes, and returns when ctx
+// ends.
+type Source interface {
+	Watch(ctx context.Context, set func([]Instance)) error
+}
+
+// Candidate is an instance that may be picked, with what a policy can weigh.
+type Candidate struct {
+	*Instance
+	// InFlight is how many of our attempts use it now.
+	InFlight int
+	// Others is how many requests, running and waiting, the engine had at its last reading besides ours, and how many legs of ours it has
+	// failed lately.
+	Others int
+	// Waiting is how many of all its requests waited at that reading.
+	Waiting int
+	// KVUsage is the share of its KV cache that was in use at that reading, 0 to 1.
+	KVUsage float64
+	// Delay is how many nanoseconds a prefill instance is expected to need for the prompt tokens that it was sent and
+	// has not computed yet, plus those of this turn; 0 for decode, and while its speed is not known.
+	Delay float64
+	// Holds is how many tokens of the conversation the current incarnation holds: decode by tickets, prefill in its
+	// prefix cache after a hand-back. It is 0 if none are known.
+	Holds int
+	// Prefix is how many pieces of the prompt's beginning the current incarnation of a prefill instance has computed,
+	// or got by a hand-back.
+	Prefix int
+	// Stopped says that no ticket can be used through this instance now: the pairs that would be needed are stopped,
+	// and their next trials are not due yet.
+	Stopped bool
+}
+
+// Policy picks one of at least one candidates and returns its index. key is equal for all turns of one conversation,
+// and empty without a conversation. A policy is safe for concurrent use, never blocks, and keeps no reference to the
+// candidates.
+type Policy interface {
+	Pick(candidates []Candidate, key string) int
 }

@@ -2,6 +2,13 @@ package upstream
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"unicode/utf8"
 
 	"carryover/upstream/body"
 )
@@ -115,4 +122,75 @@ type ReleaseLeg struct {
 	API   body.API
 	Body  []byte
 	Whole bool // the answer comes in one piece, for Client.Prefill; else it is a stream, for Client.HandBack
+}
+
+// Arrival is the KV of one attempt on its way to decode.
+type Arrival interface {
+	// Ready returns nil when the KV has arrived. Otherwise it returns the cause of ctx when ctx ends, or the reason
+	// why the KV will not arrive.
+	Ready(ctx context.Context) error
+	// Close ends the wait for it; one call suffices.
+	Close()
+}
+
+// ErrMisplaced says that decode's params name a number of blocks that does not fit their tokens: prefill would read
+// them into wrong positions.
+var ErrMisplaced = errors.New("blocks do not fit their tokens")
+
+// TicketOffer says what a prefill leg does with a ticket. The zero value is a leg without one.
+type TicketOffer struct {
+	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
+	Ticket []byte
+	// Reading is TicketParams.Reading of the ticket, nil if that is not known.
+	Reading any
+	// Holder is the decode instance whose blocks it names.
+	Holder *Instance
+	// Tokens is how many of the ticket's tokens may be read: all of them, or whole blocks of BlockSize tokens.
+	Tokens, BlockSize int
+	// Release reads nothing and makes Holder free the blocks.
+	Release bool
+	// PromptIDs is the list of ids that a chat leg computes; nil lets it render its prompt.
+	PromptIDs []byte
+}
+
+// TicketParams is what a connector has read in decode's final kv_transfer_params.
+type TicketParams struct {
+	// Params are the params without what was meant for this turn only. They may share memory with the answer, and are
+	// not to be changed.
+	Params []byte
+	// Reading is what the connector has parsed of Params, so that a TicketOffer in this process need not parse them
+	// again. It refers to no memory of them.
+	Reading any
+	// Tokens is how many tokens the blocks hold, in Groups block groups.
+	Tokens, Groups int
+	// Expires says that the params tell prefill when the blocks are gone.
+	Expires bool
+	// EngineID is the engine that owns the blocks, new at each start; RequestID is that engine's name for them.
+	EngineID, RequestID string
+	// Generation is how often the owner had registered its KV memory, 0 if it does not tell. Only blocks of its latest
+	// generation exist.
+	Generation int
+	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
+	OutputIDs []uint32
+}
+
+// maxSalt is how many characters engines take in a cache_salt (validate_cache_salt in generate/base/protocol.py of vLLM 0.32 and 0.33).
+const maxSalt = 128
+
+// Salted puts a text of our own, of at most 80 characters, in front of a request's cache_salt. Where that would be longer than engines take, the
+// SHA-256 of the salt stands for it: equal salts stay equal on all replicas, different ones different, and only who knows a salt can tell its
+// hash. A salt that engines refuse stays as it is, so that they refuse the leg too.
+func Salted(prefix, salt string) string {
+	if n := utf8.RuneCountInString(salt); n <= maxSalt && utf8.RuneCountInString(prefix)+n > maxSalt && !strings.ContainsAny(salt, "@/\\\x00") {
+		sum := sha256.Sum256([]byte(salt))
+		salt = base64.RawURLEncoding.EncodeToString(sum[:])
+	}
+	return prefix + salt
+}
+
+// NewID returns a random id for a leg, which nobody can guess.
+func NewID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
 }

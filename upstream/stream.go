@@ -10,6 +10,60 @@ import (
 	"carryover/upstream/http1"
 )
 
+// Limits bound what a decode leg may wait for.
+type Limits struct {
+	// FirstByte bounds the wait for the first byte of the answer's body, counted
+	// from the start of the leg.
+	FirstByte time.Duration
+	// Idle bounds each later read, while it waits for the engine.
+	Idle time.Duration
+	// Gone returns how long decode may still take to begin its answer after the leg's context has ended with that
+	// cause. It is called at most once, on its own goroutine. nil ends the leg with its context.
+	Gone func(cause error) time.Duration
+}
+
+// Decode runs a decode leg and returns when its headers have arrived; the caller closes the stream. It returns only
+// answers with status 200, of JSON or events and without a content coding. Errors are *LegError; if a limit ended the
+// leg, the error's cause is that limit.
+//
+// ctx is the client's, and its end does not end the leg at once. Once decode has the hand-over it must reach its first
+// event: if a request is aborted before it was scheduled, prefill's blocks stay pinned until their lease ends, and
+// some connectors break (vLLM #50425). The leg ends then with the first byte of the answer, or after limits.Gone.
+func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, error) {
+	if ctx.Err() != nil && limits.Gone == nil {
+		// AfterFunc in guard would notice it too late to send nothing.
+		return nil, leg.failure(ctx, Dial, ctx.Err())
+	}
+	guarded, stream := guard(ctx, limits)
+	response, err := c.send(guarded, &leg, stream)
+	if err != nil {
+		_ = stream.Close()
+		return nil, err
+	}
+	stream.attach(response.ContentType, response)
+	return stream, nil
+}
+
+// guard starts the limits of a decode leg before it is sent. The returned context is the leg's: it has the values of
+// the client's context, and its cause is the limit that passed or the client's cause.
+func guard(client context.Context, limits Limits) (context.Context, *Stream) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
+	began := time.Now()
+	s := &Stream{limits: legLimits{cancel: cancel, idle: limits.Idle, began: began}, freshAsOf: began}
+	s.cause = func() error { return context.Cause(ctx) }
+	s.limits.start(limits.FirstByte)
+	// The function must not refer to the leg, whose body would then live as long as the stream.
+	s.unwatch = context.AfterFunc(client, func() {
+		cause := context.Cause(client)
+		if limits.Gone == nil {
+			cancel(cause)
+			return
+		}
+		s.limits.abandon(cause, limits.Gone(cause))
+	})
+	return ctx, s
+}
+
 // Stream is the answer of a decode leg. Two time limits bound its reads, and it knows the age of the bytes that it
 // returns. There is no goroutine per read. One goroutine may read; Close ends everything.
 type Stream struct {
@@ -114,4 +168,51 @@ func (s *Stream) Close() error {
 	}
 	s.limits.cancel(context.Canceled)
 	return err
+}
+
+// heldBack is the longest time between two reads that left nothing behind for which the second is evidence at once. In
+// a longer one the process or the machine may have stood still, or a slow client may have kept the relay from reading.
+// What the engine could not send meanwhile comes later: as long again, because TCP's retransmission timer doubles
+// (RFC 6298, 5.5). Up to this bound the error stays below TicketSlack of package pins.
+const heldBack = 2 * time.Second
+
+// age finds a moment at which nothing had arrived yet of what the reads of a connection return next. A ticket's time
+// counts from it, because the time of decode starts when decode finishes, which the proxy may notice minutes later.
+//
+// The evidence is a read that returned less than it could: it took all that had arrived when it began, so what is read
+// afterwards arrived later, however long the process stands still between two steps. How long a read took says nothing:
+// one that finds its bytes is slow too on a machine that is short of CPU. The read before the last one counts, because
+// part of what the last one took may not have been returned yet: crypto/tls and package http1 hold it. So an answer
+// seems older than it is by the time between three reads. The time that bytes spent on the way does not show; the
+// margins by which tickets end before their blocks cover it.
+type age struct {
+	before  time.Time // nothing had arrived then of what is returned next
+	emptied time.Time // nothing had arrived then of what is read next
+	last    time.Time // when the last read began that left nothing behind
+	doubted time.Time // reads from before then are no evidence
+}
+
+// begin starts with a leg, before anything of it is sent.
+func (a *age) begin(leg time.Time) { *a = age{before: leg, emptied: leg, last: leg} }
+
+// read takes note of a read that began at a moment, and whether it returned less than it could.
+func (a *age) read(began time.Time, less bool) {
+	a.before = a.emptied
+	if !less {
+		return
+	}
+	if gap := Elapsed(a.last, began); gap > heldBack {
+		a.doubted = began.Add(gap)
+	}
+	a.last = began
+	if !began.Before(a.doubted) {
+		a.emptied = began
+	}
+}
+
+// Elapsed returns how long before now a moment was, negative if it is still to come,
+// by the clock that says longer: CLOCK_MONOTONIC stands still while a machine is
+// suspended, and the wall clock can be set back.
+func Elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

@@ -1,10 +1,12 @@
 package upstream
 
 import (
-	"carryover/upstream/body"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"carryover/upstream/body"
 )
 
 // ReleaseFacts is what a release of vLLM requires of a pair of its engines.
@@ -35,35 +37,6 @@ type AnswerFacts struct {
 	PlugIn string
 }
 
-// AnswerTable returns a row for each release, API and form.
-func AnswerTable() (rows []AnswerFacts) {
-	const returned, enabled = "return_token_ids", "enable_response_messages"
-	for _, release := range Releases() {
-		streams := !slices.Contains([]string{"0.28", "0.30", "0.31", "0.32"}, release.Release)
-		of := []AnswerFacts{
-			{API: body.Chat, Params: true, IDs: returned},
-			{API: body.Chat, Stream: true, Params: streams, IDs: returned},
-			{API: body.Text, Params: true, IDs: returned},
-			{API: body.Text, Stream: true, Params: streams, IDs: returned},
-			{API: body.Messages, Params: true, PlugIn: "1.1"},
-			{API: body.Messages, Stream: true, PlugIn: "1.1"},
-			{API: body.Responses, Params: true, IDs: enabled},
-			{API: body.Responses, Stream: true, Params: true, IDs: enabled},
-		}
-		for _, row := range of {
-			row.Release = release.Release
-			switch {
-			case row.PlugIn == "" && !row.Params:
-				row.PlugIn = "1.0"
-			case row.API == body.Messages && row.Stream && streams:
-				row.PlugIn = "1.2" // 0.33 makes these streams of chunks that 1.1 does not see
-			}
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
 // ReleaseOf returns the facts of a version as /version tells it. A newer version counts as the newest known release.
 // ok is false for a version older than all releases, or no version.
 func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
@@ -79,18 +52,26 @@ func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
 	return facts, false
 }
 
-// AnswersOf returns the row of a version; ok as in [ReleaseOf].
+// AnswersOf returns the facts of a version; ok as in [ReleaseOf].
 func AnswersOf(version string, api body.API, stream bool) (row AnswerFacts, ok bool) {
 	release, ok := ReleaseOf(version)
 	if !ok {
 		return row, false
 	}
-	for _, row := range AnswerTable() {
-		if row.Release == release.Release && row.API == api && row.Stream == stream {
-			return row, true
+	streams := !slices.Contains([]string{"0.28", "0.30", "0.31", "0.32"}, release.Release) // with params
+	row = AnswerFacts{Release: release.Release, API: api, Stream: stream, Params: !stream || streams, IDs: "return_token_ids"}
+	switch {
+	case api == body.Responses:
+		row.Params, row.IDs = true, "enable_response_messages"
+	case api == body.Messages:
+		row.Params, row.IDs, row.PlugIn = !stream, "", "1.1"
+		if stream && streams {
+			row.PlugIn = "1.2" // 0.33 makes these streams of chunks that 1.1 does not see
 		}
+	case !row.Params:
+		row.PlugIn = "1.0"
 	}
-	return row, false
+	return row, true
 }
 
 // releaseNumbers returns the first two numbers of a version.
@@ -107,4 +88,42 @@ func releaseNumbers(version string) (numbers [2]int, ok bool) {
 		numbers[i] = n
 	}
 	return numbers, true
+}
+
+// WhyNoParams says why answers of that API and form have no kv_transfer_params, and how to change that, for a decode
+// instance of a version; "" if that is not known. bare says that whole answers of the same instance were seen to have
+// params.
+func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix string) {
+	const (
+		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
+		keeps    = `bidirectional_kv_xfer true in kv_connector_extra_config of its --kv-transfer-config`
+		frontEnd = "start it without vLLM's Rust front end, which leaves them out of streams"
+	)
+	row, known := AnswersOf(version, api, stream)
+	name := "vLLM " + version
+	switch {
+	case !known && !stream:
+		return "whole answers of every vLLM since 0.28 have them where decode keeps its blocks", "start it with " + keeps
+	case !known && api == body.Messages:
+		return "stock vLLM leaves them out of streams of " + api.Path(), fmt.Sprintf(plugIn, newestPlugIn(api))
+	case !known:
+		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)",
+			fmt.Sprintf(plugIn, newestPlugIn(api)) + "; vLLM 0.33 has them by itself with " + keeps
+	case !row.Params:
+		return "stock " + name + " leaves them out of streams of " + api.Path() + " (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn)
+	case stream && bare:
+		return name + " has them in streams by itself, and no plug-in adds any", frontEnd
+	case stream:
+		return name + " has them in streams by itself, and no plug-in adds any", "start it with " + keeps + "; " + frontEnd
+	}
+	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
+}
+
+// newestPlugIn returns the version of the plug-in that adds what streams of an API lack, on every release.
+func newestPlugIn(api body.API) (version string) {
+	for _, release := range Releases() {
+		row, _ := AnswersOf(release.Release, api, true)
+		version = max(version, row.PlugIn)
+	}
+	return version
 }

@@ -1,16 +1,18 @@
 package upstream
 
 import (
-	"carryover/upstream/body"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/body"
 )
 
 func TestVersions_EachReleaseHasEachAPIAndFormOnce(t *testing.T) {
 	seen := map[AnswerFacts]int{}
-	for _, row := range AnswerTable() {
+	for _, row := range answerTable() {
 		seen[AnswerFacts{Release: row.Release, API: row.API, Stream: row.Stream}]++
 		if complete := row.Params && row.IDs != ""; complete != (row.PlugIn == "") {
 			t.Errorf("%+v: a plug-in is for what lacks", row)
@@ -120,4 +122,76 @@ func TestVersions_GettingStartedHasTheTable(t *testing.T) {
 	if table := versionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
 		t.Errorf("docs/getting-started.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
 	}
+}
+
+// answerTable returns a row for each release, API and form.
+func answerTable() (rows []AnswerFacts) {
+	for _, release := range Releases() {
+		for api := range body.API(body.APIs) {
+			for _, stream := range []bool{false, true} {
+				row, _ := AnswersOf(release.Release, api, stream)
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
+}
+
+// versionTable returns [answerTable] as a Markdown table, a line for each API and form. Releases with equal columns
+// share one.
+func versionTable() string {
+	columns := map[string][]string{} // by release, the cells of a column
+	names := []string{}              // of columns, each the releases that share it
+	for _, release := range Releases() {
+		var cells []string
+		for _, row := range answerTable() {
+			if row.Release == release.Release {
+				cells = append(cells, row.cell())
+			}
+		}
+		if last := len(names) - 1; last >= 0 && slices.Equal(columns[names[last]], cells) {
+			shared := names[last] + ", " + release.Release
+			columns[shared], names[last] = cells, shared
+			continue
+		}
+		columns[release.Release], names = cells, append(names, release.Release)
+	}
+	var b strings.Builder
+	b.WriteString("| answers of | ")
+	b.WriteString(strings.Join(names, " | "))
+	b.WriteString(" |\n|---|" + strings.Repeat("---|", len(names)) + "\n")
+	for n, row := range answerTable()[:2*body.APIs] {
+		form := "whole"
+		if row.Stream {
+			form = "stream"
+		}
+		fmt.Fprintf(&b, "| `%s`, %s |", row.API.Path(), form)
+		for _, name := range names {
+			b.WriteString(" " + columns[name][n] + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// cell returns the text of a row's cell.
+func (r AnswerFacts) cell() string {
+	var says []string
+	switch {
+	case r.Params:
+		says = append(says, "params")
+	default:
+		says = append(says, "no params")
+	}
+	switch {
+	case r.IDs != "":
+		says = append(says, "ids by `"+r.IDs+"`")
+	default:
+		says = append(says, "no ids")
+	}
+	text := strings.Join(says, ", ")
+	if r.PlugIn != "" {
+		text += "; both with plug-in " + r.PlugIn
+	}
+	return text
 }

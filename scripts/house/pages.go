@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,7 +46,7 @@ func rows(page, heading string, most int) figure {
 	}
 }
 
-// comments holds the package comments in doc.go to the files that they name, which stand in their folder.
+// comments holds package comments to the files that they name, which stand in their folder.
 func comments() figure {
 	named := regexp.MustCompile(`(?:^|[ (])([a-z0-9_]+\.(?:go|lua))\b`)
 	return func(root string) (faults []string, err error) {
@@ -54,15 +56,15 @@ func comments() figure {
 				return err
 			case entry.IsDir() && skipped(entry.Name()) && file != root:
 				return filepath.SkipDir
-			case entry.IsDir() || entry.Name() != "doc.go":
+			case entry.IsDir() || !strings.HasSuffix(entry.Name(), ".go"):
 				return nil
 			}
-			text, err := os.ReadFile(file)
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				return err
 			}
-			for _, match := range named.FindAllSubmatch(text, -1) {
-				if _, err := os.Stat(filepath.Join(filepath.Dir(file), string(match[1]))); err != nil {
+			for _, match := range named.FindAllStringSubmatch(parsed.Doc.Text(), -1) {
+				if _, err := os.Stat(filepath.Join(filepath.Dir(file), match[1])); err != nil {
 					name, _ := filepath.Rel(root, file)
 					faults = append(faults, fmt.Sprintf("%s: %s does not exist", filepath.ToSlash(name), match[1]))
 				}

@@ -44,7 +44,9 @@ func (p Prompt) Content() (c Content, ok bool) {
 	if p.api == Text {
 		return p.textContent()
 	}
-	texts := newUserTexts()
+	var texts userTexts
+	texts.hash.Reset()
+	texts.mark(kindTexts)
 	if raw := p.body.Get(p.api.subject()); p.api == Responses && rawjson.Kind(raw) == '"' {
 		texts.add(raw)
 		texts.endMessage()
@@ -77,13 +79,6 @@ type userTexts struct {
 	// answered are the sums at answers: those of the last answers stand in it, as in a ring. One may equal the sum at the end.
 	answered [MaxEarlier + 1]uint64
 	answers  int
-}
-
-func newUserTexts() *userTexts {
-	var t userTexts
-	t.hash.Reset()
-	t.mark(kindTexts)
-	return &t
 }
 
 func (t *userTexts) mark(b byte) { _, _ = t.hash.Write([]byte{b}) } // a hash never fails

@@ -7,11 +7,11 @@
 //   - members that need no change reach the engine byte for byte (rewrite.go, package rawjson);
 //   - prefill and decode get the same prompt: an edit of one leg changes nothing that shapes the prompt;
 //   - whatever is not known to leave the rendered prompt alone rules out a comparison of token ids (features.go,
-//     tokenize.go), and what is not known to be text any proof (plain.go); whatever rules out a proof or a prefill leg has
-//     a name (exclusions.go);
-//   - no path is derived from what a client sent: paths are constants per API (api.go).
+//     rewrite.go), and what is not known to be text any proof (plain.go); whatever rules out a proof or a prefill leg has
+//     a name (features.go);
+//   - no path is derived from what a client sent: paths are constants per API (request.go).
 //
-// How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, media.go, chain.go):
+// How long a prompt is and how it begins (Prompt) is read without a tokenizer, in one pass (estimate.go, prompt.go):
 // enough to choose an instance and a path, and no proof of anything. The texts of users name a conversation without an id (content.go),
 // and prove nothing either.
 //

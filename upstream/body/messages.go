@@ -121,18 +121,9 @@ func roleOf(value []byte) (role string, ok bool) {
 // (_normalize_messages_before, chat_completion/protocol.py): reasoning_content becomes reasoning, or is dropped where
 // reasoning is present. Messages without it keep their bytes.
 func renameReasoning(messages []byte) (renamed []byte, ok bool) {
-	s := rawjson.Scanner{Data: messages}
-	more, err := s.Open('[')
-	if err != nil {
-		return nil, false
-	}
-	renamed = append(make([]byte, 0, len(messages)), messages[:s.Pos]...)
-	for more {
-		start := s.Pos
-		if s.Skip() != nil {
-			return nil, false
-		}
-		message, err := rawjson.ParseObject(messages[start:s.Pos])
+	renamed = append(make([]byte, 0, len(messages)), '[')
+	for raw := range rawjson.Elements(messages) {
+		message, err := rawjson.ParseObject(raw)
 		if err != nil {
 			return nil, false
 		}
@@ -143,12 +134,10 @@ func renameReasoning(messages []byte) (renamed []byte, ok bool) {
 				changes.Set("reasoning", old)
 			}
 		}
-		renamed = append(renamed, message.Rewrite(changes)...)
-		start = s.Pos
-		if more, err = s.Separator(']'); err != nil {
-			return nil, false
+		if len(renamed) > 1 {
+			renamed = append(renamed, ',')
 		}
-		renamed = append(renamed, messages[start:s.Pos]...)
+		renamed = append(renamed, message.Rewrite(changes)...)
 	}
-	return append(renamed, messages[s.Pos:]...), true
+	return append(renamed, ']'), true
 }

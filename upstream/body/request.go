@@ -91,7 +91,7 @@ func wrongType(name, want string) error {
 // too.
 func (r *Request) takeTransferParams() (name string, found bool) {
 	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
-		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && !emptyObject(raw) {
+		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && (raw[0] != '{' || !rawjson.IsEmpty(raw)) {
 			name, found = owned, true
 		}
 		r.Remove(owned)
@@ -109,8 +109,6 @@ func (r *Request) takeTransferParams() (name string, found bool) {
 	})
 	return name, found
 }
-
-func emptyObject(raw []byte) bool { return raw[0] == '{' && rawjson.IsEmpty(raw) }
 
 // API returns the API of the request.
 func (r *Request) API() API { return r.api }
@@ -172,3 +170,34 @@ func (r *Request) Messages() *rawjson.List { return &r.messages }
 
 // IndexBytes is the memory in bytes that a request uses besides its body.
 func (r *Request) IndexBytes() int64 { return int64(r.messages.IndexBytes()) }
+
+// API is one of the endpoints that run as prefill and decode legs.
+type API int
+
+// The APIs.
+const (
+	Chat      API = iota // OpenAI Chat Completions
+	Text                 // OpenAI Completions
+	Messages             // Anthropic Messages
+	Responses            // OpenAI Responses
+)
+
+// APIs is the number of APIs.
+const APIs = 4
+
+// paths are the paths of the APIs, both on engines and towards clients.
+//
+//nolint:gochecknoglobals // immutable table
+var paths = [APIs]string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}
+
+// Path returns the API's constant path on an engine.
+func (a API) Path() string { return paths[a] }
+
+// Rendered reports whether only an engine's render endpoint can tell the ids of a prompt of this API. /tokenize does
+// not know these requests, and a translation into a chat has other ids (vLLM 0.32, because of the order of keys in a
+// tool call). The ids are then known before the first leg, and prefill computes them as a text completion.
+func (a API) Rendered() bool { return a == Messages || a == Responses }
+
+// ForwardsIDs reports whether a leg of this API carries the ids to compute in kv_transfer_params; else its prompt is
+// the ids.
+func (a API) ForwardsIDs() bool { return a != Text }

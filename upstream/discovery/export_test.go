@@ -16,3 +16,12 @@ func (r *Registry) List() []upstream.Instance {
 	defer r.mu.Unlock()
 	return slices.Clone(r.all)
 }
+
+// Read returns the instances of the file as it is now. The error has all faults, with their lines.
+func (f File) Read() ([]upstream.Instance, error) {
+	data, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	return f.parse(data)
+}

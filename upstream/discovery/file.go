@@ -32,15 +32,6 @@ const (
 	maxFile = 1 << 20
 )
 
-// Read returns the instances of the file as it is now. The error has all faults, with their lines.
-func (f File) Read() ([]upstream.Instance, error) {
-	data, err := f.load()
-	if err != nil {
-		return nil, err
-	}
-	return f.parse(data)
-}
-
 func (f File) parse(data []byte) ([]upstream.Instance, error) {
 	all, err := parseFile(data)
 	if err != nil {
@@ -111,5 +102,3 @@ func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 		}
 	}
 }
-
-var _ upstream.Source = File{}

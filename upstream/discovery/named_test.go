@@ -2,6 +2,10 @@ package discovery_test
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -124,4 +128,169 @@ func admit(t *testing.T, named *discovery.Named, hostPort string) {
 	if name, err := named.Admit(hostPort); err != nil || name != hostPort {
 		t.Errorf("Admit(%s) = %q, %v", hostPort, name, err)
 	}
+}
+
+func patterns(tb testing.TB, texts ...string) (list []discovery.Pattern) {
+	tb.Helper()
+	for _, text := range texts {
+		p, err := discovery.ParsePattern(text)
+		must(tb, err)
+		list = append(list, p)
+	}
+	return list
+}
+
+func TestPattern_PermitsHostAndPort(t *testing.T) {
+	for _, tc := range []struct{ pattern, permitted, refused string }{
+		{"10.0.0.0/8:8000-8100", "10.0.0.1:8000 10.255.255.254:8100 10.1.2.3:8050", "11.0.0.1:8000 10.0.0.1:7999 10.0.0.1:8101 a:8000 10.0.0.1.example:8000"},
+		{"10.0.0.1:8000", "10.0.0.1:8000", "10.0.0.2:8000 10.0.0.1:80"},
+		{"[fd00::]/8:8000", "[fd00::1]:8000 [FDAB:0:0::1]:8000", "[fe00::1]:8000 [fd00::1]:8001 10.0.0.1:8000"},
+		{"[fd00::1]:8000", "[fd00::1]:8000 [fd00:0::0:1]:8000", "[fd00::2]:8000"},
+		{"[::1]:8000", "[::1]:8000", "127.0.0.1:8000 localhost:8000"},
+		{"0.0.0.0/0:1-65535", "10.0.0.1:8000 127.0.0.1:1", "[::1]:8000 a:8000"},
+		{"[::]/0:8000", "[fd00::1]:8000", "10.0.0.1:8000"},
+		{"prefill-0:8000", "prefill-0:8000 PREFILL-0:8000", "prefill-1:8000 a.prefill-0:8000 prefill-0.a:8000 prefill-0:80"},
+		{"Prefill_0:8000", "prefill_0:8000", "prefill_1:8000"},
+		{"*.svc.cluster.local:8000", "a.svc.cluster.local:8000 a.b.SVC.cluster.local:8000", "svc.cluster.local:8000 asvc.cluster.local:8000 a.svc.cluster.local.evil:8000 .svc.cluster.local:8000"},
+		{"*.1a:8000", "x.1a:8000", "10.0.0.1:8000"},
+	} {
+		admit := discovery.NewNamed(patterns(t, tc.pattern))
+		for _, hostPort := range strings.Fields(tc.permitted) {
+			if name, err := admit.Admit(hostPort); err != nil {
+				t.Errorf("%s: Admit(%s) = %v, want it permitted", tc.pattern, hostPort, err)
+			} else if again, err := admit.Admit(name); again != name || err != nil {
+				t.Errorf("%s: Admit(%s) = %q, %v the second time", tc.pattern, name, again, err)
+			}
+		}
+		for _, hostPort := range strings.Fields(tc.refused) {
+			if name, err := admit.Admit(hostPort); err == nil {
+				t.Errorf("%s: Admit(%s) = %q, want it refused", tc.pattern, hostPort, name)
+			}
+		}
+	}
+}
+
+// A pattern that permits nothing must not come from a typing error, nor one that permits more than is written.
+func TestParsePattern_Refuses(t *testing.T) {
+	for _, text := range []string{
+		"", ":", "host", "host:", ":8000", "host:0", "host:65536", "host:8100-8000", "host:8000-", "host:-8000", "host:8000-8100-8200", "host:+80",
+		"host:080", "host:http", "host:*", "*:8000", "*.:8000", "*.*:8000", "a.*:8000", "*a:8000", "*.10.0.0.1:8000", "*.fd00::1:8000", "*.0x1:8000", "*.com.:8000",
+		"10.0.0.0/33:8000", "10.0.0.0/:8000", "10.0.0.0/08:8000", "10.0.0.0/+8:8000", "10.0.0.1/8:8000", "10.0.0.0/8/8:8000", "host/8:8000",
+		"10.0.0:8000", "10.0.0.0.0:8000", "010.0.0.1:8000", "10:8000", "fd00::1:8000", "fd00::/8:8000", "[fd00::/8]:8000", "[fd00::1:8000",
+		"fd00::1]:8000", "[10.0.0.1]:8000", "[host]:8000", "[fe80::1%eth0]:8000", "[::ffff:10.0.0.1]:8000", "[::ffff:10.0.0.0]/104:8000",
+		"[fd00::]/129:8000", "[]:8000", "http://host:8000", "user@host:8000", "host:8000/v1", "hö:8000", "ho st:8000", "0.0.0.0:8000", "[::]:8000",
+		"169.254.169.254:80", "a,b:8000",
+	} {
+		if _, err := discovery.ParsePattern(text); err == nil {
+			t.Errorf("ParsePattern(%q) is accepted", text)
+		}
+	}
+}
+
+// anywhere permits what has the form of an endpoint, so that what is refused is refused for its form.
+func anywhere(tb testing.TB) []discovery.Pattern {
+	tb.Helper()
+	return patterns(tb, "0.0.0.0/0:1-65535", "[::]/0:1-65535", "*.example:1-65535", "localhost:1-65535", "*.1a:1-65535", "*.local:1-65535")
+}
+
+func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
+	for _, hostile := range []string{
+		"", ":", "a.example", "a.example:", ":8000", "8000", "a.example:0", "a.example:65536", "a.example:-1", "a.example:+80", "a.example:080", "a.example:8e3",
+		"a.example:80 ", " a.example:80", "a.example :80", "a.example:80\r\nx: y", "a.example\x00:80", "a.example:80\x00", "a.example\t:80",
+		"http://a.example:80", "//a.example:80", "a.example:80/v1", "a.example/v1:80", "a.example:80?x", "a.example?x:80", "a.example:80#x", "a.example#:80",
+		"user@a.example:80", "user:word@a.example:80", "a.example:80@b.example:80", "evil\\@a.example:80", "a.example%2f:80", "%61.example:80",
+		"a.example.:80", "a..example:80", ".example:80", "-a.example:80", "a.example:80,b.example:80", "a.example:80:80", "[a.example]:80",
+		"127.1:80", "2130706433:80", "0x7f.1:80", "0x7f000001:80", "127.0.0.0x1:80", "0x7F.0.0.0X1:80", "017700000001:80", "127.0.0.01:80", "0177.0.0.1:80", "127.0.0.1.:80",
+		"0:80", "0x:80", "256.0.0.1:80", "1.2.3.4.5:80", "0.0.0.0:80", "255.255.255.255:80", "224.0.0.1:80", "169.254.169.254:80",
+		"::1:80", "[::1:80", "::1]:80", "[[::1]]:80", "[::1]80", "[::1]:80]", "[127.0.0.1]:80", "[::]:80", "[ff02::1]:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "[fe80::1%25eth0]:80", "[::1%1]:80",
+		"[::ffff:127.0.0.1]:80", "[::ffff:a9fe:a9fe]:80", "[0:0:0:0:0:ffff:7f00:1]:80", "[v1.a]:80",
+		"ä.example:80", "a。example:80", "１２７.0.0.1:80", "①.example:80", "\u212A.example:80", "localho\u017Ft:80", "[fd00::1%1]:80", "a.example：80", "a.\u200Bexample:80", "\xff.example:80",
+		strings.Repeat("a", 64) + ".example:80", strings.Repeat("a.", 130) + "example:80", strings.Repeat("a", 1<<16),
+	} {
+		admit := discovery.NewNamed(anywhere(t))
+		name, err := admit.Admit(hostile)
+		if err == nil {
+			t.Errorf("Admit(%q) = %q, want it refused", hostile, name)
+		} else if len(err.Error()) > 1024 {
+			t.Errorf("Admit(%.20q…): an error of %d bytes", hostile, len(err.Error()))
+		}
+	}
+}
+
+// One engine has one name, however it is spelled.
+func TestAdmit_NamesAnEndpointInOneForm(t *testing.T) {
+	admit := discovery.NewNamed(anywhere(t))
+	w := watch(t, admit)
+	w.want(t, "")
+	for spelled, want := range map[string]string{
+		"A.Example:80": "a.example:80", "[FD00:0:0::0001]:80": "[fd00::1]:80", "[::7f00:1]:80": "[::7f00:1]:80", "LOCALHOST:80": "localhost:80",
+	} {
+		for _, hostPort := range []string{spelled, want, spelled} {
+			if name, err := admit.Admit(hostPort); name != want || err != nil {
+				t.Errorf("Admit(%s) = %q, %v, want %q", hostPort, name, err, want)
+			}
+		}
+		<-w.lists
+		w.quiet(t)
+	}
+}
+
+func FuzzAdmit(f *testing.F) {
+	allow := patterns(f, "10.0.0.0/8:8000-8100", "[fd00::]/8:8000", "*.svc.cluster.local:8000", "host:8000")
+	f.Fuzz(func(t *testing.T, hostPort string) {
+		admit := discovery.NewNamed(allow)
+		name, err := admit.Admit(hostPort)
+		if err != nil {
+			return
+		}
+		// What the URL parser and the dialer make of it is a host and a port that a pattern permits, and nothing besides.
+		u, err := url.Parse("http://" + name)
+		if err != nil || u.Host != name || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+			t.Fatalf("Admit(%q) = %q, which the URL parser reads as %+v (%v)", hostPort, name, u, err)
+		}
+		instance, err := upstream.NewInstance(upstream.RolePrefill, "", "http://"+name)
+		if err != nil || instance.Authority() != name {
+			t.Fatalf("Admit(%q) = %q, of which the instance is %+v (%v)", hostPort, name, instance, err)
+		}
+		host, portText, err := net.SplitHostPort(name)
+		port, portErr := strconv.Atoi(portText)
+		if err != nil || portErr != nil {
+			t.Fatalf("Admit(%q) = %q: %v, %v", hostPort, name, err, portErr)
+		}
+		addr, err := netip.ParseAddr(host)
+		switch {
+		case err != nil && port == 8000 && (host == "host" || strings.HasSuffix(host, ".svc.cluster.local")):
+		case err == nil && netip.MustParsePrefix("10.0.0.0/8").Contains(addr) && 8000 <= port && port <= 8100:
+		case err == nil && netip.MustParsePrefix("fd00::/8").Contains(addr) && port == 8000:
+		default:
+			t.Fatalf("Admit(%q) = %q, which no pattern permits", hostPort, name)
+		}
+		if again, err := discovery.NewNamed(allow).Admit(name); again != name || err != nil {
+			t.Fatalf("Admit(%q) = %q, and that gives %q, %v", hostPort, name, again, err)
+		}
+	})
+}
+
+func FuzzParsePattern(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text, hostPort string) {
+		p, err := discovery.ParsePattern(text)
+		if err != nil {
+			return
+		}
+		name, err := discovery.NewNamed([]discovery.Pattern{p}).Admit(hostPort)
+		if err != nil {
+			return
+		}
+		// Addresses are permitted by addresses, names by names.
+		host, _, err := net.SplitHostPort(name)
+		if err != nil {
+			t.Fatalf("Admit(%q) = %q: %v", hostPort, name, err)
+		}
+		_, err = netip.ParseAddr(host)
+		pattern, _, _ := strings.Cut(strings.TrimPrefix(text[:strings.LastIndexByte(text, ':')], "["), "/")
+		_, patternErr := netip.ParseAddr(strings.TrimSuffix(pattern, "]"))
+		if (err == nil) != (patternErr == nil) {
+			t.Fatalf("pattern %q permits %q", text, name)
+		}
+	})
 }

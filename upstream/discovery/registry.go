@@ -1,12 +1,58 @@
 package discovery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"carryover/upstream"
 )
+
+// list is the list of a source that the program itself changes. The zero value is empty.
+type list struct {
+	mu       sync.Mutex // held while set is called, so that watchers see the lists in the order of the changes
+	all      []upstream.Instance
+	watchers []*func([]upstream.Instance)
+}
+
+// Watch calls set with the list as it is, and from then on within each change, until ctx ends. It returns nil.
+func (l *list) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	l.mu.Lock()
+	l.watchers = append(l.watchers, &set)
+	set(slices.Clone(l.all))
+	l.mu.Unlock()
+	<-ctx.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers = slices.DeleteFunc(l.watchers, func(w *func([]upstream.Instance)) bool { return w == &set })
+	return nil
+}
+
+// change replaces the list by what next makes of it, and tells the watchers unless both are equal. next must not change its
+// argument.
+func (l *list) change(next func([]upstream.Instance) []upstream.Instance) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := next(l.all)
+	if slices.Equal(all, l.all) {
+		return
+	}
+	l.all = all
+	for _, set := range l.watchers {
+		(*set)(slices.Clone(all))
+	}
+}
+
+// Listed is the list from the configuration, which a reload replaces. The zero value is an empty list. It is safe for
+// concurrent use.
+type Listed struct{ list }
+
+// Replace changes the list. It returns when set of each Watch has been called with the new one.
+func (l *Listed) Replace(instances []upstream.Instance) {
+	l.change(func([]upstream.Instance) []upstream.Instance { return slices.Clone(instances) })
+}
 
 // MaxRegistered is how many instances a Registry holds at most. It bounds the probes of the fleet if a caller registers in a loop.
 const MaxRegistered = 1024
@@ -72,5 +118,3 @@ func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
 func isNamed(role upstream.Role, name string) func(upstream.Instance) bool {
 	return func(i upstream.Instance) bool { return i.Role == role && i.Name == name }
 }
-
-var _ upstream.Source = (*Registry)(nil)

@@ -33,9 +33,6 @@ const (
 	chunkOver // nothing
 )
 
-// over reports whether the body is complete.
-func (c *chunks) over() bool { return c.state == chunkOver }
-
 // decode moves the data of p to the beginning of p and returns its length. rest is the bytes behind the end of the body.
 // After an error the data before the error is valid, and decode must not be called again.
 func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {

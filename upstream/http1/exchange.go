@@ -14,14 +14,14 @@ const inline = 16 << 10
 // exchange writes the request and reads the header of its answer. A peer may answer and close before it has read the request; then the
 // answer counts, not the error of the write.
 func (r *Response) exchange(q *Request) error {
-	buffer := r.conn.client.requests.Get().(*requestBuffer)
+	buffer := r.client.requests.Get().(*requestBuffer)
 	pieces := buffer.fill(q)
 	if len(pieces) > 1 || len(pieces[0]) > inline {
 		return r.exchangeSlowly(buffer, pieces)
 	}
 	_, failed := r.conn.Write(pieces[0])
-	buffer.back(r.conn.client)
-	r.conn.cut = failed != nil
+	buffer.back(r.client)
+	r.cut = failed != nil
 	if err := r.readHead(); err != nil && failed == nil {
 		return err
 	} else if err != nil {
@@ -55,16 +55,16 @@ func (buffer *requestBuffer) back(to *Client) {
 func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
-		_, err := (*net.Buffers)(&pieces).WriteTo(r.conn.Conn)
-		buffer.back(r.conn.client)
+		_, err := (*net.Buffers)(&pieces).WriteTo(r.conn)
+		buffer.back(r.client)
 		written <- err
 	}()
 	err := r.readHead()
 	if err != nil || r.Status >= 300 { // the peer does not want the rest
 		_ = r.conn.SetWriteDeadline(past())
 	}
-	r.conn.cut = <-written != nil
-	if err == nil && !r.conn.cut {
+	r.cut = <-written != nil
+	if err == nil && !r.cut {
 		_ = r.conn.SetWriteDeadline(time.Time{})
 	}
 	return err
@@ -75,7 +75,7 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // readHead reads up to the body of the answer.
 func (r *Response) readHead() (err error) {
-	buffer := r.conn.client.answers.Get().(*answerBuffer)
+	buffer := r.client.answers.Get().(*answerBuffer)
 	r.buffer = buffer
 	defer func() {
 		if err != nil {

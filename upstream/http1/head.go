@@ -2,7 +2,7 @@ package http1
 
 import (
 	"bytes"
-	"math"
+	"strconv"
 )
 
 // Bounds of the header of an answer.
@@ -65,17 +65,11 @@ func (h *head) statusLine(line []byte) error {
 	if rest := line[len(version)+3:]; len(rest) > 0 && rest[0] != ' ' || !isValue(rest) {
 		return errStatusLine
 	}
-	status := 0
-	for _, b := range line[len(version) : len(version)+3] {
-		if b < '0' || b > '9' {
-			return errStatusLine
-		}
-		status = 10*status + int(b-'0')
-	}
-	if status < 100 || status > 599 {
+	status, err := strconv.ParseUint(string(line[len(version):len(version)+3]), 10, 16)
+	if err != nil || status < 100 || status > 599 {
 		return errStatusLine
 	}
-	*h = head{begun: true, status: status, length: -1, last: line[7] == '0', old: line[7] == '0', interim: h.interim}
+	*h = head{begun: true, status: int(status), length: -1, last: line[7] == '0', old: line[7] == '0', interim: h.interim}
 	return nil
 }
 
@@ -121,20 +115,14 @@ func (h *head) field(line []byte) error {
 
 // setLength takes a Content-Length. A sender may repeat it, but not as a list in one line (RFC 9112, 6.3).
 func (h *head) setLength(digits []byte) error {
-	n := int64(0)
-	for _, b := range digits {
-		if b < '0' || b > '9' || n > (math.MaxInt64-9)/10 {
-			return errLength
-		}
-		n = 10*n + int64(b-'0')
-	}
-	if len(digits) == 0 {
+	n, err := strconv.ParseUint(string(digits), 10, 63)
+	if err != nil {
 		return errLength
 	}
-	if h.length >= 0 && h.length != n {
+	if h.length >= 0 && h.length != int64(n) {
 		return errLengths
 	}
-	h.length = n
+	h.length = int64(n)
 	return nil
 }
 

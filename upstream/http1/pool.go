@@ -40,28 +40,20 @@ func (p *pool) expired(r resting, now time.Time) bool {
 	return now.Sub(r.since) >= p.keep || now.Round(0).Sub(r.since.Round(0)) >= p.keep
 }
 
-// put keeps a connection whose answer has ended.
+// put keeps a connection whose answer has ended, if there is room.
 func (p *pool) put(to peer, conn Conn) {
-	if !p.keeps(to, conn) {
+	p.mu.Lock()
+	kept := len(p.idle[to]) < p.most
+	if kept {
+		p.idle[to] = append(p.idle[to], resting{conn, time.Now()})
+		if p.timer == nil {
+			p.timer = time.AfterFunc(p.keep, p.sweep)
+		}
+	}
+	p.mu.Unlock()
+	if !kept {
 		_ = conn.Close()
 	}
-}
-
-// keeps is the part of put under the lock. It reports whether the pool kept the connection.
-func (p *pool) keeps(to peer, conn Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.idle[to]) >= p.most {
-		return false
-	}
-	if p.idle == nil {
-		p.idle = map[peer][]resting{}
-	}
-	p.idle[to] = append(p.idle[to], resting{conn, time.Now()})
-	if p.timer == nil {
-		p.timer = time.AfterFunc(p.keep, p.sweep)
-	}
-	return true
 }
 
 // take returns an idle connection that seems usable, nil if there is none.
@@ -82,20 +74,16 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check drops the idle connections, and calls Lost, if the peer has ended the one that was used last.
+// check drops the idle connections, and calls Lost, if the peer has ended the one that was used last and that has not expired.
 func (p *pool) check(to peer) {
-	if p.lostLast(to) {
+	p.mu.Lock()
+	all := p.idle[to]
+	lost := len(all) > 0 && !p.expired(all[len(all)-1], time.Now()) && !all[len(all)-1].conn.Quiet()
+	p.mu.Unlock()
+	if lost {
 		p.drop(to)
 		p.tell(to)
 	}
-}
-
-// lostLast reports whether the peer has ended the idle connection that was used last, and that has not expired.
-func (p *pool) lostLast(to peer) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.idle[to]
-	return len(all) > 0 && !p.expired(all[len(all)-1], time.Now()) && !all[len(all)-1].conn.Quiet()
 }
 
 // tell calls Lost for a connection that its peer has closed.
@@ -118,12 +106,9 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 }
 
 // sweep closes connections that were idle for too long, and sets the timer for the next one.
-func (p *pool) sweep() { closeAll(p.outdated()) }
-
-// outdated takes out the connections that were idle for too long.
-func (p *pool) outdated() (old []resting) {
+func (p *pool) sweep() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	var old []resting
 	now := time.Now()
 	next := time.Duration(-1)
 	for to, all := range p.idle {
@@ -148,7 +133,8 @@ func (p *pool) outdated() (old []resting) {
 	if p.timer = nil; next >= 0 {
 		p.timer = time.AfterFunc(next, p.sweep)
 	}
-	return old
+	p.mu.Unlock()
+	closeAll(old)
 }
 
 // drop closes the idle connections to a peer.

@@ -1,9 +1,11 @@
 package http1
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Response is an answer whose header has arrived. One goroutine at a time reads its body; Close may be called at any
@@ -14,7 +16,15 @@ type Response struct {
 	// The other fields are not kept.
 	ContentType, ContentEncoding, RetryAfter string
 
-	conn borrowed
+	// The connection serves one request. When the answer ends, it returns to its pool or is closed.
+	conn   Conn
+	client *Client
+	to     peer
+	ctx    context.Context //nolint:containedctx // of the request; its end ends the reading too. nil when detached
+	stop   func() bool     // stops watching ctx
+	cut    bool            // the request was not written completely
+	last   bool            // the connection ends with this answer
+	ended  atomic.Bool     // the connection belongs to the pool again, or is closed
 
 	reading sync.Mutex // guards the rest
 	framing framing
@@ -37,31 +47,34 @@ const (
 // begin sets the framing that the header describes.
 func (r *Response) begin(h *head) {
 	r.Status, r.ContentType, r.ContentEncoding, r.RetryAfter = h.status, h.contentType, h.contentEncoding, h.retryAfter
-	r.conn.last = h.last
+	r.last = h.last
 	switch {
 	case h.status == 204 || h.status == 304:
-		r.conn.last = r.conn.last || h.chunked || h.length > 0
+		r.last = r.last || h.chunked || h.length > 0
 	case h.chunked:
 		r.framing = chunked
 	case h.length >= 0:
 		r.left = h.length
 	default:
-		r.framing, r.conn.last = untilClose, true
+		r.framing, r.last = untilClose, true
 	}
 	if r.framing == fixed && int64(len(r.rest)) > r.left {
-		r.rest, r.conn.last = r.rest[:r.left], true
+		r.rest, r.last = r.rest[:r.left], true
 	}
 	if len(r.rest) == 0 {
 		r.release()
 	}
 }
 
-// empty reports whether there is no body.
-func (r *Response) empty() bool { return r.framing == fixed && r.left == 0 }
-
 // Detach makes the answer survive the end of the request's context. If the context has ended already, it returns the
 // cause. It is called before anything else.
-func (r *Response) Detach() error { return r.conn.detach() }
+func (r *Response) Detach() error {
+	if !r.ended.Load() && !r.stop() {
+		return context.Cause(r.ctx)
+	}
+	r.ctx = nil
+	return nil
+}
 
 // Here reports whether all of the body has arrived, so that reading it does not wait.
 func (r *Response) Here() bool {
@@ -98,7 +111,10 @@ func (r *Response) Read(p []byte) (n int, err error) {
 		}
 		m, err := r.conn.Read(p)
 		if m == 0 {
-			r.broken(err)
+			if r.framing != untilClose || err != io.EOF { //nolint:errorlint // a connection says io.EOF itself
+				err = r.why(early(err))
+			}
+			r.finish(err)
 			break
 		}
 		n = r.unframe(p[:m])
@@ -121,8 +137,8 @@ func (r *Response) unframe(p []byte) int {
 		switch {
 		case err != nil:
 			r.finish(err)
-		case r.chunks.over():
-			r.conn.last = r.conn.last || len(behind) > 0 || len(r.rest) > 0
+		case r.chunks.state == chunkOver:
+			r.last = r.last || len(behind) > 0 || len(r.rest) > 0
 			r.finish(io.EOF)
 		}
 		return n
@@ -130,32 +146,23 @@ func (r *Response) unframe(p []byte) int {
 	return len(p)
 }
 
-// broken ends the answer with its connection.
-func (r *Response) broken(err error) {
-	if r.framing == untilClose && err == io.EOF { //nolint:errorlint // a connection says io.EOF itself
-		r.finish(io.EOF)
-		return
-	}
-	r.finish(r.conn.why(early(err)))
-}
-
 // finish records how the answer has ended and releases its connection.
 func (r *Response) finish(err error) {
 	r.err = err
-	r.conn.end(err == io.EOF) //nolint:errorlint // it is set here
+	r.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
 // release returns the buffer with the bytes that arrived with the header to its pool.
 func (r *Response) release() {
 	if r.buffer != nil {
-		r.conn.client.answers.Put(r.buffer)
+		r.client.answers.Put(r.buffer)
 	}
 	r.buffer, r.rest = nil, nil
 }
 
 // Close ends the answer. Its connection is closed unless all of it has been read.
 func (r *Response) Close() error {
-	r.conn.end(false)
+	r.end(false)
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	r.release()
@@ -163,4 +170,35 @@ func (r *Response) Close() error {
 		r.err = net.ErrClosed
 	}
 	return nil
+}
+
+// why returns the reason for which the connection failed.
+func (r *Response) why(err error) error {
+	if r.ctx != nil && r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	if r.ended.Load() {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// end releases the connection, once. If the answer is complete, it serves other requests.
+func (r *Response) end(complete bool) {
+	if !r.ended.CompareAndSwap(false, true) {
+		return
+	}
+	watched := r.ctx == nil || r.stop() // else it is being interrupted
+	if complete && watched && !r.last && !r.cut {
+		r.client.pool.put(r.to, r.conn)
+		return
+	}
+	r.interrupt()
+}
+
+// interrupt ends every wait on the connection, and closes it. The deadline comes first because TLS sends a close
+// message, which may take a while.
+func (r *Response) interrupt() {
+	_ = r.conn.SetDeadline(past())
+	_ = r.conn.Close()
 }

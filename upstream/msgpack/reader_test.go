@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
 )
 
@@ -24,26 +26,26 @@ func bytesOf(tb testing.TB, digits string) []byte {
 // shown reads any value and spells it like JSON, with types that JSON lacks marked.
 func shown(r *msgpack.Reader) (string, error) {
 	switch r.Kind() {
-	case msgpack.Nil:
+	case msgp.NilType:
 		r.Nil()
 		return "null", nil
-	case msgpack.Int:
+	case msgp.IntType:
 		if v, err := r.Int(); err == nil {
 			return fmt.Sprint(v), nil
 		}
 		v, err := r.Uint()
 		return fmt.Sprint(v), err
-	case msgpack.String:
+	case msgp.StrType:
 		v, err := r.Text()
 		if err != nil {
 			return "", err
 		}
 		quoted, err := json.Marshal(v)
 		return string(quoted), err
-	case msgpack.Bytes:
+	case msgp.BinType:
 		v, err := r.Bytes()
 		return fmt.Sprintf("<%x>", v), err
-	case msgpack.Array:
+	case msgp.ArrayType:
 		var items []string
 		err := r.Array(func(int) error {
 			item, err := shown(r)
@@ -51,7 +53,7 @@ func shown(r *msgpack.Reader) (string, error) {
 			return err
 		})
 		return "[" + strings.Join(items, ",") + "]", err
-	case msgpack.Map:
+	case msgp.MapType:
 		var items []string
 		err := r.Map(func(key string) error {
 			item, err := shown(r)
@@ -59,10 +61,10 @@ func shown(r *msgpack.Reader) (string, error) {
 			return err
 		})
 		return "{" + strings.Join(items, ",") + "}", err
-	case msgpack.Other:
-		return "other", r.Skip()
+	case msgp.InvalidType:
+		return "", msgpack.ErrMalformed
 	}
-	return "", msgpack.ErrMalformed
+	return "other", r.Skip()
 }
 
 // wantShown checks what a message is, to all of its readers.
@@ -141,7 +143,7 @@ func TestReader_RefusesWhatIsNotThere(t *testing.T) {
 		if err := r.Skip(); !errors.Is(err, msgpack.ErrMalformed) {
 			t.Errorf("%.60s skipped: got %v, want %v", digits, err, msgpack.ErrMalformed)
 		}
-		if kind := r.Kind(); kind != msgpack.Invalid || r.Nil() {
+		if kind := r.Kind(); kind != msgp.InvalidType || r.Nil() {
 			t.Errorf("%.60s: a value of kind %d after the error", digits, kind)
 		}
 	}
@@ -218,7 +220,7 @@ func TestReader_EndsWithAnError(t *testing.T) {
 	if err := r.Array(func(int) error { return r.Array(func(int) error { return errMine }) }); !errors.Is(err, errMine) {
 		t.Errorf("got %v, want %v", err, errMine)
 	}
-	if r.Kind() != msgpack.Invalid {
+	if r.Kind() != msgp.InvalidType {
 		t.Error("more can be read after an error")
 	}
 	// One that the function keeps for itself is not forgotten.
@@ -241,4 +243,28 @@ func TestReader_BytesAliasTheMessage(t *testing.T) {
 	if message[4] != 3 {
 		t.Error("appending to what was read changes the message")
 	}
+}
+
+// FuzzReader reads any bytes: nothing panics, readers agree on how long a value is, and what is read is bounded by what
+// is there.
+func FuzzReader(f *testing.F) {
+	for _, digits := range []string{
+		"82a474797065aa50726f78794e6f746966a67265715f6964a131", "dd ffffffff 00", "df 7fffffff 00 00", "db ffffffff", "c9 ffffffff 01",
+		"93 cb 3ff8000000000000 91 85 a474797065 ab426c6f636b53746f726564 a1 61 91 cf ffffffffffffffff a1 62 c0 c4 01 00 d6 ff 00000000 c3 00 00",
+	} {
+		f.Add(bytesOf(f, digits))
+	}
+	f.Fuzz(func(t *testing.T, message []byte) {
+		skipped := msgpack.NewReader(message)
+		skipErr := skipped.Skip()
+		read := msgpack.NewReader(message)
+		text, err := shown(read)
+		if err == nil && skipErr != nil || err == nil && read.Len() != skipped.Len() {
+			t.Errorf("read up to %d bytes before the end, skipped up to %d (error %v)", read.Len(), skipped.Len(), skipErr)
+		}
+		// A byte is six characters at most, \u00XX, and as an extension three.
+		if len(text) > 32*len(message) {
+			t.Errorf("%d characters of %d bytes", len(text), len(message))
+		}
+	})
 }

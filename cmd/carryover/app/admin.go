@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -122,4 +124,85 @@ func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token con
 		return fmt.Errorf("serve admin: %w", err)
 	}
 	return nil
+}
+
+// ownLookup bounds the look-up of a name that may be this program's.
+const ownLookup = 2 * time.Second
+
+// ownAddresses are the addresses of this program's listeners. An instance there would be the program itself, and turns would run in a circle.
+type ownAddresses struct {
+	mu  sync.Mutex // guards all
+	all []netip.AddrPort
+}
+
+// add tells of a listener.
+func (o *ownAddresses) add(listener net.Addr) {
+	tcp, ok := listener.(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, tcp.AddrPort())
+}
+
+// has reports whether host:port is one of them. It looks names up; a name that is not found is none of them.
+func (o *ownAddresses) has(ctx context.Context, authority string) bool {
+	host, port, err := net.SplitHostPort(authority)
+	if err != nil {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	mine := o.at(uint16(n))
+	if err != nil || len(mine) == 0 {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	addrs := []netip.Addr{addr}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, ownLookup)
+		defer cancel()
+		addrs, _ = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	}
+	for _, addr := range addrs {
+		if slices.ContainsFunc(mine, func(listens netip.Addr) bool { return reaches(addr.Unmap(), listens) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// at returns the addresses of listeners at a port.
+func (o *ownAddresses) at(port uint16) (addrs []netip.Addr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, at := range o.all {
+		if at.Port() == port {
+			addrs = append(addrs, at.Addr().Unmap())
+		}
+	}
+	return addrs
+}
+
+// reaches reports whether a connection to addr reaches a listener of this machine. The dialer takes an unspecified address for this
+// machine's.
+func reaches(addr, listens netip.Addr) bool {
+	return listens == addr || addr.IsUnspecified() && (listens.IsLoopback() || listens.IsUnspecified()) ||
+		listens.IsUnspecified() && (addr.IsLoopback() || isInterface(addr))
+}
+
+// isInterface reports whether an address is one of this machine.
+func isInterface(addr netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range all {
+		if network, ok := a.(*net.IPNet); ok {
+			if own, ok := netip.AddrFromSlice(network.IP); ok && own.Unmap() == addr.WithZone("") {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -1,16 +1,21 @@
 package app
 
 import (
+	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net"
 
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/connector/lmcache"
 	"carryover/upstream/connector/mooncake"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/connector/orchestrated"
 	"carryover/upstream/connector/storage"
+	"carryover/upstream/zmq/kvready"
 )
 
 // OpenConnector makes the connector that is configured, and adds what it needs to what runs beside the server.
@@ -29,4 +34,45 @@ func (p *Proxy) OpenConnector(cfg config.Config, client *upstream.Client, logger
 		return orchestrated.Connector{Response: cfg.Connector.OrchestratedForm == config.OrchestratedResponse}, nil
 	}
 	return nil, fmt.Errorf("connector %q: unknown", cfg.Connector.Name)
+}
+
+// openLMCache makes the connector of LMCache's P/D mode, and has the notifications of prefill instances read beside the server.
+func (p *Proxy) openLMCache(cfg config.LMCacheConfig, logger *slog.Logger) (server.Connector, error) {
+	named, err := cfg.Receivers()
+	if err != nil {
+		return nil, err
+	}
+	heard := kvready.Config{Logger: logger}
+	if p.Tickets.Redis != nil {
+		heard.Relay = p.Tickets.Redis.Channel() // a worker may be connected to another replica than that of the turn
+	}
+	waits := kvready.New(heard)
+	if p.Tickets.Redis != nil {
+		p.Alongside = append(p.Alongside, toTheEnd(waits.Run), toTheEnd(func(ctx context.Context) error {
+			return p.Tickets.Redis.Channel().Subscribe(ctx, waits.Relayed)
+		}))
+	}
+	p.Alongside = append(p.Alongside, toTheEnd(func(ctx context.Context) error {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("listen to LMCache: %w", err)
+		}
+		logger.Info("waiting for notifications of LMCache", "lmcache_address", listener.Addr().String())
+		return waits.Serve(ctx, listener)
+	}))
+	return &lmcache.Connector{
+		Expect: waits.Expect, NewID: rand.Text, Receivers: named, Notifications: cfg.Notifications,
+		MaxPromptTokens: cfg.MaxPromptTokens, ChunkTokens: cfg.ChunkTokens,
+	}, nil
+}
+
+// toTheEnd is work that ends with the program, which is no failure.
+func toTheEnd(work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := work(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 }

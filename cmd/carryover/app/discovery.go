@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,12 @@ import (
 
 // sources are where instances come from.
 type sources struct {
-	All       upstream.Source     // of all the others and of what the configuration has looked for
-	inherited inherited           // by instances of every source
-	listed    *discovery.Listed   // those of the configuration, which a reload replaces
-	registry  *discovery.Registry // those that are added at run time, nil if none may be
-	named     *discovery.Named    // prefill instances that requests name, nil where they name none
+	All      upstream.Source     // of all the others and of what the configuration has looked for
+	listed   *discovery.Listed   // those of the configuration, which a reload replaces
+	registry *discovery.Registry // those that are added at run time, nil if none may be
+	named    *discovery.Named    // prefill instances that requests name, nil where they name none
+	kvHost   string              // of instances whose source says none
+	kvTTL    time.Duration       // of decode instances whose source says none
 }
 
 // openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: the
@@ -32,7 +34,7 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 	if err != nil {
 		return sources{}, err
 	}
-	s := sources{inherited: newInherited(cfg), listed: &discovery.Listed{}}
+	s := sources{listed: &discovery.Listed{}, kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}
 	s.listed.Replace(instances)
 	found, err := newFinders(cfg.Discovery, logger)
 	if err != nil {
@@ -110,25 +112,13 @@ func NewKubernetes(d config.DiscoveryConfig, logger *slog.Logger) kubernetes.Con
 	}
 }
 
-// inherited are the values that an instance gets where its source left them empty.
-type inherited struct {
-	kvHost string
-	kvTTL  time.Duration // of decode
-}
-
-func newInherited(cfg config.Config) inherited {
-	return inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}
-}
-
-// completed returns the instances with everything filled in; the source keeps its own list.
-func (i inherited) completed(instances []upstream.Instance) []upstream.Instance {
+// completed returns the instances with what every source leaves empty; the source keeps its own list.
+func (s *sources) completed(instances []upstream.Instance) []upstream.Instance {
 	all := slices.Clone(instances)
 	for n := range all {
-		if all[n].KVHost == "" {
-			all[n].KVHost = i.kvHost
-		}
-		if all[n].Role == upstream.RoleDecode && all[n].KVTTL == 0 {
-			all[n].KVTTL = i.kvTTL
+		all[n].KVHost = cmp.Or(all[n].KVHost, s.kvHost)
+		if all[n].Role == upstream.RoleDecode {
+			all[n].KVTTL = cmp.Or(all[n].KVTTL, s.kvTTL)
 		}
 	}
 	return all
@@ -139,7 +129,7 @@ func (i inherited) completed(instances []upstream.Instance) []upstream.Instance 
 func (p *Proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
 	err := p.Sources.All.Watch(ctx, func(instances []upstream.Instance) {
-		p.Fleet.Set(p.Sources.inherited.completed(instances))
+		p.Fleet.Set(p.Sources.completed(instances))
 		p.kvEvents.follow()
 		first()
 	})

@@ -84,7 +84,7 @@ func (e *kvEvents) run(ctx context.Context) error {
 // subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
 func (e *kvEvents) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
 	s := kvevents.Subscription{
-		Endpoint: at, Replay: replay, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
+		Endpoint: at, Replay: replay, Sink: heardOf{engine.Cache}, Logger: e.logger.With("instance", engine.Name),
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -119,9 +119,7 @@ func (e *kvEvents) endpoints(instance *upstream.Instance) (at, replay string) {
 }
 
 // heardOf tells the fleet what an engine holds.
-type heardOf struct{ engine *fleet.Engine }
+type heardOf struct{ *prefixindex.Cache }
 
-func (h heardOf) Started()                 { h.engine.Cache.Started() }
-func (h heardOf) Stored(b kvevents.Blocks) { h.engine.Cache.Stored(prefixindex.Blocks(b)) }
-func (h heardOf) Removed(hashes []uint64)  { h.engine.Cache.Removed(hashes) }
-func (h heardOf) Lost()                    { h.engine.Cache.Lost() }
+// Stored implements kvevents.Sink.
+func (h heardOf) Stored(b kvevents.Blocks) { h.Cache.Stored(prefixindex.Blocks(b)) }

@@ -36,6 +36,10 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 	if streams == 0 {
 		streams = max(16, (files-reservedFiles)/filesPerTurn)
 	}
+	storeTimeout := cfg.Timeouts.Store
+	if cfg.Redis.URL == "" {
+		storeTimeout = 0 // a store in this process never waits
+	}
 	return server.Config{
 		RoutingConfig: newRouting(cfg),
 		ReuseConfig: server.ReuseConfig{
@@ -60,7 +64,7 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 			FirstEvent: firstEvent, Heartbeat: cfg.Timeouts.Heartbeat, ClientWriteTimeout: clientWriteTimeout,
 		},
 		TimeConfig: server.TimeConfig{
-			StoreTimeout: storeTimeout(cfg), ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,
+			StoreTimeout: storeTimeout, ShutdownGrace: cfg.Timeouts.ShutdownGrace, ClientHeaderTimeout: clientHeaderTimeout,
 		},
 		Version: command.Version, Logger: logger, LogClients: request.ClientsMode(cfg.Log.Clients),
 	}
@@ -69,24 +73,14 @@ func NewServerConfig(cfg config.Config, logger *slog.Logger) server.Config {
 // firstEvent is how long decode's first event waits for the next one. vLLM reports a failed load of KV at once behind it.
 const firstEvent = 250 * time.Millisecond
 
-// storeTimeout is what an operation of the ticket store may take: without Redis it never waits.
-func storeTimeout(cfg config.Config) time.Duration {
-	if cfg.Redis.URL == "" {
-		return 0
-	}
-	return cfg.Timeouts.Store
-}
-
 // NewHandBack is when tickets are handed back. Where the configuration rules that out, ids are not kept for it either,
 // and the choice is between keeping a ticket and releasing it.
 func NewHandBack(cfg config.Config) pins.HandBackConfig {
-	if !cfg.HandsBack() {
-		return pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
+	back := pins.HandBackConfig{HandBack: pins.HandBackOff, HandBackAuto: cfg.HandBack.After == config.WaitAuto}
+	if cfg.HandsBack() {
+		back.HandBack, back.HandBackAfter, back.HandBackMemory = pins.HandBackMode(cfg.HandBack.Mode), cfg.HandBackAfter(), handBackMemory
 	}
-	return pins.HandBackConfig{
-		HandBack: pins.HandBackMode(cfg.HandBack.Mode), HandBackAfter: cfg.HandBackAfter(), HandBackMemory: handBackMemory,
-		HandBackAuto: cfg.HandBack.After == config.WaitAuto,
-	}
+	return back
 }
 
 // A turn holds one client connection and one upstream connection at a time; a

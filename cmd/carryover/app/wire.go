@@ -3,8 +3,8 @@
 // wire.go puts the parts together: discovery.go makes the sources of instances, store.go the ticket store and server.go the server.
 // Operators have a listener of their own (admin.go).
 //
-// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). telemetry_metrics.go and
-// telemetry_traces.go make the exporters of metrics and spans; package telemetry defines both.
+// OpenTelemetry's standard variables are read by its SDK, but for those that switch exports on (telemetry.go). meters.go and
+// telemetry.go make the exporters of metrics and spans; package telemetry defines both.
 //
 // # Reload
 //
@@ -51,8 +51,10 @@ func Serve(ctx context.Context, cfg Configured, stderr io.Writer) error {
 
 // Proxy is a wired server with everything that runs beside it.
 type Proxy struct {
-	Server *server.Server
-	Memory
+	Server    *server.Server
+	Journal   *journal.Journal // of the last turns
+	Events    *events.List     // the last, for operators
+	HashID    func(id string) [8]byte
 	Telemetry exporters
 	Fleet     *fleet.Fleet
 	kvEvents  *kvEvents                   // what instances publish of their KV caches
@@ -63,13 +65,6 @@ type Proxy struct {
 	Alongside []func(context.Context) error
 	Client    *upstream.Client
 	Tickets   tickets
-}
-
-// Memory is what is kept for operators.
-type Memory struct {
-	Journal *journal.Journal // of the last turns
-	Events  *events.List     // the last
-	HashID  func(id string) [8]byte
 }
 
 // NewProxy puts the program together from a configuration. Observers hear of each finished turn.
@@ -148,13 +143,15 @@ func (p *Proxy) Serve(ctx context.Context, cfg Configured, logger *slog.Logger) 
 // NewParts makes everything except the server, and the dependencies of the server.
 func NewParts(all Configured, logger *slog.Logger) (*Proxy, server.Deps, error) {
 	cfg := all.Config
-	secret, err := newSecret(cfg.Conversation.Secret)
+	secret, err := convcache.RandomSecret()
+	if configured := cfg.Conversation.Secret; configured != "" {
+		secret, err = convcache.NewSecret([]byte(configured))
+	}
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
 	config.WarnOfReadable(cfg, logger)
-	hash := func(id string) [8]byte { return secret.ClientID(id) }
-	p := &Proxy{Level: &slog.LevelVar{}, Memory: Memory{Events: &events.List{}, HashID: hash}}
+	p := &Proxy{Level: &slog.LevelVar{}, Events: &events.List{}, HashID: func(id string) [8]byte { return secret.ClientID(id) }}
 	if p.Sources, err = openSources(cfg, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -237,13 +234,6 @@ func (p *Proxy) Run(ctx context.Context, listener net.Listener) error {
 		return p.Server.Run(serving, listener)
 	})
 	return group.Wait()
-}
-
-func newSecret(configured config.Secret) (convcache.Secret, error) {
-	if configured == "" {
-		return convcache.RandomSecret()
-	}
-	return convcache.NewSecret([]byte(configured))
 }
 
 // newDecodePolicy keeps a conversation at its home if no ticket says which decode instance holds it: the prefix cache of that instance has

@@ -3,7 +3,11 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -82,4 +86,93 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 		return serve(cmd.Context(), app.Configured{Config: cfg, Telemetry: telemetry, Again: again}, cmd.ErrOrStderr())
 	}
 	return cmd
+}
+
+// printUsage lists the settings of a command by section, in the order of the settings table; a command that takes no
+// configuration gets its flags as pflag prints them.
+func printUsage(cmd *cobra.Command) error {
+	out := cmd.OutOrStderr()
+	fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(out, "\nCommands:\n")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				fmt.Fprintf(out, "  %-14s%s\n", sub.Name(), sub.Short)
+			}
+		}
+	}
+	if cmd.Flags().Lookup(config.FileFlag) == nil {
+		if flags := cmd.LocalFlags().FlagUsages(); flags != "" {
+			fmt.Fprintf(out, "\nFlags:\n%s", flags)
+		}
+		return nil
+	}
+	all := cmd.Flags().Changed(command.HelpAllFlag)
+	for _, group := range flagGroups(all) {
+		fmt.Fprintf(out, "\n%s:\n", group.title)
+		if err := printFlags(out, cmd, group.flags); err != nil {
+			return fmt.Errorf("print usage: %w", err)
+		}
+	}
+	if !all {
+		fmt.Fprint(out, "\nThese are the settings that most people need; --help-all shows all.\n")
+	}
+	return nil
+}
+
+type flagGroup struct {
+	title string
+	flags []string
+}
+
+// flagGroups gives the flags in the order in which they are shown: all, or those of the command itself and of the settings that most people
+// need. The plural spellings of the example's flags are left out: they are synonyms.
+func flagGroups(all bool) []flagGroup {
+	groups := []flagGroup{{title: "general", flags: append([]string{config.FileFlag, printFlag, "help", command.HelpAllFlag, versionFlag}, doctor.Flags()...)}}
+	cfg := config.Default()
+	for _, s := range config.Settings(&cfg) {
+		flags := []string{s.Flag}
+		for _, r := range config.ExampleRoles() {
+			if r.Key == s.Key && all {
+				flags = append(flags, r.Hosts, r.Ports)
+			}
+		}
+		switch last := &groups[len(groups)-1]; {
+		case s.Flag == "" || !all && !slices.Contains(commonFlags(), s.Flag):
+		case last.title == s.Section():
+			last.flags = append(last.flags, flags...)
+		default:
+			groups = append(groups, flagGroup{s.Section(), flags})
+		}
+	}
+	return groups
+}
+
+func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, name := range names {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			continue
+		}
+		left := "--" + name
+		if kind := f.Value.Type(); kind != "" && !strings.HasPrefix(kind, "bool") {
+			left += " " + kind
+		}
+		right := f.Usage
+		if f.DefValue != "" && f.DefValue != "false" && !strings.Contains(right, "(default") {
+			right += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", left, right)
+	}
+	return w.Flush()
+}
+
+// commonFlags are the settings that most people need.
+func commonFlags() []string {
+	return []string{
+		"host", "port", "admin-listen", "admin-token-file", "prefill", "decode", "connector", "routing-prefill", "routing-decode", "discovery-file",
+		"k8s-label-selector", "conversation-sources", "tenant-header", "secret-file", "hand-back", "decoder-kv-ttl", "redis-url", "max-streams",
+		"log-format", "log-level",
+	}
 }

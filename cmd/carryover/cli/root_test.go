@@ -5,14 +5,28 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
 	commandpkg "carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
 
 // served runs a command line in which serve only records the configuration that it gets.
 func served(t *testing.T, commandLine string, env ...string) (config.Config, error) {
@@ -193,5 +207,71 @@ func TestHelp_ShowsEverySettingWithItsDefault(t *testing.T) {
 		if !strings.Contains(help, "\n  "+flag+" ") {
 			t.Errorf("help does not show %s", flag)
 		}
+	}
+}
+
+// 9090 is the port of Prometheus, which often runs on the same machine.
+func TestAdminListen_DefaultIsOnLoopbackAndNotThatOfPrometheus(t *testing.T) {
+	if got := config.Default().Admin.Listen; got != "127.0.0.1:9480" {
+		t.Errorf("operators are answered at %s by default, want 127.0.0.1:9480", got)
+	}
+}
+
+// A second program on a machine finds the default taken. Its start ends, and says which flag helps.
+func TestAdminListen_TakenAddressNamesTheFlag(t *testing.T) {
+	free := func() string {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		t.Cleanup(func() { listener.Close() })
+		return listener.Addr().String()
+	}
+	standard := config.Default().Admin.Listen
+	if taken, err := net.Listen("tcp", standard); err == nil { // else it was taken before
+		defer taken.Close()
+	}
+	other := free()
+	_, client, _ := net.SplitHostPort(free())
+	const local = "--host 127.0.0.1 --port "
+	for _, tc := range []struct{ name, args, want string }{
+		{"the default", local + "0", "admin.listen: " + standard + " is taken by another program: choose an address with --admin-listen, or off for no listener for operators"},
+		{"one that was asked for", local + "0 --admin-listen " + other, "admin.listen: " + other + " is taken by another program: choose an address with --admin-listen"},
+		{"that of clients", local + client + " --admin-listen off", "listen: 127.0.0.1:" + client + " is taken by another program: choose a port with --port"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			code, _, stderr := runCommand(t, strings.Fields(tc.args)...)
+			if code != command.ExitRuntime || !strings.Contains(stderr, "carryover: "+tc.want) || !strings.Contains(stderr, " is free (") {
+				t.Errorf("exit code %d, want %d, and\n%s\nin\n%s", code, command.ExitRuntime, tc.want, stderr)
+			}
+		})
+	}
+}
+
+func TestTelemetry_BadVariablesAreRefusedAtTheStart(t *testing.T) {
+	for _, tc := range []struct{ name, value, want string }{
+		{"OTEL_TRACES_EXPORTER", "zipkin", `OTEL_TRACES_EXPORTER: "zipkin" (environment): want one of otlp, none`},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" (environment): want one of http/protobuf, grpc`},
+		{"OTEL_RESOURCE_ATTRIBUTES", "a", `OTEL_RESOURCE_ATTRIBUTES: `},
+	} {
+		for _, command := range []string{"serve", "check-config"} {
+			t.Run(command+" with "+tc.name, func(t *testing.T) {
+				t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
+				t.Setenv(tc.name, tc.value)
+				var stderr bytes.Buffer
+				code := RunWithServe(t.Context(), []string{command, "--prefill", "http://p", "--decode", "http://d"}, nil, io.Discard, &stderr, nil)
+				if code != commandpkg.ExitUsage || !strings.Contains(stderr.String(), tc.want) {
+					t.Errorf("exit code %d, %q; want %d, %q", code, stderr.String(), commandpkg.ExitUsage, tc.want)
+				}
+			})
+		}
+	}
+}
+
+// All faults are named at once, those of the configuration among them.
+func TestTelemetry_FaultsJoinThoseOfTheConfiguration(t *testing.T) {
+	t.Setenv("OTEL_TRACES_EXPORTER", "zipkin")
+	var stderr bytes.Buffer
+	code := RunWithServe(t.Context(), []string{"--max-streams", "-1"}, nil, io.Discard, &stderr, nil)
+	if said := stderr.String(); code != commandpkg.ExitUsage || !strings.Contains(said, "limits.max_streams") || !strings.Contains(said, "OTEL_TRACES_EXPORTER") {
+		t.Errorf("exit code %d, %q", code, said)
 	}
 }

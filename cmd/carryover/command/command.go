@@ -9,9 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"carryover/server/suggest"
 )
 
 // The exit codes of every command.
@@ -49,4 +54,98 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return unknownCommand(cmd, args[0])
+}
+
+// HelpAllFlag is --help with every setting.
+const HelpAllFlag = "help-all"
+
+// AddHelpAll gives a command the flag --help-all, which asks for help whatever else is on the command line.
+func AddHelpAll(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolFunc(HelpAllFlag, "help with every setting", func(value string) error {
+		if err := flags.Set("help", value); err != nil {
+			return fmt.Errorf("--%s: %w", HelpAllFlag, err)
+		}
+		return nil
+	})
+}
+
+// FlagError adds a suggestion to the error of an unknown flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return &UsageError{Err: err}
+	}
+	word := unknown.GetSpecifiedShortnames() // "-port" is read as -p -o -r -t
+	if word == "" {
+		word = unknown.GetSpecifiedName()
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return &UsageError{Err: fmt.Errorf("%w%s", err, suggest.DidYouMean(word, names, func(name string) string { return "--" + name }))}
+}
+
+// Meant returns a question that ends a message about a word, "" if no candidate is similar.
+func Meant(word string, candidates []string) string {
+	return suggest.DidYouMean(word, candidates, func(name string) string { return name })
+}
+
+// unknownCommand is the error of a word that is no command.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	see := "; see "
+	question := Meant(word, names)
+	if question != "" {
+		see = question + " See "
+	}
+	return &UsageError{Err: fmt.Errorf("unknown command or argument %q%s%s --help", word, see, cmd.CommandPath())}
+}
+
+// CompleteValues makes shells complete the values of a flag.
+func CompleteValues(cmd *cobra.Command, flag string, values []string) {
+	if values == nil {
+		return
+	}
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// Version is the version of the program, which the linker sets: -ldflags "-X carryover/cmd/carryover/command.Version=v1.2.3".
+var Version = "dev" //nolint:gochecknoglobals // the linker sets variables only
+
+// VersionText is what is known of the program. `make build` records no revision, so that the binary is the same wherever it is built.
+func VersionText() string {
+	said := fmt.Sprintf("carryover %s\n%s %s/%s\n", Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	info, ok := debug.ReadBuildInfo()
+	if !ok || Revision(info.Settings) == "" {
+		return said
+	}
+	return said + "revision " + Revision(info.Settings) + "\n"
+}
+
+// Revision is the commit that the binary was built from, which the Go tool records when it builds inside a checkout, "" if it did not.
+func Revision(settings []debug.BuildSetting) string {
+	var commit, modified string
+	for _, s := range settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.modified":
+			modified = s.Value
+		}
+	}
+	switch {
+	case commit == "":
+		return ""
+	case modified == "true":
+		return commit + " (modified)"
+	default:
+		return commit
+	}
 }

@@ -5,13 +5,12 @@
 // environment variable and its help text (settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
 //
 // Unknown keys, unknown flags, unknown variables, and two ways of saying the same thing at once are refused. The flags of vLLM's example
-// disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, example.go).
+// disagg_proxy_multiturn.py are accepted as argparse reads them (example.go).
 package config
 
 import (
 	"time"
 
-	"carryover/cmd/carryover/config/redisurl"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/turn"
@@ -131,7 +130,7 @@ type StoreConfig struct {
 
 // RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL, tickets live in this process.
 type RedisConfig struct {
-	URL                  redisurl.URL
+	URL                  RedisURL
 	PasswordFile         string
 	SentinelPasswordFile string
 	CAFile               string // empty: the system's

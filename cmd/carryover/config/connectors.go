@@ -1,5 +1,18 @@
 package config
 
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"carryover/upstream"
+	"carryover/upstream/connector/lmcache"
+	"carryover/upstream/discovery"
+)
+
 // The values of ConnectorConfig.Name.
 const (
 	ConnectorNIXL           = "nixl"
@@ -62,4 +75,150 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "kv_events.port", Flag: "kv-events-port", To: &c.KVEvents.Port, max: 65535, Help: "port where prefill instances publish KV events, 0 for none"},
 		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
 	}
+}
+
+// ReusesKV reports whether prefill can read with this connector the KV that decode holds, so that there are tickets. With other
+// connectors the next turn finds only the instances' own prefix caches.
+func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.Name == ConnectorMulti }
+
+// HandsBack reports whether prefill can read all KV that decode holds into its prefix cache by a leg of the proxy's own. MultiConnector was
+// never measured: its other children may take that leg for a request of their own.
+func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
+
+// needs returns what a setting has no effect without, "" for one that always has: the key of another setting, or a connector.
+func needs(key string) string {
+	section, _, _ := strings.Cut(key, ".")
+	switch {
+	case key == "connector.orchestrated_form":
+		return "connector.name " + ConnectorOrchestrated
+	case section == "mooncake", strings.HasSuffix(key, "].bootstrap_port"):
+		return "connector.name " + ConnectorMooncake
+	case section == "lmcache":
+		return "connector.name " + ConnectorLMCache
+	case section == "redis" && key != redisURLKey:
+		return redisURLKey
+	case strings.HasPrefix(key, "discovery.k8s_") && key != selectorKey, strings.HasSuffix(key, "_model_labels"):
+		return selectorKey
+	}
+	return ""
+}
+
+// The settings without which those of their kind have no effect.
+const (
+	redisURLKey = "redis.url"
+	selectorKey = "discovery.k8s_label_selector"
+)
+
+// refuseUseless reports settings that have no effect, so that an operator who sets one does not believe in it.
+func refuseUseless(v *validation, c *Config, rows []Setting) {
+	has := []string{""}
+	for _, name := range Connectors() {
+		if name == c.Connector.Name || !slices.Contains(Connectors(), c.Connector.Name) { // validateRow has refused one that is unknown
+			has = append(has, "connector.name "+name)
+		}
+	}
+	if c.Redis.URL != "" {
+		has = append(has, redisURLKey)
+	}
+	if c.Discovery.K8sLabelSelector != "" {
+		has = append(has, selectorKey)
+	}
+	refuse := func(s Setting, usual string) {
+		if value, need := FormatValue(s.To), needs(s.Key); value != usual && !slices.Contains(has, need) {
+			if len(value) > 80 {
+				value = value[:80] + "…"
+			}
+			v.fault(s.Key, value, need+" beside it")
+		}
+	}
+	defaults := Default()
+	for i, s := range Settings(&defaults) {
+		refuse(rows[i], FormatValue(s.To))
+	}
+	for i := range c.Prefill {
+		for _, s := range InstanceSettings(RolePrefill, i, &c.Prefill[i]) {
+			if needs(s.Key) != "" {
+				refuse(s, "0")
+			}
+		}
+	}
+}
+
+func validateLMCache(v *validation, c *Config) {
+	l := &c.LMCache
+	if c.Connector.Name != ConnectorLMCache {
+		return
+	}
+	if !isListenAddress(l.Listen) {
+		v.fault("lmcache.listen", l.Listen, wantListenAddress)
+	}
+	if l.DecoderRegistry == "" {
+		v.fault("connector.name", ConnectorLMCache, "lmcache.decoder_registry beside it: where decode receives")
+		return
+	}
+	r, faults := registryReader{validation: v}, len(v.faults)
+	if r.read(l.DecoderRegistry); len(v.faults) == faults {
+		validateReceivers(v, c, r.receivers)
+	}
+}
+
+// validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn could go to the instance that does not get the
+// turn, and would still be announced.
+func validateReceivers(v *validation, c *Config, receivers map[string]lmcache.Receiver) {
+	taken := map[string]int{}
+	for i, inst := range c.Decode {
+		if _, err := upstream.ParseBaseURL(inst.URL); err != nil {
+			continue // validateRole has reported it
+		}
+		to, known := receivers[upstream.Instance{BaseURL: inst.URL}.Authority()]
+		if !known {
+			v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry")
+			continue
+		}
+		for _, port := range to.InitPorts {
+			address := net.JoinHostPort(to.Host, strconv.Itoa(port))
+			if first, shared := taken[address]; shared && first != i {
+				v.fault(instanceKey(RoleDecode, i)+"url", inst.URL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
+				break
+			}
+			taken[address] = i
+		}
+	}
+}
+
+func validateKVEvents(v *validation, c *Config) {
+	named := c.Discovery.File != "" // instances of the file may name their own
+	for _, role := range []string{RolePrefill, RoleDecode} {
+		for i, inst := range *c.Instances(role) {
+			if inst.KVEvents == "" {
+				continue
+			}
+			named = true
+			if !discovery.IsPublisher(inst.KVEvents) {
+				v.fault(instanceKey(role, i)+"kv_events", inst.KVEvents, "tcp://host:port")
+			}
+		}
+	}
+	if c.KVEvents.ReplayPort > 0 && c.KVEvents.Port == 0 && !named {
+		v.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
+	}
+}
+
+const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"
+
+// isListenAddress accepts the address of a listener that others are told about. An empty host, as in ":7500", means all addresses.
+func isListenAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	return err == nil && (host == "" || upstream.IsHost(host)) && upstream.IsPort(port)
+}
+
+// Receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
+// error joins all faults. Load checks them, so a configuration that it returned has no such error.
+func (c *LMCacheConfig) Receivers() (map[string]lmcache.Receiver, error) {
+	if c.DecoderRegistry == "" {
+		return nil, nil
+	}
+	r := registryReader{validation: &validation{}}
+	r.read(c.DecoderRegistry)
+	return r.receivers, errors.Join(r.faults...)
 }

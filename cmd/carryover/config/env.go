@@ -1,7 +1,13 @@
 package config
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+
+	"carryover/cmd/carryover/command"
+	"carryover/server/suggest"
 )
 
 // Environment turns the result of os.Environ into a map. If a name occurs twice, the last entry wins, as in os/exec.
@@ -32,4 +38,53 @@ func (l *Loader) applyEnv(env map[string]string) {
 func isServiceLink(name, value string) bool {
 	scheme, _, ok := strings.Cut(value, "://")
 	return ok && strings.HasSuffix(name, "_PORT") && (scheme == "tcp" || scheme == "udp")
+}
+
+const ourVariables = "CARRYOVER_"
+
+// ofServices are the variables that Kubernetes sets for each Service of a namespace (documentation "Service", environment variables), and
+// Docker for links. A Service called carryover, or carryover-redis, makes some that begin like ours.
+func ofServices(name string) bool {
+	return regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`).MatchString(name)
+}
+
+// refuseUnknown notes variables that look like ours and are not: a mistyped one would leave a default in force. Their values, which may be
+// secrets, are not shown. An empty one counts as unset.
+func (l *Loader) refuseUnknown(env map[string]string) {
+	known := []string{strings.TrimPrefix(configVariable, ourVariables)}
+	for _, s := range l.rows {
+		if name, ours := strings.CutPrefix(s.Variable(), ourVariables); ours {
+			known = append(known, name)
+		}
+	}
+	var unknown []string
+	for variable, value := range env {
+		name, ours := strings.CutPrefix(variable, ourVariables)
+		if ours && value != "" && !slices.Contains(known, name) && !ofServices(variable) && !isServiceLink(variable, value) {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	for _, name := range unknown {
+		question := suggest.DidYouMean(name, known, func(near string) string { return ourVariables + near })
+		if question == "" {
+			question = "; carryover --help-all names the flags of which variables are made"
+		}
+		l.faults = append(l.faults, fmt.Errorf("environment: %s is not a variable of Carryover%s", ourVariables+name, question))
+	}
+}
+
+// meantKey is the key that may be meant by one that is unknown in a section: one of its neighbours, or one of another section or a flag of
+// this name, which is shown in full.
+func (l *Loader) meantKey(name string, neighbours []string) string {
+	if question := command.Meant(name, neighbours); question != "" {
+		return question
+	}
+	plain := strings.ReplaceAll(name, "-", "_")
+	for _, s := range l.rows {
+		if s.Name() == plain || s.Flag == strings.ReplaceAll(name, "_", "-") {
+			return "; did you mean " + s.Key + "?"
+		}
+	}
+	return ""
 }

@@ -2,9 +2,11 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"carryover/upstream"
+	"carryover/upstream/discovery"
 )
 
 // The roles of instances, which are also the keys of their lists.
@@ -35,7 +37,9 @@ func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i
 // complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
 func complete(v *validation, c *Config) {
 	for _, role := range []string{RolePrefill, RoleDecode} {
-		completeRole(v, c, role)
+		if c.Finds(role) && !v.given(role) { // other sources can supply instances
+			*c.Instances(role) = nil
+		}
 		list := *c.Instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
@@ -128,5 +132,50 @@ func validateInstance(v *validation, role string, i int, inst *InstanceConfig) {
 func validateKVHost(v *validation, key, host string) {
 	if host != KVHostAuto && host != kvHostPin && !upstream.IsHost(host) {
 		v.fault(key, host, "auto, pin, a host name or an IP address")
+	}
+}
+
+// Names returns the DNS names of the instances of a role.
+func (d *DiscoveryConfig) Names(role string) []string {
+	if role == RolePrefill {
+		return d.PrefillDNS
+	}
+	return d.DecodeDNS
+}
+
+// Finds reports whether instances of a role can come from a source besides the lists of the configuration.
+func (c *Config) Finds(role string) bool {
+	d := &c.Discovery
+	return d.Registration || d.File != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
+		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
+}
+
+func validateDiscovery(v *validation, c *Config) {
+	d := &c.Discovery
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, name := range d.Names(role.String()) {
+			if _, err := discovery.ParseDNS(role, name); err != nil {
+				v.fault("discovery."+role.String()+"_dns", name, "http://name:port, https://name:port, srv://_service._tcp.name or srvs://…")
+			}
+		}
+	}
+	for _, pattern := range c.Routing.PrefillerAllow {
+		if _, err := discovery.ParsePattern(pattern); err != nil {
+			v.fault("routing.prefiller_allow", pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
+		}
+	}
+	if d.Registration && c.Admin.Listen == AdminOff {
+		v.fault("discovery.registration", "true", "admin.listen beside it")
+	}
+	if d.K8sLabelSelector == "" {
+		return
+	}
+	if d.K8sPort == "" {
+		v.fault("discovery.k8s_port", "", "a number or a name")
+	}
+	for _, label := range d.PrefillModelLabels {
+		if slices.Contains(d.DecodeModelLabels, label) {
+			v.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
+		}
 	}
 }

@@ -32,20 +32,17 @@ func validateRedis(v *validation, c *Config) {
 // Connection returns how to reach Redis: all members of redisstore.Config that this section sets. It reads the files that
 // the section names.
 func (c *RedisConfig) Connection(refuse redisFaults) redisstore.Config {
-	servers, wants := c.URL.Parse()
+	servers, wants := c.URL.parse()
 	for _, want := range wants {
 		refuse("redis.url", redacted, want)
 	}
-	conn := redisstore.Config{
-		Topology: servers.Topology, Addresses: servers.Addresses, Master: servers.Master, DB: servers.Db,
-		Username: servers.Username, Password: servers.Password,
-		Prefix: c.Prefix,
-	}
+	conn := servers.Config
+	conn.Prefix = c.Prefix
 	if len(wants) > 0 {
 		return conn // what follows depends on the URL
 	}
 	c.readPasswords(&conn, refuse)
-	conn.TLS = c.readTLS(servers.TLS, refuse)
+	conn.TLS = c.readTLS(servers.secure, refuse)
 	if !redisPrefix.MatchString(c.Prefix) {
 		refuse("redis.prefix", c.Prefix, "1 to 64 letters, digits and .:_-")
 	}

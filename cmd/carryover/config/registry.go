@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"carryover/cmd/carryover/config/hostport"
 	"carryover/upstream"
 	"carryover/upstream/connector/lmcache"
 )
@@ -24,8 +23,8 @@ import (
 // keeps prefill from answering this request and all later ones (LMCache 0.5.6, measured). A port that is no list, as in
 // LMCache's own older examples, is a list of one.
 type registryReader struct {
+	*validation
 	receivers map[string]lmcache.Receiver
-	faults    []Fault // without their origin
 }
 
 const registryKey = "lmcache.decoder_registry"
@@ -38,13 +37,6 @@ const (
 	memberQuery = "receiver_query_port"
 )
 
-func (r *registryReader) errors() (all []error) {
-	for _, f := range r.faults {
-		all = append(all, f)
-	}
-	return all
-}
-
 // refuse records a fault. It shortens long values.
 func (r *registryReader) refuse(key, value, want string) {
 	if len(value) > 80 {
@@ -53,7 +45,7 @@ func (r *registryReader) refuse(key, value, want string) {
 	if value != "" {
 		value = Quoted(value)
 	}
-	r.faults = append(r.faults, Fault{Key: key, Value: value, Want: want})
+	r.faults = append(r.faults, Fault{Key: key, Value: value, Origin: r.origin(key), Want: want})
 }
 
 func (r *registryReader) read(text string) {
@@ -134,7 +126,7 @@ func (r *registryReader) ports(key string, value []byte) []int {
 	}
 	ports := make([]int, 0, len(items))
 	for _, item := range items {
-		if text := string(bytes.TrimSpace(item)); hostport.IsPort(text) {
+		if text := string(bytes.TrimSpace(item)); upstream.IsPort(text) {
 			n, _ := strconv.Atoi(text)
 			ports = append(ports, n)
 		}

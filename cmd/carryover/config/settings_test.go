@@ -89,7 +89,7 @@ func loaded(args, env []string) (Config, error) {
 	if err := cmd.ParseFlags(ExpandLists(args)); err != nil {
 		return Config{}, err
 	}
-	return Load(Environment(env), flags)
+	return NewLoader().Load(Environment(env), flags)
 }
 
 // fullRows gives the settings of accepted-full.yaml, and those of other connectors out of the files that are called after them, whose

@@ -2,11 +2,11 @@ package config
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
-
-	"carryover/cmd/carryover/config/redisurl"
 )
 
 const wantShare = "a number from 0 to 1"
@@ -19,8 +19,8 @@ func parseValue(s Setting, text string) (want string) {
 		*v = text
 	case *Secret:
 		*v = trimSecret(text)
-	case *redisurl.URL:
-		*v = redisurl.URL(text)
+	case *RedisURL:
+		*v = RedisURL(text)
 	case *bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
@@ -73,27 +73,21 @@ func parseValue(s Setting, text string) (want string) {
 
 // FormatValue is the inverse of parseValue, except that it hides secrets, as their String does.
 func FormatValue(from any) string {
-	switch v := from.(type) {
-	case *string:
-		return *v
-	case *bool:
-		return strconv.FormatBool(*v)
-	case *int:
-		return strconv.Itoa(*v)
-	case *float64:
-		return strconv.FormatFloat(*v, 'f', -1, 64)
-	case *time.Duration:
-		return FormatDuration(*v)
-	case *[]string:
-		return strings.Join(*v, ",")
-	case *[]InstanceConfig:
-		urls := make([]string, len(*v))
-		for i, inst := range *v {
+	switch v := reflect.ValueOf(from).Elem().Interface().(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case time.Duration:
+		return FormatDuration(v)
+	case []string:
+		return strings.Join(v, ",")
+	case []InstanceConfig:
+		urls := make([]string, len(v))
+		for i, inst := range v {
 			urls[i] = inst.URL
 		}
 		return strings.Join(urls, ",")
 	default:
-		return fmt.Sprint(from)
+		return fmt.Sprint(v)
 	}
 }
 
@@ -110,7 +104,7 @@ func valueKind(to any) string {
 		return "size"
 	case *[]string:
 		return "names"
-	case *[]InstanceConfig, *redisurl.URL:
+	case *[]InstanceConfig, *RedisURL:
 		return "URL"
 	default:
 		return "text"
@@ -135,4 +129,39 @@ func splitList(text string) []string {
 		items[i] = strings.TrimSpace(items[i])
 	}
 	return items
+}
+
+// ByteSize is a number of bytes, written with a binary unit: 32MiB.
+type ByteSize int64
+
+const (
+	mebibyte ByteSize = 1 << 20
+	gibibyte ByteSize = 1 << 30
+)
+
+// byteUnits are the units from the largest, each 1,024 times the next. The last is a byte.
+var byteUnits = [...]string{"GiB", "MiB", "KiB", ""} //nolint:gochecknoglobals // a table that nothing changes
+
+// String uses the largest unit that gives a whole number.
+func (b ByteSize) String() string {
+	for i, unit := range byteUnits {
+		if size := gibibyte >> (10 * i); b != 0 && b%size == 0 {
+			return strconv.FormatInt(int64(b/size), 10) + unit
+		}
+	}
+	return "0"
+}
+
+// parseByteSize refuses MB and GB, because many readers take them for powers of ten.
+func parseByteSize(text string) (ByteSize, bool) {
+	for i, unit := range byteUnits {
+		if digits, ok := strings.CutSuffix(text, unit); ok {
+			n, err := strconv.ParseUint(digits, 10, 63)
+			if size := gibibyte >> (10 * i); err == nil && ByteSize(n) <= math.MaxInt64/size {
+				return ByteSize(n) * size, true
+			}
+			break
+		}
+	}
+	return 0, false
 }

@@ -3,15 +3,23 @@ package demo
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"carryover/cmd/carryover/command"
+	"carryover/server/record"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
+	"carryover/upstream/vllmsim"
 )
 
 // conversationDemo holds one conversation through the proxy and prints what each
@@ -19,11 +27,26 @@ import (
 type conversationDemo struct {
 	base    string
 	out     io.Writer
-	records *records
+	records chan record.Turn // of the last turns, also of other clients
 	engines *Deployment
 	fleet   *fleet.Fleet // the engines as the proxy knows them
 	reuses  bool         // the connector hands KV from decode to prefill
 	saved   savings
+}
+
+// observe is a record.Observer. The oldest record makes room for the newest.
+func (d *conversationDemo) observe(rec *record.Turn) {
+	for {
+		select {
+		case d.records <- *rec:
+			return
+		default:
+		}
+		select {
+		case <-d.records:
+		default:
+		}
+	}
 }
 
 // demoSystem is longer than 1 KiB, the shortest beginning of a prompt that the policy auto recognises. So the turns without reuse, whose
@@ -44,14 +67,14 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
 		"How long is it kept?", "Which instance computes the next prompt?", "What does a miss cost?",
 	}
-	messages := []chatMessage{{"system", demoSystem}}
+	messages := []command.Message{command.NewMessage("system", demoSystem)}
 	if err := d.ready(ctx); err != nil {
 		return 0, err
 	}
 	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
 	// The conversation of a connector without tickets has an id: nothing but the id tells which decode instance has its history in its cache.
 	conversation := "demo-" + rand.Text()[:8]
-	show := func(ctx context.Context, turn int, messages []chatMessage) (chatAnswer, bool, error) {
+	show := func(ctx context.Context, turn int, messages []command.Message) (command.Answer, bool, error) {
 		return d.showLoads(ctx, turn, messages, conversation)
 	}
 	if d.reuses {
@@ -62,17 +85,16 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		if turn == turns && turn > 2 { // the turns before use tickets
 			d.pause(ctx)
 		}
-		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
+		messages = append(messages, command.NewMessage("user", questions[(turn-1)%len(questions)]))
 		answer, good, err := show(ctx, turn, messages)
 		if err != nil {
 			return missed, err
 		}
-		messages = append(messages, chatMessage{"assistant", answer.text})
+		messages = append(messages, command.NewMessage("assistant", answer.Text))
 		if !good {
 			missed++
 		}
 	}
-	d.records.end()
 	d.summary(turns - 1)
 	return missed, nil
 }
@@ -82,10 +104,7 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 func (d *conversationDemo) ready(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
-	later, err := chatBody([]chatMessage{{"system", demoSystem}, {"user", "Hello?"}, {"assistant", "Hello."}, {"user", "Ready?"}}, nil)
-	if err != nil {
-		return err
-	}
+	later := chatBody([]command.Message{command.NewMessage("system", demoSystem), command.NewMessage("user", "Hello?"), command.NewMessage("assistant", "Hello."), command.NewMessage("user", "Ready?")}, nil)
 	for !d.knows(upstream.RolePrefill, len(d.engines.Prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.Decode)) || d.reuses && !d.trusts(later) {
 		select {
 		case <-ctx.Done():
@@ -134,4 +153,125 @@ func (d *conversationDemo) pause(ctx context.Context) {
 
 func (d *conversationDemo) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format, args...)
+}
+
+// head prints the head of the table.
+func (d *conversationDemo) head() {
+	if d.reuses {
+		d.printf("%34s  %19s  %20s\n", "", "computed by prefill", "time to first token")
+		d.printf("%4s  %13s  %13s  %9s  %8s  %9s  %9s  %-9s  %-8s  %s\n", "turn", "prompt tokens", "reused tokens",
+			"with", "without", "with", "without", "prefill", "decode", "X-KV-Reuse")
+		return
+	}
+	d.printf("%30s  %28s\n", "", "decode, tokens of the prompt")
+	d.printf("%4s  %13s  %9s  %8s  %8s  %8s  %-15s %-15s %s\n", "turn", "prompt tokens", "TTFT", "had", "loaded", "computed", "prefill", "decode", "X-KV-Path")
+}
+
+// chatBody returns the body of a streaming turn. Answers are as long as those of a model that explains something: prefill reads KV from
+// decode only if it lacks 64 tokens or more (kv_recompute_threshold of vLLM), and computes a shorter answer itself.
+func chatBody(messages []command.Message, extra map[string]any) []byte {
+	body := map[string]any{
+		"model": "sim", "messages": messages, "stream": true, "temperature": 0, "min_tokens": 100, "max_tokens": 160,
+		"stream_options": map[string]any{"include_usage": true},
+	}
+	maps.Copy(body, extra)
+	encoded, _ := json.Marshal(body) // of texts and numbers
+	return encoded
+}
+
+// ask sends one turn, reads its answer whole, and waits for its record, which comes at about the same time as the last byte.
+func (d *conversationDemo) ask(ctx context.Context, messages []command.Message, extra map[string]any, header http.Header) (answer command.Answer, rec record.Turn, err error) {
+	answer, err = command.Complete(ctx, http.DefaultClient, d.base+"/v1/chat/completions", chatBody(messages, extra), header)
+	switch {
+	case err != nil:
+		return answer, rec, err
+	case answer.Status != http.StatusOK:
+		return answer, rec, fmt.Errorf("ask: status %d: %.4096s", answer.Status, answer.Body)
+	case !answer.Done:
+		return answer, rec, errors.New("ask: stream ended early")
+	}
+	for {
+		select {
+		case rec = <-d.records:
+			if rec.Turn == answer.Header.Get("X-Request-Id") {
+				return answer, rec, nil
+			}
+		case <-ctx.Done():
+			return answer, record.Turn{}, nil
+		}
+	}
+}
+
+// showReuse asks a turn with and without reuse and prints both. good says that prefill read KV from decode; for the first turn it cannot.
+func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []command.Message) (warm command.Answer, good bool, err error) {
+	warm, with, err := d.ask(ctx, messages, nil, http.Header{})
+	if err != nil {
+		return warm, false, err
+	}
+	// The same without reuse has a cache of its own, so that prefill has what it has computed of this history, and nothing else.
+	cold, without, err := d.ask(ctx, messages, map[string]any{"cache_salt": "without reuse"}, http.Header{"X-Kv-Reuse": {"off"}})
+	if err != nil {
+		return warm, false, err
+	}
+	computed, otherwise := warm.PromptTokens-max(0, with.Reuse.Cached), cold.PromptTokens-max(0, without.Reuse.Cached)
+	d.printf("%4d  %13d  %13d  %9d  %8d  %6.0f ms  %6.0f ms  %-9s  %-8s  %s\n", turn, warm.PromptTokens, with.Reuse.Read, computed, otherwise,
+		milliseconds(warm), milliseconds(cold), with.Leg(upstream.RolePrefill).Instance, with.Leg(upstream.RoleDecode).Instance, warm.Header.Get("X-KV-Reuse"))
+	if turn > 1 {
+		d.saved.prompt += warm.PromptTokens
+		d.saved.read += with.Reuse.Read
+		d.saved.computed += computed
+		d.saved.without += otherwise
+	}
+	return warm, disaggregated(warm) && (turn == 1 || with.Reuse.Read > 0), nil
+}
+
+// showLoads asks a turn and prints where decode got the prompt's KV from, by the counts of the simulated engines.
+func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []command.Message, conversation string) (answer command.Answer, good bool, err error) {
+	before := d.engines.decoded()
+	answer, record, err := d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
+	if err != nil {
+		return answer, false, err
+	}
+	after := d.engines.decoded()
+	d.printf("%4d  %13d  %6.0f ms  %8d  %8d  %8d  %-15s %-15s %s\n", turn, answer.PromptTokens, milliseconds(answer),
+		after.LocalHitTokens-before.LocalHitTokens, after.ExternalTokens-before.ExternalTokens, after.ComputedTokens-before.ComputedTokens,
+		record.Leg(upstream.RolePrefill).Instance, record.Leg(upstream.RoleDecode).Instance, answer.Header.Get("X-KV-Path"))
+	return answer, disaggregated(answer), nil
+}
+
+// milliseconds returns an answer's time to the first token.
+func milliseconds(answer command.Answer) float64 { return answer.Pace.First.Seconds() * 1000 }
+
+func disaggregated(answer command.Answer) bool {
+	return strings.HasPrefix(answer.Header.Get("X-KV-Path"), "prefill_decode")
+}
+
+// decoded returns the summed counts of the decode instances.
+func (d *Deployment) decoded() (sum vllmsim.Stats) {
+	for _, instance := range d.Decode {
+		stats := instance.Stats()
+		sum.LocalHitTokens += stats.LocalHitTokens
+		sum.ExternalTokens += stats.ExternalTokens
+		sum.ComputedTokens += stats.ComputedTokens
+	}
+	return sum
+}
+
+// savings are sums over the turns after the first.
+type savings struct {
+	prompt   int // prompt tokens
+	read     int // of these, tokens that prefill read from decode because it lacked them
+	computed int // tokens that prefill computed
+	without  int // tokens that prefill computed for the same turns without reuse
+}
+
+// summary ends the table of a connector that reuses KV with one sentence.
+func (d *conversationDemo) summary(later int) {
+	if !d.reuses || d.saved.prompt == 0 {
+		return
+	}
+	d.printf("\nX-KV-Reuse says of a hit how many tokens could be reused (tokens), how many of these prefill read in place of computing them (read), " +
+		"and how many it had without computing them, by its own cache or of decode (confirmed).\n")
+	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
+		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.saved.computed, d.saved.without, len(d.engines.Prefill), len(d.engines.Decode))
 }

@@ -66,7 +66,7 @@ func NewCommand(env map[string]string) *cobra.Command {
 	own.BoolVar(&o.strict, "strict", false, "exit 1 for warnings, too")
 	own.BoolVar(&o.verbose, "verbose", false, "the program's own log on standard error, as log.level says")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(env, flags)
+		cfg, err := config.NewLoader().Load(env, flags)
 		if err != nil {
 			return err
 		}
@@ -119,8 +119,8 @@ type doctor struct {
 	logger  *slog.Logger
 	report  *doctorReport
 
-	prefill, decode []*examined // facts that instances report about themselves
-	pace            pace        // pace of the slowest stream of a pair
+	prefill, decode []*examined  // facts that instances report about themselves
+	pace            command.Pace // pace of the slowest stream of a pair
 }
 
 // examine runs all examinations for which there is time. The error is a fault in the set-up of this process.

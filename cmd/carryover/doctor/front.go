@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"carryover/cmd/carryover/command"
 	"carryover/server/record"
 )
 
@@ -24,10 +25,10 @@ const (
 )
 
 // measured keeps the pace of the slowest stream.
-func (d *doctor) measured(p pace) {
+func (d *doctor) measured(p command.Pace) {
 	d.report.mu.Lock()
 	defer d.report.mu.Unlock()
-	if p.spread > d.pace.spread {
+	if p.Spread > d.pace.Spread {
 		d.pace = p
 	}
 }
@@ -46,20 +47,20 @@ func (d *doctor) front(ctx context.Context) {
 		"model": d.decode[i].models[0], "stream": true, "max_tokens": frontTokens, "min_tokens": frontTokens, "temperature": 1, "n": 2,
 		"prompt": "Describe an archive in a few sentences.",
 	})
-	answer, err := send(ctx, newProbeClient(), d.options.through+"/v1/completions", body, http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
+	answer, err := command.Complete(ctx, newProbeClient(), d.options.through+"/v1/completions", body, http.Header{"X-Conversation-Id": {"doctor-" + rand.Text()}})
 	what := ""
 	switch {
 	case err != nil:
 		what = err.Error()
-	case answer.status != http.StatusOK:
-		what = fmt.Sprintf("a turn was answered with %d", answer.status)
+	case answer.Status != http.StatusOK:
+		what = fmt.Sprintf("a turn was answered with %d", answer.Status)
 	}
 	if !r.check(at, codeFrontDown, what, address...) {
 		return
 	}
 	var lost []string
 	for _, name := range []string{"X-KV-Reuse", "X-KV-Path", "X-Request-Id"} {
-		if answer.header.Get(name) == "" {
+		if answer.Header.Get(name) == "" {
 			lost = append(lost, name)
 		}
 	}
@@ -67,24 +68,24 @@ func (d *doctor) front(ctx context.Context) {
 		what = "answers lack " + strings.Join(lost, ", ")
 	}
 	if r.check(at, codeFrontForeign, what, address...) {
-		if strings.Contains(answer.header.Get("X-KV-Reuse"), record.ReasonNoConversation) {
+		if strings.Contains(answer.Header.Get("X-KV-Reuse"), record.ReasonNoConversation) {
 			what = "a turn that X-Conversation-Id names has no conversation"
 		}
 		r.check(at, codeFrontID, what, address...)
 	}
-	d.buffers(at, answer.pace)
+	d.buffers(at, answer.Pace)
 }
 
 // buffers compares the pace of events through the proxy with their pace past it.
-func (d *doctor) buffers(at string, through pace) {
-	what, past := "", d.pace.spread*frontTokens/probeAnswer
+func (d *doctor) buffers(at string, through command.Pace) {
+	what, past := "", d.pace.Spread*frontTokens/probeAnswer
 	if past < slowEnough {
 		d.report.note("Whether a proxy buffers was not seen: the engines answer too fast, or no pair was tried.")
 		return
 	}
-	if through.waits*sharedOut < d.pace.waits*frontTokens/probeAnswer {
-		what = fmt.Sprintf("%d events came within %s; past the proxy they take %s", through.events,
-			through.spread.Round(time.Millisecond), past.Round(time.Millisecond))
+	if through.Waits*sharedOut < d.pace.Waits*frontTokens/probeAnswer {
+		what = fmt.Sprintf("%d events came within %s; past the proxy they take %s", through.Events,
+			through.Spread.Round(time.Millisecond), past.Round(time.Millisecond))
 	}
 	d.report.check(at, codeFrontBuffers, what)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestDoctor_IsQuietOnAHealthyFleet(t *testing.T) {
-	for _, connector := range demo.Connectors() {
+	for _, connector := range config.Connectors() {
 		t.Run(connector, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("drives the whole program")

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -203,7 +204,7 @@ func (i *interview) render(ctx context.Context) {
 	if i.cfg.Conversation.Render != "" {
 		by = i.cfg.Conversation.Render + " (--render)"
 	}
-	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []chatMessage{{"user", "Describe the archive."}}}) // of strings and numbers
+	raw, _ := json.Marshal(map[string]any{"model": i.models[0], "max_tokens": 1, "messages": []command.Message{command.NewMessage("user", "Describe the archive.")}}) // of strings and numbers
 	req, err := body.ParseRequest(body.Messages, raw)
 	if err != nil {
 		return

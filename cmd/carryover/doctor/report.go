@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode"
 )
 
 // severity is how bad a finding is.
@@ -114,15 +113,8 @@ func (r *doctorReport) sent(requests int) {
 
 // printable escapes characters that a terminal would obey or not show, because engines choose their own texts.
 func printable(text string) string {
-	var b strings.Builder
-	for _, c := range text {
-		if unicode.IsPrint(c) {
-			b.WriteRune(c)
-			continue
-		}
-		b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(c), "'"))
-	}
-	return b.String()
+	quoted := strconv.Quote(text)
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
 }
 
 // harmless are the characters that have no meaning to a shell.

@@ -8,12 +8,24 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"carryover/cmd/carryover/command/commandtest"
 	"carryover/cmd/carryover/config"
 	"carryover/cmd/carryover/config/configtest"
 	"carryover/cmd/carryover/testrig"
 	"carryover/upstream/vllmsim"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
 
 // ward is simulated instances, and the command line of a program in front of them.
 type ward struct {

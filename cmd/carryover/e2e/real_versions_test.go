@@ -39,7 +39,7 @@ const (
 	onEnd    = "response's last event"
 )
 
-// wanted is what the table says of the version at hand (upstream.AnswerTable), and where params are in this form.
+// wanted is what the table says of the version at hand (upstream.AnswersOf), and where params are in this form.
 func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
 	t.Helper()
 	stream := leg.body["stream"] == true

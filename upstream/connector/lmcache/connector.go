@@ -2,6 +2,7 @@ package lmcache
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -103,3 +104,36 @@ func ready(ctx context.Context, arrival upstream.Arrival) error {
 	}
 	return err
 }
+
+// Receiver is the address at which the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
+// pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list. LMCache looks up
+// every value: a missing member or port raises KeyError or IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
+type Receiver struct {
+	Host       string `json:"receiver_host"`
+	InitPorts  []int  `json:"receiver_init_port"`
+	AllocPorts []int  `json:"receiver_alloc_port"`
+	QueryPorts []int  `json:"receiver_query_port,omitempty"` // with pd_bidirectional only, else nil
+}
+
+// params returns the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, which would make
+// LMCache name the first token's id in the answer's params: if a request with it is aborted before its first token, the engine ends (an
+// IndexError in request_finished, vllm_v1_adapter.py; measured on 0.5.6, sync and async: without it six such requests do no harm).
+// Requests can be aborted at any time, by clients that leave and by time limits. return_token_ids gives the same id.
+func (r Receiver) params(id string) []byte {
+	type spec struct {
+		ID string `json:"req_id"`
+		Receiver
+	}
+	params, _ := json.Marshal(struct { // of texts and numbers
+		Spec spec   `json:"disagg_spec"`
+		Tag  string `json:"lmcache.tag.attempt"`
+	}{spec{id, r}, id})
+	return params
+}
+
+// tagged returns the kv_transfer_params with which a leg finds the chunks of an attempt. The tag becomes part of the chunks' keys
+// (CacheEngineKey.tags in utils.py; measured on LMCache 0.5.6: with it decode loads 600 of 601 ids, with another tag or none it loads no id;
+// older versions ignore it). Only the legs of the attempt have the tag, so no other request finds its chunks. This matters because LMCache
+// registers chunks before their bytes have come, and if the prefill engine ends meanwhile, such chunks stay for ever. It also keeps tenants
+// apart, because LMCache ignores cache_salt.
+func tagged(id string) []byte { return fmt.Appendf(nil, `{"lmcache.tag.attempt":%q}`, id) }

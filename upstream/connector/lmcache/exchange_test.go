@@ -44,7 +44,7 @@ func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
 		// And it has no tag.
 		want := decoded(t, prefill.Request.Body)
 		delete(want["kv_transfer_params"].(map[string]any), "ret_first_tok")
-		want["kv_transfer_params"].(map[string]any)[tag] = b.NewID()
+		want["kv_transfer_params"].(map[string]any)["lmcache.tag.attempt"] = b.NewID()
 		if got := decoded(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, want) {
 			t.Errorf("prefill is asked %v, want as recorded %s", got, prefill.Request.Body)
 		}
@@ -84,7 +84,7 @@ func unsalted(t *testing.T, b *bench, leg []byte) map[string]any {
 	if body["cache_salt"] != b.NewID() {
 		t.Errorf("decode is asked %s, want a salt of the attempt's own", leg)
 	}
-	if want := map[string]any{tag: b.NewID()}; !reflect.DeepEqual(body["kv_transfer_params"], want) {
+	if want := map[string]any{"lmcache.tag.attempt": b.NewID()}; !reflect.DeepEqual(body["kv_transfer_params"], want) {
 		t.Errorf("decode is asked %s, want %v", leg, want)
 	}
 	delete(body, "cache_salt")

@@ -80,7 +80,9 @@ func (a *attempt) ownLeg(params []byte) upstream.LegPlan {
 // asText turns the client's request into a text completion of ids.
 func (a *attempt) asText(m *members, ids []uint32) {
 	if a.Request.API() == body.Chat {
-		m.remove(notOfTexts()...)
+		for _, name := range notOfTexts() {
+			m.set(name, nil)
+		}
 	}
 	m.set("prompt", rawjson.AppendIDs(nil, ids))
 }
@@ -126,10 +128,4 @@ type members []body.Member
 
 func (m *members) set(name string, value []byte) {
 	*m = append(*m, body.Member{Name: name, Value: value})
-}
-
-func (m *members) remove(names ...string) {
-	for _, name := range names {
-		m.set(name, nil)
-	}
 }

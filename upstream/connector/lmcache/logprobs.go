@@ -1,6 +1,8 @@
 package lmcache
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -52,19 +54,15 @@ func (c *continuation) shifted(raw []byte) []byte {
 		return raw
 	}
 	by := c.end()
-	moved := []byte{'['}
+	var moved [][]byte
 	for offset := range rawjson.Elements(o.Get(offsetsMember)) {
-		if len(moved) > 1 {
-			moved = append(moved, ',')
-		}
 		if n, ok := rawjson.Integer(offset); ok {
-			moved = strconv.AppendInt(moved, int64(n+by), 10)
-		} else {
-			moved = append(moved, offset...)
+			offset = strconv.AppendInt(nil, int64(n+by), 10)
 		}
+		moved = append(moved, offset)
 	}
 	var edits rawjson.Edits
-	edits.Set(offsetsMember, append(moved, ']'))
+	edits.Set(offsetsMember, list(moved...))
 	return o.Rewrite(edits)
 }
 
@@ -73,10 +71,11 @@ func contents(content []byte) []byte {
 	if !isList(content) {
 		return nil
 	}
-	var o object
-	o.add("content", content)
-	return o.end()
+	return withContent(content)
 }
+
+// withContent returns an object with this content.
+func withContent(content []byte) []byte { return fmt.Appendf(nil, `{"content":%s}`, content) }
 
 // content returns the list of tokens with their logprobs, nil if there are no logprobs. A text completion lists one token more than it was
 // asked for, with the sampled token first. A chat takes its number of tokens from the beginning of the same list.
@@ -85,11 +84,8 @@ func (c *continuation) content(raw []byte) []byte {
 		return nil
 	}
 	values, tops := elements(raw, valuesMember), elements(raw, topMember)
-	content := []byte{'['}
+	var content [][]byte
 	for i, token := range elements(raw, tokensMember) {
-		if i > 0 {
-			content = append(content, ',')
-		}
 		var value, top []byte
 		if i < len(values) {
 			value = values[i]
@@ -99,9 +95,9 @@ func (c *continuation) content(raw []byte) []byte {
 		}
 		o := entry(token, value)
 		o.add(topMember, c.likeliest(top))
-		content = append(content, o.end()...)
+		content = append(content, o.end())
 	}
-	return append(content, ']')
+	return list(content...)
 }
 
 // elements returns the elements of a list in logprobs.
@@ -111,18 +107,15 @@ func elements(logprobs []byte, name string) [][]byte {
 
 // likeliest returns the list of the likeliest tokens at one position.
 func (c *continuation) likeliest(top []byte) []byte {
-	out, n := []byte{'['}, 0
+	var out [][]byte
 	for m, value := range rawjson.Members(top) {
-		if n == c.top {
+		if len(out) == c.top {
 			break
 		}
-		if n++; n > 1 {
-			out = append(out, ',')
-		}
 		o := entry(top[m.Start:m.Start+len(m.Key)+len(`""`)], value)
-		out = append(out, o.end()...)
+		out = append(out, o.end())
 	}
-	return append(out, ']')
+	return list(out...)
 }
 
 // entry returns a token with its logprob and the bytes of its text.
@@ -145,12 +138,5 @@ func textBytes(raw []byte) []byte {
 	if !ok {
 		return nil
 	}
-	out := []byte{'['}
-	for i := range len(text) {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = strconv.AppendUint(out, uint64(text[i]), 10)
-	}
-	return append(out, ']')
+	return bytes.ReplaceAll(fmt.Append(nil, []byte(text)), []byte(" "), []byte(","))
 }

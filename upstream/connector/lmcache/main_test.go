@@ -107,7 +107,11 @@ func answered(body string) upstream.PrefillAnswer {
 	var members, usage map[string]json.RawMessage
 	_ = json.Unmarshal([]byte(body), &members) // what can't be read stays empty
 	_ = json.Unmarshal(members["usage"], &usage)
-	answer := upstream.PrefillAnswer{Body: []byte(body)}
+	answer := upstream.PrefillAnswer{Body: []byte(body), Cached: -1}
+	var details map[string]json.RawMessage
+	if json.Unmarshal(usage["prompt_tokens_details"], &details) == nil && details["cached_tokens"] != nil {
+		_ = json.Unmarshal(details["cached_tokens"], &answer.Cached)
+	}
 	_ = json.Unmarshal(members["id"], &answer.ID)
 	_ = json.Unmarshal(usage["prompt_tokens"], &answer.PromptTokens)
 	if params := members["kv_transfer_params"]; string(params) != "null" {

@@ -2,12 +2,10 @@ package lmcache
 
 import (
 	"bytes"
+	"slices"
 
 	"carryover/sse/rawjson"
 )
-
-// jsonNull is JSON's null.
-func jsonNull() []byte { return []byte("null") }
 
 // object is the text of a JSON object that is being written.
 type object struct{ text []byte }
@@ -15,7 +13,7 @@ type object struct{ text []byte }
 // add puts a member at the end. value is JSON, nil for null.
 func (o *object) add(name string, value []byte) {
 	if value == nil {
-		value = jsonNull()
+		value = []byte("null")
 	}
 	separator := byte(',')
 	if len(o.text) == 0 {
@@ -32,29 +30,17 @@ func (o *object) end() []byte {
 	return append(o.text, '}')
 }
 
-// list returns the JSON list of one element.
-func list(element []byte) []byte { return append(append([]byte{'['}, element...), ']') }
-
-// joined returns the JSON list with the elements of a and b. A value that is no list counts as empty; if neither is a list, the result is
-// null.
-func joined(a, b []byte) []byte {
-	switch {
-	case !isList(a) && !isList(b):
-		return jsonNull()
-	case !isList(a) || rawjson.IsEmpty(a):
-		if isList(b) {
-			return b
-		}
-		return a
-	case !isList(b) || rawjson.IsEmpty(b):
-		return a
-	}
-	return append(append(bytes.Clone(a[:len(a)-1]), ','), b[1:]...)
+// list returns the JSON list of the elements.
+func list(elements ...[]byte) []byte {
+	return slices.Concat([]byte{'['}, bytes.Join(elements, []byte{','}), []byte{']'})
 }
 
-// joinedText returns two JSON strings joined into one.
-func joinedText(a, b []byte) []byte {
-	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
+// joined returns the JSON list with the elements of a and b, nil if neither is a list.
+func joined(a, b []byte) []byte {
+	if !isList(a) && !isList(b) {
+		return nil
+	}
+	return list(slices.Concat(slices.Collect(rawjson.Elements(a)), slices.Collect(rawjson.Elements(b)))...)
 }
 
 func isList(raw []byte) bool { return rawjson.Kind(raw) == '[' }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"carryover/sse/rawjson"
@@ -118,9 +117,5 @@ func parseEngine(raw []byte) (id string, ok bool) {
 	}
 	id, ok = rawjson.Text(entry.Get("engine_id"))
 	workers := entry.Get("worker_addr") // an engine sends no KV until its workers have registered
-	return id, ok && id != "" && len(id) <= maxEngineID && printable(id) && rawjson.Kind(workers) == '{' && !rawjson.IsEmpty(workers)
-}
-
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < '!' || r > '~' })
+	return id, ok && len(id) <= maxEngineID && upstream.IsVisible(id) && rawjson.Kind(workers) == '{' && !rawjson.IsEmpty(workers)
 }

@@ -1,12 +1,24 @@
+// Package nixl reads and writes kv_transfer_params for vLLM's NixlConnector in pull mode. It checks the few members that decide
+// whether blocks may be read at all. It forwards all other members bit for bit, because engines add their own.
+//
+// An engine's params are foreign text: their size is bounded (params.go), and an error says which member is wrong without
+// repeating a value. Nothing is repaired: a ticket that can't be parsed, or can't be cut to the tokens that prefill may read
+// (forward.go), is not used. Params are parsed once, in one pass (members.go), when they come. The result has the places where
+// they change on their way (forward.go), and a ticket keeps it beside the text. Params without a result are parsed again.
+//
+// A ticket that no turn uses can be handed back whole (handback.go). A hand-back leg writes into prefill's cache, which other
+// requests read, so everything about it that can be checked is checked.
 package nixl
 
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/connector"
 )
 
 // Connector is vLLM's NixlConnector in pull mode: prefill's answer names its blocks,
@@ -56,7 +68,7 @@ func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream
 		return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
 	}
 	return &upstream.Handover{
-		Cached: params.prefillCached(), EngineID: params.remote.engineID,
+		Cached: params.cached, EngineID: params.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // with this API the leg's prompt is the ids
@@ -89,11 +101,8 @@ func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.R
 	if c.Among {
 		members = wholeRelease
 	}
-	name := rawjson.Quote(model)
-	size := len(`{"model":,"kv_transfer_params":}`) + len(name) + len(members) + len(params)
-	raw := append(append(make([]byte, 0, size), `{"model":`...), name...)
-	raw = append(append(raw, members...), `,"kv_transfer_params":`...)
-	return upstream.ReleaseLeg{API: body.Text, Body: append(append(raw, params...), '}'), Whole: c.Among}, nil
+	raw := fmt.Appendf(nil, `{"model":%s%s,"kv_transfer_params":%s}`, rawjson.Quote(model), members, params)
+	return upstream.ReleaseLeg{API: body.Text, Body: raw, Whole: c.Among}, nil
 }
 
 // leg returns a leg that adds nothing but params to the client's request.
@@ -106,7 +115,7 @@ func leg(api body.API, params []byte) upstream.LegPlan {
 // tokens that prefill may read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
-		return templateParams(), nil
+		return []byte(connector.NullParams), nil
 	}
 	params, err := readTicket(offer)
 	if err != nil {
@@ -138,26 +147,37 @@ func (Connector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams
 	if err != nil {
 		return upstream.TicketParams{}, fmt.Errorf("ticket: %w", err)
 	}
-	ids, _ := params.outputIDs()
+	ids, _ := rawjson.ParseIDs(params.output) // Carryover's vLLM plug-in adds them
 	parsed := upstream.TicketParams{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
-		Expires: params.expires(), EngineID: params.remote.engineID, RequestID: params.remote.requestID, Generation: params.remote.generation, OutputIDs: ids,
+		Expires: params.expiry, EngineID: params.engineID, RequestID: params.requestID, Generation: params.generation, OutputIDs: ids,
 	}
-	if params.groups == 1 && blockSize > 0 && !params.fits(blockSize) {
+	if params.groups == 1 {
 		err = params.misplaced(blockSize)
 	}
 	return parsed, err
 }
 
-// fits reports whether the params name exactly as many blocks as the tokens fill. Prefill takes the last blocks of the list for the last
-// tokens (vLLM nixl/base_worker.py): with one block more all blocks are misplaced, with one less the engine dies.
-func (p *kvParams) fits(blockSize int) bool { return p.blocks == (p.tokens+blockSize-1)/blockSize }
-
-// misplaced returns the error for params that do not fit.
+// misplaced returns an error unless the params name exactly as many blocks as the tokens fill, or the size of a block is not known. Prefill
+// takes the last blocks of the list for the last tokens (vLLM nixl/base_worker.py): with one block more all blocks are misplaced, with one
+// less the engine dies.
 func (p *kvParams) misplaced(blockSize int) error {
+	if blockSize < 1 || p.blocks == (p.tokens+blockSize-1)/blockSize {
+		return nil
+	}
 	return fmt.Errorf("ticket: %w: %d for %d tokens in blocks of %d", upstream.ErrMisplaced, p.blocks, p.tokens, blockSize)
 }
 
+// host returns the remote_host to forward. With the policy "auto", which "" also means, it is the engine's, unless that is valid on the
+// engine's own machine only: an empty name, localhost (vLLM's default, VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard address. IPv6
+// addresses have no brackets, because vLLM's make_zmq_path adds them.
 func host(params *kvParams, owner *upstream.Instance) string {
-	return resolveHost(owner.KVHost, params.remote.host, owner.Host())
+	if owner.KVHost == "auto" || owner.KVHost == "" {
+		switch strings.ToLower(params.host) {
+		case "", "localhost", "0.0.0.0", "::":
+		default:
+			return params.host
+		}
+	}
+	return owner.PeerHost()
 }

@@ -196,3 +196,63 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 		}
 	}
 }
+
+func TestHost_FollowsThePolicy(t *testing.T) {
+	for _, row := range []struct{ policy, engine, instance, want string }{
+		{"auto", "10.0.0.7", "decode-0", "10.0.0.7"},
+		{"auto", "127.0.0.1", "decode-0", "127.0.0.1"},
+		{"", "10.0.0.7", "decode-0", "10.0.0.7"},
+		{"auto", "", "decode-0", "decode-0"},
+		{"auto", "localhost", "decode-0", "decode-0"},
+		{"auto", "LocalHost", "decode-0", "decode-0"},
+		{"auto", "0.0.0.0", "decode-0", "decode-0"},
+		{"auto", "::", "[fd00::2]", "fd00::2"},
+		{"auto", "fd00::1", "[fd00::2]", "fd00::1"},
+		{"pin", "10.0.0.7", "decode-0", "decode-0"},
+		{"pin", "10.0.0.7", "[::1]", "::1"},
+		{"kv.internal", "10.0.0.7", "decode-0", "kv.internal"},
+		{"[fd00::9]", "10.0.0.7", "decode-0", "fd00::9"},
+	} {
+		owner := &upstream.Instance{BaseURL: "http://" + row.instance, KVHost: row.policy}
+		if got := host(&kvParams{host: row.engine}, owner); got != row.want {
+			t.Errorf("host(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
+		}
+	}
+}
+
+// Params of vLLM 0.33 say how often their engine has registered its KV memory. The reader needs that number, whatever else is changed.
+func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
+	const generation = `"remote_registration_generation":3`
+	held := with(t, ticket, "remote_registration_generation", "3")
+	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "another"}
+	var connector Connector
+	parsed, err := connector.ParseTicket([]byte(held), 0)
+	if err != nil || parsed.Generation != 3 || !strings.Contains(string(parsed.Params), generation) {
+		t.Fatalf("ParseTicket = %+v, %v, want generation 3", parsed, err)
+	}
+	if old, err := connector.ParseTicket([]byte(ticket), 0); err != nil || old.Generation != 0 {
+		t.Errorf("ParseTicket = %+v, %v, want no generation before 0.33", old, err)
+	}
+	for name, offer := range map[string]upstream.TicketOffer{
+		"whole":    {Tokens: 109},
+		"cut":      {Tokens: 96, BlockSize: 32},
+		"with ids": {Tokens: 109, PromptIDs: []byte("[1,2]")},
+		"release":  {Release: true},
+	} {
+		for read, reading := range map[string]any{"read": parsed.Reading, "unread": nil} {
+			offer.Ticket, offer.Reading, offer.Holder = parsed.Params, reading, instance
+			if params, err := prefillParams(offer); err != nil || !strings.Contains(string(params), generation) {
+				t.Errorf("%s, %s: %s, %v, want the generation in it", name, read, params, err)
+			}
+		}
+	}
+	handed, err := parseHandover([]byte(with(t, handover, "remote_registration_generation", "3")))
+	if err != nil || !strings.Contains(string(handed.forward(edit{Host: "another", PromptIDs: []byte("[1]")})), generation) {
+		t.Errorf("hand-over: %v, want the generation in it", err)
+	}
+	for _, value := range []string{`"3"`, "null", "-1", "1.5", "true", "99999999999"} {
+		if _, err := connector.ParseTicket([]byte(with(t, ticket, "remote_registration_generation", value)), 0); err == nil || !strings.Contains(err.Error(), "remote_registration_generation") {
+			t.Errorf("generation %s: error %v, want one: the engine compares numbers", value, err)
+		}
+	}
+}

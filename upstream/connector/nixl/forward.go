@@ -1,6 +1,7 @@
 package nixl
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 
@@ -30,7 +31,7 @@ func (p *kvParams) forward(e edit) []byte {
 	changes := buffer[:0]
 	at := p.at
 	var host []byte
-	if e.Host != "" && e.Host != p.remote.host {
+	if e.Host != "" && e.Host != p.host {
 		if host = rawjson.Quote(e.Host); at.host.to > 0 {
 			changes, host = append(changes, replacement{at.host, host}), nil
 		}
@@ -70,33 +71,51 @@ type replacement struct {
 	by []byte
 }
 
-// strip removes parts from the params for good. A part must not be the first member, nor a member that is read or edited later.
-func (p *kvParams) strip(parts []span) {
-	if len(parts) == 0 {
-		return
-	}
-	raw, kept := make([]byte, 0, len(p.raw)), uint32(0)
-	for _, part := range parts {
-		raw, kept = append(raw, p.raw[kept:part.from]...), part.to
-	}
-	p.raw = append(raw, p.raw[kept:]...)
-	before := func(at uint32) (less uint32) {
-		for _, part := range parts {
-			if part.to <= at {
-				less += part.to - part.from
-			}
-		}
-		return less
-	}
-	for _, moved := range [...]*span{&p.at.host, &p.at.tokens, &p.at.blocks} {
-		less := before(moved.from)
-		moved.from, moved.to = moved.from-less, moved.to-less
-	}
-	p.at.end -= before(p.at.end)
+// cut is the part of the block list that is left out of a shortened ticket.
+type cut struct {
+	of      span   // from behind the last id that stays to the end of the list
+	closing string // replaces the part
 }
 
-// templateParams returns the params of a prefill leg without a ticket, as vLLM's
-// example proxies send them: the two flags have values, the rest is null.
-func templateParams() []byte {
-	return []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
+// shorten returns the params of a ticket for its first tokens only, rounded down
+// to whole blocks: remote_num_tokens becomes their number, and remote_block_ids is
+// cut to as many blocks. All other bytes stay. If tokens is the ticket's number of
+// tokens, it returns p itself, with the partial last block.
+//
+// Blocks are matched by position, so a cut needs a list in the order of the
+// sequence: exactly one KV cache group, with as many blocks as the tokens fill.
+// Else the error is a *paramsError, and the ticket is used whole or not at all.
+func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
+	if tokens == p.tokens {
+		return p, nil
+	}
+	switch {
+	case !p.ticket:
+		return nil, &paramsError{"do_remote_decode", "must be true"}
+	case p.groups != 1:
+		return nil, &paramsError{"remote_block_ids", "cannot be cut unless there is one group"}
+	case blockSize < 1 || p.misplaced(blockSize) != nil:
+		return nil, &paramsError{"remote_block_ids", "does not hold as many blocks as the tokens fill"}
+	case tokens > p.tokens || tokens < blockSize:
+		return nil, &paramsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
+	}
+	short := *p
+	short.blocks = tokens / blockSize // fewer than p.blocks, because p.tokens fill p.blocks
+	short.tokens = short.blocks * blockSize
+	short.cut = cutBlocks(p.raw, p.at.blocks, short.blocks)
+	return &short, nil
+}
+
+// cutBlocks returns the cut that keeps the first n ids of a list. The list is flat, or the only list inside another list. It has been
+// parsed and has more than n ids.
+func cutBlocks(raw []byte, list span, n int) cut {
+	ids := raw[list.from:list.to]
+	s := rawjson.Scanner{Data: ids}
+	closing := "]"
+	_, _ = s.Open('[')
+	if s.Peek() == '[' {
+		closing = "]]"
+	}
+	left := bytes.TrimRight(ids[:rawjson.AfterInts(ids, n)], " \t\r\n")
+	return cut{span{list.from + uint32(len(left)), list.to}, closing}
 }

@@ -45,13 +45,8 @@ func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (ups
 	if salt != "" {
 		quoted = append([]byte(`,"cache_salt":`), rawjson.Quote(salt)...)
 	}
-	name := rawjson.Quote(model)
-	size := len(`{"model":,"prompt":,"kv_transfer_params":}`) + len(handBackMembers) + len(name) + len(offer.PromptIDs) + len(quoted) + len(params)
-	raw := append(append(make([]byte, 0, size), `{"model":`...), name...)
-	raw = append(append(raw, `,"prompt":`...), offer.PromptIDs...)
-	raw = append(append(raw, handBackMembers...), quoted...)
-	raw = append(append(raw, `,"kv_transfer_params":`...), params...)
-	return upstream.ReleaseLeg{API: body.Text, Body: append(raw, '}')}, nil
+	raw := fmt.Appendf(nil, `{"model":%s,"prompt":%s%s%s,"kv_transfer_params":%s}`, rawjson.Quote(model), offer.PromptIDs, handBackMembers, quoted, params)
+	return upstream.ReleaseLeg{API: body.Text, Body: raw}, nil
 }
 
 // wholeParams returns the kv_transfer_params with which prefill reads all of the ticket. They have no ids, because the leg's prompt is
@@ -68,7 +63,7 @@ func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 		return nil, errGroups
 	case p.tokens != offer.Tokens:
 		return nil, errNotWhole
-	case offer.BlockSize > 0 && !p.fits(offer.BlockSize):
+	case p.misplaced(offer.BlockSize) != nil:
 		return nil, p.misplaced(offer.BlockSize)
 	case countIDs(offer.PromptIDs) != p.tokens:
 		return nil, errIDs

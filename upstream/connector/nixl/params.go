@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream"
 	"carryover/upstream/connector"
 )
 
@@ -40,27 +40,24 @@ func (e *paramsError) Error() string {
 // It is made once from an engine's answer, and never changes. As upstream.TicketParams.Reading, beside the text of a ticket, it has no text
 // of its own.
 type kvParams struct {
-	raw    []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
-	remote remote
-	tokens int
-	groups int
-	blocks int
-	size   int    // length of raw, where raw is left out
-	cached int    // remote_prefill_cached_tokens, -1 if the engine does not tell
-	output []byte // output_token_ids
-	ticket bool   // the params are decode's, and were checked as a ticket
-	expiry bool
-	at     spans
-	cut    cut
-}
-
-// remote names the engine that holds the blocks, and the request there that they belong to.
-type remote struct {
+	raw []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
+	// The engine that holds the blocks, and the request there that they belong to.
 	engineID, requestID, host string
 	port                      int
 	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
 	// would end the engine.
 	generation int
+
+	tokens int
+	groups int
+	blocks int
+	size   int    // length of raw, where raw is left out
+	cached int    // remote_prefill_cached_tokens (vLLM 0.31): prompt tokens that prefill did not compute, -1 if the engine does not tell
+	output []byte // output_token_ids
+	ticket bool   // the params are decode's, and were checked as a ticket
+	expiry bool   // the params say when the blocks expire, so that prefill declines them by itself when it is too late (vllm#47021)
+	at     spans
+	cut    cut
 }
 
 // spans are the places in kvParams.raw of the values that forward may replace. The span of an absent member is empty.
@@ -120,18 +117,24 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	if len(raw) > maxParams {
 		return nil, &paramsError{"", "larger than 1 MiB"}
 	}
-	*m = members{raw: raw, before: unknown - 1}
+	*m = members{raw: raw}
 	p := &kvParams{raw: raw, cached: -1}
-	if err := m.read(p); err != nil {
-		if known, ok := errors.AsType[*paramsError](err); ok {
-			return nil, known
+	object, err := m.read(p)
+	if err != nil {
+		if wrong, ok := errors.AsType[*paramsError](err); ok {
+			return nil, wrong
 		}
 		return nil, &paramsError{"", err.Error()}
 	}
-	if m.leads {
-		return m.parseFollowing()
+	if output := m.get(outputTokenIDs); output != nil || m.get(promptTokenIDs) != nil {
+		var changes rawjson.Edits
+		changes.Remove(names[outputTokenIDs], names[promptTokenIDs])
+		if p, err = m.parse(object.Rewrite(changes)); err == nil {
+			p.output = output
+		}
+		return p, err
 	}
-	if !m.has(blockIDs) {
+	if m.get(blockIDs) == nil {
 		return nil, &paramsError{"remote_block_ids", "missing"}
 	}
 	if err := p.readTexts(m); err != nil {
@@ -140,24 +143,8 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	if err := p.readNumbers(m); err != nil {
 		return nil, err
 	}
-	p.output = m.get(outputTokenIDs)
 	p.at = spans{host: m.at[remoteHost], tokens: m.at[remoteNumTokens], blocks: m.at[blockIDs], end: uint32(m.end)}
-	p.strip(m.lists[:m.listed])
 	return p, nil
-}
-
-// parseFollowing parses an object that begins with a list of token ids: it removes the lists and parses the rest. No engine sends such
-// an object.
-func (m *members) parseFollowing() (*kvParams, error) {
-	output := m.get(outputTokenIDs)
-	o, _ := rawjson.ParseObject(m.raw) // it has been read
-	var changes rawjson.Edits
-	changes.Remove(names[outputTokenIDs], names[promptTokenIDs])
-	p, err := m.parse(o.Rewrite(changes))
-	if p != nil {
-		p.output = output
-	}
-	return p, err
 }
 
 // direction checks the two flags. The engine has set them for the leg that gets the
@@ -191,16 +178,16 @@ func (p *kvParams) readTexts(m *members) error {
 		into     *string
 		shortest int
 	}{
-		{remoteEngineID, &p.remote.engineID, 1},
-		{remoteRequestID, &p.remote.requestID, 1},
-		{remoteHost, &p.remote.host, 0},
+		{remoteEngineID, &p.engineID, 1},
+		{remoteRequestID, &p.requestID, 1},
+		{remoteHost, &p.host, 0},
 	} {
 		raw := m.get(known.member)
 		if rawjson.IsNull(raw) {
 			continue
 		}
 		value, ok := rawjson.Text(raw)
-		if !ok || len(value) < known.shortest || len(value) > 256 || !printable(value) {
+		if !ok || len(value) < known.shortest || len(value) > 256 || value != "" && !upstream.IsVisible(value) {
 			return &paramsError{names[known.member], "must be a string of at most 256 printable ASCII characters without spaces"}
 		}
 		*known.into = value
@@ -213,10 +200,6 @@ func (p *kvParams) readTexts(m *members) error {
 	return nil
 }
 
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < '!' || r > '~' })
-}
-
 func (p *kvParams) readNumbers(m *members) error {
 	var ignored int
 	for _, known := range [...]struct {
@@ -224,12 +207,12 @@ func (p *kvParams) readNumbers(m *members) error {
 		into      *int
 		low, high int
 	}{
-		{remotePort, &p.remote.port, 1, math.MaxUint16},
+		{remotePort, &p.port, 1, math.MaxUint16},
 		{remoteNumTokens, &p.tokens, 0, maxTokens},
 		{tpSize, &ignored, 1, 1024},
 		{dcpSize, &ignored, 1, 1024},
 		{ppSize, &ignored, 1, 1024},
-		{registrationGeneration, &p.remote.generation, 0, math.MaxInt32},
+		{registrationGeneration, &p.generation, 0, math.MaxInt32},
 	} {
 		raw := m.get(known.member)
 		// Only the port may be null; a null size would fail inside the engine.
@@ -254,15 +237,6 @@ func (p *kvParams) readNumbers(m *members) error {
 	}
 	return nil
 }
-
-// expires reports whether the params say when the blocks expire, so that prefill
-// declines them by itself when it is too late (vllm#47021).
-func (p *kvParams) expires() bool { return p.expiry }
-
-// prefillCached returns how many prompt tokens prefill took from its own cache and
-// from remote blocks instead of computing them (remote_prefill_cached_tokens, vLLM
-// 0.31), or -1 if the engine does not tell.
-func (p *kvParams) prefillCached() int { return p.cached }
 
 // withoutText returns the parsed params without their text, which the ticket keeps. of adds the text again.
 func (p *kvParams) withoutText() *kvParams {

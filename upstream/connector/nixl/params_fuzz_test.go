@@ -155,7 +155,7 @@ func checkForward(t *testing.T, p *kvParams, raw []byte) {
 	}
 	o.Remove("output_token_ids")
 	o.Remove("prompt_token_ids")
-	for _, e := range []edit{{}, {Host: "other"}, {Host: p.remote.host}, {PromptIDs: []byte("[5,6]")}, {Host: `"`, PromptIDs: []byte("[]")}} {
+	for _, e := range []edit{{}, {Host: "other"}, {Host: p.host}, {PromptIDs: []byte("[5,6]")}, {Host: `"`, PromptIDs: []byte("[]")}} {
 		checkEdit(t, p, &o, e)
 	}
 	if !p.ticket {
@@ -187,7 +187,7 @@ func checkEdit(t *testing.T, p *kvParams, o *rawjson.Object, e edit) {
 	if e.PromptIDs != nil {
 		changes.Set("prompt_token_ids", e.PromptIDs)
 	}
-	if e.Host != "" && e.Host != p.remote.host {
+	if e.Host != "" && e.Host != p.host {
 		changes.Set("remote_host", rawjson.Quote(e.Host))
 	}
 	if e.Release {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"carryover/sse/rawjson"
+
+	"carryover/upstream/connector"
 )
 
 // Params as vLLM 0.32 answers them on turn 1, spacing as in the wire format.
@@ -47,9 +49,9 @@ func TestParams_RecordedAnswersAreForwardedAsTheyAre(t *testing.T) {
 	if got := string(p.forward(edit{Host: "127.0.0.1"})); got != ticket {
 		t.Errorf("ticket forwarded:\n got %s\nwant %s", got, ticket)
 	}
-	if p.remote.engineID != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.remote.requestID != "chatcmpl-turn-1-a953744a" ||
-		p.remote.host != "127.0.0.1" || p.remote.port != 5659 || p.tokens != 109 || p.groups != 1 || p.blocks != 4 {
-		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.remote.engineID, p.remote.requestID, p.remote.host, p.remote.port, p.tokens, p.groups, p.blocks)
+	if p.engineID != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.requestID != "chatcmpl-turn-1-a953744a" ||
+		p.host != "127.0.0.1" || p.port != 5659 || p.tokens != 109 || p.groups != 1 || p.blocks != 4 {
+		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.engineID, p.requestID, p.host, p.port, p.tokens, p.groups, p.blocks)
 	}
 }
 
@@ -69,8 +71,8 @@ func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.expires() != row.expires || p.prefillCached() != row.cached {
-			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expires(), p.prefillCached(), row.expires, row.cached)
+		if p.expiry != row.expires || p.cached != row.cached {
+			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expiry, p.cached, row.expires, row.cached)
 		}
 	}
 }
@@ -272,7 +274,7 @@ func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 
 func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal(templateParams(), &got); err != nil {
+	if err := json.Unmarshal([]byte(connector.NullParams), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {

@@ -1,9 +1,18 @@
+// Package orchestrated speaks to backends whose connector answers with kv_transfer_params of its own, such as AWS Neuron's NxDI. It does
+// what production-stack's disaggregated_prefill_orchestrated does: prefill gets the null template and answers with params, and decode gets
+// these params unchanged except for remote_host. This becomes the prefill instance's host, because backends send a name of their own there,
+// such as the address of a container. All other members are opaque.
+//
+// An earlier form of the same contract sends decode prefill's whole answer as disagg_prefill_resp instead.
+//
+// Nothing is kept for a next turn: whether a backend's params could be used again is not known.
 package orchestrated
 
 import (
 	"context"
 	"fmt"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/connector"
@@ -16,9 +25,6 @@ type Connector struct {
 	Response bool
 }
 
-// template is the kv_transfer_params of prefill's leg (production-stack, route_orchestrated_disaggregated_request).
-const template = `{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
-
 // Traits says that nothing is kept, that engines tokenise by themselves, and that requests of every API may carry kv_transfer_params,
 // as in vLLM 0.32. disagg_prefill_resp is known to work on the completion endpoints only.
 func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.Response} }
@@ -27,7 +33,7 @@ func (c Connector) Traits() upstream.Traits { return upstream.Traits{Agents: !c.
 func (c Connector) Plan(_ context.Context, t upstream.Transfer) (upstream.Plan, error) {
 	api, host := t.Request.API(), t.Prefill.PeerHost()
 	return upstream.Plan{
-		Prefill: leg(api, "kv_transfer_params", []byte(template)),
+		Prefill: leg(api, "kv_transfer_params", []byte(connector.NullParams)),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 			if c.Response {
 				return handover(api, "disagg_prefill_resp", answer.Body), nil
@@ -57,4 +63,16 @@ func handover(api body.API, name string, value []byte) *upstream.Handover {
 // leg returns a leg with one member that the connector adds.
 func leg(api body.API, name string, value []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []body.Member{{Name: name, Value: value}}}
+}
+
+// withHost returns an engine's params, any JSON object, with remote_host set to host. All other bytes stay. It neither changes nor keeps
+// raw, and errors repeat nothing of it.
+func withHost(raw []byte, host string) ([]byte, error) {
+	params, err := connector.ParseParams(raw)
+	if err != nil {
+		return nil, err
+	}
+	var changes rawjson.Edits
+	changes.Set("remote_host", rawjson.Quote(host))
+	return params.Rewrite(changes), nil
 }

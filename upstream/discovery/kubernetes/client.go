@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,6 +52,9 @@ func (c *client) get(ctx context.Context, verb string, query url.Values) (*http.
 		if c.http, err = c.connect(); err != nil {
 			return nil, fmt.Errorf("%s: %w", verb, err)
 		}
+	}
+	if c.cfg.LabelSelector != "" {
+		query.Set("labelSelector", c.cfg.LabelSelector)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"?"+query.Encode(), http.NoBody)
 	if err != nil {
@@ -110,39 +114,20 @@ func (c *client) close() {
 	}
 }
 
-// status are the fields of a metav1.Status that are needed.
-type status struct {
-	Code    int    `json:"code"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-	Details struct {
-		RetryAfterSeconds int `json:"retryAfterSeconds"`
-	} `json:"details"`
-}
-
-func (s status) refusal(verb string) *refusal {
-	return &refusal{
-		verb: verb, code: s.Code, reason: s.Reason, message: s.Message,
-		retryAfter: time.Duration(max(0, min(s.Details.RetryAfterSeconds, int(longestAskFor/time.Second)))) * time.Second,
-	}
-}
-
 // readRefusal makes a refusal from an answer that is not 200. The answer may come from a proxy in front of the API server, so missing
 // fields are tolerated.
 func readRefusal(verb string, res *http.Response) *refusal {
-	var told status
+	var told refusal
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part of the text is better than nothing
 	if json.Unmarshal(text, &told) != nil {
-		told = status{Message: "the answer is no Status object"}
+		told = refusal{Message: "the answer is no Status object"}
 	}
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
 		told.Details.RetryAfterSeconds = seconds
 	}
-	told.Code = res.StatusCode
-	if told.Reason == "" {
-		told.Reason = http.StatusText(told.Code)
-	}
-	return told.refusal(verb)
+	told.verb, told.Code = verb, res.StatusCode
+	told.Reason = cmp.Or(told.Reason, http.StatusText(told.Code))
+	return &told
 }
 
 // readSmall reads a file, which must have between one and most bytes.
@@ -160,4 +145,52 @@ func readSmall(path string, most int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: want 1 to %d bytes", path, most)
 	}
 	return text, nil
+}
+
+var (
+	errNameless  = errors.New("an object has no name")
+	errTooMany   = errors.New("more than 10,000 match; narrow the label selector")
+	errPageLarge = errors.New("a page of the list has more than 16 MiB")
+	// errBrief is for a watch that ended at once without an event, as behind a proxy that does not pass streams on.
+	errBrief = errors.New("the watch ended at once")
+	// errUnreadable is for an event that came whole and cannot be parsed. A watch from the same version would bring it again.
+	errUnreadable = errors.New("an event cannot be read")
+)
+
+// refusal is an answer other than 200, or an ERROR event: the fields of the API server's metav1.Status that are needed.
+type refusal struct {
+	verb    string // list or watch
+	Code    int
+	Reason  string // Kubernetes' word, like Expired
+	Message string
+	Details struct{ RetryAfterSeconds int }
+}
+
+// Error returns the status and the API server's message, which names no credential.
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%d %s: %.300s", r.Code, r.Reason, r.Message)
+}
+
+// codeOf returns the status of a refusal, -1 for another error.
+func codeOf(err error) int {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		return r.Code
+	}
+	return -1
+}
+
+// forgotten reports whether the API server no longer has the requested version, or the requested page of a list.
+func forgotten(err error) bool { return codeOf(err) == http.StatusGone }
+
+// resumable reports whether a watch may go on from its version after err: the network broke, or the API server was busy or did
+// not accept the token. After any other error the version itself may be at fault, and a list is needed. If a watch is forbidden,
+// this means list after list, which keeps instances up to date where the account may only list.
+func resumable(err error) bool {
+	switch codeOf(err) {
+	case -1:
+		return !errors.Is(err, errUnreadable) && !errors.Is(err, errTooMany)
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return true
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 	}
 	f := &follower{
 		client: newClient(s.cfg, namespace),
-		reader: reader{port: s.cfg.Port, roles: roles{prefill: s.cfg.PrefillLabels, decode: s.cfg.DecodeLabels}},
+		reader: reader{port: s.cfg.Port, prefill: s.cfg.PrefillLabels, decode: s.cfg.DecodeLabels},
 		roster: &roster{set: set, logger: s.cfg.Logger},
 	}
 	defer f.client.close()
@@ -59,8 +60,10 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 		if wait > 0 {
 			s.complain(err, namespace, wait)
 		}
-		if !pause(ctx, wait) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(wait):
 		}
 	}
 }
@@ -91,9 +94,6 @@ func (f *follower) watch(ctx context.Context) error {
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {f.version},
 		"timeoutSeconds": {strconv.Itoa(int(duration / time.Second))},
 	}
-	if selector := f.client.cfg.LabelSelector; selector != "" {
-		query.Set("labelSelector", selector)
-	}
 	began := time.Now()
 	res, err := f.client.get(ctx, "watch", query)
 	if err != nil {
@@ -112,7 +112,7 @@ func (f *follower) watch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		f.backoff.progress()
+		f.backoff = backoff{}
 	}
 }
 
@@ -134,7 +134,7 @@ func (f *follower) apply(e event) error {
 	case added, modified, deleted:
 	case bookmark:
 		version, err := e.version()
-		f.advance(version)
+		f.version = cmp.Or(version, f.version)
 		return err
 	case failed:
 		return e.refusal()
@@ -145,41 +145,55 @@ func (f *follower) apply(e event) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	f.advance(o.version)
+	f.version = cmp.Or(o.version, f.version)
 	if e.Type == deleted {
 		return f.roster.drop(o.name)
 	}
 	return f.roster.put(o)
 }
 
-func (f *follower) advance(version string) {
-	if version != "" {
-		f.version = version
-	}
-}
-
 // complain logs an error. If permissions are missing, the line names those that the role must grant.
 func (s *Source) complain(err error, namespace string, wait time.Duration) {
 	log := s.cfg.Logger.With("namespace", namespace, "error", err, "again_in", wait.Round(time.Millisecond))
-	var r *refusal
-	if errors.As(err, &r) && r.code == http.StatusForbidden {
+	if r, ok := errors.AsType[*refusal](err); ok && r.Code == http.StatusForbidden {
 		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", "pods", "needs_api_group", "")
 		return
 	}
 	log.Warn("the API server does not tell the instances; the last ones stay")
 }
 
-// pause waits, and reports whether ctx is still good.
-func pause(ctx context.Context, wait time.Duration) bool {
-	if wait == 0 {
-		return ctx.Err() == nil
+// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
+// retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
+const (
+	firstWait     = time.Second
+	longestWait   = 30 * time.Second
+	longestAskFor = 120 // seconds
+)
+
+// backoff counts failures in a row, until an event comes.
+type backoff struct {
+	failures int
+	relisted bool // a list has followed a forgotten version without a wait
+}
+
+// after returns how long to wait after a request that ended with err. There is no wait if err is nil, or if a version was
+// forgotten for the first time, because the list that follows repairs that.
+func (p *backoff) after(err error) time.Duration {
+	if err == nil {
+		return 0
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+	if forgotten(err) && !p.relisted {
+		p.relisted = true
+		return 0
 	}
+	p.failures++
+	wait := longestWait
+	if shift := p.failures - 1; shift < 5 {
+		wait = min(firstWait<<shift, longestWait)
+	}
+	wait -= rand.N(wait / 2)
+	if r, ok := errors.AsType[*refusal](err); ok {
+		wait = max(wait, time.Duration(min(r.Details.RetryAfterSeconds, longestAskFor))*time.Second)
+	}
+	return wait
 }

@@ -3,6 +3,9 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	"carryover/upstream"
@@ -17,32 +20,32 @@ const maxWeight = 1000
 // pod are the fields of a core/v1 Pod that are needed.
 type pod struct {
 	Metadata struct {
-		Name              string            `json:"name"`
-		ResourceVersion   string            `json:"resourceVersion"`
-		Labels            map[string]string `json:"labels"`
-		Annotations       map[string]string `json:"annotations"`
-		DeletionTimestamp *string           `json:"deletionTimestamp"`
-	} `json:"metadata"`
+		Name              string
+		ResourceVersion   string
+		Labels            map[string]string
+		Annotations       map[string]string
+		DeletionTimestamp *string
+	}
 	Spec struct {
-		Containers     []container `json:"containers"`
-		InitContainers []container `json:"initContainers"`
-	} `json:"spec"`
+		Containers     []container
+		InitContainers []container
+	}
 	Status struct {
-		Phase      string `json:"phase"`
-		PodIP      string `json:"podIP"`
+		Phase      string
+		PodIP      string
 		Conditions []struct {
-			Type   string `json:"type"`
-			Status string `json:"status"`
-		} `json:"conditions"`
-	} `json:"status"`
+			Type   string
+			Status string
+		}
+	}
 }
 
 type container struct {
-	RestartPolicy string `json:"restartPolicy"`
+	RestartPolicy string
 	Ports         []struct {
-		Name          string `json:"name"`
-		ContainerPort int    `json:"containerPort"`
-	} `json:"ports"`
+		Name          string
+		ContainerPort int
+	}
 }
 
 // object is what a pod is to the roster.
@@ -55,8 +58,8 @@ type object struct {
 
 // reader makes an instance of each pod that is ready.
 type reader struct {
-	port  string
-	roles roles
+	port            string
+	prefill, decode []string // the values of roleLabel
 }
 
 // read fails if data is no pod.
@@ -69,7 +72,7 @@ func (r reader) read(data []byte) (object, error) {
 		return object{}, errNameless
 	}
 	found := object{name: p.Metadata.Name, version: p.Metadata.ResourceVersion}
-	roles := r.roles.of(p.Metadata.Labels)
+	roles := r.roles(p.Metadata.Labels)
 	if len(roles) == 0 || !p.serves() {
 		return found, nil
 	}
@@ -78,17 +81,34 @@ func (r reader) read(data []byte) (object, error) {
 		found.problem = fmt.Sprintf("no container has a port named %q", r.port)
 		return found, nil
 	}
-	instances, ok := at(roles, p.Metadata.Name, p.Status.PodIP, port)
-	if !ok {
+	address, err := netip.ParseAddr(p.Status.PodIP)
+	if err != nil || address.Zone() != "" {
 		found.problem = fmt.Sprintf("its address is %q", p.Status.PodIP)
 		return found, nil
 	}
-	weight, problem := p.weight()
-	for i := range instances {
-		instances[i].Weight = weight
+	var weight int
+	weight, found.problem = p.weight()
+	for _, role := range roles {
+		found.instances = append(found.instances, upstream.Instance{
+			Name: found.name, BaseURL: "http://" + net.JoinHostPort(address.String(), strconv.Itoa(port)), Role: role, Weight: weight,
+		})
 	}
-	found.instances, found.problem = instances, problem
 	return found, nil
+}
+
+// roleLabel is the label whose value tells the role, as vLLM's production stack has it.
+const roleLabel = "model"
+
+// roles returns the roles of a pod with these labels: none, one or both.
+func (r reader) roles(labels map[string]string) (found []upstream.Role) {
+	value, ok := labels[roleLabel]
+	if ok && slices.Contains(r.prefill, value) {
+		found = append(found, upstream.RolePrefill)
+	}
+	if ok && slices.Contains(r.decode, value) {
+		found = append(found, upstream.RoleDecode)
+	}
+	return found
 }
 
 // serves reports whether the pod takes requests, as a service would decide. A pod that is being deleted stays ready until its

@@ -41,7 +41,7 @@ func TestSource_PodsWithNamedPortsWeightsAndIPv6(t *testing.T) {
 }
 
 func TestPodReader(t *testing.T) {
-	read := reader{port: "8000", roles: roles{prefill: []string{"prefill", "both"}, decode: []string{"decode", "both"}}}
+	read := reader{port: "8000", prefill: []string{"prefill", "both"}, decode: []string{"decode", "both"}}
 	const ready = `"status":{"phase":"Running","podIP":"10.0.0.1","conditions":[{"type":"Ready","status":"True"}]}}`
 	named := func(meta string) string { return `{"metadata":{"name":"p",` + meta + `},` }
 	for name, row := range map[string]struct{ text, urls, problem string }{

@@ -70,5 +70,5 @@ func (a *asker) instance() *upstream.Instance { return a.engine.Instance() }
 
 // post sends a small JSON body to the engine.
 func (a *asker) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	return a.shared.Client.Post(ctx, a.instance(), path, body, authorization)
+	return a.shared.Client.Post(ctx, a.instance(), path, body, authorization, nil)
 }

@@ -52,7 +52,7 @@ func (p *promptBuffers) done(a *questionBuffer) {
 func (r *promptBuffer) post(
 	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
 ) (status int, err error) {
-	status, answer, err := client.PostInto(ctx, at, path, body, authorization, r.answer)
+	status, answer, err := client.Post(ctx, at, path, body, authorization, r.answer)
 	if err == nil {
 		r.answer = answer
 	} else {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tinylib/msgp/msgp"
+
 	"carryover/upstream/msgpack"
 )
 
@@ -19,50 +21,6 @@ const (
 
 // errBatch is returned for a batch that can't be parsed.
 var errBatch = errors.New("malformed batch of KV events")
-
-// member is a member of an event that is parsed. Others are skipped.
-type member int
-
-const (
-	ignored member = iota
-	hashesMember
-	parentMember
-	tokensMember
-	sizeMember
-	mediumMember
-	adapterMember
-	extraMember
-	groupMember
-	localityMember
-	nameMember
-)
-
-// named returns the member with that name.
-func named(key string) member {
-	switch key {
-	case "type":
-		return nameMember
-	case "block_hashes":
-		return hashesMember
-	case "parent_block_hash":
-		return parentMember
-	case "token_ids":
-		return tokensMember
-	case "block_size":
-		return sizeMember
-	case "medium":
-		return mediumMember
-	case "lora_name":
-		return adapterMember
-	case "extra_keys":
-		return extraMember
-	case "group_idx":
-		return groupMember
-	case "locality":
-		return localityMember
-	}
-	return ignored
-}
 
 // event is one event. Its lists are reused for the next one.
 type event struct {
@@ -95,7 +53,7 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 		events = true
 		return d.r.Array(func(int) error {
 			d.event.reset()
-			if err := d.r.Map(func(key string) error { return d.member(named(key)) }); err != nil {
+			if err := d.r.Map(func(key string) error { return d.member(key) }); err != nil {
 				return err
 			}
 			d.event.tell(sink)
@@ -111,26 +69,26 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 	return nil
 }
 
-// member parses one member. nil counts as absent.
-func (d *decoder) member(m member) (err error) {
+// member parses one member, or leaves it to be skipped. nil counts as absent.
+func (d *decoder) member(name string) (err error) {
 	e, b := &d.event, &d.event.blocks
-	if m == ignored || d.r.Nil() {
+	if d.r.Nil() {
 		return nil
 	}
-	switch m {
-	case nameMember:
+	switch name {
+	case "type":
 		e.name, err = d.r.Text()
-	case hashesMember:
+	case "block_hashes":
 		b.Hashes = b.Hashes[:0] // a map may have it twice
 		return d.r.Array(func(int) error {
 			hash, err := d.hash()
 			b.Hashes = append(b.Hashes, hash)
 			return err
 		})
-	case parentMember:
+	case "parent_block_hash":
 		b.Root = false
 		b.Parent, err = d.hash()
-	case tokensMember:
+	case "token_ids":
 		b.Tokens = b.Tokens[:0]
 		return d.r.Array(func(int) error {
 			id, err := d.r.Uint()
@@ -140,28 +98,27 @@ func (d *decoder) member(m member) (err error) {
 			b.Tokens = append(b.Tokens, uint32(id))
 			return err
 		})
-	case sizeMember:
+	case "block_size":
 		var size uint64
 		size, err = d.r.Uint()
 		b.Size = int(min(size, math.MaxInt32))
-	case mediumMember:
+	case "medium":
 		e.medium, err = d.r.Text()
-	case adapterMember:
+	case "lora_name":
 		b.Adapter, err = d.r.Text()
-	case extraMember:
+	case "extra_keys":
 		err = d.extra()
-	case groupMember:
+	case "group_idx":
 		e.group, err = d.r.Uint()
-	case localityMember:
+	case "locality":
 		e.locality, err = d.r.Text()
-	case ignored:
 	}
 	return err
 }
 
 // hash reads the hash of a block.
 func (d *decoder) hash() (hash uint64, err error) {
-	if d.r.Kind() == msgpack.Int {
+	if d.r.Kind() == msgp.IntType {
 		return d.r.Uint()
 	}
 	raw, err := d.r.Bytes()
@@ -200,13 +157,48 @@ func (d *decoder) extra() error {
 func (d *decoder) texts(into *[]string) error {
 	return d.r.Array(func(int) error {
 		switch d.r.Kind() {
-		case msgpack.Array:
+		case msgp.ArrayType:
 			return d.texts(into)
-		case msgpack.String:
+		case msgp.StrType:
 			text, err := d.r.Text()
 			*into = append(*into, text)
 			return err
 		}
 		return nil
 	})
+}
+
+// mediumGPU is the medium of the blocks that requests compute with, whatever the device (measured on a CPU, vLLM
+// 0.32). Blocks on other media are offloaded.
+const mediumGPU = "GPU"
+
+// localityRemote is the locality of blocks that another engine stores.
+const localityRemote = "REMOTE"
+
+// tell hands the event to a sink if it concerns the engine's own cache. Of a model with several groups of layers the
+// first group stands for all: each group has its own blocks and events.
+func (e *event) tell(sink Sink) {
+	if e.name == nameCleared {
+		sink.Started()
+		return
+	}
+	own := (e.medium == "" || e.medium == mediumGPU) && e.locality != localityRemote && e.group == 0
+	if !own || len(e.blocks.Hashes) == 0 {
+		return
+	}
+	switch e.name {
+	case nameStored:
+		if e.blocks.whole() {
+			sink.Stored(e.blocks)
+		}
+	case nameRemoved:
+		sink.Removed(e.blocks.Hashes)
+	}
+}
+
+// whole reports whether it is known which tokens belong to which block. Groups of sliding-window layers leave blocks
+// out.
+func (b *Blocks) whole() bool {
+	return b.Size > 0 && len(b.Tokens)%b.Size == 0 && len(b.Tokens)/b.Size == len(b.Hashes) &&
+		(b.Extra == nil || len(b.Extra) == len(b.Hashes))
 }

@@ -27,7 +27,10 @@ type follower struct {
 
 	decoder decoder
 	seed    maphash.Seed
-	at      position
+
+	known bool   // next is known
+	next  uint64 // number of the next batch
+	last  uint64 // hash of the batch before
 
 	heard      bool      // the connection has brought a batch
 	latest     uint64    // number of the last batch on the connection
@@ -35,21 +38,14 @@ type follower struct {
 	unreadable bool      // the log has reported an unreadable batch
 }
 
-// position is how far a publisher's batches have been followed.
-type position struct {
-	known bool   // next is known
-	next  uint64 // number of the next batch
-	last  uint64 // hash of the batch before
-}
-
 // up begins a connection. Batches that were published before the publisher had read the subscription do not come on it.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
-	case f.replay == nil && f.at.known:
+	case f.replay == nil && f.known:
 		f.lose("the connection broke, and there is no replay endpoint")
-		f.at.known = false
-	case f.replay != nil && f.at.known && f.at.next > 0:
+		f.known = false
+	case f.replay != nil && f.known && f.next > 0:
 		if err := f.resume(); err != nil {
 			f.lose(err.Error())
 			f.begin()
@@ -61,12 +57,12 @@ func (f *follower) up() {
 
 // resume continues after the last batch, if the publisher's batch of that number is the same.
 func (f *follower) resume() error {
-	shown, want := false, f.at.last
-	err := f.ask(f.at.next-1, func(seq uint64, payload []byte) error {
+	shown, want := false, f.last
+	err := f.ask(f.next-1, func(seq uint64, payload []byte) error {
 		if shown {
 			return f.follow(seq, payload)
 		}
-		if seq != f.at.next-1 || f.hash(payload) != want {
+		if seq != f.next-1 || f.hash(payload) != want {
 			return errOther
 		}
 		shown = true
@@ -80,9 +76,9 @@ func (f *follower) resume() error {
 
 // begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
-	f.at.known = false
+	f.known = false
 	err := f.ask(0, func(seq uint64, payload []byte) error {
-		if !f.at.known {
+		if !f.known {
 			f.join(seq)
 		}
 		return f.follow(seq, payload)
@@ -90,15 +86,15 @@ func (f *follower) begin() {
 	switch {
 	case err != nil:
 		f.lose(err.Error())
-		f.at.known = false
-	case !f.at.known:
+		f.known = false
+	case !f.known:
 		f.join(0) // nothing has been published yet
 	}
 }
 
 // join begins to follow at a number.
 func (f *follower) join(seq uint64) {
-	f.at.known, f.at.next = true, seq
+	f.known, f.next = true, seq
 	if seq == 0 {
 		f.sink.Started()
 	} else {
@@ -108,7 +104,7 @@ func (f *follower) join(seq uint64) {
 
 // follow takes a batch of a replay, which must be the next one.
 func (f *follower) follow(seq uint64, payload []byte) error {
-	if seq != f.at.next {
+	if seq != f.next {
 		return errGap
 	}
 	f.take(seq, payload)
@@ -119,25 +115,25 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 func (f *follower) batch(seq uint64, payload []byte) {
 	if f.heard && seq <= f.latest {
 		f.lose("the publisher counts anew")
-		f.at.known = false
+		f.known = false
 	}
 	f.heard, f.latest = true, seq
 	switch {
-	case !f.at.known && seq == 0:
+	case !f.known && seq == 0:
 		f.join(seq)
-	case (!f.at.known || !f.failed.IsZero()) && f.mayAsk(): // also to repair what could not be replayed before
+	case (!f.known || !f.failed.IsZero()) && f.mayAsk(): // also to repair what could not be replayed before
 		f.begin()
-	case f.at.known && seq > f.at.next:
+	case f.known && seq > f.next:
 		f.fill(seq)
 	}
-	if !f.at.known {
+	if !f.known {
 		f.join(seq)
 	}
 	switch {
-	case seq < f.at.next: // a replay has delivered it
-	case seq > f.at.next:
+	case seq < f.next: // a replay has delivered it
+	case seq > f.next:
 		f.lose(errGap.Error())
-		f.at.next = seq
+		f.next = seq
 		fallthrough
 	default:
 		f.take(seq, payload)
@@ -149,14 +145,14 @@ func (f *follower) fill(seq uint64) {
 	if !f.mayAsk() {
 		return
 	}
-	if err := f.ask(f.at.next, f.follow); err != nil {
-		f.log.Debug("a gap in the KV events can't be filled", "from", f.at.next, "to", seq, "error", err)
+	if err := f.ask(f.next, f.follow); err != nil {
+		f.log.Debug("a gap in the KV events can't be filled", "from", f.next, "to", seq, "error", err)
 	}
 }
 
 // take hands over the events of the next batch.
 func (f *follower) take(seq uint64, payload []byte) {
-	f.at.next, f.at.last = seq+1, f.hash(payload)
+	f.next, f.last = seq+1, f.hash(payload)
 	if err := f.decoder.batch(payload, f.sink); err != nil {
 		if !f.unreadable {
 			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)

@@ -207,8 +207,8 @@ func TestFollower_UnreadableBatchIsLost(t *testing.T) {
 	f.batch(1, []byte{0xc1})
 	f.batch(2, stored(3))
 	n.want(t, "a batch that can't be read", "started", says(1), "lost", says(3))
-	if f.at.next != 3 {
-		t.Errorf("waits for %d, want 3", f.at.next)
+	if f.next != 3 {
+		t.Errorf("waits for %d, want 3", f.next)
 	}
 }
 

@@ -50,7 +50,7 @@ func read(frame []byte) note {
 		case "state":
 			state, err = textOr(r)
 		case "tp_rank":
-			if r.Kind() == msgpack.Int {
+			if r.Kind() == msgp.IntType {
 				n.rank, err = r.Int()
 				ranks = err == nil
 			}
@@ -77,7 +77,7 @@ func read(frame []byte) note {
 
 // textOr reads a string. For a value of another kind it returns "" and leaves the value to be skipped.
 func textOr(r *msgpack.Reader) (string, error) {
-	if r.Kind() != msgpack.String {
+	if r.Kind() != msgp.StrType {
 		return "", nil
 	}
 	return r.Text()

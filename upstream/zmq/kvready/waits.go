@@ -1,24 +1,46 @@
+// Package kvready waits for the notifications that KV has arrived at decode. The prefill workers of LMCache send them over
+// ZeroMQ to pd_proxy_host:pd_proxy_port of their configuration; this package is the listener there.
+//
+// It promises that
+//
+//   - a notification is a hint: it can end a wait, and it does nothing else. It creates no state. A wait begins before its
+//     prefill leg is sent, so a notification whose id is not expected is dropped (waits.go): its id is stale (after a restart of
+//     Carryover libzmq delivers what it has kept), or belongs to another replica, or is foreign. The number of waits bounds the
+//     memory, whatever peers send;
+//   - a wait is over when the expected number of notifications has come, one from each prefill worker. The workers can't be
+//     told apart (LMCache 0.5.6, pd_backend.py: a notification has only the type and the request id). Notifications may come
+//     before the call of Ready or after it (measured: from 182 ms before prefill's answer to 1,000 ms after it);
+//   - no message of a peer causes a panic or blocks, and no peer disturbs another (note.go, package zmtp);
+//   - a notification that is not expected here is handed at most once to a Relay, where replicas share one (relay.go).
+//
+// It ignores any message that is not a notification: LMCache's CancelNotif has a request id too, and says the opposite.
+//
+// An engine that fails to move the KV sends nothing, so each wait needs a time limit: the context of Ready has it. Connectors
+// call Expect; cmd runs Serve and Run.
 package kvready
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"carryover/upstream"
+	"carryover/upstream/zmq/zmtp"
 )
 
-// The defaults of Config's bounds.
 const (
-	defaultWaits = 1 << 16
-	defaultPeers = 1 << 10
+	maxWaits = 1 << 16 // open arrivals at once; those beyond it fail
+	maxPeers = 1 << 10 // connections of prefill workers
 )
 
 // Config configures Waits. The zero value is for a single replica.
 type Config struct {
-	Relay    Relay        // nil if replicas share none
-	MaxWaits int          // open arrivals at once; 0 means 65,536. Arrivals beyond it fail
-	MaxPeers int          // connections of prefill workers; 0 means 1,024
-	Logger   *slog.Logger // nil discards
+	Relay  Relay        // nil if replicas share none
+	Logger *slog.Logger // nil discards
 }
 
 // Waits has the expected arrivals. All methods are safe for concurrent use.
@@ -30,40 +52,32 @@ type Waits struct {
 	mu   sync.Mutex // guards byID and the waits in it
 	byID map[string]*wait
 
-	garbled, surplus, unpublished limited // limit the log lines about these
+	garbled, surplus, unpublished zmtp.Seldom // limit the log lines about these
 }
 
 // New returns Waits without any expected arrival.
 func New(cfg Config) *Waits {
-	if cfg.MaxWaits <= 0 {
-		cfg.MaxWaits = defaultWaits
-	}
-	if cfg.MaxPeers <= 0 {
-		cfg.MaxPeers = defaultPeers
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Waits{cfg: cfg, queue: make(chan string, unpublishedAtMost), byID: map[string]*wait{}}
 }
 
 // Expect begins to wait for count notifications of id, or for one if count is less. Each id is used once. The caller calls Expect
 // before it sends the prefill leg with the id: so no notification can come too early, and notifications of other ids can be dropped.
-// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if Config.MaxWaits are open.
+// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if 65,536 are open.
 func (w *Waits) Expect(id string, count int) upstream.Arrival {
-	if id == "" || len(id) > maxID {
-		return refusal{errBadID}
-	}
+	arrival := &wait{waits: w, id: id, left: max(count, 1), done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, there := w.byID[id]; there {
-		return refusal{errTwice}
+	switch {
+	case id == "" || len(id) > maxID:
+		arrival.end(errBadID)
+	case w.byID[id] != nil:
+		arrival.end(errTwice)
+	case len(w.byID) >= maxWaits:
+		arrival.end(errFull)
+	default:
+		w.byID[id] = arrival
 	}
-	if len(w.byID) >= w.cfg.MaxWaits {
-		return refusal{errFull}
-	}
-	arrival := &wait{waits: w, id: id, left: max(count, 1), done: make(chan struct{})}
-	w.byID[id] = arrival
 	return arrival
 }
 
@@ -84,7 +98,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	switch n.meaning {
 	case malformed:
 		w.counts.malformed.Add(1)
-		if w.garbled.due() {
+		if w.garbled.Due() {
 			w.cfg.Logger.Warn("what came where prefill workers of LMCache say that KV has arrived is none of their messages")
 		}
 		return
@@ -104,7 +118,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 		w.counts.failed.Add(1)
 	case effectSurplus:
 		w.counts.surplus.Add(1)
-		if n.meaning == arrived && w.surplus.due() {
+		if n.meaning == arrived && w.surplus.Due() {
 			w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
 		}
 	}
@@ -119,4 +133,94 @@ func (w *Waits) apply(n note) effect {
 		return effectNone
 	}
 	return arrival.apply(n)
+}
+
+// Why an arrival fails, apart from a failure that prefill reports.
+var (
+	errBadID  = errors.New("wait for KV: no id, or one that is too long")
+	errTwice  = errors.New("wait for KV: the id is waited for already")
+	errFull   = errors.New("wait for KV: too many waits")
+	errClosed = errors.New("wait for KV: given up")
+)
+
+// effect is the effect of a note on a wait.
+type effect int
+
+const (
+	effectNone    effect = iota // there is no wait for the id
+	effectCounted               // the note was expected
+	effectFailed                // the note has ended the wait in failure
+	effectSurplus               // the note came after the end of the wait, or again from the same rank
+)
+
+// wait is one expected arrival. Waits.mu guards all fields but done; err is written before done is closed.
+type wait struct {
+	waits *Waits
+	id    string
+	left  int     // notifications that are still to come
+	ranks []int64 // counted so far, from notes that name a rank
+	err   error
+	done  chan struct{} // closed when the wait is over
+}
+
+// apply applies a note. The caller holds Waits.mu.
+func (a *wait) apply(n note) effect {
+	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
+		return effectSurplus
+	}
+	switch n.meaning {
+	case failed:
+		a.end(fmt.Errorf("prefill says that the KV will not arrive: %s", n.state))
+		return effectFailed
+	case ranked:
+		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
+	}
+	if a.left--; a.left == 0 {
+		a.end(nil)
+	}
+	return effectCounted
+}
+
+// over reports whether the wait has ended.
+func (a *wait) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the wait. The caller holds Waits.mu.
+func (a *wait) end(err error) {
+	a.err = err
+	close(a.done)
+}
+
+// Ready returns nil when all notifications have come, an error when prefill gives up, the cause of ctx when ctx ends
+// first, and an error after Close. It may be called again, and by several goroutines at once.
+func (a *wait) Ready(ctx context.Context) error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+	}
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close ends the wait and forgets the id.
+func (a *wait) Close() {
+	a.waits.mu.Lock()
+	defer a.waits.mu.Unlock()
+	if a.waits.byID[a.id] == a {
+		delete(a.waits.byID, a.id)
+	}
+	if !a.over() {
+		a.end(errClosed)
+	}
 }

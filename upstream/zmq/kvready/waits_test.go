@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -168,8 +169,7 @@ func TestWaits_StatusesCountPerRank(t *testing.T) {
 		w.Notify(status("a", "READY", 0))
 		w.Notify(status("a", state, 2))
 		w.Notify(status("a", "READY", 1))
-		var gaveUp *kvready.FailedError
-		if _, err := isReady(a); !errors.As(err, &gaveUp) || gaveUp.State != state {
+		if _, err := isReady(a); err == nil || !strings.HasSuffix(err.Error(), state) {
 			t.Errorf("got %v, want a failure with %s", err, state)
 		}
 		a.Close()
@@ -226,8 +226,12 @@ func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
 }
 
 func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
-	w := kvready.New(kvready.Config{MaxWaits: 2})
+	w := kvready.New(kvready.Config{})
 	first, second := w.Expect("1", 1), w.Expect("2", 1)
+	var others []upstream.Arrival
+	for n := range kvready.MaxWaits - 2 {
+		others = append(others, w.Expect(fmt.Sprint("other-", n), 1))
+	}
 	for name, a := range map[string]upstream.Arrival{
 		"no id": w.Expect("", 1), "a long id": w.Expect(strings.Repeat("x", 257), 1), "twice": w.Expect("1", 1), "too many": w.Expect("3", 1),
 	} {
@@ -244,7 +248,7 @@ func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
 	first.Close() // once more does no harm
 	w.Notify(notif("ProxyNotif", "3"))
 	wantReady(t, third, true)
-	for _, a := range []upstream.Arrival{second, third} {
+	for _, a := range append(others, second, third) {
 		a.Close()
 	}
 	if n := w.Stats().Waiting; n != 0 {

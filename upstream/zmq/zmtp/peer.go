@@ -1,7 +1,7 @@
 package zmtp
 
 import (
-	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -57,12 +57,29 @@ func recovered(err *error) {
 	}
 }
 
-// subscribe asks for the messages that begin with topic (ZMTP 3.0, "Publish-Subscribe").
-func (p *peer) subscribe(topic string) error {
-	return p.send(append([]byte{1}, topic...))
-}
-
-// hasTopic reports whether a message begins with the topic. It must be checked because a publisher need not filter.
-func hasTopic(frames [][]byte, topic string) bool {
-	return len(frames) > 0 && bytes.HasPrefix(frames[0], []byte(topic))
+// with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the
+// cause of ctx.
+func with(ctx context.Context, endpoint string, socket zmq4.SocketType, limits Limits, talk func(*peer) error) (err error) {
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
+	address, err := ParseEndpoint(endpoint)
+	if err != nil {
+		return err
+	}
+	limits = limits.withDefaults()
+	dialer := net.Dialer{Timeout: limits.Handshake}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	p, err := introduce(conn, socket, limits)
+	if err != nil {
+		return err
+	}
+	return talk(p)
 }

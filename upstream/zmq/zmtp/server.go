@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,9 +35,9 @@ type serving struct {
 	limits  Limits
 	log     *slog.Logger
 	door    door
-	full    limited // log lines about peers for which no place was free
-	refused limited // log lines about failed accepts
-	broken  limited // log lines about peers that break the protocol
+	full    Seldom // log lines about peers for which no place was free
+	refused Seldom // log lines about failed accepts
+	broken  Seldom // log lines about peers that break the protocol
 }
 
 // Serve accepts peers on l until ctx ends (it then returns the cause of ctx) or until l is closed. It closes l. When it returns, all
@@ -63,7 +64,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept zeromq peers: %w", err)
 		default:
-			if v.refused.due() {
+			if v.refused.Due() {
 				v.log.Warn("can't accept zeromq peers; this is tried again", "error", err)
 			}
 			wait(ctx, pause)
@@ -83,7 +84,7 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 		return
 	}
 	if !v.door.admit(conn) {
-		if v.full.due() {
+		if v.full.Due() {
 			v.log.Warn("a zeromq peer is refused: there are too many", "peer", conn.RemoteAddr().String(), "most", v.limits.MaxPeers)
 		}
 		return
@@ -119,7 +120,7 @@ func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 		v.log.Error("a zeromq message made its handler panic", "peer", address, "reason", panicked.reason, "stack", string(panicked.stack))
 	case hungUp(err):
 		v.log.Debug("a zeromq peer has left", "peer", address, "error", err)
-	case v.broken.due():
+	case v.broken.Due():
 		v.log.Warn("a zeromq peer doesn't speak the protocol", "peer", address, "error", err)
 	}
 }
@@ -142,4 +143,59 @@ func handled(handle func(frames [][]byte), frames [][]byte) (err error) {
 	}()
 	handle(frames)
 	return nil
+}
+
+// door counts the connections of a Server. Peers that have introduced themselves have places of their own, so that silent
+// connections can't take them. If there are too many silent connections, the oldest is closed.
+type door struct {
+	most int
+
+	mu     sync.Mutex // guards the rest
+	silent []net.Conn // oldest first
+	peers  int
+}
+
+// enter records a connection that has not introduced itself yet.
+func (d *door) enter(conn net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.silent = append(d.silent, conn)
+	if len(d.silent) > d.most {
+		d.silent[0].Close() // its goroutine notices
+		d.silent = slices.Delete(d.silent, 0, 1)
+	}
+}
+
+// admit gives a place to a connection that has introduced itself, until leave. If no place is free, it returns false.
+func (d *door) admit(conn net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.remove(conn) || d.peers == d.most {
+		return false
+	}
+	d.peers++
+	return true
+}
+
+// turnAway forgets a connection that has not introduced itself.
+func (d *door) turnAway(conn net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.remove(conn)
+}
+
+// leave gives back a place.
+func (d *door) leave() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.peers--
+}
+
+// remove takes a connection out of the silent ones and reports whether it was among them. d.mu is held.
+func (d *door) remove(conn net.Conn) bool {
+	i := slices.Index(d.silent, conn)
+	if i >= 0 {
+		d.silent = slices.Delete(d.silent, i, i+1)
+	}
+	return i >= 0
 }

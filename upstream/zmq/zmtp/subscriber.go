@@ -18,11 +18,10 @@ const (
 // Subscriber receives messages from one publisher to which it connects.
 type Subscriber struct {
 	Endpoint string // tcp://host:port
-	Topic    string // prefix of the wanted messages, empty for all
 	Limits   Limits
-	// Handle gets each message, valid during the call. The goroutine of Run calls Handle and Up.
+	// Handle gets each message, whatever its topic, valid during the call. The goroutine of Run calls Handle and Up.
 	Handle func(frames [][]byte)
-	// Up is called after each subscription; it may be nil. Messages that the publisher sends before it has read the subscription
+	// Up is called after each subscription. Messages that the publisher sends before it has read the subscription
 	// are lost, so the first message may come later than Up, and messages may be missing before it.
 	Up     func()
 	Logger *slog.Logger // nil discards
@@ -31,13 +30,13 @@ type Subscriber struct {
 // Run subscribes until ctx ends, and returns the cause of ctx. Whatever ends a connection, Run dials the publisher again: after 200 ms,
 // and after growing pauses of up to 3 s as long as it can't be reached. If Endpoint is malformed, Run returns the error at once.
 func (s *Subscriber) Run(ctx context.Context) error {
-	if _, err := dialable(s.Endpoint); err != nil {
+	if _, err := ParseEndpoint(s.Endpoint); err != nil {
 		return err
 	}
 	log, pause := orDiscard(s.Logger), firstRedial
 	for {
 		err := with(ctx, s.Endpoint, zmq4.Sub, s.Limits, func(p *peer) error {
-			if err := p.subscribe(s.Topic); err != nil {
+			if err := p.send([]byte{1}); err != nil { // all topics (ZMTP 3.0, "Publish-Subscribe")
 				return err
 			}
 			pause = firstRedial
@@ -59,19 +58,40 @@ func (s *Subscriber) Run(ctx context.Context) error {
 
 // receive passes messages to Handle until the connection ends.
 func (s *Subscriber) receive(p *peer) error {
-	if s.Up != nil {
-		s.Up()
-	}
+	s.Up()
 	for {
 		frames, err := p.receive()
 		if err != nil {
 			return err
 		}
-		if !hasTopic(frames, s.Topic) {
-			continue
-		}
 		if err := handled(s.Handle, frames); err != nil {
 			return err
 		}
 	}
+}
+
+// errNoDelimiter is the error for an answer whose first frame is not empty.
+var errNoDelimiter = errors.New("zeromq answer without an empty first frame")
+
+// Ask sends a question to a ROUTER socket as a REQ socket does, and passes each message that comes back to answer, until answer returns
+// more == false. One question may have several answers. Like REQ, it puts an empty frame before the question and takes it off the answers.
+// It returns the error of answer, the error of the connection, or the cause of ctx if ctx ends before.
+func Ask(ctx context.Context, endpoint string, limits Limits, question [][]byte, answer func(frames [][]byte) (more bool, err error)) error {
+	return with(ctx, endpoint, zmq4.Dealer, limits, func(p *peer) error {
+		if err := p.send(append([][]byte{{}}, question...)...); err != nil {
+			return err
+		}
+		for {
+			frames, err := p.receive()
+			if err != nil {
+				return err
+			}
+			if len(frames) == 0 || len(frames[0]) > 0 {
+				return errNoDelimiter
+			}
+			if more, err := answer(frames[1:]); err != nil || !more {
+				return err
+			}
+		}
+	})
 }

@@ -1,6 +1,42 @@
+// Package zmtp speaks ZeroMQ's wire protocol with engines: ZMTP 3.0 with the NULL mechanism (https://rfc.zeromq.org/spec/23/). It
+// listens to their notifications ([Server]), subscribes to their KV events ([Subscriber]) and asks for
+// missed events ([Ask]).
+//
+// It uses only the protocol of zmq4 v0.17.0, one connection at a time (peer.go). Before zmq4, a guard reads the headers of
+// frames (guard.go), because zmq4 allocates as many bytes as a header announces and panics if that is too much. The package does
+// not use zmq4's sockets: they greet one peer at a time, so a silent peer keeps all others out; they answer no heartbeats; and they
+// give up publishers that are away for more than a few seconds.
+//
+// It promises that
+//
+//   - no peer stops or slows others. Each peer has a goroutine, its introduction has a time limit, and a peer that breaks
+//     the protocol loses only its own connection (server.go). A slow Handle slows only its own peer, through TCP;
+//   - memory is bounded by Limits, whatever peers announce;
+//   - an accept that fails is tried again, after a pause that grows up to half a second (server.go);
+//   - libzmq's heartbeats are answered;
+//   - a publisher that is away, restarts or moves is dialled again for ever (subscriber.go);
+//   - everything that Serve, Run and Ask have started is over when they return.
+//
+// There is no authentication: whoever reaches the port may send anything. There is no delivery confirmation either: messages under
+// way are lost when a connection ends, as with libzmq.
+//
+// The package imports no other package of this module. Its sub-package zmqtest runs libzmq's side of tests.
 package zmtp
 
-import "time"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
 
 // Limits bounds what one peer, and all peers together, may use. Zero values mean the defaults.
 type Limits struct {
@@ -14,17 +50,46 @@ type Limits struct {
 
 // withDefaults returns the limits without zero values.
 func (l Limits) withDefaults() Limits {
-	if l.MaxFrame <= 0 {
-		l.MaxFrame = 64 << 10
+	return Limits{
+		MaxFrame: cmp.Or(l.MaxFrame, 64<<10), MaxParts: cmp.Or(l.MaxParts, 8), MaxPeers: cmp.Or(l.MaxPeers, 64),
+		Handshake: cmp.Or(l.Handshake, 10*time.Second),
 	}
-	if l.MaxParts <= 0 {
-		l.MaxParts = 8
+}
+
+// ParseEndpoint returns the host:port of tcp://host:port to connect to.
+func ParseEndpoint(text string) (hostPort string, err error) {
+	hostPort, tcp := strings.CutPrefix(text, "tcp://")
+	host, port, err := net.SplitHostPort(hostPort)
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || !tcp || host == "" || strings.ContainsAny(host, "*/?#@ \t\r\n") {
+		return "", fmt.Errorf("endpoint %q: want tcp://host:port with a port from 1 to 65535", text)
 	}
-	if l.MaxPeers <= 0 {
-		l.MaxPeers = 64
+	return hostPort, nil
+}
+
+// Seldom lets one log line through per minute, because peers can cause any number of them.
+type Seldom struct{ last atomic.Int64 } // Unix seconds
+
+// Due reports whether a line may be logged now.
+func (s *Seldom) Due() bool {
+	now, last := time.Now().Unix(), s.last.Load()
+	return now-last >= 60 && s.last.CompareAndSwap(last, now)
+}
+
+// hungUp reports whether a connection ended because the other side or the network ended it.
+func hungUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
+}
+
+// orDiscard returns logger, or one that discards everything if logger is nil.
+func orDiscard(logger *slog.Logger) *slog.Logger {
+	return cmp.Or(logger, slog.New(slog.DiscardHandler))
+}
+
+// wait returns after d, or earlier if ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
-	if l.Handshake <= 0 {
-		l.Handshake = 10 * time.Second
-	}
-	return l
 }

@@ -52,5 +52,5 @@ func load(t *testing.T, args, env []string) (config.Config, error) {
 	if err := cmd.ParseFlags(config.ExpandLists(args)); err != nil {
 		t.Fatal(err)
 	}
-	return config.Load(config.Environment(env), flags)
+	return config.NewLoader().Load(config.Environment(env), flags)
 }

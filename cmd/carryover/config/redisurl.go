@@ -1,0 +1,185 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"carryover/convcache/redisstore"
+	"carryover/upstream"
+)
+
+// RedisURL is the address of Redis, of Sentinels or of a cluster. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
+// returns the full text.
+type RedisURL string
+
+// String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
+func (u RedisURL) String() string {
+	at := strings.LastIndexByte(string(u), '@')
+	if at < 0 {
+		return string(u)
+	}
+	hidden := redacted + string(u[at:])
+	if scheme, _, ok := strings.Cut(string(u[:at]), "://"); ok {
+		hidden = scheme + "://" + hidden
+	}
+	return hidden
+}
+
+// GoString hides user and password from %#v.
+func (u RedisURL) GoString() string { return strconv.Quote(u.String()) }
+
+// MarshalText hides user and password from encoders, slog's JSON handler among them.
+func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// redisServers is the content of a RedisURL: the members of redisstore.Config that it sets, and what the scheme says.
+type redisServers struct {
+	redisstore.Config
+	secure, socket bool
+}
+
+// redisSchemes returns what each scheme means. The other parts of a URL depend on it.
+func redisSchemes() map[string]redisServers {
+	return map[string]redisServers{
+		"redis":           {},
+		"rediss":          {secure: true},
+		"unix":            {socket: true},
+		"redis+sentinel":  {Config: redisstore.Config{Topology: redisstore.Sentinel}},
+		"rediss+sentinel": {Config: redisstore.Config{Topology: redisstore.Sentinel}, secure: true},
+		"redis+cluster":   {Config: redisstore.Config{Topology: redisstore.Cluster}},
+		"rediss+cluster":  {Config: redisstore.Config{Topology: redisstore.Cluster}, secure: true},
+	}
+}
+
+// The ports of Redis and of Sentinel if the URL names none.
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
+// accepted. It never repeats a part: in redis://:hunter2 a password stands in the port's place.
+func (u RedisURL) parse() (redisServers, []string) {
+	scheme, rest, _ := strings.Cut(string(u), "://")
+	s, known := redisSchemes()[strings.ToLower(scheme)]
+	if !known || !upstream.IsVisible(rest) {
+		return s, []string{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster:// with an address, in printable ASCII"}
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	if strings.ContainsAny(path+query, "@#") || strings.Contains(authority, "#") {
+		return s, []string{"a user and a password in which / ? # and @ are written %2F %3F %23 and %40"}
+	}
+	hosts := authority
+	var wants []string
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		hosts = authority[at+1:]
+		wants = append(wants, s.readUser(authority[:at])...)
+	}
+	if s.socket {
+		return s, append(wants, s.readSocket(hosts, path, query)...)
+	}
+	if strings.Contains(string(u), "?") {
+		wants = append(wants, "no query: only unix:// has one, and the number of a database follows the host, as in redis://host/1")
+	}
+	wants = append(wants, s.readHosts(hosts)...)
+	return s, append(wants, s.readPath(path)...)
+}
+
+func (s *redisServers) readUser(text string) []string {
+	username, password, _ := strings.Cut(text, ":")
+	var errUser, errPassword error
+	s.Username, errUser = url.PathUnescape(username)
+	s.Password, errPassword = url.PathUnescape(password)
+	if errUser != nil || errPassword != nil {
+		return []string{"a user and a password in which % is written %25"}
+	}
+	return nil
+}
+
+func (s *redisServers) readSocket(host, path, query string) []string {
+	var wants []string
+	path, err := url.PathUnescape(path)
+	if host != "" || path == "" || err != nil {
+		wants = append(wants, "a path behind unix://, as in unix:///run/redis/redis.sock, or behind the @ of a user")
+	}
+	s.Addresses = []string{"/" + path}
+	if query == "" {
+		return wants
+	}
+	number, ok := strings.CutPrefix(query, "db=")
+	if !ok || !s.readDB(number) {
+		wants = append(wants, "no query but db and a number, as in ?db=1")
+	}
+	return wants
+}
+
+func (s *redisServers) readHosts(text string) []string {
+	port := redisPort
+	if s.Topology == redisstore.Sentinel {
+		port = sentinelPort
+	}
+	list := strings.Split(text, ",")
+	for _, item := range list {
+		address, ok := redisAddress(item, port)
+		if !ok {
+			return []string{"a host in every place, each a name or an IP address, IPv6 in brackets, with a port from 1 to 65535 or without"}
+		}
+		s.Addresses = append(s.Addresses, address)
+	}
+	if s.Topology == redisstore.Single && len(list) > 1 {
+		return []string{"one host; several are for +sentinel and +cluster"}
+	}
+	return nil
+}
+
+// redisAddress turns host[:port] into host:port.
+func redisAddress(text, port string) (string, bool) {
+	host, after := text, ""
+	if inside, bracketed := strings.CutPrefix(text, "["); bracketed {
+		host, after, bracketed = strings.Cut(inside, "]")
+		if addr, err := netip.ParseAddr(host); err != nil || !addr.Is6() || !bracketed {
+			return "", false
+		}
+	} else if colon := strings.IndexByte(text, ':'); colon >= 0 {
+		host, after = text[:colon], text[colon:]
+	}
+	if after != "" {
+		port = after[1:]
+	}
+	if !upstream.IsHost(host) || !upstream.IsPort(port) || (after != "" && after[0] != ':') {
+		return "", false
+	}
+	return net.JoinHostPort(host, port), true
+}
+
+// readPath reads the part behind the hosts: /db, /master-name[/db], or nothing.
+func (s *redisServers) readPath(path string) []string {
+	number := path
+	switch s.Topology {
+	case redisstore.Cluster:
+		if path != "" {
+			return []string{"no database: a cluster has only 0"}
+		}
+		return nil
+	case redisstore.Sentinel:
+		var name string
+		var err error
+		name, number, _ = strings.Cut(path, "/")
+		if s.Master, err = url.PathUnescape(name); err != nil || s.Master == "" {
+			return []string{"the name under which the Sentinels know the master, as in redis+sentinel://host/mymaster"}
+		}
+	}
+	if number != "" && !s.readDB(number) {
+		return []string{"the number of a database at the end, or nothing"}
+	}
+	return nil
+}
+
+func (s *redisServers) readDB(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 31)
+	s.DB = int(n)
+	return err == nil
+}

@@ -1,0 +1,165 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"carryover/cmd/carryover/config"
+	"carryover/upstream/vllmsim"
+)
+
+// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
+// so that prompts that fit on a screen show what reuse saves.
+const (
+	demoPrefillPerToken  = 200 * time.Microsecond
+	demoTransferPerBlock = 50 * time.Microsecond
+	demoInterToken       = 5 * time.Millisecond
+)
+
+// Deployment is a set of simulated instances, and the settings of the proxy in front of them.
+type Deployment struct {
+	Prefill, Decode []*vllmsim.Instance
+	Settings        config.Config
+	port            int      // port of the proxy to which instances send what their connector announces
+	folder          string   // folder that the instances share
+	undo            []func() // functions that Close calls
+}
+
+// StartDeployment starts simulated instances and makes the settings of a program in front of them.
+func StartDeployment(o Options) (*Deployment, error) {
+	d := &Deployment{Settings: config.Default()}
+	if err := d.start(o); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
+func (d *Deployment) start(o Options) error {
+	c := &d.Settings
+	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.Connector
+	if err := d.begin(); err != nil {
+		return fmt.Errorf("demo of %s: %w", o.Connector, err)
+	}
+	for n := range o.Prefills + o.Decodes {
+		role, number, started, ttl := config.RolePrefill, n+1, &d.Prefill, time.Duration(0)
+		if n >= o.Prefills {
+			role, number, started, ttl = config.RoleDecode, n-o.Prefills+1, &d.Decode, c.Store.DecoderKVTTL
+		}
+		instance, err := vllmsim.Start(d.engine(role))
+		if err != nil {
+			return fmt.Errorf("start simulated %s instance: %w", role, err)
+		}
+		*started = append(*started, instance)
+		*c.Instances(role) = append(*c.Instances(role), config.InstanceConfig{
+			URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: config.KVHostAuto, KVTTL: ttl,
+			BootstrapPort: instance.Addresses().BootstrapPort,
+		})
+	}
+	if o.Connector == config.ConnectorLMCache {
+		d.nameReceivers()
+	}
+	return nil
+}
+
+// demoChunk is LMCache's chunk_size in a demo, whose prompts are shorter than the usual chunk of 256 tokens.
+const demoChunk = 16
+
+// begin makes what all instances of a connector share: the address of the proxy's listener, or a folder.
+func (d *Deployment) begin() (err error) {
+	switch d.Settings.Connector.Name {
+	case config.ConnectorLMCache:
+		err = d.reservePort()
+		d.Settings.LMCache.Listen, d.Settings.LMCache.ChunkTokens = d.Listen(), demoChunk
+	case config.ConnectorLMCacheStorage:
+		if d.folder, err = os.MkdirTemp("", "carryover-demo-"); err == nil {
+			d.undo = append(d.undo, func() { _ = os.RemoveAll(d.folder) })
+		}
+	}
+	return err
+}
+
+// engine returns the configuration of an instance.
+func (d *Deployment) engine(role string) vllmsim.Config {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Role = role
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
+	cfg.Timing = vllmsim.Timing{
+		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
+	}
+	switch d.Settings.Connector.Name { // MultiConnector is simulated by NIXL alone: the proxy sees nothing but its params
+	case config.ConnectorOrchestrated:
+		cfg.Bidirectional = false // a backend with params of its own, whose decode leaves no blocks behind
+	case config.ConnectorMooncake:
+		cfg.Connector = vllmsim.ConnectorMooncake
+	case config.ConnectorLMCache:
+		cfg.Connector, cfg.LMCache.ProxyPort, cfg.LMCache.ChunkSize = vllmsim.ConnectorLMCache, d.port, demoChunk
+	case config.ConnectorLMCacheStorage:
+		cfg.Connector, cfg.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
+	}
+	return cfg
+}
+
+// The ports that reservePort chooses from. They are below those that systems give to connections and to listeners without a port (Linux:
+// from 32768), so nobody gets the port before the proxy listens there.
+const firstReserved, reservable = 20_000, 12_000
+
+// reservePort finds a free port for the proxy's listener, because instances have to know the port before.
+func (d *Deployment) reservePort() (err error) {
+	for range 100 {
+		d.port = firstReserved + rand.IntN(reservable)
+		var l net.Listener
+		if l, err = net.Listen("tcp", d.Listen()); err == nil {
+			return l.Close()
+		}
+	}
+	return err
+}
+
+// Listen returns the proxy's address at that port.
+func (d *Deployment) Listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
+
+// nameReceivers tells the proxy where LMCache receives on decode instances.
+func (d *Deployment) nameReceivers() {
+	registry := map[string]map[string]any{}
+	for _, instance := range d.Decode {
+		at := instance.Addresses()
+		registry[instance.URL()] = map[string]any{config.MemberHost: "127.0.0.1", config.MemberInit: at.LMCacheInit, config.MemberAlloc: at.LMCacheAlloc}
+	}
+	text, _ := json.Marshal(registry) // of texts and numbers
+	d.Settings.LMCache.DecoderRegistry = string(text)
+}
+
+// Close ends the instances.
+func (d *Deployment) Close() {
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		_ = instance.Close()
+	}
+	for _, undo := range d.undo {
+		undo()
+	}
+}
+
+// pinned returns how many answers have blocks of decode that wait for a reader.
+func (d *Deployment) pinned() (answers int) {
+	for _, instance := range d.Decode {
+		answers += instance.Stats().Pins
+	}
+	return answers
+}
+
+// misread returns how often an instance read KV that was not the KV of its prompt.
+func (d *Deployment) misread() int {
+	n := 0
+	for _, instance := range append(d.Prefill, d.Decode...) {
+		stats := instance.Stats()
+		n += stats.CorruptReads + stats.DoubleReads
+	}
+	return n
+}

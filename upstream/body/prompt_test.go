@@ -1,0 +1,126 @@
+package body
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRequest_Budget(t *testing.T) {
+	for _, row := range []struct {
+		api         API
+		body        string
+		most, least int
+		ok          bool
+	}{
+		{Chat, `{}`, 0, 0, true},
+		{Chat, `{"max_tokens":5,"max_completion_tokens":null,"min_tokens":5}`, 5, 5, true},
+		{Chat, `{"max_tokens":5,"max_completion_tokens":7}`, 7, 0, true},
+		{Chat, `{"min_tokens":9}`, 0, 9, true},
+		{Text, `{"max_tokens":null}`, 16, 0, true},
+		{Text, `{"min_tokens":17}`, 0, 0, false},
+		{Messages, `{"max_tokens":8}`, 8, 0, true},
+		{Responses, `{"max_tokens":8,"max_output_tokens":3}`, 3, 0, true},
+		{Chat, `{"max_tokens":-1}`, 0, 0, false},
+		{Chat, `{"max_tokens":0}`, 0, 0, false},
+		{Chat, `{"max_tokens":"5"}`, 0, 0, false},
+		{Chat, `{"max_tokens":5,"min_tokens":6}`, 0, 0, false},
+		{Chat, `{"min_tokens":-1}`, 0, 0, false},
+		{Chat, `{"min_tokens":null}`, 0, 0, false},
+		{Messages, `{"min_tokens":null}`, 0, 0, true},
+	} {
+		if most, least, ok := mustParse(t, row.api, row.body).Budget(); most != row.most || least != row.least || ok != row.ok {
+			t.Errorf("%v %s: got %d, %d, %t, want %d, %d, %t", row.api.Path(), row.body, most, least, ok, row.most, row.least, row.ok)
+		}
+	}
+}
+
+// chatOf is a chat request with messages of so many bytes each.
+func chatOf(tb testing.TB, head string, sizes ...int) *Request {
+	tb.Helper()
+	messages := make([]string, len(sizes))
+	for i, size := range sizes {
+		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d%s"}`, i, strings.Repeat("x", size))
+	}
+	r, err := ParseRequest(Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+func TestPromptChain_GrowsWithAConversation(t *testing.T) {
+	seed := maphash.MakeSeed()
+	var before []uint64
+	for turn := 1; turn < 12; turn++ {
+		sizes := slices.Repeat([]int{700}, turn)
+		now := chatOf(t, `"model":"m",`, sizes...).Prompt().Chain(seed)
+		if !slices.Equal(before, now[:min(len(before), len(now))]) || len(now) < len(before) {
+			t.Fatalf("turn %d: the chain does not go on from that of the turn before", turn)
+		}
+		if want := turn * (700 + 30) / ChainPiece; len(now) < want-1 || len(now) > want+1 {
+			t.Errorf("turn %d: %d pieces, want about %d", turn, len(now), want)
+		}
+		before = now
+	}
+	for i := range before {
+		if slices.Contains(before[i+1:], before[i]) {
+			t.Errorf("piece %d has the hash of a later one", i)
+		}
+	}
+}
+
+func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
+	seed := maphash.MakeSeed()
+	all := chatOf(t, `"model":"m",`, 9000).Prompt().Chain(seed)
+	for name, other := range map[string][]uint64{
+		"model":                        chatOf(t, `"model":"n",`, 9000).Prompt().Chain(seed),
+		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).Prompt().Chain(seed),
+		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).Prompt().Chain(seed),
+		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).Prompt().Chain(seed),
+		"seed":                         chatOf(t, `"model":"m",`, 9000).Prompt().Chain(maphash.MakeSeed()),
+	} {
+		for i := range min(len(all), len(other)) {
+			if all[i] == other[i] {
+				t.Errorf("another %s: piece %d is the same", name, i)
+			}
+		}
+	}
+	long := chatOf(t, `"model":"m",`, 4000, 5000).Prompt().Chain(seed)
+	other := chatOf(t, `"model":"m",`, 4000, 4999).Prompt().Chain(seed)
+	same := 0
+	for same < len(other) && long[same] == other[same] {
+		same++
+	}
+	if same < 3 || same > 9 {
+		t.Errorf("%d pieces are the same", same)
+	}
+}
+
+func TestPromptChain_IsBounded(t *testing.T) {
+	seed := maphash.MakeSeed()
+	if n := len(chatOf(t, "", 500_000).Prompt().Chain(seed)); n != MaxChain {
+		t.Errorf("%d pieces, want %d", n, MaxChain)
+	}
+	if chain := chatOf(t, "", 500).Prompt().Chain(seed); chain != nil {
+		t.Errorf("less than a piece has a chain: %v", chain)
+	}
+	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).Prompt().Chain(seed)); n != MaxChain {
+		t.Errorf("%d pieces of tools, want %d", n, MaxChain)
+	}
+	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
+		r, err := ParseRequest(Text, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, want := len(r.Prompt().Chain(seed)), len(body)/ChainPiece; n != want {
+			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
+		}
+	}
+	r := chatOf(t, `"model":"m","cache_salt":"s","tools":[],`, 60_000)
+	if n := testing.AllocsPerRun(100, func() { r.Prompt().Chain(seed) }); n > 1 {
+		t.Errorf("%v allocations, want one", n)
+	}
+}
