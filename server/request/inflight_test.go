@@ -174,3 +174,15 @@ func TestBodyBuffer_StopsWhereTheAccountEnds(t *testing.T) {
 		t.Errorf("got %d reserved for %d bytes, want 32 KiB", share.reserved, cap(body.bytes))
 	}
 }
+
+func TestOutgrown_LendsWhatFits(t *testing.T) {
+	for n := int64(8 << 10); n < 5<<20; n = n*17/16 + 1 {
+		var o outgrown
+		lent := o.lend(n)
+		size := len(*lent)
+		o.take(lent)
+		if again := len(*o.lend(n)); int64(size) < n || int64(size) > n+n/4+1 || again != size {
+			t.Fatalf("%d bytes: lends %d, and then %d", n, size, again)
+		}
+	}
+}
