@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -187,4 +190,72 @@ func (m *Metrics) watchProgram(state State) error {
 		}
 		return nil
 	})
+}
+
+// watchHandBacks registers the metrics of hand-backs. Their legs belong to no turn, so no turn counts them.
+func (m *Metrics) watchHandBacks(state State) error {
+	o := &observables{maker: maker{meter: m.meter}}
+	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")
+	waiting := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
+	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory that the ids of tickets take which may be handed back.")
+	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
+	return o.read(func(_ context.Context, to metric.Observer) error {
+		owner := state.Server()
+		if owner == nil {
+			return nil
+		}
+		counts := owner.Counts().HandBacks
+		for outcome, n := range map[string]uint64{"done": counts.Done, "failed": counts.Failed, "requeued": counts.Requeued} {
+			to.ObserveInt64(ended, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
+		}
+		chosen := owner.Counts().Choices
+		for choice, n := range map[string]uint64{"ticket": chosen.Ticket, "hand_back": chosen.HandBack, "release": chosen.Release} {
+			to.ObserveInt64(choices, int64(n), metric.WithAttributes(attribute.String("choice", choice)))
+		}
+		to.ObserveInt64(waiting, int64(owner.HandBackWaiting()))
+		to.ObserveInt64(used, owner.HandBackMemory())
+		return nil
+	})
+}
+
+// Store measures the operations of a ticket store.
+type Store struct {
+	server.Store
+	metrics   *Metrics
+	displaced atomic.Int64 // tickets that a put has displaced
+}
+
+// Store returns the store with its operations measured.
+func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
+
+// Peek lists the tickets of conversations.
+func (s *Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	began := time.Now()
+	branches, outcome := s.Store.Peek(ctx, keys)
+	s.took("peek", outcome, began)
+	return branches, outcome
+}
+
+// Take removes a ticket.
+func (s *Store) Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	began := time.Now()
+	ticket, outcome := s.Store.Take(ctx, conversation, id)
+	s.took("take", outcome, began)
+	return ticket, outcome
+}
+
+// Put stores a ticket.
+func (s *Store) Put(
+	ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration,
+) ([]convcache.Ticket, convcache.Outcome) {
+	began := time.Now()
+	displaced, outcome := s.Store.Put(ctx, conversation, ticket, ttl)
+	s.took("put", outcome, began)
+	s.displaced.Add(int64(len(displaced)))
+	return displaced, outcome
+}
+
+func (s *Store) took(operation string, outcome convcache.Outcome, began time.Time) {
+	m := s.metrics
+	m.to.store.Record(context.Background(), time.Since(began).Seconds(), m.store.get(storeLabels{operation, outcome.String()}).record...)
 }
