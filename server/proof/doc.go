@@ -7,8 +7,7 @@
 // this turn's answer. It also makes both legs compute the same ids, and checks that they did; [IDs] is the part of the proof
 // that the legs see. The ids, and the JSON list that the legs carry, lie in
 // memory that the fleet lends; it goes back when decode has answered ([Turn].Drop). Ids that are still needed after the
-// answer, because its KV may be handed back, are packed into an arena outside of Go's heap ([IDs].Retain; retained.go,
-// arena.go).
+// answer, because its KV may be handed back, are packed, and an [Arena] bounds their memory ([IDs].Retain; retained.go).
 //
 // Every doubt is a miss. An engine proves nothing until its incarnation, its treatment of ids and its rendering are known,
 // and a question to an engine that fails proves nothing either. Nothing is accepted that was not compared.
