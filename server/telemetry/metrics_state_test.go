@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/convcache"
 	"carryover/server/record"
+	"carryover/upstream/fleet"
 )
 
 // handingBack is a server of which hand-backs are read.
@@ -23,10 +25,20 @@ func (*handingBack) HandBackWaiting() int { return 7 }
 // HandBackMemory implements Server.
 func (*handingBack) HandBackMemory() int64 { return 4096 }
 
+// Waiting implements Server.
+func (*handingBack) Waiting() (toBegin, forInstance int) { return 0, 0 }
+
+// Open implements Server.
+func (*handingBack) Open() int { return 0 }
+
+// Tickets implements Server.
+func (*handingBack) Tickets() int { return 0 }
+
 func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 	m, read := newMetrics(t)
 	var owner Server
-	if err := m.watchHandBacks(State{Server: func() Server { return owner }}); err != nil {
+	state := State{Fleet: fleet.New(fleet.Config{}), Store: m.Store(convcache.NewMemory(convcache.MemoryConfig{})), Server: func() Server { return owner }}
+	if err := m.Watch(state); err != nil {
 		t.Fatal(err)
 	}
 	of := func(series map[string]float64) map[string]float64 {
