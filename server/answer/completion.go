@@ -12,8 +12,11 @@ import (
 // judge decides on one event, and parses no more than it must: every event if the ids are needed, else only the first and those that may
 // matter.
 func (a *Reader) judge(ev sse.Event) sse.Verdict {
-	if a.dialect != nil {
-		return a.dialect.judge(a, ev)
+	switch a.leg.API {
+	case body.Messages:
+		return a.judgeMessage(ev)
+	case body.Responses:
+		return a.judgeResponse(ev)
 	}
 	first := !a.first
 	a.first = true
@@ -173,27 +176,30 @@ func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 }
 
 // Whole reads a whole answer, and returns it as an engine without additions would have sent it, or as it is if the client may see them.
-func (a *Reader) Whole(body []byte) rawjson.Pieces {
+func (a *Reader) Whole(answer []byte) rawjson.Pieces {
 	a.first, a.done = true, true
 	a.ends()
-	if a.dialect != nil {
-		return edited(body, a.dialect.whole(a, body))
+	switch a.leg.API {
+	case body.Messages:
+		return edited(answer, a.wholeMessage(answer))
+	case body.Responses:
+		return edited(answer, a.wholeResponse(answer))
 	}
-	edits := a.cutParams(body)
-	members, ok := readMembers(body)
+	edits := a.cutParams(answer)
+	members, ok := readMembers(answer)
 	if !ok {
 		a.ineligible = Unparsable
-		return edited(body, edits)
+		return edited(answer, edits)
 	}
 	a.read(&members)
 	if a.leg.Asks.IDs {
-		all, prompt, output := sse.AllTokenIDs(body)
+		all, prompt, output := sse.AllTokenIDs(answer)
 		a.takes(a.leg.IDs.Add(prompt, output))
-		for i := 0; a.leg.Asks.Hidden && i < len(all); i++ {
-			edits = append(edits, valueEdit{all[i], []byte("null")})
+		if a.leg.Asks.Hidden {
+			edits = nulled(edits, all)
 		}
 	}
-	return edited(body, append(edits, a.leg.Cached.whole(a.leg.API, body)...))
+	return edited(answer, append(edits, a.leg.Cached.edits(a.leg.API, answer, "usage")...))
 }
 
 // cutParams notes the params of a whole answer, and returns the changes that cut them out.

@@ -9,25 +9,11 @@ import (
 	"carryover/upstream/body"
 )
 
-// dialect reads decode's answers of Messages and Responses; completion.go reads those of the completion endpoints. Events of a dialect
-// have names, which their type repeats, and no [DONE] ends the stream.
-type dialect interface {
-	// judge decides on one event of a stream before it is forwarded.
-	judge(a *Reader, ev sse.Event) sse.Verdict
-	// whole reads a whole answer, and returns the changes after which it is as an engine without additions would have sent it.
-	whole(a *Reader, body []byte) []valueEdit
-}
+// The readers of Messages and Responses; completion.go reads the completion endpoints. Events of these APIs have names, which their type
+// repeats, and no [DONE] ends the stream.
 
-// dialectOf returns the dialect of an API, nil for the completion endpoints.
-func dialectOf(api body.API) dialect {
-	switch api {
-	case body.Messages:
-		return messagesDialect{}
-	case body.Responses:
-		return responsesDialect{}
-	}
-	return nil
-}
+// named reports whether the events of the answer have names.
+func (a *Reader) named() bool { return a.leg.API == body.Messages || a.leg.API == body.Responses }
 
 // typeOf returns an event's type.
 func typeOf(ev sse.Event) string { return rawjson.GetText(ev.Data, "type") }
@@ -72,13 +58,10 @@ func (a *Reader) finishes() {
 	a.turn.Ended()
 }
 
-// messagesDialect reads answers of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes
+// judgeMessage decides on an event of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes
 // before the KV is loaded; blocks; message_delta with the stop reason, the usage and, if the plug-in is there, kv_transfer_params; and
-// message_stop.
-type messagesDialect struct{}
-
-// judge parses the first events and the last. Of those between it looks only at the beginning.
-func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
+// message_stop. It parses the first events and the last. Of those between it looks only at the beginning.
+func (a *Reader) judgeMessage(ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
 	}
@@ -93,7 +76,7 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 		a.tellCached(ev, "message", "usage")
 		return a.open(upstream.AnswerID(rawjson.Get(ev.Data, "message", "id")))
 	case "message_delta":
-		d.ended(a, ev.Data, rawjson.Get(ev.Data, "delta"))
+		a.readMessage(ev.Data, rawjson.Get(ev.Data, "delta"))
 		a.tellCached(ev, "usage")
 		a.finishes()
 	case "message_stop":
@@ -109,9 +92,9 @@ func (d messagesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// ended reads the usage of a message or of its last event, and the stop reason, which delta has in an event and the message itself in a whole
+// readMessage reads the usage of a message or of its last event, and the stop reason, which delta has in an event and the message itself in a whole
 // answer.
-func (messagesDialect) ended(a *Reader, message, delta []byte) {
+func (a *Reader) readMessage(message, delta []byte) {
 	switch reason := rawjson.GetText(delta, "stop_reason"); reason {
 	case "end_turn":
 		a.finish = "stop"
@@ -141,8 +124,8 @@ func (messagesDialect) ended(a *Reader, message, delta []byte) {
 	}
 }
 
-// whole reads a whole message.
-func (d messagesDialect) whole(a *Reader, body []byte) []valueEdit {
+// wholeMessage reads a whole message, and returns the changes after which it is as an engine without additions would have sent it.
+func (a *Reader) wholeMessage(body []byte) []valueEdit {
 	edits := a.cutParams(body)
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable
@@ -155,25 +138,23 @@ func (d messagesDialect) whole(a *Reader, body []byte) []valueEdit {
 	if id := upstream.AnswerID(rawjson.Get(body, "id")); id != "" {
 		a.belongs(id)
 	}
-	d.ended(a, body, body)
-	return append(edits, a.leg.Cached.whole(a.leg.API, body)...)
+	a.readMessage(body, body)
+	return append(edits, a.leg.Cached.edits(a.leg.API, body, "usage")...)
 }
 
-var _ dialect = messagesDialect{}
-
-// responsesDialect reads answers of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32). A stream has response.created and
-// response.in_progress, which come before the KV is loaded; then items; then response.completed with the whole response, even if the
-// response is incomplete. If loading fails, the engine cuts the connection behind the first two events.
-type responsesDialect struct{}
-
-// judge parses the first events and the last. Of the others it checks only that they have no response and no error.
-func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
+// judgeResponse decides on an event of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32). A stream has response.created
+// and response.in_progress, which come before the KV is loaded; then items; then response.completed with the whole response, even if the
+// response is incomplete. If loading fails, the engine cuts the connection behind the first two events. judgeResponse parses the first
+// events and the last. Of the others it checks only that they have no response and no error.
+func (a *Reader) judgeResponse(ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
 		return sse.Forward // a piece of an item
 	}
 	response := rawjson.Get(ev.Data, "response")
-	if !d.hide(a, ev) {
-		return sse.Stop
+	for _, span := range a.hidden(ev.Data, true) {
+		if !ev.Replace(span.From, span.To, []byte("null")) {
+			return sse.Stop
+		}
 	}
 	if !rawjson.Valid(ev.Data) {
 		a.ineligible = Unparsable
@@ -182,7 +163,7 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	case "response.created", "response.in_progress":
 		return a.open(upstream.AnswerID(rawjson.Get(response, "id")))
 	case "response.completed", "response.incomplete":
-		d.completed(a, response)
+		a.readResponse(response)
 		a.tellCached(ev, "response", "usage")
 		if a.foreign && !a.passed {
 			return sse.Stop
@@ -201,8 +182,8 @@ func (d responsesDialect) judge(a *Reader, ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// completed reads a whole response.
-func (responsesDialect) completed(a *Reader, response []byte) {
+// readResponse reads a whole response.
+func (a *Reader) readResponse(response []byte) {
 	if id := upstream.AnswerID(rawjson.Get(response, "id")); id != "" && id != string(a.id) {
 		a.belongs(id)
 	}
@@ -239,18 +220,8 @@ func (responsesDialect) completed(a *Reader, response []byte) {
 	}
 }
 
-// hide replaces by null what the client did not ask for.
-func (d responsesDialect) hide(a *Reader, ev sse.Event) (ok bool) {
-	for _, span := range d.hidden(a, ev.Data, true) {
-		if !ev.Replace(span.From, span.To, []byte("null")) {
-			return false
-		}
-	}
-	return true
-}
-
 // hidden finds the values that the client must not see, in the response of an event or in a whole response.
-func (responsesDialect) hidden(a *Reader, data []byte, inEvent bool) (spans []rawjson.Span) {
+func (a *Reader) hidden(data []byte, inEvent bool) (spans []rawjson.Span) {
 	s := rawjson.Scanner{Data: data}
 	var walk func(inside bool) error
 	walk = func(inside bool) error {
@@ -275,8 +246,8 @@ func (responsesDialect) hidden(a *Reader, data []byte, inEvent bool) (spans []ra
 	return spans
 }
 
-// whole reads a response.
-func (d responsesDialect) whole(a *Reader, body []byte) []valueEdit {
+// wholeResponse reads a response, and returns the changes after which it is as an engine without additions would have sent it.
+func (a *Reader) wholeResponse(body []byte) []valueEdit {
 	if !rawjson.Valid(body) {
 		a.ineligible = Unparsable
 		return nil
@@ -284,12 +255,6 @@ func (d responsesDialect) whole(a *Reader, body []byte) []valueEdit {
 	if failure := rawjson.Get(body, "error"); rawjson.Kind(failure) == '{' {
 		a.fails(failure)
 	}
-	d.completed(a, body)
-	edits := a.leg.Cached.whole(a.leg.API, body)
-	for _, span := range d.hidden(a, body, false) {
-		edits = append(edits, valueEdit{span, []byte("null")})
-	}
-	return edits
+	a.readResponse(body)
+	return nulled(a.leg.Cached.edits(a.leg.API, body, "usage"), a.hidden(body, false))
 }
-
-var _ dialect = responsesDialect{}

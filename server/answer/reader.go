@@ -73,9 +73,8 @@ type Turn interface {
 
 // Reader reads one answer. Only one goroutine may use it.
 type Reader struct {
-	leg     *Leg
-	turn    Turn
-	dialect dialect // reads the events of Messages and Responses, nil for the completion endpoints
+	leg  *Leg
+	turn Turn
 	ending
 	progress
 	usageFilter usageFilter
@@ -120,7 +119,6 @@ func (p *progress) Unwritable() bool { return p.unwritable }
 // Reset prepares the reader for the answer of a leg, of which no event has come.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
 	a.leg, a.turn, a.usage, a.began = leg, turn, Usage{-1, -1, -1}, leg.Arrived
-	a.dialect = dialectOf(leg.API)
 }
 
 // Relay returns how the stream of the answer is relayed: the reader observes each event, and kv_transfer_params are cut out. Where the
@@ -134,7 +132,7 @@ func (a *Reader) Relay() sse.Config {
 		cfg.MaxEvent = maxResponseEvent
 	}
 	cfg.MaxEvent += perByte * a.leg.Size
-	if a.dialect != nil { // every event of a dialect matters
+	if a.named() { // every event of theirs matters
 		cfg.Substance = nil
 	}
 	return cfg
@@ -236,7 +234,7 @@ func (a *Reader) fails(failure []byte) {
 func (a *Reader) Unread(head []byte) {
 	a.ineligible = Unparsable
 	a.ends() // it may show that decode has finished
-	if a.dialect != nil {
+	if a.named() {
 		name, _, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("event: ")), []byte("\n"))
 		switch string(name) {
 		case "message_stop", "response.completed", "response.incomplete":

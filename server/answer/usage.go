@@ -41,17 +41,17 @@ func (a *Reader) tellCached(ev sse.Event, path ...string) {
 	if !a.leg.Cached.Told || bytes.HasSuffix(ev.Data, []byte("}]}")) || !rawjson.MayHave(ev.Data, "usage", "{") {
 		return
 	}
-	for _, edit := range a.leg.Cached.edits(a.leg.API, ev.Data, path) {
+	for _, edit := range a.leg.Cached.edits(a.leg.API, ev.Data, path...) {
 		ev.Replace(edit.From, edit.To, edit.with)
 	}
 }
 
-// whole returns the changes after which the usage of a whole answer tells prefill's number.
-func (c CachedTokens) whole(api body.API, answer []byte) []valueEdit {
-	if !c.Told {
-		return nil
+// nulled appends changes that put null in place of values.
+func nulled(edits []valueEdit, values []rawjson.Span) []valueEdit {
+	for _, value := range values {
+		edits = append(edits, valueEdit{value, []byte("null")})
 	}
-	return c.edits(api, answer, []string{"usage"})
+	return edits
 }
 
 // edited returns an answer with these changes, which do not overlap, in pieces: a copy would double the memory of a long answer.
@@ -65,10 +65,14 @@ func edited(answer []byte, edits []valueEdit) rawjson.Pieces {
 	return append(pieces, answer[done:])
 }
 
-// edits returns the changes of an event or a whole answer, in ascending order. They are none if the usage does not count the prompt, or is
-// of another shape than those above. data must be valid JSON, and of members with equal names the last counts, as for most parsers.
-func (c CachedTokens) edits(api body.API, data []byte, path []string) []valueEdit {
-	usage := objectSpan(data)
+// edits returns the changes after which the usage of an event or a whole answer tells prefill's number. They are none if the usage does not
+// count the prompt, or is of another shape than those above. data must be valid JSON, and of members with equal names the last counts, as
+// for most parsers.
+func (c CachedTokens) edits(api body.API, data []byte, path ...string) []valueEdit {
+	if !c.Told {
+		return nil
+	}
+	var usage rawjson.Span
 	for _, name := range path {
 		var found [1]rawjson.Span
 		if _, ok := findMembers(data, usage, found[:], name); !ok || found[0].To == 0 {
@@ -129,14 +133,11 @@ func (c CachedTokens) messages(data []byte, usage rawjson.Span) (edits []valueEd
 	}
 	uncreated := counts[0] + counts[1] // of the prompt, what no cache was written with
 	n := min(c.Tokens, uncreated)
-	input := replacement(nil, data, found[0], uncreated-n)
+	edits = replacement(nil, data, found[0], uncreated-n)
 	if found[1].To == 0 {
-		return append(input, insertion(usage, members, read, strconv.Itoa(n)))
+		return append(edits, insertion(usage, members, read, strconv.Itoa(n)))
 	}
-	if found[1].From < found[0].From {
-		return append(replacement(nil, data, found[1], n), input...)
-	}
-	return replacement(input, data, found[1], n)
+	return replacement(edits, data, found[1], n)
 }
 
 // replacement appends the change of a value to n, unless it is n.
@@ -169,19 +170,12 @@ func count(data []byte, value rawjson.Span) (n int, ok bool) {
 // maxCount bounds the counts of tokens that are read. Sums of a few can't overflow.
 const maxCount = 1 << 40
 
-// objectSpan returns where the object is that is all of data but white space.
-func objectSpan(data []byte) rawjson.Span {
-	s := rawjson.Scanner{Data: data}
-	s.Space()
-	return rawjson.Span{From: s.Pos, To: len(data)}
-}
-
 // findMembers finds members of the object that begins at the span, and returns how many it has in all. What is not found gets the zero Span.
 // ok is false if there is no object.
 func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names ...string) (members int, ok bool) {
 	clear(found)
 	s := rawjson.Scanner{Data: data, Pos: object.From}
-	if s.Peek() != '{' {
+	if s.Space(); s.Peek() != '{' {
 		return 0, false
 	}
 	err := s.Members(func(m rawjson.Member) error {
@@ -213,7 +207,8 @@ func (c *usageFilter) hold(data, choices, reason []byte, plain bool) bool {
 		return false
 	}
 	if plain {
-		data, _, _ = sse.NullTokenIDs(data)
+		all, _, _ := sse.AllTokenIDs(data)
+		data = edited(data, nulled(nil, all)).Bytes()
 		choices = rawjson.Get(data, "choices")
 	}
 	c.finish = bytes.Clone(choices)

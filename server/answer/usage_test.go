@@ -206,5 +206,5 @@ func TestCachedTokens_InStreamsOfCompletions(t *testing.T) {
 
 // edit returns a whole answer that tells prefill's number.
 func edit(c CachedTokens, api body.API, answer []byte) []byte {
-	return edited(answer, c.whole(api, answer)).Bytes()
+	return edited(answer, c.edits(api, answer, "usage")).Bytes()
 }
