@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -206,40 +205,12 @@ func (s *Scanner) CountInts() (n int, ok bool) {
 	}
 }
 
-// plainInts returns the beginning of data that is integers of one to nine digits that do not begin with a zero, with a comma behind each and
-// nothing else. Eight bytes without a comma end it too: no engine numbers its blocks that high.
-func plainInts(data []byte) []byte {
-	const mostDigits = 9         // 2^31-1 has ten
-	i, begins := 0, uint64(0x80) // as in integers
-	open := 0                    // digits so far of an integer that began in an earlier word
-	for ; i+8 <= len(data); i += 8 {
-		word := load(data, i)
-		digits := word ^ everyByte*'0'
-		commas := zeros(word ^ everyByte*',')
-		begins |= commas << 8
-		if commas == 0 || notDigits(digits) != commas || begins&(commas|zeros(digits)) != 0 || open+bits.TrailingZeros64(commas)/8 > mostDigits {
-			break
-		}
-		begins, open = commas>>56, bits.LeadingZeros64(commas)/8
-	}
-	return data[:bytes.LastIndexByte(data[:i], ',')+1]
-}
-
 // AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw
 // must hold more than n integers.
 func AfterInts(raw []byte, n int) int {
-	const piece = 256
 	at := 0
-	for n > 0 {
-		commas := bytes.Count(raw[at:min(at+piece, len(raw))], []byte{','})
-		if commas < n {
-			n -= commas
-			at += piece
-			continue
-		}
-		for ; n > 0; n-- {
-			at += bytes.IndexByte(raw[at:], ',') + 1
-		}
+	for range n {
+		at += bytes.IndexByte(raw[at:], ',') + 1
 	}
 	return at - 1
 }
