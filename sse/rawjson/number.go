@@ -105,18 +105,6 @@ func decimal(word uint64) uint32 {
 	return uint32(word*10000 + word>>32)
 }
 
-// digitsOf returns the decimal text of a number below 10^8, the first digit lowest, and its length. It divides all parts by 10 and 100 at
-// once, with multiplications that are exact for parts of this size. One digit after the other takes five times as long.
-func digitsOf(n uint32) (text uint64, size int) {
-	word := uint64(n/10000) | uint64(n%10000)<<32
-	hundreds := word * 10486 >> 20 & 0x0000007f0000007f
-	word = hundreds | (word-100*hundreds)<<16
-	tens := word * 103 >> 10 & 0x000f000f000f000f
-	word = tens | (word-10*tens)<<8
-	zeros := bits.TrailingZeros64(word|1<<56) &^ 7 // leading zeros, except that the last digit stays
-	return (word + everyByte*'0') >> zeros, 8 - zeros/8
-}
-
 // plainInts returns the beginning of data that is integers of one to nine digits that do not begin with a zero, with a comma behind each and
 // nothing else. Eight bytes without a comma end it too: no engine numbers its tokens or blocks that high.
 func plainInts(data []byte) []byte {
