@@ -5,26 +5,10 @@ import "slices"
 // Span is a range of bytes, From inclusive, To exclusive.
 type Span struct{ From, To int }
 
-// Cut removes a top-level member, with one comma next to it, from a JSON object and leaves every other byte as it is.
-// All occurrences of the member go, under any spelling of its name; value is the last one, a slice of object. For
-// anything but one JSON object, and for an object without the member, found is false and rest is object itself. The
-// depth of the object does not matter, see Scanner.Pass.
-func Cut(object []byte, member string) (rest, value []byte, found bool) {
-	value, cuts := FindMember(object, member, nil)
-	if len(cuts) == 0 {
-		return object, nil, false
-	}
-	rest = make([]byte, 0, len(object))
-	kept := 0
-	for _, c := range cuts {
-		rest = append(rest, object[kept:c.From]...)
-		kept = c.To
-	}
-	return append(rest, object[kept:]...), value, true
-}
-
-// FindMember appends to cuts the ranges that Cut removes, in ascending order, and returns the member's last value. A
-// range includes the comma before the member, or the comma behind it if all members before it are removed too.
+// FindMember appends to cuts the ranges that have to go for an object to be without a top-level member, in ascending order, and returns the
+// member's last value. A range is one occurrence, under any spelling of the name, with the comma before it, or with the comma behind it if
+// all members before it are removed too. For anything but one JSON object there are none. The depth of the object does not matter, see
+// Scanner.Pass.
 func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Span) {
 	s := Scanner{Data: object}
 	s.Space()
