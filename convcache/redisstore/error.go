@@ -58,26 +58,6 @@ func forbidden(err error) bool {
 	return isReply(err, "NOPERM", "ERR The user executing the script can't")
 }
 
-// failure is the error of a command after which the server is in doubt.
-func failure(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
-}
-
-// wrongType is the error of a command on a key of another program.
-func wrongType(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
-}
-
-// excuse is the error of a command that its size explains.
-func excuse(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
-}
-
-// tooLarge is the error of a ticket of which nothing was sent.
-func tooLarge(size int) error {
-	return &convcache.RemoteError{Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing}
-}
-
 // odd is the error of an answer that no script of ours gives.
 func odd(format string, args ...any) error {
 	return &convcache.RemoteError{Err: fmt.Errorf("the server answers "+format, args...), Shows: convcache.ShowsAnswer}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 
 	"carryover/convcache"
 )
@@ -27,7 +28,9 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
 	if size := len(branch) + len(params); size > s.cfg.MaxValue {
 		s.lines.tellLarge(size, s.cfg.MaxValue)
-		return nil, convcache.Refused, tooLarge(size)
+		return nil, convcache.Refused, &convcache.RemoteError{
+			Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing,
+		}
 	}
 	kin := s.envelope.kinOf(key, &t)
 	index := kin.appendIndex(t.ID[:])

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
 )
 
 // sizeable is from how many bytes on their number may explain that an operation took too long. On two cores, over
@@ -25,10 +27,6 @@ type servers struct {
 	client redis.UniversalClient
 	logger *slog.Logger
 	doubt  atomic.Bool // the last operation that shows anything of a server has failed
-}
-
-func newServers(cfg Config) *servers {
-	return &servers{client: redis.NewUniversalClient(clientOptions(cfg)), logger: cfg.Logger}
 }
 
 // of returns the client of the one server that a key is sent to. For a Cluster that is the client of
@@ -82,18 +80,18 @@ func (s *servers) judged(err error) error {
 	}
 	if isReply(err, "WRONGTYPE") { // the key is another program's
 		s.doubt.Store(false)
-		return wrongType(err)
+		return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
 	}
 	s.doubt.Store(true)
 	s.reload()
-	return failure(err)
+	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
 }
 
 // excused returns the error of a time-out that shows nothing about the server, because the size of the request or of the
 // answer may explain it. If the server answers nothing at all, smaller operations and tests show that.
 func (s *servers) excused(err error, attrs ...any) error {
 	s.logger.Debug("redis needed too long for what is large", append(attrs, "error", loggable(err))...)
-	return excuse(err)
+	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
 }
 
 // reload has the masters of a Cluster asked for again, beside the turns: by itself the client does so every 60 s only,

@@ -67,7 +67,7 @@ func New(cfg Config) (*Store, error) {
 	redis.SetLogger(silentLogger{})
 	e := newEnvelope(cfg.Secret)
 	s := &Store{
-		cfg: cfg, servers: newServers(cfg), names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
+		cfg: cfg, servers: &servers{client: redis.NewUniversalClient(clientOptions(cfg)), logger: cfg.Logger}, names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
 		lines: &lines{logger: cfg.Logger, now: cfg.Now}, replica: convcache.NewTicketID(),
 	}
 	s.channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
