@@ -13,18 +13,18 @@
 //     equal, and a key reveals none of them. Without an id, the texts of users stand in place of
 //     sub-agent and id (conversation.go).
 //   - IDs.Offer offers only tokens of a ticket that the new prompt has too, at the same positions from
-//     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
+//     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go).
 //   - Put returns the tickets that a later ticket makes superfluous, so that decode can be told to free
-//     their blocks (supersede.go).
+//     their blocks (ticket.go).
 //   - A note, by which the next turn finds its KV in a prefill instance's own cache, is kept, displaced, bounded and
 //     counted like a ticket. It never replaces a ticket, and it is not stored if a later turn has stored a ticket
-//     meanwhile (note.go, memory.go).
+//     meanwhile (ticket.go, memory.go).
 //   - An operation waits for a shared store at most as long as its context grants, and does not wait at all once
-//     the breaker is open (shared.go, breaker.go, health.go). A ticket that is certainly not in the shared store is
+//     the breaker is open (shared.go, health.go). A ticket that is certainly not in the shared store is
 //     kept in this process.
 //
 // There is no chain if the numbers of tokens do not agree, and a ticket without a chain is never offered. An outline
-// proves nothing: it says where a history was rewritten (outline.go).
+// proves nothing: it says where a history was rewritten (ticket.go).
 //
 // The caller is server, once before a turn's prefill leg (Peek, Take) and once before the client
 // sees the end of the stream (Put). Store operations return an Outcome and never an error: every

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,8 +18,8 @@ import (
 //     process. It is never in both, because then it could be taken in both. A put to one home displaces nothing in the
 //     other, and a branch in one home outdates no note in the other; such branches end at their deadlines.
 //   - An operation without an answer is not repeated, here or elsewhere: the ticket is lost.
-//   - No operation is sent while the breaker is open (breaker.go). Results of operations and tests open it. A test of
-//     the store, for which no turn waits, closes it (health.go).
+//   - No operation is sent while the breaker is open (health.go). Results of operations and tests open it. A test of
+//     the store, for which no turn waits, closes it.
 type Shared struct {
 	remote  Remote
 	home    *Memory // of tickets that the remote store certainly has not
@@ -222,4 +223,62 @@ func (s *Shared) note(err error) {
 func (s *Shared) failed(err error) {
 	s.failure.Store(&err)
 	s.logger.Debug("redis operation failed", "error", err)
+}
+
+// How long a count of the remote conversations is used, how long a caller waits for a new one, and how long counting
+// may take: Redis needs about 0.3 s for a million keys.
+const (
+	countEvery   = 10 * time.Second
+	countWait    = 100 * time.Millisecond
+	countTimeout = 5 * time.Second
+)
+
+// remoteCount is the last count of the remote conversations.
+type remoteCount struct {
+	mu    sync.Mutex // guards what follows
+	began time.Time  // of the last count
+	value int
+	under chan struct{} // closed when the count under way has ended; nil if there is none
+}
+
+// Len returns the number of conversations that the replicas share, counted at most every 10 s, plus those of this
+// process alone. Conversations with only a note are included. If the remote store does not answer in time, the last
+// count is used.
+func (s *Shared) Len() int {
+	if under := s.recount(); under != nil {
+		select {
+		case <-under:
+		case <-time.After(countWait):
+		}
+	}
+	s.count.mu.Lock()
+	defer s.count.mu.Unlock()
+	return s.count.value + s.home.Len()
+}
+
+// recount returns the count that is under way, after starting one if the last is too old. A count ends after
+// countTimeout, or when the remote store is closed.
+func (s *Shared) recount() <-chan struct{} {
+	c := &s.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := s.now()
+	if c.under != nil || !s.breaker.allows() || !c.began.IsZero() && now.Sub(c.began) < countEvery {
+		return c.under
+	}
+	under := make(chan struct{})
+	c.began, c.under = now, under
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+		defer cancel()
+		n, err := s.remote.Count(ctx)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			c.value = n
+		}
+		c.under = nil
+		close(under)
+	}()
+	return under
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,7 +13,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/apierror"
+	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/suggest"
 	"carryover/server/turn"
 	"carryover/upstream/body"
 )
@@ -131,4 +135,126 @@ func onError(err error, c echo.Context) {
 		status = he.Code
 	}
 	apierror.Refused(status, "internal", http.StatusText(status)).Write(c.Response(), body.Chat)
+}
+
+// endpoints lists the paths that the server serves.
+type endpoints struct {
+	methods map[string][]string // HTTP methods by path
+	listed  []string            // "METHOD path" for people, in the order in which they were added
+}
+
+func (e *endpoints) add(method, path string) {
+	e.methods[path] = append(e.methods[path], method)
+	if path != "/" {
+		e.listed = append(e.listed, method+" "+path)
+	}
+}
+
+const (
+	whatThisIs = "Multi-turn proxy for disaggregated (prefill and decode) vLLM"
+	// forOperators does not give the address of the listener: clients need not know it.
+	forOperators = "The page for operators, metrics and recent turns are at the admin listener (--admin-listen)."
+)
+
+// welcome answers GET and HEAD / with the program's name and its endpoints: in JSON, or in text for browsers and other clients that ask for
+// text.
+func (e *endpoints) welcome(version string) echo.HandlerFunc {
+	type answer struct {
+		Name        string   `json:"name"`
+		Description string   `json:"description"`
+		Version     string   `json:"version"`
+		Endpoints   []string `json:"endpoints"`
+		Operators   string   `json:"operators"`
+	}
+	return func(c echo.Context) error {
+		c.Response().Header().Set("Vary", "Accept")
+		if !wantsText(c.Request().Header.Values("Accept")) {
+			body, err := json.Marshal(answer{"carryover", whatThisIs + " (Carryover)", version, e.listed, forOperators})
+			if err != nil { // only strings in there
+				return err
+			}
+			return c.Blob(http.StatusOK, "application/json", append(body, '\n'))
+		}
+		text := "Carryover " + version + "\n" + whatThisIs + "\n\nServed here:\n  " + strings.Join(e.listed, "\n  ") + "\n\n" + forOperators + "\n"
+		return c.Blob(http.StatusOK, "text/plain; charset=utf-8", []byte(text))
+	}
+}
+
+// wantsText reports whether an Accept header names a kind of text before JSON. A weight is respected only if it is zero, which forbids the
+// type (RFC 9110, 12.5.1): browsers put text/html first.
+func wantsText(accept []string) bool {
+	for _, header := range accept {
+		for item := range strings.SplitSeq(header, ",") {
+			media, parameters, err := mime.ParseMediaType(item)
+			if err != nil || strings.Trim(parameters["q"], "0.") == "" && parameters["q"] != "" {
+				continue
+			}
+			switch media {
+			case "text/html", "text/plain", "text/*":
+				return true
+			case "application/json":
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// unknown returns the error for a path that is not served. It lists the served endpoints, and the one that the client may have meant.
+func (e *endpoints) unknown(path string) *apierror.Error {
+	message := "Unknown endpoint."
+	if meant := e.meant(path); meant != "" {
+		message += " Did you mean " + meant + "?"
+	}
+	message += " Served are " + strings.Join(e.listed, ", ") + "."
+	if path == "/metrics" || path == "/admin" || strings.HasPrefix(path, "/admin/") {
+		message += " " + forOperators
+	}
+	return apierror.Refused(http.StatusNotFound, "not_found", message)
+}
+
+// meant returns the endpoint that a wrong path may stand for. The path has the endpoint's end, for example because a base URL lacks its /v1
+// or has it twice, or it is spelled nearly the same.
+func (e *endpoints) meant(path string) string {
+	parts := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" })
+	path = "/" + strings.Join(parts, "/")
+	best, longest := "", 0
+	paths := make([]string, len(e.listed))
+	for i, listed := range e.listed {
+		_, paths[i], _ = strings.Cut(listed, " ")
+		if tail := strings.TrimPrefix(paths[i], "/v1"); len(tail) > longest && strings.HasSuffix(path, tail) {
+			best, longest = listed, len(tail)
+		}
+	}
+	if near := suggest.Nearest(path, paths); best == "" && near != "" {
+		best = e.listed[slices.Index(paths, near)]
+	}
+	return best
+}
+
+// RequestHeaders returns the headers of a client that Carryover reads, besides those of HTTP and of known front ends and agents.
+func RequestHeaders() []record.Term {
+	return []record.Term{
+		{Name: "X-Conversation-Id", Means: "names the conversation; so does X-Session-Id"},
+		{Name: "X-KV-Reuse", Means: "`off`: this request neither looks for KV nor leaves any"},
+		{Name: request.TaskHeader, Means: "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`"},
+		{Name: request.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned; without an id, only what this turn uses"},
+		{Name: "X-Request-Id", Means: "the name of the turn in the log; one is made where there is none"},
+		{Name: "Authorization", Means: "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`"},
+		{Name: "X-Api-Key", Means: "the same, as Anthropic's clients send it"},
+		{Name: request.PrefillerHeader, Means: "names the prefill instance, with `--prefiller-allow`"},
+		{Name: "traceparent", Means: "the trace to which the turn's spans belong; with tracestate"},
+	}
+}
+
+// AnswerHeaders returns the headers that Carryover adds to answers.
+func AnswerHeaders() []record.Term {
+	return []record.Term{
+		{Name: "X-KV-Reuse", Means: "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, with `;reason=…` where it saved nothing, `prefix;tokens=…;reason=…` (no hit, but prefill's own caches had so many tokens of the prompt, at least one block), `miss;reason=…` or `off`"},
+		{Name: "X-KV-Path", Means: "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`"},
+		{Name: "Server-Timing", Means: "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds"},
+		{Name: "X-Request-Id", Means: "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`"},
+		{Name: "Keep-Alive", Means: "for how long the connection is kept between two requests; sooner it ends only when connections are scarce"},
+		{Name: "Retry-After", Means: "seconds, on 429 and 503"},
+	}
 }

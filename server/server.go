@@ -1,3 +1,9 @@
+// Package server is the side of Carryover that clients see: it speaks the OpenAI API and Anthropic's Messages. Package turn runs each turn
+// from its request to the ticket that it leaves; this package has what is around the turns. It serves their endpoints (routes.go), the list
+// of models and the counts of tokens (questions.go), and tells whether the replica is ready and what operators read of it (state.go).
+// server.go puts it together, starts it and drains it.
+//
+// The caller is the composition root, which makes the dependencies and the limits (deps.go).
 package server
 
 import (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // paramsEvent returns vLLM's finish chunk with transfer parameters of about size bytes.
@@ -126,7 +126,7 @@ func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
 	for _, size := range []int{1 << 10, 100 << 10, 1 << 20, DefaultMaxEvent + 1<<10} {
 		event := paramsEvent(size)
 		stream := "data: {}\n\n" + string(event) + "data: [DONE]\n\n"
-		rest, value, _ := rawjson.Cut(event[len("data: "):], params)
+		rest, value, _ := rawjsontest.Cut(event[len("data: "):], params)
 		want, wantMember := "data: {}\n\ndata: "+string(rest)+"\n\ndata: [DONE]\n\n", string(value)
 		if len(event) > DefaultMaxEvent {
 			want, wantMember = stream, ""
@@ -156,5 +156,45 @@ func TestRelay_ScratchSpaceOfBigEventsIsGivenBack(t *testing.T) {
 	must(t, r.Run(strings.NewReader(stream)))
 	if cap(r.data.joined) > smallBuffer || cap(r.data.lines) > smallBuffer {
 		t.Errorf("scratch space: got %d bytes and %d lines, want at most %d", cap(r.data.joined), cap(r.data.lines), smallBuffer)
+	}
+}
+
+// Streams that share memory must not see each other, whatever they leave behind.
+func TestMemory_StreamsThatFollowEachOtherSeeNothingOfEachOther(t *testing.T) {
+	var memory Memory
+	for i, events := range []string{
+		strings.Repeat("data:"+strings.Repeat("a", 90)+"\n\n", 60),
+		"data:b\n\n",
+		strings.Repeat("data:"+strings.Repeat("c", 3000)+"\n\n", 3),
+		"data:" + strings.Repeat("d", 100<<10) + "\n\n",
+		"data:e\n\ndata:unfinished",
+		"",
+	} {
+		var out bytes.Buffer
+		r := New(&out, nil, Config{Memory: &memory})
+		if err := r.Run(strings.NewReader(events)); err != nil || out.String() != events {
+			t.Errorf("stream %d: got %d bytes and %v, want the %d that came in", i, out.Len(), err, len(events))
+		}
+		if r.buf.b != nil {
+			t.Errorf("stream %d has an array of %d bytes after its end", i, len(r.buf.b))
+		}
+	}
+}
+
+func TestMemory_KeepsArraysOfTwoSizes(t *testing.T) {
+	var memory Memory
+	for _, size := range []int{firstBuffer, smallBuffer, 2 * smallBuffer, 0} {
+		array := make([]byte, size)
+		memory.giveBack(array)
+		if got := memory.take(size); len(got) != size {
+			t.Errorf("take(%d) has %d bytes", size, len(got))
+		}
+	}
+	if kept := memory.first.Get() == nil && memory.small.Get() == nil; !kept {
+		t.Error("an array was given out and kept")
+	}
+	(*Memory)(nil).giveBack(make([]byte, firstBuffer))
+	if got := (*Memory)(nil).take(firstBuffer); len(got) != firstBuffer {
+		t.Errorf("no memory: %d bytes", len(got))
 	}
 }

@@ -6,22 +6,22 @@
 // It promises:
 //   - What goes out equals what came in, byte for byte. The exceptions: the member that is cut, ranges that the caller replaces,
 //     events that are dropped, and bytes held back when the relay ends in an error. Only comments change their place: they
-//     go out before an event that is held back. No edit can end a line or an event or expose a cut member. (relay.go, buffer.go,
+//     go out before an event that is held back. No edit can end a line or an event or expose a cut member. (settle.go, buffer.go,
 //     edit.go)
 //   - The number and size of reads change nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
 //     before its bytes go out. Comments are never held back. An event that waits only for the next one waits Config.Patience at
-//     most, while the next read lasts. (relay.go, aside.go, await.go)
+//     most, while the next read lasts. (relay.go, settle.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
 //     looks like it, in a string or deeper down, never is. The same holds for token ids. It also holds for events that are
-//     nested too deep to be read: the deep value is skipped, and the member beside it is cut. (relay.go, data.go, tokenids.go,
+//     nested too deep to be read: the deep value is skipped, and the member beside it is cut. (settle.go, frame.go, tokenids.go,
 //     rawjson.Scanner.Pass) A member that is null is cut too, and the observer sees none. If it ends a chunk, as in each
-//     chunk of vLLM 0.33, only those bytes are read. (null.go)
+//     chunk of vLLM 0.33, only those bytes are read. (edit.go)
 //   - An event that needs no change is neither parsed as JSON nor copied, and no event, edited or not, costs an allocation of
 //     its own. A stream of small events holds 1 KiB, one that has had larger reads 4 KiB, and one whose edits add bytes
 //     sometimes 8 KiB. Streams that share a Memory reuse each other's arrays, and none sees bytes of another.
-//     (relay.go, buffer.go, edit.go, memory.go)
+//     (relay.go, buffer.go, edit.go)
 //
 // It repairs and invents nothing: it adds no [DONE], no keep-alive and no line end. Data that is not JSON passes unchanged, with two
 // exceptions: it cuts a member beside a value that is nested too deep to be checked, and a null member whose bytes end the data as

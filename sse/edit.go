@@ -3,7 +3,9 @@ package sse
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"slices"
+	"strings"
 
 	"carryover/sse/rawjson"
 )
@@ -88,3 +90,69 @@ func (e *edits) reset() {
 	}
 	e.list, e.cuts, e.text = e.list[:0], e.cuts[:0], e.text[:0]
 }
+
+// memberSearch finds events that may contain the stripped member.
+type memberSearch struct {
+	needle []byte // an event that contains neither needle nor escape does not contain the member; nil without a member
+	escape []byte
+	null   []byte // the end of a chunk whose last member is the member with the value null; needle is part of it
+
+	searched [32]byte // array of null, unless null is longer
+	escapes  [4]byte  // array of escape
+}
+
+// open begins to search for a member.
+func (m *memberSearch) open(name string) {
+	// The closing quote excludes the name within a JSON string, where a backslash follows the name. The search leaves the opening
+	// quote out and so begins with a rarer byte; chunks are full of quotes.
+	m.null = append(append(append(m.searched[:0], `}],"`...), name...), `":null}`...)
+	m.needle = m.null[len(`}],"`) : len(m.null)-len(`:null}`)]
+	// Escapes of ASCII characters begin with \u00; escapes of emoji and most scripts do not.
+	m.escape = append(m.escapes[:0], `\u00`...)
+	if strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
+		m.escape = m.escape[:1]
+	}
+}
+
+// cutNull cuts the stripped member out of an event that ends in a list of objects followed by that member with the value null. It
+// returns the shortened event and data. vLLM 0.33 ends each text chunk of a stream so, the list being the choices
+// (entrypoints/openai/chat_completion/serving.py, completion/serving.py). Reading the object, cutting and looking for substance takes
+// 400 ns, five times the cost of relaying a chunk. So cutNull moves what stands behind the member, mostly a brace and a blank line,
+// over the member. The free bytes are then behind the event.
+//
+// It looks only at the end. In a valid object nothing else can end in these bytes: the quote between a comma and a letter begins a
+// name, and the last brace ends the object. The shortened data is valid exactly if the whole data was.
+func (r *Relay) cutNull(event, data []byte) (_, _ []byte) {
+	if len(data) == 0 || data[0] != '{' || !bytes.HasSuffix(data, r.member.null) || len(r.data.lines) != 1 {
+		return event, data
+	}
+	kept := len(data) - len(r.member.null) + len("}]")
+	at := r.data.lines[0].raw + kept
+	r.event.gone = len(r.member.null) - len("}]}")
+	if rest := event[at+r.event.gone:]; len(rest) == len("}\n\n") { // a call for three bytes would take longer
+		event[at], event[at+1], event[at+2] = rest[0], rest[1], rest[2]
+	} else {
+		copy(event[at:], rest)
+	}
+	return event[:len(event)-r.event.gone], data[:kept+len("}")]
+}
+
+// hasSubstance reports whether an object has, apart from the member cut, at least one of the named members with a value that
+// is not null, [] or {}. Scanner.Pass must have accepted the object before.
+func hasSubstance(object []byte, names []string, cut string) bool {
+	s := rawjson.Scanner{Data: object}
+	s.Space()
+	return errors.Is(s.Members(func(m rawjson.Member) error {
+		if err := s.Pass(); err != nil {
+			return err
+		}
+		value := object[m.Value:s.Pos]
+		if slices.ContainsFunc(names, func(name string) bool { return name != cut && m.Named(name) }) && !rawjson.IsEmpty(value) {
+			return errSubstance
+		}
+		return nil
+	}), errSubstance)
+}
+
+// errSubstance ends the walk over the members once one has substance.
+var errSubstance = errors.New("member with substance")

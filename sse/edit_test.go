@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // replacing returns an observer that makes the edits in the first event, and the answers it gets.
@@ -282,5 +286,288 @@ func TestRelay_ScratchSpaceOfBigEditsIsGivenBack(t *testing.T) {
 	}))
 	if err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// An observer that rewrites an event sees what the client would, and what it says instead goes out whole, without the
+// member that is cut.
+func TestRelay_SupplantAfterACut(t *testing.T) {
+	for _, tc := range []struct{ name, in, shown, want string }{
+		{"nothing cut", `data: {"a":1}`, `{"a":1}`, `data: {"all":1}`},
+		{"the member cut", `data: {"a":1,"secret":{"b":2}}`, `{"a":1}`, `data: {"all":1}`},
+		{"and a part replaced", `data: {"ids":[1],"secret":2,"c":3}`, `{"ids":null,"c":3}`, `data: {"all":1}`},
+		{"of two lines", "data: {\"a\":1,\ndata: \"secret\":2}", "{\"a\":1}", `data: {"all":1}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out strings.Builder
+			err := New(&out, nil, Config{Strip: "secret", Observe: func(e Event) Verdict {
+				if string(e.Data) == "[DONE]" {
+					return Forward
+				}
+				if at := strings.Index(string(e.Data), "[1]"); at >= 0 {
+					e.Replace(at, at+len("[1]"), []byte("null"))
+				}
+				if got := string(e.Shown()); got != tc.shown {
+					t.Errorf("shown %q, want %q", got, tc.shown)
+				}
+				if e.Supplant([]byte("{\n}")) {
+					t.Error("a line end is taken")
+				}
+				if !e.Supplant([]byte(`{"first":1}`)) || !e.Supplant([]byte(`{"all":1}`)) {
+					t.Error("not supplanted")
+				}
+				return Forward
+			}}).Run(strings.NewReader(tc.in + "\n\ndata: [DONE]\n\n"))
+			if want := tc.want + "\n\n"; err != nil || !strings.HasPrefix(out.String(), want) {
+				t.Errorf("got %q, %v, want %q first", out.String(), err, want)
+			}
+		})
+	}
+}
+
+// A member that is null goes as any other does, and is absent for the observer.
+func TestRelay_NullIsAbsent(t *testing.T) {
+	const chunk = `{"choices":[{"a":"é"}]`
+	for _, tc := range []struct{ name, input, want string }{
+		{"at the end of a chunk", "data: " + chunk + `,"kv_transfer_params":null}`, "data: " + chunk + "}"},
+		{"with CRLF", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\n\r\n", "data: " + chunk + "}\r\n\r\n"},
+		{"with lone CRs", "data: " + chunk + `,"kv_transfer_params":null}` + "\r\r", "data: " + chunk + "}\r\r"},
+		{"without space after the colon", "data:" + chunk + `,"kv_transfer_params":null}`, "data:" + chunk + "}"},
+		{"between other lines", ": c\nevent: x\ndata: " + chunk + `,"kv_transfer_params":null}` + "\r\nid: 1", ": c\nevent: x\ndata: " + chunk + "}\r\nid: 1"},
+		{"on the second data line", "data: " + chunk + "\ndata: " + `,"kv_transfer_params":null}`, "data: " + chunk + "\ndata: }"},
+		{"at the end of a second data line", "data: {\"a\":1,\ndata: \"choices\":[{}],\"kv_transfer_params\":null}", "data: {\"a\":1,\ndata: \"choices\":[{}]}"},
+		{"first", `data: {"kv_transfer_params":null,"choices":[{}]}`, `data: {"choices":[{}]}`},
+		{"with spaces", "data: " + chunk + ` , "kv_transfer_params" : null }`, "data: " + chunk + "  }"},
+		{"with an escape in its name", "data: " + chunk + `,"kv_tran\u0073fer_params":null}`, "data: " + chunk + "}"},
+		{"behind another member", "data: " + chunk + `,"system_fingerprint":"f","kv_transfer_params":null}`, "data: " + chunk + `,"system_fingerprint":"f"}`},
+		{"twice", "data: " + chunk + `,"kv_transfer_params":null,"kv_transfer_params":null}`, "data: " + chunk + "}"},
+		{"behind one that is not null", `data: {"kv_transfer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`},
+		{"behind one that is not null, in escapes", `data: {"kv_tran\u0073fer_params":{"a":1},"choices":[{}],"kv_transfer_params":null}`, `data: {"choices":[{}]}`},
+		{"in a long event", `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}],"kv_transfer_params":null}`, `data: {"x":"` + strings.Repeat("x", 10000) + `","choices":[{}]}`},
+		{"beside nothing of substance", `data: {"id":"x","choices":[],"kv_transfer_params":null}`, ""},
+		{"alone", `data: {"kv_transfer_params":null}`, ""},
+
+		{"in the list", `data: {"choices":[{"kv_transfer_params":null}]}`, `data: {"choices":[{"kv_transfer_params":null}]}`},
+		{"of another name", "data: " + chunk + `,"KV_transfer_params":null}`, "data: " + chunk + `,"KV_transfer_params":null}`},
+		{"in a list that is no object", `data: [[{}],"kv_transfer_params":null}`, `data: [[{}],"kv_transfer_params":null}`},
+		{"in a string", `data: {"a":"}],\"kv_transfer_params\":null}"}`, `data: {"a":"}],\"kv_transfer_params\":null}"}`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.input, tc.want = ended(tc.input), ended(tc.want)
+			// The event stands between two others, so that a wrong move shows in them too.
+			before, after := "data: {\"choices\":[0]}\r\n\r\n", ": ping\n\ndata: {\"choices\":[7]}\n\ndata: [DONE]\n\n"
+			want := before + tc.want + after
+			for name, split := range map[string]func(io.Reader) io.Reader{
+				"one read": func(r io.Reader) io.Reader { return r }, "halves": iotest.HalfReader, "byte by byte": iotest.OneByteReader,
+			} {
+				var out strings.Builder
+				r := New(&out, nil, Config{Strip: params, Substance: []string{"choices", "usage"}, Observe: func(e Event) Verdict {
+					if e.Member != nil {
+						t.Errorf("%s: captured %q, want nothing", name, e.Member)
+					}
+					return Forward
+				}})
+				if err := r.Run(split(strings.NewReader(before + tc.input + after))); err != nil || out.String() != want {
+					t.Errorf("%s: error %v, relayed\n got %q\nwant %q", name, err, out.String(), want)
+				}
+			}
+		})
+	}
+}
+
+// An event that has lost its null is changed, held, dropped and taken back as any other.
+func TestRelay_EventsWithoutTheirNullFollowTheVerdict(t *testing.T) {
+	event := func(word string) string {
+		return fmt.Sprintf(`data: {"x":"%s","choices":[{"ids":[5]}],"kv_transfer_params":null}`+"\n\n", word)
+	}
+	shown := func(word string) string { return fmt.Sprintf(`data: {"x":"%s","choices":[{"ids":null}]}`+"\n\n", word) }
+	for _, tc := range []struct{ name, input, want string }{
+		{"forwarded", event("a") + event("b"), shown("a") + shown("b")},
+		{"held", event("hold") + event("b"), shown("hold") + shown("b")},
+		{"dropped", event("drop") + event("b"), shown("b")},
+		{"superseded", event("hold") + event("super") + event("b"), shown("super") + shown("b")},
+		{"stopped", event("a") + event("hold") + event("stop"), shown("a")},
+	} {
+		for _, size := range []int{1, 7, 100, 5000} {
+			var out strings.Builder
+			r := New(&out, nil, Config{Strip: params, Substance: []string{"choices"}, Observe: func(e Event) Verdict {
+				at := bytes.Index(e.Data, []byte("[5]"))
+				if !e.Replace(at, at+3, []byte("null")) || string(e.Shown()) != strings.Replace(string(e.Data), "[5]", "null", 1) {
+					t.Errorf("%s: %q can't be changed", tc.name, e.Data)
+				}
+				return verdictOf(e.Data)
+			}})
+			if err := r.Run(&sized{from: tc.input, size: size}); out.String() != tc.want {
+				t.Errorf("%s, reads of %d: %v, relayed\n got %q\nwant %q", tc.name, size, err, out.String(), tc.want)
+			}
+		}
+	}
+}
+
+// sized is a reader of pieces of one size.
+type sized struct {
+	from string
+	size int
+}
+
+func (s *sized) Read(p []byte) (int, error) {
+	if s.from == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), s.size)], s.from)
+	s.from = s.from[n:]
+	return n, nil
+}
+
+// What a client gets of vLLM 0.33 is what the engine sent without the member, wherever reads begin and end.
+func TestRelay_RecordedStreamsWithNullLoseTheMemberAlone(t *testing.T) {
+	member := regexp.MustCompile(`,"kv_transfer_params":(null|\{.*\})\}`)
+	streams := 0
+	for name, stream := range recorded(t) {
+		if !bytes.Contains(stream, []byte(`"kv_transfer_params":null}`)) {
+			continue
+		}
+		streams++
+		want := member.ReplaceAllString(string(stream), "}")
+		var wantMember string
+		if found := regexp.MustCompile(`"kv_transfer_params":(\{.*\})\}`).FindSubmatch(stream); found != nil {
+			wantMember = string(found[1])
+		}
+		for at := range stream {
+			var out strings.Builder
+			captured := ""
+			r := New(&out, nil, Config{Strip: params, Substance: []string{"choices", "usage", "error"}, Observe: func(e Event) Verdict {
+				captured += string(e.Member)
+				return Forward
+			}})
+			src := io.MultiReader(bytes.NewReader(stream[:at]), bytes.NewReader(stream[at:]))
+			if err := r.Run(src); err != nil || out.String() != want || captured != wantMember {
+				t.Fatalf("%s, cut at %d: error %v, captured %q, relayed\n got %q\nwant %q", name, at, err, captured, out.String(), want)
+			}
+		}
+	}
+	if streams < 5 {
+		t.Errorf("%d recorded streams have null, want 5", streams)
+	}
+}
+
+// ended is an event with the blank line behind it that most have.
+func ended(event string) string {
+	if event == "" || strings.HasSuffix(event, "\r") || strings.HasSuffix(event, "\n") {
+		return event
+	}
+	return event + "\n\n"
+}
+
+func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
+	const kv = `{"remote_host":"10.0.0.1","remote_block_ids":[[1,2]]}`
+	substance := []string{"choices", "usage", "error"}
+	deep, deepest := rawjsontest.Nested(rawjson.MaxDepth+1), rawjsontest.Nested(20000) // encoding/json reads 10000 levels
+	for _, tc := range []struct{ name, input, want, member string }{
+		{"on the finish chunk", `data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":` + kv + "}", `data: {"choices":[{"finish_reason":"stop"}]}`, kv},
+		{"first", `data: {"kv_transfer_params":` + kv + `,"choices":[1]}`, `data: {"choices":[1]}`, kv},
+		{"in the middle, with spaces", `data: {"id": 1, "kv_transfer_params" : ` + kv + ` , "usage": {"a":1}}`, `data: {"id": 1 , "usage": {"a":1}}`, kv},
+		{"twice, the last counts", `data: {"kv_transfer_params":1,"kv_transfer_params":2,"usage":{"a":1},"kv_transfer_params":3}`, `data: {"usage":{"a":1}}`, "3"},
+		{"name spelled with an escape", `data: {"choices":[1],"kv_tran\u0073fer_params":` + kv + "}", `data: {"choices":[1]}`, kv},
+		{"name spelled in escapes only in part, twice", `data: {"\u006bv_transfer_params":1,"choices":[1],"kv_transfer_params":2}`, `data: {"choices":[1]}`, "2"},
+		{"without space after the colon", `data:{"choices":[1],"kv_transfer_params":` + kv + "}", `data:{"choices":[1]}`, kv},
+		{"typed event with CRLF", "event: message\r\n" + `data: {"kv_transfer_params":` + kv + `,"choices":[1]}` + "\r\n\r\n", "event: message\r\n" + `data: {"choices":[1]}` + "\r\n\r\n", kv},
+		{"over two data lines", "data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }", "data: {\"choices\":[1]\ndata: }", "{\"a\":\n1}"},
+		{"first, at the beginning of a data line", "data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}", "data: {\ndata: \ndata: \"choices\":[1]}", "1"},
+		{"over CR lines with a comment between", "data: {\"kv_transfer_params\":\r: ping\rdata: 7,\"choices\":[1]}\r\r", "data: {\"choices\":[1]}\r\r", "7"},
+		{"behind a value that is too deep to be read", `data: {"choices":[1],"x":` + deep + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deep + "}", kv},
+		{"behind a value that no reader reads", `data: {"choices":[1],"x":` + deepest + `,"kv_transfer_params":` + kv + "}", `data: {"choices":[1],"x":` + deepest + "}", kv},
+		{"before a value that is too deep to be read", `data: {"kv_transfer_params":` + kv + `,"choices":` + deep + "}", `data: {"choices":` + deep + "}", kv},
+		{"too deep to be read itself", `data: {"choices":[1],"kv_transfer_params":` + deep + "}", `data: {"choices":[1]}`, deep},
+		{"too deep and not JSON", `data: {"choices":[1],"x":` + deep + `],"kv_transfer_params":` + kv + "}", "", ""},
+
+		{"no choices, no usage: dropped whole", `data: {"id":"x","choices":[],"kv_transfer_params":` + kv + "}", "", kv},
+		{"alone: dropped whole", `data: {"kv_transfer_params":` + kv + "}\r\n\r\n", "", kv},
+		{"empty substance of all kinds", `data: {"choices":[ ],"usage":{ },"error":null,"kv_transfer_params":1}` + "\r\r", "", "1"},
+		{"an error is substance", `data: {"error":{"code":500},"kv_transfer_params":1}`, `data: {"error":{"code":500}}`, "1"},
+		{"substance as a number", `data: {"usage":0,"kv_transfer_params":1}`, `data: {"usage":0}`, "1"},
+
+		{"escaped in a string", `data: {"choices":[{"delta":{"content":"\"kv_transfer_params\":{\"remote_host\":\"evil\"}"}}]}`, "", ""},
+		{"unescaped text of a string", `data: {"choices":["x"],"a":"kv_transfer_params"}`, "", ""},
+		{"in a choice", `data: {"choices":[{"kv_transfer_params":{"remote_host":"evil"}}]}`, "", ""},
+		{"in a delta, escaped name", `data: {"choices":[{"delta":{"kv_tran\u0073fer_params":1}}]}`, "", ""},
+		{"in usage", `data: {"usage":{"kv_transfer_params":1}}`, "", ""},
+		{"in an array", `data: [{"kv_transfer_params":1}]`, "", ""},
+		{"a string as a whole", `data: "kv_transfer_params"`, "", ""},
+		{"content that looks like an event", `data: {"choices":["\n\ndata: {\"kv_transfer_params\":1}\n\n"]}`, "", ""},
+		{"not JSON", `data: {"kv_transfer_params":{"a":1},}`, "", ""},
+		{"JSON and more", `data: {"kv_transfer_params":1} x`, "", ""},
+		{"in a comment", `: {"kv_transfer_params":1}`, "", ""},
+		{"in another field", `event: {"kv_transfer_params":1}` + "\ndata: x", "", ""},
+		{"name in another case", `data: {"KV_transfer_params":1}`, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.input, tc.want = ended(tc.input), ended(tc.want)
+			// The event stands between two others, so that a wrong cut shows in them too.
+			before, after := "data: {\"choices\":[0]}\r\n\r\n", "data: [DONE]\n\n"
+			want := tc.want
+			if tc.member == "" {
+				want = tc.input
+			}
+			var out strings.Builder
+			member := ""
+			r := New(&out, nil, Config{Strip: params, Substance: substance, Observe: func(e Event) Verdict {
+				member += string(e.Member)
+				return Forward
+			}})
+			must(t, r.Run(iotest.HalfReader(strings.NewReader(before+tc.input+after))))
+			if got := out.String(); got != before+want+after {
+				t.Errorf("relayed:\n got %q\nwant %q", got, before+want+after)
+			}
+			if member != tc.member {
+				t.Errorf("captured: got %q, want %q", member, tc.member)
+			}
+		})
+	}
+}
+
+func TestRelay_UnfinishedEventIsNeitherCapturedNorCut(t *testing.T) {
+	const input = `data: {"choices":[1],"kv_transfer_params":1}` + "\n"
+	var out strings.Builder
+	r := New(&out, nil, Config{Strip: params, Observe: func(e Event) Verdict {
+		t.Errorf("observed %q, want nothing", e.Data)
+		return Forward
+	}})
+	if err := r.Run(strings.NewReader(input)); err != nil || out.String() != input {
+		t.Errorf("Run: error %v, relayed %q; want nil and %q", err, out.String(), input)
+	}
+}
+
+func TestRelay_EmptySubstanceListDropsNothing(t *testing.T) {
+	var out strings.Builder
+	must(t, New(&out, nil, Config{Strip: params}).Run(strings.NewReader(`data: {"kv_transfer_params":1}`+"\n\n")))
+	if got, want := out.String(), "data: {}\n\n"; got != want {
+		t.Errorf("relayed: got %q, want %q", got, want)
+	}
+}
+
+func TestRelay_NameThatJSONMaySpellWithShortEscapes(t *testing.T) {
+	var out strings.Builder
+	must(t, New(&out, nil, Config{Strip: "a/b"}).Run(strings.NewReader(`data: {"a\/b":1,"c":2}`+"\n\n")))
+	if got, want := out.String(), `data: {"c":2}`+"\n\n"; got != want {
+		t.Errorf("relayed: got %q, want %q", got, want)
+	}
+}
+
+func TestRelay_LastEventsOfARecordedStreamWithParams(t *testing.T) {
+	stream := string(recorded(t)["vllm-0.32-chat-params"])
+	at := strings.LastIndex(stream, `data: {"id"`)
+	var out strings.Builder
+	var member string
+	r := New(&out, nil, Config{Strip: params, Substance: []string{"choices", "usage"}, Observe: func(e Event) Verdict {
+		member += string(e.Member)
+		return Forward
+	}})
+	must(t, r.Run(strings.NewReader(stream)))
+	if got, want := out.String(), stream[:at]+"data: [DONE]\n\n"; got != want {
+		t.Errorf("relayed:\n got %q\nwant %q", got, want)
+	}
+	if !strings.HasPrefix(member, `{"do_remote_prefill":false`) || !strings.HasSuffix(member, `"transfer_mode":"pull"}`) {
+		t.Errorf("captured %q, want the params of the recording", member)
 	}
 }

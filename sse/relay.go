@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"strings"
+	"time"
 
 	"carryover/sse/rawjson"
 )
@@ -66,21 +67,6 @@ type scanned struct {
 	split     bool // the event has come in several reads
 	opened    bool // it is oversize, and passing through
 	inComment bool // the rest begins with an unfinished comment line
-}
-
-// held is what the client does not get yet.
-type held struct {
-	any   bool // an observed event is held back
-	brief bool // its verdict was Await
-	last  int  // length of the last held event, with what follows it
-}
-
-// decided is the last thing that was decided on. The LF of its CRLF may still follow, and shares its fate.
-type decided struct {
-	verdict      Verdict
-	behind       bool // the bytes to settle are that LF
-	lone         bool // it had no data
-	meansNothing bool // and it does not affect any event
 }
 
 // New returns a Relay that writes to dst and calls flush, unless nil, after each write.
@@ -147,6 +133,32 @@ func (r *Relay) Run(src io.Reader) error {
 			}
 		}
 	}
+}
+
+// readMeanwhile reads once, and releases what is held back if that takes too long. The read fills space, which no write touches, and the
+// buffer does not move before both are over.
+func (r *Relay) readMeanwhile(src io.Reader, space []byte) (n int, err error) {
+	var panicked any
+	released := make(chan struct{})
+	timer := time.AfterFunc(r.cfg.Patience, func() {
+		defer close(released)
+		defer func() { panicked = recover() }() // it is the caller's to handle
+		r.letGo()
+		_ = r.send() // the next one fails, too
+	})
+	defer func() {
+		late := !timer.Stop()
+		if late {
+			<-released
+		}
+		if panicked != nil {
+			panic(panicked)
+		}
+		if r.buf.filled(n); late && r.client.failed == nil {
+			r.buf.sent()
+		}
+	}()
+	return src.Read(space)
 }
 
 // scan decides on the bytes that have been read, event by event, and returns why the relay has to stop, if it has to.
@@ -226,82 +238,6 @@ func (r *Relay) begin() bool {
 	}
 	r.begun = true
 	return true
-}
-
-// decide returns the verdict on a complete event with this data. Afterwards r.edits has the changes of the event's bytes.
-func (r *Relay) decide(event, data []byte) Verdict {
-	r.stats.Events++
-	if r.member.needle != nil {
-		event, data = r.cutNull(event, data)
-	}
-	seen := Event{Data: data, Split: r.event.split, edits: &r.edits}
-	if r.member.needle != nil && (bytes.Contains(event, r.member.needle) || bytes.Contains(event, r.member.escape)) {
-		seen.Member, r.edits.cuts = rawjson.FindMember(data, r.cfg.Strip, r.edits.cuts)
-		if r.event.gone > 0 || rawjson.IsNull(seen.Member) {
-			seen.Member = nil
-		}
-		r.edits.takeCuts()
-	}
-	cut := len(r.edits.list) > 0
-	verdict := Forward
-	if r.cfg.Observe != nil {
-		r.edits.open(data)
-		verdict = r.cfg.Observe(seen)
-		r.edits.close()
-	}
-	if cut && verdict != Stop && !r.substantial(data) {
-		verdict = Drop
-	}
-	for i, e := range r.edits.list {
-		r.edits.list[i].Span = rawjson.Span{From: r.data.raw(e.From), To: r.data.raw(e.To-1) + 1}
-	}
-	r.data.trim()
-	return verdict
-}
-
-// substantial reports whether an event is worth sending without the stripped member.
-func (r *Relay) substantial(data []byte) bool {
-	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
-}
-
-// settle carries out a verdict on the first n bytes of the rest.
-func (r *Relay) settle(verdict Verdict, n int) {
-	behind := r.previous.behind
-	r.previous.behind, r.previous.lone = false, false
-	defer r.edits.reset()
-	if r.held.brief && verdict != Await {
-		r.letGo()
-	}
-	if verdict == Supersede && r.held.last == 0 {
-		verdict = Drop
-	}
-	r.previous.verdict = verdict
-	switch verdict {
-	case Drop:
-		r.buf.drop(n)
-		return
-	case Supersede:
-		r.buf.takeBack(r.held.last)
-	}
-	before := r.buf.heldBytes()
-	done := 0
-	for _, e := range r.edits.list {
-		r.buf.hold(e.From - done)
-		r.buf.drop(e.To - e.From)
-		r.buf.insert(r.edits.text[e.with.From:e.with.To])
-		done = e.To
-	}
-	r.buf.hold(n - done)
-	if (verdict == Hold || verdict == Await) && r.buf.heldBytes() <= r.cfg.MaxEvent {
-		r.held.any, r.held.brief = true, verdict == Await
-		if !behind {
-			r.held.last = 0
-		}
-		r.held.last += r.buf.heldBytes() - before
-		return
-	}
-	r.previous.verdict = Forward
-	r.letGo()
 }
 
 // finish releases everything that is left at a clean end of the stream.

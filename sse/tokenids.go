@@ -44,23 +44,8 @@ func (ids TokenIDs) Null(e Event) {
 	}
 }
 
-// NullTokenIDs puts null in place of the arrays of token ids in all choices of a whole answer, and leaves every other byte as it
-// is. prompt and output are the arrays that FindTokenIDs finds, slices of object. If there is nothing to replace, and for anything
-// but one valid JSON object, rest is object itself.
-func NullTokenIDs(object []byte) (rest, prompt, output []byte) {
-	all, prompt, output := AllTokenIDs(object)
-	if len(all) == 0 {
-		return object, nil, nil
-	}
-	kept := 0
-	for _, r := range all {
-		rest = append(append(rest, object[kept:r.From]...), "null"...)
-		kept = r.To
-	}
-	return append(rest, object[kept:]...), prompt, output
-}
-
-// AllTokenIDs returns the arrays that NullTokenIDs replaces, ascending, and those that it returns.
+// AllTokenIDs returns the arrays of token ids in all choices of a whole answer, ascending, and those that FindTokenIDs finds. It returns none
+// for anything but one valid JSON object.
 func AllTokenIDs(object []byte) (all []rawjson.Span, prompt, output []byte) {
 	w := idWalk{b: object, every: true}
 	if w.find(); len(w.all) == 0 {

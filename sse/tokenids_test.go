@@ -24,6 +24,17 @@ const (
 // idArray matches a member with ids, where no text spells it.
 var idArray = regexp.MustCompile(`("(?:prompt_)?token_ids":)\[[0-9,]*\]`)
 
+// nullTokenIDs puts null in place of the arrays that AllTokenIDs finds.
+func nullTokenIDs(object []byte) (rest, prompt, output []byte) {
+	all, prompt, output := AllTokenIDs(object)
+	kept := 0
+	for _, r := range all {
+		rest = append(append(rest, object[kept:r.From]...), "null"...)
+		kept = r.To
+	}
+	return append(rest, object[kept:]...), prompt, output
+}
+
 // nullIDs is a call of Null from an observer.
 func nullIDs(e Event) Verdict {
 	if ids, ok := FindTokenIDs(e.Data); ok {
@@ -55,9 +66,9 @@ func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 			if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
 				t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
 			}
-			rest, prompt, output := NullTokenIDs([]byte(tc.data))
+			rest, prompt, output := nullTokenIDs([]byte(tc.data))
 			if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
-				t.Errorf("NullTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
+				t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
 			}
 			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
 			var out strings.Builder
@@ -83,8 +94,8 @@ func TestTokenIDs_NothingElseCounts(t *testing.T) {
 		if ids, ok := FindTokenIDs([]byte(data)); !reflect.DeepEqual(ids, TokenIDs{}) || ok {
 			t.Errorf("FindTokenIDs(%s) = %+v, %t; want nothing", data, ids, ok)
 		}
-		if rest, prompt, output := NullTokenIDs([]byte(data)); string(rest) != data || prompt != nil || output != nil {
-			t.Errorf("NullTokenIDs(%s) = %s, %s, %s; want it unchanged", data, rest, prompt, output)
+		if rest, prompt, output := nullTokenIDs([]byte(data)); string(rest) != data || prompt != nil || output != nil {
+			t.Errorf("AllTokenIDs(%s) = %s, %s, %s; want it unchanged", data, rest, prompt, output)
 		}
 	}
 }
@@ -101,31 +112,22 @@ func TestFindTokenIDs_OfRepeatedMembersTheLastCounts(t *testing.T) {
 		if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
 			t.Errorf("FindTokenIDs(%s) = %s, %s, %t; want %s, %s, true", tc.data, ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
 		}
-		if rest, _, _ := NullTokenIDs([]byte(tc.data)); bytes.ContainsAny(bytes.ReplaceAll(rest, []byte("[{"), nil), "[") {
-			t.Errorf("NullTokenIDs(%s): rest %s, want no array of ids", tc.data, rest)
+		if rest, _, _ := nullTokenIDs([]byte(tc.data)); bytes.ContainsAny(bytes.ReplaceAll(rest, []byte("[{"), nil), "[") {
+			t.Errorf("AllTokenIDs(%s): rest %s, want no array of ids", tc.data, rest)
 		}
 	}
 }
 
-func TestNullTokenIDs_AllChoices(t *testing.T) {
-	rest, prompt, output := NullTokenIDs([]byte(textAnswer))
+func TestAllTokenIDs_OfAllChoices(t *testing.T) {
+	rest, prompt, output := nullTokenIDs([]byte(textAnswer))
 	want := strings.NewReplacer("[1,2]", "null", "[5]", "null", "[7]", "null").Replace(textAnswer)
 	if string(rest) != want || string(prompt) != "[1,2]" || string(output) != "[5]" {
-		t.Errorf("NullTokenIDs: got\n%s, %s, %s; want\n%s and those of the first choice", rest, prompt, output, want)
+		t.Errorf("AllTokenIDs: got\n%s, %s, %s; want\n%s and those of the first choice", rest, prompt, output, want)
 	}
 	const second = `{"choices":[{"token_ids":null},{"token_ids":[7]}]}`
-	rest, prompt, output = NullTokenIDs([]byte(second))
+	rest, prompt, output = nullTokenIDs([]byte(second))
 	if want := strings.Replace(second, "[7]", "null", 1); string(rest) != want || prompt != nil || output != nil {
-		t.Errorf("NullTokenIDs: got %s, %s, %s; want %s and nothing", rest, prompt, output, want)
-	}
-}
-
-func TestNullTokenIDs_DoesNotWriteIntoItsInput(t *testing.T) {
-	in := []byte(chatAnswer)
-	rest, _, _ := NullTokenIDs(in)
-	clear(rest)
-	if string(in) != chatAnswer {
-		t.Errorf("input is now %q, want %q", in, chatAnswer)
+		t.Errorf("AllTokenIDs: got %s, %s, %s; want %s and nothing", rest, prompt, output, want)
 	}
 }
 
@@ -190,7 +192,7 @@ func FuzzFindTokenIDs(f *testing.F) {
 		}
 		want := idsOf(data)
 		ids, ok := FindTokenIDs(data)
-		rest, prompt, output := NullTokenIDs(data)
+		rest, prompt, output := nullTokenIDs(data)
 		if wantOK := want[0] != nil || want[1] != nil || want[2] != nil; ok != wantOK {
 			t.Fatalf("FindTokenIDs(%q): ok %t, want %t", data, ok, wantOK)
 		}
@@ -217,7 +219,7 @@ func FuzzFindTokenIDs(f *testing.F) {
 			}
 		}
 		if got, _ := rawjsontest.DecodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) {
-			t.Fatalf("NullTokenIDs(%q): rest %q, want only ids changed", data, rest)
+			t.Fatalf("AllTokenIDs(%q): rest %q, want only ids changed", data, rest)
 		}
 	})
 }

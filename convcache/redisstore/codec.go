@@ -24,150 +24,146 @@ var errCodec = errors.New("read ticket: malformed")
 // encodeBranch returns the payload of fieldBranch: what a look-up may tell, and when the reader was last
 // caught up with decode, by which every look-up judges whether clocks agree.
 func encodeBranch(b *convcache.Branch) []byte {
-	to := make([]byte, 0, branchOverhead+8*len(b.Chain.Blocks)+4*len(b.Outline))
-	to = append(to, codecVersion)
-	to = appendTime(to, b.Deadline)
-	to = appendTime(to, b.FreshAsOf)
-	to = binary.BigEndian.AppendUint64(to, uint64(b.Epoch))
-	numbers := [...]int{b.Tokens, b.SharedPrefixTokens, b.Chain.BlockSize, b.Chain.Tokens, len(b.Chain.Blocks), len(b.Outline)}
-	for _, n := range numbers {
-		to = binary.AppendUvarint(to, uint64(n))
-	}
-	for _, name := range [...]string{b.Decode.Instance, b.Decode.Incarnation, b.Prefill.Instance, b.Prefill.Incarnation} {
-		to = appendText(to, name)
-	}
-	to = binary.BigEndian.AppendUint64(to, b.Chain.Whole)
-	for _, hash := range b.Chain.Blocks {
-		to = binary.BigEndian.AppendUint64(to, hash)
-	}
-	for _, tag := range b.Outline {
-		to = binary.BigEndian.AppendUint32(to, tag)
-	}
-	return appendPrefilled(to, b.Prefilled)
+	c := newCoder(8*len(b.Chain.Blocks) + 4*len(b.Outline))
+	c.branch(b)
+	return c.payload
 }
 
 // readBranch reads the payload of fieldBranch.
-func readBranch(payload []byte) (convcache.Branch, error) {
-	r := reader{in: payload}
-	if r.byte() != codecVersion {
-		return convcache.Branch{}, errCodec
-	}
-	b := convcache.Branch{Deadline: r.time(), FreshAsOf: r.time(), Epoch: int64(r.uint64())}
-	b.Tokens, b.SharedPrefixTokens = r.number(), r.number()
-	b.Chain.BlockSize, b.Chain.Tokens = r.number(), r.number()
-	blocks, parts := r.number(), r.number()
-	b.Decode, b.Prefill = convcache.Holder{Instance: r.text(), Incarnation: r.text()}, convcache.Holder{Instance: r.text(), Incarnation: r.text()}
-	b.Chain.Whole = r.uint64()
-	if chain := r.bytes(8 * blocks); !r.failed && blocks > 0 {
-		b.Chain.Blocks = make([]uint64, blocks)
-		for i := range b.Chain.Blocks {
-			b.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
-		}
-	}
-	if outline := r.bytes(4 * parts); !r.failed && parts > 0 {
-		b.Outline = make([]uint32, parts)
-		for i := range b.Outline {
-			b.Outline[i] = binary.BigEndian.Uint32(outline[4*i:])
-		}
-	}
-	if b.Prefilled = r.prefilled(); r.failed || len(r.in) != 0 {
-		return convcache.Branch{}, errCodec
-	}
-	return b, nil
+func readBranch(payload []byte) (b convcache.Branch, err error) {
+	return b, read(payload, func(c *coder) { c.branch(&b) })
 }
 
 // encodeParams returns the payload of fieldParams: what only the taker needs, and of a note nothing.
 func encodeParams(t *convcache.Ticket) []byte {
-	to := append(make([]byte, 0, branchOverhead+len(t.Params)), codecVersion)
-	to = appendText(to, t.EngineID)
-	return appendText(to, t.Params)
+	c := newCoder(len(t.Params))
+	c.params(t)
+	return c.payload
 }
 
-// readParams fills a ticket from the payload of fieldParams.
+// readParams fills a ticket from the payload of fieldParams, which its Params share memory with.
 func readParams(payload []byte, t *convcache.Ticket) error {
-	r := reader{in: payload}
-	if r.byte() != codecVersion {
+	return read(payload, func(c *coder) { c.params(t) })
+}
+
+// coder writes a payload, or reads one: each of its methods gets a place, and appends what is there or fills it. After the first thing that
+// is not there to be read it fills nothing.
+type coder struct {
+	payload []byte // what is written, or what is left to be read
+	reading bool
+	failed  bool
+}
+
+// newCoder returns a coder for a new payload.
+func newCoder(size int) *coder {
+	return &coder{payload: append(make([]byte, 0, branchOverhead+size), codecVersion)}
+}
+
+// read has fill take a whole payload apart.
+func read(payload []byte, fill func(c *coder)) error {
+	if len(payload) == 0 || payload[0] != codecVersion {
 		return errCodec
 	}
-	t.EngineID = r.text()
-	params := r.bytes(r.number())
-	if r.failed || len(r.in) != 0 {
+	c := &coder{payload: payload[1:], reading: true}
+	if fill(c); c.failed || len(c.payload) != 0 {
 		return errCodec
-	}
-	if len(params) > 0 { // a note has none
-		t.Params = params
 	}
 	return nil
 }
 
-// appendTime writes nanoseconds since 1970, and 0 for no time.
-func appendTime(to []byte, t time.Time) []byte {
+func (c *coder) branch(b *convcache.Branch) {
+	c.time(&b.Deadline)
+	c.time(&b.FreshAsOf)
+	c.int64(&b.Epoch)
+	blocks, parts, caches := len(b.Chain.Blocks), len(b.Outline), len(b.Prefilled)
+	for _, n := range [...]*int{&b.Tokens, &b.SharedPrefixTokens, &b.Chain.BlockSize, &b.Chain.Tokens, &blocks, &parts} {
+		c.number(n)
+	}
+	c.holder(&b.Decode)
+	c.holder(&b.Prefill)
+	whole := int64(b.Chain.Whole)
+	c.int64(&whole)
+	b.Chain.Whole = uint64(whole)
+	list(c, &b.Chain.Blocks, blocks, 8)
+	list(c, &b.Outline, parts, 4)
+	if c.number(&caches); c.reading && caches > 0 {
+		c.failed = c.failed || caches > convcache.MaxPrefilled
+		b.Prefilled = make([]convcache.Prefilled, min(caches, convcache.MaxPrefilled))
+	}
+	for i := range b.Prefilled {
+		c.holder(&b.Prefilled[i].Prefill)
+		c.number(&b.Prefilled[i].Tokens)
+	}
+}
+
+func (c *coder) params(t *convcache.Ticket) {
+	chars(c, &t.EngineID)
+	chars(c, &t.Params)
+}
+
+func (c *coder) holder(h *convcache.Holder) {
+	chars(c, &h.Instance)
+	chars(c, &h.Incarnation)
+}
+
+// time codes nanoseconds since 1970, and 0 for no time.
+func (c *coder) time(t *time.Time) {
 	var nanos int64
 	if !t.IsZero() {
 		nanos = t.UnixNano()
 	}
-	return binary.BigEndian.AppendUint64(to, uint64(nanos))
+	if c.int64(&nanos); c.reading && nanos != 0 {
+		*t = time.Unix(0, nanos)
+	}
 }
 
-func appendText[T string | []byte](to []byte, s T) []byte {
-	return append(binary.AppendUvarint(to, uint64(len(s))), s...)
+func (c *coder) int64(n *int64) {
+	if !c.reading {
+		c.payload = binary.BigEndian.AppendUint64(c.payload, uint64(*n))
+	} else if taken := c.take(8); taken != nil {
+		*n = int64(binary.BigEndian.Uint64(taken))
+	}
 }
 
-// reader takes a payload apart. After the first thing that is not there it returns zero values only.
-type reader struct {
-	in     []byte
-	failed bool
+func (c *coder) number(n *int) {
+	if !c.reading {
+		c.payload = binary.AppendUvarint(c.payload, uint64(*n))
+		return
+	}
+	value, size := binary.Uvarint(c.payload)
+	if size <= 0 || value > maxCount {
+		c.failed, c.payload = true, nil
+		return
+	}
+	*n, c.payload = int(value), c.payload[size:]
 }
 
-func (r *reader) bytes(n int) []byte {
-	if r.failed || n > len(r.in) {
-		r.failed, r.in = true, nil
+// take returns the next bytes that are to be read, nil if there are fewer.
+func (c *coder) take(n int) (taken []byte) {
+	if n > len(c.payload) {
+		c.failed, c.payload = true, nil
 		return nil
 	}
-	taken := r.in[:n]
-	r.in = r.in[n:]
+	taken, c.payload = c.payload[:n], c.payload[n:]
 	return taken
 }
 
-func (r *reader) byte() byte {
-	if b := r.bytes(1); b != nil {
-		return b[0]
+// chars codes a text with its length. What is read into bytes shares memory with the payload.
+func chars[T string | []byte](c *coder, s *T) {
+	n := len(*s)
+	if c.number(&n); !c.reading {
+		c.payload = append(c.payload, *s...)
+	} else if taken := c.take(n); len(taken) > 0 { // a note has no params
+		*s = T(taken)
 	}
-	return 0
 }
 
-func (r *reader) uint64() uint64 {
-	if b := r.bytes(8); b != nil {
-		return binary.BigEndian.Uint64(b)
+// list codes so many numbers of a size in bytes.
+func list[T uint32 | uint64](c *coder, all *[]T, n, size int) {
+	if !c.reading {
+		c.payload, _ = binary.Append(c.payload, binary.BigEndian, *all) // it fails for types without a fixed size only
+	} else if taken := c.take(n * size); len(taken) > 0 {
+		*all = make([]T, n)
+		_, _ = binary.Decode(taken, binary.BigEndian, *all)
 	}
-	return 0
-}
-
-func (r *reader) uvarint() uint64 {
-	n, size := binary.Uvarint(r.in)
-	if size <= 0 {
-		r.failed, r.in = true, nil
-		return 0
-	}
-	r.in = r.in[size:]
-	return n
-}
-
-func (r *reader) number() int {
-	n := r.uvarint()
-	if n > maxCount {
-		r.failed, r.in = true, nil
-		return 0
-	}
-	return int(n)
-}
-
-func (r *reader) text() string { return string(r.bytes(r.number())) }
-
-func (r *reader) time() time.Time {
-	nanos := int64(r.uint64())
-	if nanos == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, nanos)
 }

@@ -8,32 +8,32 @@
 //     only for tickets that were put while this server was master (take.lua, put.lua, the fence in shared.lua). After a
 //     failover, a failback or a restart from a file all older tickets are Fenced.
 //   - A ticket ends by the first of three clocks: the server's at the take, the key's expiry, and this process' against
-//     the deadline in the value (take.lua, put.lua, values.go).
+//     the deadline in the value (take.lua, put.lua, store.go).
 //   - A command whose answer did not come is not sent again, by this package or by go-redis, and in a Cluster goes to
-//     the one master that has the slot (client.go, servers.go).
+//     the one master that has the slot (config.go, servers.go).
 //   - An error says whether it is certain that nothing was applied, and whether it shows a failure of the server: one
-//     that is slow with what is large has none (error.go, servers.go, hmget.go). Its text repeats no credential.
+//     that is slow with what is large has none (error.go, servers.go). Its text repeats no credential.
 //   - Values tell nothing of what was said, only holders of the secret can make them, and none can be moved into the
 //     place of another (envelope.go, codec.go). What the scripts need to know to displace superseded tickets are tags
-//     under a key of the conversation (kin.go).
+//     under a key of the conversation (put.go).
 //   - A note is put, shown, taken, displaced and counted like a ticket, and ends like one: after a failover it is shown as
 //     before, and Fenced when it is taken. It displaces notes only, and is not stored where a branch outdates it or four
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
 //     put.go). Whether a branch is a note's, the index shows to readers of Redis; of which instance, only its value does.
 //   - Only holders of the secret can quarantine an incarnation, or drain an instance, for all replicas (marks.go).
-//   - A Take that returns a ticket has read the epoch of the fleet behind it (epoch.go).
-//   - What a replica pins counts until it tells another number, or for five seconds (pinned.go).
+//   - A Take that returns a ticket has read the epoch of the fleet behind it (store.go).
+//   - What a replica pins counts until it tells another number, or for five seconds (marks.go).
 //   - Each message that a replica publishes reaches each replica at most once (channel.go).
 //
 // It refuses values that it cannot read: a value of another version or secret is a miss, and a warning once a
-// minute says so (lines.go). It reads payloads of its own version only (codec.go). Test tells operators what the server
-// lacks (check.go), and Look how it is configured (look.go). It has one limit: a program that may write to Redis can put
+// minute says so (error.go). It reads payloads of its own version only (codec.go). Test tells operators what the server
+// lacks (check.go), and Look how it is configured (check.go). It has one limit: a program that may write to Redis can put
 // back a value that was taken.
 //
 // # The protocol
 //
 //   - One step on one server. A conversation is one hash. A look-up is one HMGET for each of at most four
-//     conversations, sent to a server together (hmget.go); take and put are Lua scripts. Reading
+//     conversations, sent to a server together (servers.go); take and put are Lua scripts. Reading
 //     and deleting as two commands gave 60 to 78 tickets to two takers in 2.4 seconds.
 //   - A fence. Redis forgets acknowledged writes when it fails over, and remembers deleted ones. A put records
 //     master_replid, and a take refuses a ticket that was put under another one (the client sees store_failed_over). It
@@ -64,7 +64,7 @@
 // server answers and forbids what is needed. A time-out that size explains doesn't count: of a put of more than 64 KiB,
 // or of a look-up whose pipelined TIME was answered.
 //
-// The epoch of the fleet is one number, which every look-up and take reads (epoch.go): while the one master of a Cluster
+// The epoch of the fleet is one number, which every look-up and take reads (marks.go): while the one master of a Cluster
 // that has it does not answer, no ticket is used. Marks of engines are one hash without a fence; its values are authenticated, and it lives for 24 h
 // after the last one was added. What a failover loses, the replica that knows it publishes again.
 //

@@ -30,6 +30,12 @@ const (
 	fieldMessage field = 'n' // of no ticket: a message (channel.go)
 )
 
+// The uses of an envelope's key beside values. They stand where a value has its field.
+const (
+	useTags field = 't'
+	useMark field = 's'
+)
+
 // ticketKeyVersion opens the input from which the key is made (convcache.Secret.Derive).
 const ticketKeyVersion byte = 4
 
@@ -90,8 +96,33 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 	return append(p, byte(f))
 }
 
-// The uses of an envelope's key beside values. They stand where a value has its field.
-const (
-	useTags field = 't'
-	useMark field = 's'
-)
+// openBranch reads what a look-up may see of a ticket.
+func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Branch, error) {
+	payload, err := e.open(key, id, fieldBranch, value)
+	if err != nil {
+		return convcache.Branch{}, err
+	}
+	b, err := readBranch(payload)
+	if err != nil {
+		return convcache.Branch{}, err
+	}
+	b.ID = id
+	return b, nil
+}
+
+// openTicket reads a whole ticket.
+func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (convcache.Ticket, error) {
+	b, err := e.openBranch(key, id, []byte(branch))
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	payload, err := e.open(key, id, fieldParams, []byte(params))
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	t := convcache.Ticket{Branch: b}
+	if err := readParams(payload, &t); err != nil {
+		return convcache.Ticket{}, err
+	}
+	return t, nil
+}

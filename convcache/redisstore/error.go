@@ -3,8 +3,11 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -53,26 +56,6 @@ func timedOut(err error) bool {
 // (script.c scriptVerifyACL), other versions as NOPERM.
 func forbidden(err error) bool {
 	return isReply(err, "NOPERM", "ERR The user executing the script can't")
-}
-
-// failure is the error of a command after which the server is in doubt.
-func failure(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
-}
-
-// wrongType is the error of a command on a key of another program.
-func wrongType(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
-}
-
-// excuse is the error of a command that its size explains.
-func excuse(err error) error {
-	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
-}
-
-// tooLarge is the error of a ticket of which nothing was sent.
-func tooLarge(size int) error {
-	return &convcache.RemoteError{Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing}
 }
 
 // odd is the error of an answer that no script of ours gives.
@@ -124,4 +107,40 @@ func withinScript(text string) string {
 		return text
 	}
 	return strings.TrimLeft(text[at+len(place):], ": 0123456789-")
+}
+
+// lines are what a store logs of values and tickets, each line at most once a minute.
+type lines struct {
+	logger                *slog.Logger
+	now                   func() time.Time
+	forged, fenced, large limited
+}
+
+// limited lets a line through once a minute.
+type limited struct{ last atomic.Int64 } // Unix seconds
+
+func (l *limited) due(now time.Time) bool {
+	last := l.last.Load()
+	return now.Unix()-last >= 60 && l.last.CompareAndSwap(last, now.Unix())
+}
+
+// warnForged reports a value that is not authentic.
+func (l *lines) warnForged() {
+	if l.forged.due(l.now()) {
+		l.logger.Warn("redis holds values that are not authentic: another version wrote them, or somebody else did")
+	}
+}
+
+// tellLarge reports a ticket that is not shared for its size.
+func (l *lines) tellLarge(size, most int) {
+	if l.large.due(l.now()) {
+		l.logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", most)
+	}
+}
+
+// tellFenced reports a ticket of another master.
+func (l *lines) tellFenced() {
+	if l.fenced.due(l.now()) {
+		l.logger.Info("redis has failed over or restarted; tickets from before are not used")
+	}
 }

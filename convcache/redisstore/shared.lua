@@ -3,7 +3,7 @@
 -- handle the last two only as bytes.
 --
 -- Index, in bytes: 40 master_replid at the put, 13 end of life by this server's clock in decimal milliseconds,
--- 10 order of putting in decimal, 16 ticket id, and what superfluous tickets are recognised by (kin.go): 1 that is 1
+-- 10 order of putting in decimal, 16 ticket id, and what superfluous tickets are recognised by (put.go): 1 that is 1
 -- for a note; 4 block size, 4 blocks, 4 tokens, 8 tag of all blocks, 8 of the whole.
 local indexSize = 108
 

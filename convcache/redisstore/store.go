@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +67,7 @@ func New(cfg Config) (*Store, error) {
 	redis.SetLogger(silentLogger{})
 	e := newEnvelope(cfg.Secret)
 	s := &Store{
-		cfg: cfg, servers: newServers(cfg), names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
+		cfg: cfg, servers: &servers{client: redis.NewUniversalClient(clientOptions(cfg)), logger: cfg.Logger}, names: newNames(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
 		lines: &lines{logger: cfg.Logger, now: cfg.Now}, replica: convcache.NewTicketID(),
 	}
 	s.channel = &Channel{name: s.names.channel, servers: s.servers, envelope: e, lines: s.lines}
@@ -77,6 +81,33 @@ func (s *Store) Close() error {
 	}
 	return nil
 }
+
+// version is in every name. A change of the fields takes another version.
+const version = "1"
+
+// names are what a store's data is called in Redis.
+type names struct {
+	conversations string // begins the hash of each conversation
+	marks         string // the hash of marks of engines
+	epoch         string // the hash with the epoch of the fleet
+	pinned        string // begins the hash of each incarnation of decode, with what replicas pin on it
+	channel       string
+}
+
+// newNames returns the names under the prefix of a config. The hash of marks stays "bars": under
+// another name replicas of two releases would miss each other's quarantines while a deployment is upgraded. Redis has
+// the same channels in all databases.
+func newNames(cfg Config) names {
+	begin := cfg.Prefix + ":" + version + ":"
+	return names{
+		conversations: begin + "{", marks: begin + "bars", epoch: begin + "epoch", pinned: begin + "pinned:",
+		channel: begin + "channel:" + strconv.Itoa(cfg.DB),
+	}
+}
+
+// of is the name of a conversation's hash. All of it that differs is the hash tag of Redis Cluster. Other hashes have
+// no tag.
+func (n names) of(key convcache.Key) string { return n.conversations + key.String() + "}" }
 
 // Peek returns the usable branches of at most [convcache.MaxKeys] different keys, those of the first key first and the
 // newest of a key first, and Found; Expired when no branch is usable and a key has some past their deadline; Empty when
@@ -115,6 +146,55 @@ func (s *Store) Peek(ctx context.Context, keys []convcache.Key) (branches []conv
 	return branches, outcome, err
 }
 
+// branches appends what Peek got of a key to the branches of others: four indexes, then as many branches. expired says
+// that some have passed their deadline.
+func (s *Store) branches(to []convcache.KeyedBranch, key convcache.Key, values []any) (_ []convcache.KeyedBranch, expired bool) {
+	type entry struct {
+		order  string
+		branch convcache.Branch
+	}
+	var entries []entry
+	now := s.cfg.Now()
+	for slot := range slots {
+		index, _ := values[slot].(string)
+		value, _ := values[slots+slot].(string)
+		if len(index) != indexSize {
+			continue
+		}
+		b, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
+		switch {
+		case err != nil:
+			s.lines.warnForged()
+		case !usableAt(b, now):
+			expired = true
+		default:
+			entries = append(entries, entry{index[indexOrder:indexID], b})
+		}
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(b.order, a.order) })
+	to = slices.Grow(to, len(entries))
+	for _, e := range entries {
+		to = append(to, convcache.KeyedBranch{Key: key, Branch: e.branch})
+	}
+	return to, expired
+}
+
+// Where things are in an index, see shared.lua.
+const (
+	indexOrder = 53
+	indexID    = 63
+	indexSize  = 108
+)
+
+// maxSkew is how far ahead of this process' clock another replica's may be.
+const maxSkew = 2 * time.Second
+
+// usableAt reports whether a ticket may still be handed out by this process' clock. One that was made in the
+// future shows that clocks disagree, and then its deadline means nothing. What was read has a wall reading only.
+func usableAt(b convcache.Branch, now time.Time) bool {
+	return b.Deadline.After(now) && !b.FreshAsOf.After(now.Add(maxSkew))
+}
+
 // Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
 // given it away; it is gone then. After an error it may be gone as well, and is lost then. The epoch is read behind a
@@ -148,4 +228,49 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 		return convcache.Ticket{}, convcache.Unavailable, err
 	}
 	return t, convcache.Taken, nil
+}
+
+// countBatch is how many keys a server looks at in one step of a count. A million keys take about 0.3 s.
+const countBatch = 1000
+
+// Count returns the number of conversations in Redis, including those with only notes.
+func (s *Store) Count(ctx context.Context) (int, error) {
+	cluster, ok := s.servers.client.(*redis.ClusterClient)
+	if !ok {
+		return s.scan(ctx, s.servers.client)
+	}
+	var mu sync.Mutex // guards total: masters are asked at the same time
+	total := 0
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+		n, err := s.scan(ctx, master)
+		mu.Lock()
+		defer mu.Unlock()
+		total += n
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count keys: %w", err)
+	}
+	return total, nil
+}
+
+// scan counts the conversations of one server: the keys with a hash tag, which the hashes of quarantines do not have.
+func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
+	n, cursor := 0, uint64(0)
+	for {
+		keys, next, err := server.Scan(ctx, cursor, globEscape(s.names.conversations)+"*", countBatch).Result()
+		if err != nil {
+			return 0, fmt.Errorf("count keys: %w", err)
+		}
+		n += len(keys)
+		if next == 0 {
+			return n, nil
+		}
+		cursor = next
+	}
+}
+
+// globEscape makes a text match itself in SCAN.
+func globEscape(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }

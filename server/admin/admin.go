@@ -1,9 +1,23 @@
+// Package admin is the listener for operators: a page that shows what the program and each instance are doing, registration and draining of
+// instances, and the reload of the configuration. It promises that
+//
+//   - if a bearer token is configured, a request without it gets no data (guard.go);
+//   - without a token it answers only requests that name a loopback host and come from no web page but its own, so that no site that an
+//     operator visits can reach it (DNS rebinding, cross-site requests);
+//   - an instance is added only if legs can be sent to its address, and a list that is refused changes nothing (instances.go);
+//   - the page runs no script and loads no file except its own, whatever the data contain (page.go);
+//   - viewers of the page cost a turn nothing, and a viewer that reads too slowly is disconnected (page.go);
+//   - nothing of a client is shown: no prompt, no credential, and of a conversation's id only the beginning of its keyed hash (turns.go).
+//
+// It is for operators alone: they may ask about the turns of every tenant.
 package admin
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"carryover/server/events"
@@ -139,3 +153,79 @@ func (a *admin) reload(w http.ResponseWriter, _ *http.Request) {
 	}
 	answer(w, http.StatusOK, map[string]string{"status": "reloaded"})
 }
+
+// problem is the error object of an answer, in the same shape as in the API for clients.
+type problem struct {
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Param   any    `json:"param"` // string or null
+	Code    string `json:"code"`
+}
+
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	refuseParam(w, status, nil, code, message)
+}
+
+func refuseParam(w http.ResponseWriter, status int, param any, code, message string) {
+	kind := "invalid_request_error"
+	if status >= http.StatusInternalServerError {
+		kind = "server_error"
+	}
+	answer(w, status, map[string]problem{"error": {message, kind, param, code}})
+}
+
+func answer(w http.ResponseWriter, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil { // only NaN can't be written, and no engine's state has it
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // an error means that the operator has gone
+}
+
+// endpoints is what a listener serves, as "METHOD path", in the order in which it was added.
+type endpoints struct {
+	*http.ServeMux
+	listed []string
+}
+
+func newEndpoints() *endpoints { return &endpoints{ServeMux: http.NewServeMux()} }
+
+func (e *endpoints) handle(endpoint string, handler http.HandlerFunc) {
+	e.Handle(endpoint, handler)
+	e.listed = append(e.listed, endpoint)
+}
+
+// ServeHTTP answers requests that match no endpoint in the shape of the API's errors; the multiplexer would answer in plain text.
+func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	unserved, pattern := e.Handler(r)
+	if pattern != "" {
+		e.ServeMux.ServeHTTP(w, r)
+		return
+	}
+	verdict := &headOnly{header: http.Header{}}
+	unserved.ServeHTTP(verdict, r)
+	if verdict.status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", verdict.header.Get("Allow"))
+		refuse(w, verdict.status, "method_not_allowed", "Method not allowed.")
+		return
+	}
+	refuse(w, http.StatusNotFound, "not_found", "Unknown endpoint of the listener for operators. Served are "+strings.Join(e.listed, ", ")+".")
+}
+
+// headOnly takes an answer without its body.
+type headOnly struct {
+	header http.Header
+	status int
+}
+
+// Header is the header of the answer.
+func (h *headOnly) Header() http.Header { return h.header }
+
+// WriteHeader takes the status.
+func (h *headOnly) WriteHeader(status int) { h.status = status }
+
+// Write drops the body.
+func (h *headOnly) Write(body []byte) (int, error) { return len(body), nil }

@@ -1,6 +1,20 @@
+// Package answer reads decode's answers: those of the completion endpoints (completion.go, chunk.go), and of Messages and of Responses
+// (dialect.go).
+//
+// A [Reader] sees each event of a stream, or a whole answer, before the client does. It decides what the client gets to see, and learns
+// what a ticket and the turn's record need (result.go). Events of plain text are read in one pass, without an allocation; whatever else
+// an event may be is read in a general way, which would learn the same of plain text. What the answer changes for the turn is told
+// through a small interface ([Turn]): a handful of calls for each answer, and none for each event.
+//
+// The client gets what an engine without additions would have sent. What was asked of decode beyond the client's request (ids, usage) is
+// hidden, and kv_transfer_params never reach a client unless the operator exposes them. Nothing of an answer that belongs to another
+// request is forwarded where that shows in time.
+//
+// How much of an answer was seen decides whether it may leave a ticket ([Completeness]).
 package answer
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"time"
@@ -59,9 +73,8 @@ type Turn interface {
 
 // Reader reads one answer. Only one goroutine may use it.
 type Reader struct {
-	leg     *Leg
-	turn    Turn
-	dialect dialect // reads the events of Messages and Responses, nil for the completion endpoints
+	leg  *Leg
+	turn Turn
 	ending
 	progress
 	usageFilter usageFilter
@@ -106,8 +119,47 @@ func (p *progress) Unwritable() bool { return p.unwritable }
 // Reset prepares the reader for the answer of a leg, of which no event has come.
 func (a *Reader) Reset(leg *Leg, turn Turn) {
 	a.leg, a.turn, a.usage, a.began = leg, turn, Usage{-1, -1, -1}, leg.Arrived
-	a.dialect = dialectOf(leg.API)
 }
+
+// Relay returns how the stream of the answer is relayed: the reader observes each event, and kv_transfer_params are cut out. Where the
+// connector rewrites events, no event may pass unread.
+func (a *Reader) Relay() sse.Config {
+	cfg := sse.Config{
+		Strip: ParamsMember, Substance: substance, MaxEvent: sse.DefaultMaxEvent, Bounded: a.leg.Rewrite != nil,
+		Begin: a.Begin, Observe: a.Observe, Unread: a.Unread, Blank: a.Blank(), Complete: func() bool { return a.over },
+	}
+	if a.leg.API == body.Responses {
+		cfg.MaxEvent = maxResponseEvent
+	}
+	cfg.MaxEvent += perByte * a.leg.Size
+	if a.named() { // every event of theirs matters
+		cfg.Substance = nil
+	}
+	return cfg
+}
+
+// Blank returns the members that are null in what passes unread, kv_transfer_params first.
+func (a *Reader) Blank() []string {
+	if a.leg.Asks.Hidden {
+		return blank
+	}
+	return blank[:1]
+}
+
+//nolint:gochecknoglobals // immutable table
+var blank = []string{ParamsMember, "prompt_token_ids", "token_ids", "input_messages", "output_messages"}
+
+// An event of more than a maximum and so many bytes for each of the leg is not read. Events repeat the request: the last one of Responses has
+// all of it, and with the ids that were asked for the ids and the text of the prompt. A token of a byte has an id of eight with its comma.
+const (
+	maxResponseEvent = 8 << 20
+	perByte          = 8
+)
+
+// substance are the members of which an event of the completion endpoints must have one to be sent.
+//
+//nolint:gochecknoglobals // immutable table
+var substance = []string{"choices", "usage", "error"}
 
 // Begin notes the time at which the first byte of a split event arrives. The last byte may come much later, when decode has long finished.
 func (a *Reader) Begin() { a.began = a.turn.FreshAsOf() }
@@ -177,3 +229,44 @@ func (a *Reader) fails(failure []byte) {
 	a.failed, a.over, a.fault, a.why = true, true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
 	tell(&a.fault, failure, "code")
 }
+
+// Unread notes that an event passes which is too long to be read, and whether it is the last: the engine names it first.
+func (a *Reader) Unread(head []byte) {
+	a.ineligible = Unparsable
+	a.ends() // it may show that decode has finished
+	if a.named() {
+		name, _, _ := bytes.Cut(bytes.TrimPrefix(head, []byte("event: ")), []byte("\n"))
+		switch string(name) {
+		case "message_stop", "response.completed", "response.incomplete":
+			a.first, a.done, a.over = true, true, true
+		case "error", "response.failed":
+			a.fails(nil)
+			a.over = true
+		default:
+			a.goOn()
+		}
+	}
+	a.passes()
+}
+
+// UnreadWhole notes that a whole answer passes unread, of which this is the beginning.
+func (a *Reader) UnreadWhole(head []byte) {
+	a.first, a.done, a.ineligible = true, true, Unparsable
+	a.ends()
+	for m, value := range rawjson.Members(head) {
+		if m.Named("id") {
+			a.belongs(upstream.AnswerID(value))
+		}
+	}
+}
+
+// passes notes that an event is about to be forwarded to the client.
+func (a *Reader) passes() {
+	if !a.passed {
+		a.passed = true
+		a.turn.Passed()
+	}
+}
+
+// Over reports whether the client has got all of the answer when everything that was seen has been forwarded.
+func (a *Reader) Over() bool { return a.done && a.over }

@@ -1,3 +1,9 @@
+// Package journal keeps the last turns for operators: their turn records, in order and by conversation, and totals of all turns since the
+// start. It is an observer of turns (record.Observer). It promises that
+//
+//   - it holds no prompts, answers, ids in clear, credentials or texts of engines, so that all of it may be shown;
+//   - its memory is bounded, whatever clients send;
+//   - Observe takes a lock for some microseconds at most, and never waits for a reader.
 package journal
 
 import (
@@ -85,4 +91,55 @@ func (j *Journal) pick(most int, want func(*entry) bool) []TurnRecord {
 		}
 	}
 	return picked
+}
+
+// Numbered is a turn record with its number in the order in which turns have ended, from 1.
+type Numbered struct {
+	Number uint64 `json:"n"`
+	TurnRecord
+}
+
+// Since returns the records of the turns after the one with this number, oldest first. If there are more than so many, it returns the newest.
+// It also returns the totals of the same moment. The newest turn's number is the number of all turns. It copies under the lock, and only what
+// it returns.
+func (j *Journal) Since(number uint64, most int) ([]Numbered, Totals) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	turns := j.turns.Load()
+	oldest := turns - min(turns, uint64(len(j.ring)), uint64(max(most, 0)))
+	since := []Numbered{}
+	for n := max(oldest, number); n < turns; n++ {
+		since = append(since, Numbered{n + 1, j.ring[n%uint64(len(j.ring))].Load().TurnRecord})
+	}
+	return since, j.totals.clone()
+}
+
+// Named is a conversation whose turns had a client's id.
+type Named struct {
+	Conversation string    `json:"conversation"` // as the log names it
+	Model        string    `json:"model,omitempty"`
+	Turns        int       `json:"turns"` // of those that are kept
+	Last         time.Time `json:"last"`  // when the newest of them began
+}
+
+// maxNamed bounds the conversations of one id.
+const maxNamed = 100
+
+// Named returns the conversations whose turns had the id with this keyed hash, the newest first: several if tenants, models or sub-agents
+// share an id.
+func (j *Journal) Named(id [8]byte) []Named {
+	named, at := []Named{}, map[string]int{}
+	for _, r := range j.pick(len(j.ring), func(e *entry) bool { return e.id == id && e.id != [8]byte{} && e.Conversation != "" }) {
+		i, known := at[r.Conversation]
+		if !known {
+			if len(named) == maxNamed {
+				continue
+			}
+			i = len(named)
+			at[r.Conversation] = i
+			named = append(named, Named{Conversation: r.Conversation, Model: r.Model, Last: r.Began})
+		}
+		named[i].Turns++
+	}
+	return named
 }

@@ -264,3 +264,69 @@ func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 		t.Errorf("%s, %v", body, err)
 	}
 }
+
+func TestJournal_FindsConversationsByTheClientsID(t *testing.T) {
+	j := journal.New(journal.Config{})
+	turn := func(id byte, conversation, model string) {
+		j.Observe(&record.Turn{Asked: record.Asked{Conversation: conversation, Model: model, ID: [8]byte{id}}})
+	}
+	turn(1, "aaa", "m")
+	turn(1, "bbb", "n") // the same id of another model
+	turn(2, "ccc", "m")
+	turn(1, "aaa", "m")
+	turn(0, "ddd", "m") // without an id
+	turn(1, "", "m")
+	shown := func(id byte) string {
+		var all []string
+		for _, n := range j.Named([8]byte{id}) {
+			all = append(all, fmt.Sprintf("%s %s %d", n.Conversation, n.Model, n.Turns))
+		}
+		return strings.Join(all, ", ")
+	}
+	if got, want := shown(1), "aaa m 2, bbb n 1"; got != want {
+		t.Errorf("found %q, want %q", got, want)
+	}
+	if got := shown(0) + shown(3); got != "" {
+		t.Errorf("no id, and one that nobody sent, are found: %q", got)
+	}
+	for i := range 1000 {
+		turn(4, fmt.Sprint(i), "m")
+	}
+	if got := j.Named([8]byte{4}); len(got) != 100 || got[0].Conversation != "999" {
+		t.Errorf("%d conversations of one id, want the newest 100", len(got))
+	}
+	if text, err := json.Marshal(j.Recent(1)); err != nil || strings.Contains(strings.ToLower(string(text)), `"id"`) {
+		t.Errorf("the hash is shown: %s, %v", text, err)
+	}
+}
+
+func TestSince_TellsEachTurnOnceAndInOrder(t *testing.T) {
+	j := journal.New(journal.Config{Turns: 5})
+	for n := range 8 {
+		j.Observe(&record.Turn{Turn: fmt.Sprint(n + 1), Reuse: record.Reuse{Hit: n%2 == 0, Reason: record.ReasonFirstTurn}})
+	}
+	for _, tc := range []struct {
+		after uint64
+		most  int
+		want  string
+	}{
+		{0, 100, "4 5 6 7 8"}, // the others are kept no more
+		{5, 100, "6 7 8"},
+		{5, 2, "7 8"},
+		{8, 100, ""},
+		{9, 100, ""},
+		{0, 0, ""},
+	} {
+		got := ""
+		records, totals := j.Since(tc.after, tc.most)
+		for _, r := range records {
+			if r.Turn != fmt.Sprint(r.Number) {
+				t.Errorf("turn %s has the number %d", r.Turn, r.Number)
+			}
+			got += " " + r.Turn
+		}
+		if got = strings.TrimSpace(got); got != tc.want || totals.Turns != 8 || totals.Hits != 4 || totals.Misses["first_turn"] != 4 {
+			t.Errorf("since %d, at most %d: got %q, want %q; totals %+v", tc.after, tc.most, got, tc.want, totals)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"time"
 
@@ -112,16 +111,6 @@ func missed(by map[string]uint64, reason string) {
 	by[reason]++
 }
 
-// Failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
-// nothing of the fleet.
-func (r *TurnRecord) Failed() bool {
-	switch r.Status {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		return false
-	}
-	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
-}
-
 func (h *Histogram) add(milliseconds float64) {
 	at, _ := slices.BinarySearch(Bounds(), milliseconds)
 	h.Counts[at]++
@@ -139,4 +128,63 @@ func (t *Totals) clone() Totals {
 		h.Counts = slices.Clone(h.Counts)
 	}
 	return c
+}
+
+// hour is how many minutes are kept.
+const hour = 60
+
+// Minute sums the turns that ended within one minute.
+type Minute struct {
+	At          time.Time `json:"at"` // when it began
+	Turns       uint64    `json:"turns"`
+	FollowUps   uint64    `json:"follow_ups"` // see Totals
+	Tokens      uint64    `json:"follow_up_tokens"`
+	Hits        uint64    `json:"hits"`
+	SavedTokens uint64    `json:"saved_tokens"`
+	// Timed are the hits whose times to the first token are summed, as measured and as they would have been without reuse (record.HitTTFT).
+	Timed   uint64  `json:"timed"`
+	TTFT    float64 `json:"ttft_ms"`
+	Without float64 `json:"ttft_without_ms"`
+}
+
+// minutes are the last minutes that had turns: a minute is at its number since 1970, modulo their number.
+type minutes [hour]Minute
+
+func (m *minutes) add(now time.Time, r *TurnRecord, of *record.Turn) {
+	began := now.UTC().Truncate(time.Minute)
+	minute := &m[began.Unix()/60%hour]
+	if !minute.At.Equal(began) {
+		*minute = Minute{At: began}
+	}
+	minute.Turns++
+	if r.FollowUp {
+		minute.FollowUps++
+		minute.Tokens += uint64(of.Prompt())
+	}
+	if r.Outcome == record.Hit {
+		minute.Hits++
+		if r.Read != nil {
+			minute.SavedTokens += uint64(*r.Read)
+		}
+	}
+	if with, without, ok := of.HitTTFT(); ok {
+		minute.Timed++
+		minute.TTFT += record.Milliseconds(with)
+		minute.Without += record.Milliseconds(without)
+	}
+}
+
+// Hour returns the minutes of the last hour that had turns, oldest first, from the one that began at from.
+func (j *Journal) Hour(from time.Time) []Minute {
+	oldest := j.now().Truncate(time.Minute).Add(-(hour - 1) * time.Minute)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	last := []Minute{}
+	for _, minute := range j.minutes {
+		if minute.Turns > 0 && !minute.At.Before(oldest) && !minute.At.Before(from) {
+			last = append(last, minute)
+		}
+	}
+	slices.SortFunc(last, func(a, b Minute) int { return a.At.Compare(b.At) })
+	return last
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"net/http"
 	"time"
 
 	"carryover/server/record"
@@ -55,6 +56,21 @@ type TurnRecord struct {
 	KeepFor  float64 `json:"keep_ms,omitempty"`  // for how long the ticket waits for a turn
 }
 
+// Ended returns when the turn ended.
+func (r *TurnRecord) Ended() time.Time {
+	return r.Began.Add(time.Duration(r.Took * float64(time.Millisecond)))
+}
+
+// Failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
+// nothing of the fleet.
+func (r *TurnRecord) Failed() bool {
+	switch r.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return false
+	}
+	return r.Status != http.StatusOK || r.Kind != "" || r.Code != "" && r.Code != "client_gone"
+}
+
 // turnRecordOf makes the turn record of a record. The result points to counts.
 func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 	rec := TurnRecord{
@@ -78,11 +94,6 @@ func turnRecordOf(r *record.Turn, counts *[4]int) TurnRecord {
 	}
 	rec.Blame, rec.Kind = r.Blamed()
 	return rec
-}
-
-// Ended returns when the turn ended.
-func (r *TurnRecord) Ended() time.Time {
-	return r.Began.Add(time.Duration(r.Took * float64(time.Millisecond)))
 }
 
 // optional is a number that -1 stands for the want of, kept in the place for it.

@@ -1,14 +1,13 @@
 // Package proof shows how much of a ticket a request may use.
 //
 // A conversation id proves nothing, and vLLM compares nothing, so the request itself has to show which tokens of a ticket it
-// may use: that the ids of its prompt begin with the ids whose KV decode holds (tokens.go, ids.go, promptids.go, parity.go).
+// may use: that the ids of its prompt begin with the ids whose KV decode holds (proof.go, ids.go, parity.go).
 //
 // A [Turn] says whether a request may take part, how much of a branch it may use, and what a later request has to show to use
 // this turn's answer. It also makes both legs compute the same ids, and checks that they did; [IDs] is the part of the proof
 // that the legs see. The ids, and the JSON list that the legs carry, lie in
 // memory that the fleet lends; it goes back when decode has answered ([Turn].Drop). Ids that are still needed after the
-// answer, because its KV may be handed back, are packed into an arena outside of Go's heap ([IDs].Retain; retained.go,
-// pack.go, arena.go).
+// answer, because its KV may be handed back, are packed, and an [Arena] bounds their memory ([IDs].Retain; retained.go).
 //
 // Every doubt is a miss. An engine proves nothing until its incarnation, its treatment of ids and its rendering are known,
 // and a question to an engine that fails proves nothing either. Nothing is accepted that was not compared.

@@ -1,7 +1,10 @@
 package proof
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 
 	"carryover/convcache"
@@ -10,6 +13,39 @@ import (
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
+
+// promptIDs are the ids of a prompt with a list of them, as an engine or the client has spelled it. If an engine has told them, its answer's
+// memory is theirs.
+type promptIDs struct {
+	facts.Prompt
+
+	hashed convcache.IDs // the ids, hashed as far as they were compared with branches
+	gone   digest        // of the ids, if they are dropped before decode says which ids it computed
+}
+
+// are reports whether an engine's list has exactly these ids. Engines spell a list as they got it, or as they sent it before, so equal bytes
+// are equal ids. The ids of a list are read only if it is spelled differently.
+func (p *promptIDs) are(list []byte) bool {
+	if p.gone != (digest{}) {
+		ids, ok := rawjson.ParseIDs(list)
+		return ok && digestOf(ids) == p.gone
+	}
+	return len(list) > 0 && bytes.Equal(list, p.List) || rawjson.EqualIDs(list, p.IDs)
+}
+
+// digest remains of ids after drop.
+type digest [sha256.Size]byte
+
+func digestOf(ids []uint32) (d digest) {
+	h := sha256.New()
+	var id [4]byte
+	for _, v := range ids {
+		binary.LittleEndian.PutUint32(id[:], v)
+		h.Write(id[:])
+	}
+	h.Sum(d[:0])
+	return d
+}
 
 // ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
@@ -224,4 +260,25 @@ func (k *IDs) Learnt(ctx context.Context) {
 	if k != nil {
 		k.parity.await(ctx)
 	}
+}
+
+// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
+const fewIDs = 32
+
+// AddOutput is Add for an event that does not report the prompt.
+func (k *IDs) AddOutput(output []byte) (why string) {
+	if k == nil || k.chain == nil {
+		return ""
+	}
+	var few [fewIDs]uint32
+	s := rawjson.Scanner{Data: output}
+	s.Space()
+	if more, err := s.Open('['); more && err == nil {
+		if n, more, ok := s.ReadIDs(few[:]); ok && !more && s.End() {
+			k.chain.Add(few[:n])
+			k.retained.add(few[:n])
+			return ""
+		}
+	}
+	return k.Add(nil, output)
 }

@@ -1,9 +1,57 @@
 package proof
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"carryover/convcache"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
+
+// Tokens begins the proofs of turns. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
+// then compute these very ids.
+type Tokens struct {
+	chains convcache.ChainKey
+	logger *slog.Logger
+}
+
+// NewTokens returns the proof whose chains are keyed with chains.
+func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
+	return &Tokens{chains: chains, logger: logger}
+}
+
+// Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may. Parity is learnt for each shape of
+// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part.
+func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
+	t := &Turn{proof: p, req: req, api: req.API()}
+	comparable := false
+	if !t.api.Rendered() {
+		if t.shape, comparable = req.FeatureSet(); !comparable {
+			t.shape = ""
+		}
+	}
+	if !comparable && !req.Prompt().Plain() {
+		return nil, body.WhyContent
+	}
+	return t, ""
+}
+
+// Turn is the proof of one turn. It belongs to the turn's goroutine.
+type Turn struct {
+	proof   *Tokens
+	req     *body.Request // nil once the answer has begun
+	api     body.API
+	shape   string // the shape for which parity is learnt, "" if not comparable
+	attempt Attempt
+	ids     *IDs
+
+	unrendered string // why a prompt that has to be rendered could not be, "" if it could
+}
 
 // Attempt is one attempt of a turn: one pair of engines for its legs.
 type Attempt struct {
@@ -13,14 +61,6 @@ type Attempt struct {
 	Account         string // whose request it is
 	// Background runs work that the legs do not wait for.
 	Background func(work func())
-}
-
-// Ending says how an answer ended, and what decode says that it holds.
-type Ending struct {
-	Decode *fleet.Incarnation
-	Params upstream.TicketParams
-	// The token counts in decode's usage, -1 for each that it does not report.
-	PromptTokens, CompletionTokens int
 }
 
 // What an attempt lacks for a proof.
@@ -41,6 +81,187 @@ func Unproven(lacks string) string { return "ineligible_unproven;why=" + lacks }
 const (
 	MissTokenizeFailed = "tokenize_failed"
 )
+
+// Begin begins an attempt. lacks says what is missing for any proof on these engines, "" for nothing; see the constants Lacks…. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids are the prompt,
+// which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and both legs
+// carry them.
+func (t *Turn) Begin(ctx context.Context, a Attempt) (lacks string) {
+	t.attempt = a
+	t.ids.Discard() // left from an attempt that failed
+	t.ids, t.unrendered = newIDs(t), ""
+	lacks = t.worth(ctx, a.Prefill)
+	switch {
+	case lacks == "":
+		if lacks = t.worth(ctx, a.Decode); lacks == "" && t.api.Rendered() {
+			lacks = t.render(ctx)
+		}
+	case !a.Decode.Known():
+		lacks = LacksIncarnation
+	}
+	if lacks != "" {
+		t.ids.lose(lacks)
+	}
+	return lacks
+}
+
+// worth returns what one engine of a pair lacks, "" for nothing.
+func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks string) {
+	switch {
+	case !incarnation.Known():
+		lacks = LacksIncarnation
+	case t.forwardsTo(incarnation) && incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
+		lacks = LacksProbe
+	default:
+		return ""
+	}
+	if lacks == LacksIncarnation || !t.api.Rendered() { // one endpoint without support does not rule out the engine's other endpoints
+		t.proof.note(incarnation, lacks)
+	}
+	return lacks
+}
+
+// forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
+// so its params have none.
+func (t *Turn) forwardsTo(incarnation *fleet.Incarnation) bool {
+	return t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill)
+}
+
+// render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
+// turn reuses nothing, but its own answer can be handed back.
+func (t *Turn) render(ctx context.Context) (lacks string) {
+	prefill := t.attempt.Prefill
+	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
+	switch {
+	case err == nil:
+		t.ids.compare(prompt)
+		t.ids.fixed = true
+		return ""
+	case errors.Is(err, facts.ErrNoRender):
+		lacks = LacksRender
+	case errors.Is(err, facts.ErrNotComparable):
+		lacks = LacksShape
+	default:
+		t.proof.logger.Debug("prompt can't be rendered", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
+		lacks = LacksRender
+	}
+	if t.unrendered = lacks; t.api == body.Responses {
+		return ""
+	}
+	return lacks
+}
+
+// note records whether an incarnation takes part in the token proof, and logs a change.
+func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
+	if !incarnation.Judge(lacks) {
+		return
+	}
+	engine := incarnation.Engine()
+	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "incarnation", incarnation.ID()}
+	if lacks == "" {
+		p.logger.Info("engine takes part in the token proof", attrs...)
+		return
+	}
+	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
+}
+
+// Look prepares for Offer: it gets the ids of the new prompt from the chosen prefill instance. miss is the reason why this request can use no
+// branch at all, "" for none. Its /tokenize is believed only for shapes of requests for which it
+// returned what the same incarnation of prefill rendered.
+func (t *Turn) Look(ctx context.Context) (miss string) {
+	if t.api.Rendered() { // Begin has fetched the ids
+		if t.unrendered != "" {
+			return Unproven(t.unrendered)
+		}
+		return ""
+	}
+	if ids, ok := t.req.Prompt().IDs(); ok {
+		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
+		return ""
+	}
+	prefill := t.attempt.Prefill
+	if t.shape == "" || prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
+		return Unproven(LacksShape)
+	}
+	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
+	if err != nil {
+		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
+		return MissTokenizeFailed
+	}
+	t.ids.compare(prompt)
+	return ""
+}
+
+// Offer returns how much of a branch this request may use: the tokens that the ids prove. It is called after Look. Part of a ticket is offered only if prefill's blocks have the same size.
+func (t *Turn) Offer(b convcache.Branch) convcache.Offer {
+	o := t.ids.prompt.hashed.Offer(b)
+	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
+		return convcache.Offer{}
+	}
+	return o
+}
+
+// Seal adds to the ticket of a finished answer the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it. If
+// that is impossible, it returns why: "ineligible_…".
+func (t *Turn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
+	const count = "token_count"
+	k := t.ids
+	plugIn := e.Params.OutputIDs != nil
+	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
+		e.Decode.PlugIn.Learn(plugIn)
+	}
+	output := k.chain.Len() - k.promptLen
+	switch {
+	case plugIn && output == 0:
+		k.chain.Add(e.Params.OutputIDs)
+		k.retained.add(e.Params.OutputIDs)
+		output = len(e.Params.OutputIDs)
+	case plugIn && output != len(e.Params.OutputIDs):
+		return ineligible(count) // decode reported the ids twice, in different numbers
+	case output == 0:
+		return Unproven(LacksIDs)
+	}
+	// remote_num_tokens may equal the number of ids or be one less. So an id that was lost on the way, or came twice, shows in the usage
+	// alone.
+	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
+		return ineligible(count)
+	}
+	chain, ok := k.seal(e.Params.Tokens)
+	if !ok {
+		return ineligible(count)
+	}
+	ticket.Chain = chain
+	return ""
+}
+
+// IDs returns the ids of the attempt, nil before Begin.
+func (t *Turn) IDs() *IDs { return t.ids }
+
+// Drop releases the request, and the ids of its prompt: a stream of minutes must not keep them in memory. After Drop only the answer is
+// processed.
+func (t *Turn) Drop() {
+	t.req = nil
+	if k := t.ids; k != nil {
+		k.drop()
+	}
+}
+
+// differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
+// for example one with 1.0 in it.
+func (t *Turn) differs(ids []uint32) bool {
+	if raw := t.req.Prompt().Text(); rawjson.EqualIDs(raw, ids) {
+		return false
+	}
+	_, readable := t.req.Prompt().IDs()
+	return readable
+}
+
+// Ending says how an answer ended, and what decode says that it holds.
+type Ending struct {
+	Decode *fleet.Incarnation
+	Params upstream.TicketParams
+	// The token counts in decode's usage, -1 for each that it does not report.
+	PromptTokens, CompletionTokens int
+}
 
 // ineligible returns the word for why an answer leaves no ticket.
 func ineligible(why string) string { return "ineligible_" + why }

@@ -2,85 +2,79 @@ package proof
 
 import (
 	"encoding/binary"
-	"runtime"
 	"slices"
+	"sync"
 
 	"carryover/convcache"
 	"carryover/sse/rawjson"
 )
 
-// Retained are the ids that a ticket covers, kept so that its KV can be handed back. They are packed in the memory of an arena until Free.
+// Arena bounds the memory of retained ids. It is safe for concurrent use.
+type Arena struct {
+	most int64
+
+	mu   sync.Mutex // guards used
+	used int64
+}
+
+// NewArena returns a bound of this many bytes.
+func NewArena(bytes int64) *Arena { return &Arena{most: max(bytes, 0)} }
+
+// Use returns how many bytes are in use, and how many there are at most. For a nil Arena both are 0.
+func (r *Arena) Use() (used, most int64) {
+	if r == nil {
+		return 0, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.used, r.most
+}
+
+// take counts more bytes, or fewer if the number is negative. It returns false, and counts nothing, if they exceed the bound.
+func (r *Arena) take(bytes int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used+int64(bytes) > r.most {
+		return false
+	}
+	r.used += int64(bytes)
+	return true
+}
+
+// Retained are the ids that a ticket covers, kept so that its KV can be handed back. Until Free their memory counts against an arena.
 // A Retained belongs to one goroutine at a time.
-//
-// Every function that reads or writes that memory keeps the Retained alive, and with it the arena, whose memory is unmapped when nothing
-// refers to it.
 type Retained struct {
-	arena *Arena
-	ids   int
-	cells int    // 0 if nothing is retained
-	first uint32 // cell
-	end   position
-	full  bool // the arena had no room for all ids, and none are kept
+	arena  *Arena
+	ids    int
+	packed []byte // the ids as unsigned varints, and perhaps one more
+	full   bool   // the arena had no room for all ids, and none are kept
 }
 
 // Len returns the number of ids.
 func (r *Retained) Len() int { return r.ids }
 
-// listPiece is how many ids are unpacked at once.
-const listPiece = 256
+// unpacked returns the ids.
+func (r *Retained) unpacked() []uint32 {
+	ids, rest := make([]uint32, r.ids), r.packed
+	for i := range ids {
+		id, size := binary.Uvarint(rest)
+		ids[i], rest = uint32(id), rest[size:]
+	}
+	return ids
+}
 
 // AppendList appends the ids as a JSON list, as vLLM writes it.
-func (r *Retained) AppendList(dst []byte) []byte {
-	var piece [listPiece]uint32
-	dst = slices.Grow(dst, 7*r.ids+16) // the capacity that rawjson expects to need for ids
-	from := reader{r.arena, beginning(r.first)}
-	for left := r.ids; ; {
-		n := min(left, listPiece)
-		from.read(piece[:n])
-		if left == r.ids {
-			dst = rawjson.AppendIDs(dst, piece[:n])
-		} else { // a further piece: "]" makes room for the next "[", and that is the comma
-			joint := len(dst) - 1
-			dst = rawjson.AppendIDs(dst[:joint], piece[:n])
-			dst[joint] = ','
-		}
-		if left -= n; left == 0 {
-			runtime.KeepAlive(r)
-			return dst
-		}
-	}
-}
+func (r *Retained) AppendList(dst []byte) []byte { return rawjson.AppendIDs(dst, r.unpacked()) }
 
-// Are reports whether an engine's list has exactly these ids, however it spells them. It allocates nothing.
-func (r *Retained) Are(list []byte) bool {
-	var told, first [listPiece]uint32
-	s := rawjson.Scanner{Data: list}
-	s.Space()
-	more, err := s.Open('[')
-	ok := err == nil
-	from, left := reader{r.arena, beginning(r.first)}, r.ids
-	for more && ok {
-		var n int
-		if n, more, ok = s.ReadIDs(told[:]); n > left {
-			return false
-		}
-		from.read(first[:n])
-		if !slices.Equal(told[:n], first[:n]) {
-			return false
-		}
-		left -= n
-	}
-	runtime.KeepAlive(r)
-	return ok && left == 0 && s.End()
-}
+// Are reports whether an engine's list has exactly these ids, however it spells them.
+func (r *Retained) Are(list []byte) bool { return rawjson.EqualIDs(list, r.unpacked()) }
 
 // Free gives the memory back. Afterwards only Free may be called, and does nothing.
 func (r *Retained) Free() {
-	if r == nil || r.cells == 0 {
-		return
+	if r != nil {
+		r.arena.take(-cap(r.packed))
+		r.ids, r.packed = 0, nil
 	}
-	r.arena.give(r.first, r.end.cell(), r.cells)
-	r.ids, r.cells, r.first, r.end = 0, 0, 0, 0
 }
 
 // add adds copies of ids. If the arena has no room for all of them, the ids added earlier are freed too: an incomplete list is useless.
@@ -88,48 +82,18 @@ func (r *Retained) add(ids []uint32) {
 	if r == nil || r.full {
 		return
 	}
+	before := cap(r.packed)
+	r.packed = slices.Grow(r.packed, len(ids)*5/2) // ids of real vocabularies take 2.2 bytes on average
 	for _, id := range ids {
-		word, size := pack(id)
-		if r.end.left() >= 8 {
-			binary.LittleEndian.PutUint64(r.arena.mem[r.end:], word)
-			r.end += position(size)
-		} else if !r.across(word, size) {
-			r.Free()
-			r.full = true
-			return
-		}
+		r.packed = binary.AppendUvarint(r.packed, uint64(id))
+	}
+	if grown := cap(r.packed) - before; grown > 0 && !r.arena.take(grown) {
+		r.packed = r.packed[:0:before]
+		r.Free()
+		r.full = true
+		return
 	}
 	r.ids += len(ids)
-	runtime.KeepAlive(r)
-}
-
-// across adds an id that may end in another cell.
-func (r *Retained) across(word uint64, size int) bool {
-	for ; size > 0; size-- {
-		if r.end.left() == 0 && !r.grow() {
-			return false
-		}
-		r.arena.mem[r.end] = byte(word)
-		r.end++
-		word >>= 8
-	}
-	return true
-}
-
-// grow adds a cell.
-func (r *Retained) grow() bool {
-	cell, ok := r.arena.take()
-	if !ok {
-		return false
-	}
-	if r.cells == 0 {
-		r.first = cell
-	} else {
-		r.arena.link(r.end.cell(), cell+1)
-	}
-	r.cells++
-	r.end = beginning(cell)
-	return true
 }
 
 // Retain keeps the ids of the attempt from here on: those of the prompt now, because the turn will drop their memory, and those of the

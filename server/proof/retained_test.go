@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"carryover/sse/rawjson"
@@ -53,6 +54,121 @@ func wantIDs(tb testing.TB, r *Retained, want []uint32) {
 	if r.Len() != len(want) || !r.Are(list(want...)) {
 		tb.Fatalf("%d ids, and they are %.200s: %t; want %d", r.Len(), list(want...), r.Are(list(want...)), len(want))
 	}
+}
+
+// retain keeps ids in an arena, nil if there is no room for all.
+func retain(arena *Arena, ids []uint32) *Retained {
+	r := &Retained{arena: arena}
+	for ids := range slices.Chunk(ids, 100) {
+		r.add(ids)
+	}
+	if r.full {
+		return nil
+	}
+	return r
+}
+
+func TestArena_NeverHoldsMoreThanItsBound(t *testing.T) {
+	for _, bound := range []int64{-1, 0, 1, 511, 512, 513, 5119, 5120} {
+		arena := NewArena(bound)
+		var all []*Retained
+		for {
+			r := retain(arena, []uint32{1})
+			if r == nil {
+				break
+			}
+			all = append(all, r)
+		}
+		used, most := arena.Use()
+		if one := int64(cap(slices.Grow([]byte(nil), 2))); int64(len(all)) != max(bound, 0)/one || used != int64(len(all))*one || most != max(bound, 0) {
+			t.Errorf("bound %d: %d fit and take %d of %d", bound, len(all), used, most)
+		}
+		for _, r := range all {
+			wantIDs(t, r, []uint32{1})
+			r.Free()
+		}
+		wantUse(t, arena, 0)
+	}
+	if used, most := (*Arena)(nil).Use(); used != 0 || most != 0 {
+		t.Errorf("no arena has %d of %d bytes", used, most)
+	}
+}
+
+// What can't be kept whole is of no use, and takes no room from others.
+func TestArena_WhatDoesNotFitGivesBackAtOnce(t *testing.T) {
+	arena := NewArena(4096)
+	small := slices.Repeat([]uint32{1 << 30}, 200)
+	first := retain(arena, small)
+	taken, _ := arena.Use()
+	k := answering(t, arena, slices.Repeat([]uint32{1 << 30}, 400))
+	if grown, _ := arena.Use(); grown <= taken {
+		t.Fatalf("%d bytes are in use, %d before the second", grown, taken)
+	}
+	for added := 0; !k.retained.full; added++ {
+		k.AddOutput(list(uint32(added)))
+	}
+	wantUse(t, arena, taken)
+	first.Free()
+	k.AddOutput(list(2)) // there is room again, and it lacks one
+	wantUse(t, arena, 0)
+	sealed(t, k, k.chain.Len())
+	if k.Retained(k.chain.Len()) != nil {
+		t.Error("ids are handed over of which some found no room")
+	}
+	k.Discard()
+	third := retain(arena, small)
+	wantIDs(t, third, small)
+	third.Free()
+	wantUse(t, arena, 0)
+}
+
+// Streams begin, grow, end and are handed over at once. Each reads what it has written.
+func TestArena_IsSharedByManyStreams(t *testing.T) {
+	const streams, turns, bytes = 8, 60, 100 << 10
+	type retainedIDs struct {
+		*Retained
+		want []byte
+	}
+	arena := NewArena(bytes)
+	handed := make(chan retainedIDs, streams)
+	var running, freeing sync.WaitGroup
+	end := func(k retainedIDs) {
+		if !k.Are(k.want) || !slices.Equal(k.AppendList(nil), k.want) {
+			t.Error("a stream reads what another has written")
+		}
+		k.Free()
+	}
+	for stream := range streams {
+		running.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(stream), 3))
+			for range turns {
+				ids := make([]uint32, 1+random.IntN(bytes/streams/2))
+				for i := range ids {
+					ids[i] = uint32(stream) + random.Uint32()>>random.UintN(32)
+				}
+				r := retain(arena, ids)
+				if used, most := arena.Use(); used > most || used < 0 {
+					t.Errorf("%d of %d bytes are in use", used, most)
+				}
+				switch k := (retainedIDs{r, list(ids...)}); {
+				case r == nil:
+				case random.IntN(2) == 0:
+					end(k)
+				default:
+					handed <- k
+				}
+			}
+		})
+	}
+	freeing.Go(func() {
+		for k := range handed {
+			end(k)
+		}
+	})
+	running.Wait()
+	close(handed)
+	freeing.Wait()
+	wantUse(t, arena, 0)
 }
 
 // An id that was sampled last has KV or has none; decode says which.
@@ -222,10 +338,6 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 			t.Errorf("another list is the same, from id %d on", at)
 		}
 	}
-	told := list(long...)
-	if n := testing.AllocsPerRun(10, func() { r.Are(told) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
 	r.Free()
 	wantUse(t, arena, 0)
 }
@@ -253,4 +365,91 @@ func manyIDs(n int) []uint32 {
 		ids[i] = 256 + uint32(zipf.Uint64())
 	}
 	return ids
+}
+
+// FuzzRetained has streams of a small room begin, grow, end and give back in an order that the input chooses, and compares all that they
+// tell with lists of ids.
+func FuzzRetained(f *testing.F) {
+	f.Add(uint64(1), []byte{0, 1, 2, 3, 4, 5, 6, 7})
+	f.Add(uint64(2), []byte{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 0, 8, 8, 8})
+	f.Add(uint64(3), []byte("\x00\x08\x10\x18\x20\x28\x30\x38\x01\x09\x11\x19\x02\x03\x04\x05\x06\x07"))
+	f.Fuzz(func(t *testing.T, seed uint64, steps []byte) {
+		const streams, bytes = 8, 12 << 10
+		random := rand.New(rand.NewPCG(seed, 4))
+		arena := NewArena(bytes)
+		var retained [streams]*IDs
+		var want [streams][]uint32
+		for _, step := range steps {
+			stream, k := step>>3%streams, retained[step>>3%streams]
+			switch step & 7 {
+			case 0: // another stream takes its place
+				k.Discard()
+				ids := anyIDs(random, 1+random.IntN(1500))
+				retained[stream], want[stream] = answering(t, arena, slices.Clone(ids)), ids
+			case 1: // it ends, and all or all but the last has KV
+				if k == nil {
+					continue
+				}
+				all := want[stream]
+				tokens := max(1, len(all)-random.IntN(2))
+				full := k.retained.full
+				sealed(t, k, tokens)
+				r := k.Retained(tokens)
+				if (r == nil) != full {
+					t.Fatalf("full: %t, handed over: %t", full, r != nil)
+				}
+				if r != nil {
+					wantIDs(t, r, all[:tokens])
+					if r.Are(list(all[:tokens-1]...)) || r.Are(list(append(slices.Clone(all[:tokens]), 0)...)) {
+						t.Fatal("another list is the same")
+					}
+				}
+				r.Free()
+				k.Discard()
+				retained[stream] = nil
+			default: // it goes on
+				if k == nil {
+					continue
+				}
+				ids := anyIDs(random, 1+random.IntN(int(step&7)))
+				k.AddOutput(list(ids...))
+				want[stream] = append(want[stream], ids...)
+			}
+			if used, most := arena.Use(); used > most || used < 0 {
+				t.Fatalf("%d of %d bytes are in use", used, most)
+			}
+		}
+		for _, k := range retained {
+			k.Discard()
+		}
+		wantUse(t, arena, 0)
+	})
+}
+
+// anyIDs are ids of all sizes, their borders among them.
+func anyIDs(random *rand.Rand, n int) []uint32 {
+	borders := []uint32{0, 1, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32}
+	ids := make([]uint32, n)
+	for i := range ids {
+		if ids[i] = random.Uint32() >> random.UintN(32); random.IntN(4) == 0 {
+			ids[i] = borders[random.IntN(len(borders))]
+		}
+	}
+	return ids
+}
+
+func TestRetained_PacksIDsOfAllLengths(t *testing.T) {
+	arena := NewArena(1 << 20)
+	for _, id := range []uint32{0, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32} {
+		for shift := range 6 {
+			ids := make([]uint32, shift, shift+1500)
+			for len(ids) < cap(ids) {
+				ids = append(ids, id, ^id, id>>7)
+			}
+			r := retain(arena, ids)
+			wantIDs(t, r, ids)
+			r.Free()
+		}
+	}
+	wantUse(t, arena, 0)
 }

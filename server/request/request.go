@@ -1,7 +1,18 @@
+// Package request reads what a client asks for: HTTP in, a [Request] out. It needs neither an engine nor the store. The steps take values and
+// return their results, because turns and counts of tokens need different ones:
+//
+//  1. who asks: the tenant, by the credential or a gateway's header                           tenant.go
+//  2. receive the body within limits of size, time, rate and memory, and decode it            receive.go, inflight.go
+//  3. understand it: API, model, conversation, prefill instance, the client's trace context   request.go, conversation.go, trace.go
+//
+// A Request does not change after that. It does not hold the client's body, so that the body can be freed while the answer is on its way.
+// What a client did wrong is an [Error]; its shape on the wire is the server's.
 package request
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"carryover/convcache"
@@ -87,4 +98,73 @@ func (i *Reader) Understand(r *http.Request, api body.API, tenant string, raw []
 	}
 	req.Prefiller, err = i.prefiller(r.Header)
 	return req, parsed, err
+}
+
+// PrefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and removes it if decode is to
+// serve alone (llm-d-router, pkg/common/routing). The header is read here and never forwarded.
+const PrefillerHeader = "X-Prefiller-Host-Port"
+
+// prefiller returns the prefill instance that is to serve the request, "" for any. Of several names the first counts, as in llm-d's sidecar
+// (pkg/sidecar/proxy/chat_completions.go).
+func (i *Reader) prefiller(header http.Header) (name string, err error) {
+	if i.prefillers == nil {
+		return "", nil
+	}
+	first, _, _ := strings.Cut(header.Get(PrefillerHeader), ",")
+	if first = strings.TrimSpace(first); first == "" {
+		return "", nil
+	}
+	if name, err = i.prefillers.Admit(first); err != nil {
+		return "", &Error{
+			Status: http.StatusForbidden, Code: "prefiller_not_allowed", Message: "The prefill instance that the request names is not permitted.", Cause: err,
+		}
+	}
+	return name, nil
+}
+
+// ID returns the client's X-Request-Id if it has a form that is safe in the answer and the log, "" otherwise. Legs to engines always have an
+// id of our own.
+func ID(header http.Header) string {
+	id := header.Get("X-Request-Id")
+	if len(id) > 128 {
+		return ""
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return ""
+		}
+	}
+	return id
+}
+
+// Error is a request that is refused for what its client sent, or for the memory that it would take.
+type Error struct {
+	Status  int    // of the answer
+	Param   string // the member of the body at fault, "" for none
+	Code    string // of the API's error
+	Message string // for the client
+	Cause   error  // for the log; the client does not learn it. nil if Message says everything
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+func badRequest(param, code, message string) *Error {
+	return &Error{Status: http.StatusBadRequest, Param: param, Code: code, Message: message}
+}
+
+func refused(status int, code, message string) *Error {
+	return &Error{Status: status, Code: code, Message: message}
+}
+
+// overloaded refuses a request for want of memory. It may be sent again.
+func overloaded(message string) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Code: "overloaded", Message: message}
+}
+
+// TooLarge is the error for a body of more bytes than the limit.
+func TooLarge(limit int64) *Error {
+	return refused(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("The request body is larger than %d bytes.", limit))
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -39,7 +42,18 @@ type State struct {
 
 // Watch registers the state to be read whenever metrics are collected. Nothing is reported about instances that were removed.
 func (m *Metrics) Watch(state State) error {
-	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state)); err != nil {
+	o := &observables{maker: maker{meter: m.meter}}
+	reads := []func(metric.Observer){o.fleet(state), o.server(state), o.program(state)}
+	err := errors.Join(o.errs...)
+	if err == nil {
+		_, err = m.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+			for _, read := range reads {
+				read(to)
+			}
+			return nil
+		}, o.all...)
+	}
+	if err != nil {
 		return fmt.Errorf("watch state: %w", err)
 	}
 	return nil
@@ -69,17 +83,13 @@ func (o *observables) counter(name, unit, what string) metric.Int64ObservableCou
 	return c
 }
 
-// read registers the function that reads these instruments.
-func (o *observables) read(f metric.Callback) error {
-	if err := errors.Join(o.errs...); err != nil {
-		return err
-	}
-	_, err := o.meter.RegisterCallback(f, o.all...)
-	return err
+// label is the one label of an observation.
+func label(name, value string) metric.ObserveOption {
+	return metric.WithAttributes(attribute.String(name, value))
 }
 
-func (m *Metrics) watchFleet(state State) error {
-	o := &observables{maker: maker{meter: m.meter}}
+// fleet makes what is known of instances.
+func (o *observables) fleet(state State) func(metric.Observer) {
 	is := o.gauge("carryover.instance.state", instanceUnit, "1 for the state that an instance is in.")
 	inFlight := o.gauge("carryover.instance.in_flight", requestUnit, "Attempts of this replica on an instance.")
 	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance, as it told last.")
@@ -87,7 +97,7 @@ func (m *Metrics) watchFleet(state State) error {
 	pinned := o.gauge("carryover.pinned.tokens", tokenUnit, "Tokens of a decode instance's KV cache that this replica's tickets and answers pin, until they are read, released or expired.")
 	cache := o.gauge("carryover.kv_cache.tokens", tokenUnit, "Tokens that an instance's KV cache holds.")
 	budget := o.gauge("carryover.pinned_budget.tokens", tokenUnit, "Tokens of a decode instance's KV cache that tickets may pin.")
-	return o.read(func(_ context.Context, to metric.Observer) error {
+	return func(to metric.Observer) {
 		owner := state.Server()
 		observe := func(e *fleet.Engine) {
 			live := e.Live()
@@ -102,13 +112,10 @@ func (m *Metrics) watchFleet(state State) error {
 			if live.KVTokens > 0 {
 				to.ObserveInt64(cache, int64(live.KVTokens), both)
 			}
-			if owner == nil {
+			if owner == nil || e.Role != upstream.RoleDecode {
 				return
 			}
-			if e.Role != upstream.RoleDecode {
-				return
-			}
-			decode := metric.WithAttributeSet(attribute.NewSet(name))
+			decode := label("instance", e.Name)
 			to.ObserveInt64(pinned, int64(owner.Pinned(e)), decode)
 			if most := owner.PinnedBudget(e); most > 0 {
 				to.ObserveInt64(budget, int64(most), decode)
@@ -122,29 +129,29 @@ func (m *Metrics) watchFleet(state State) error {
 				observe(e)
 			}
 		}
-		return nil
-	})
+	}
 }
 
-func (m *Metrics) watchServer(state State) error {
-	o := &observables{maker: maker{meter: m.meter}}
+// server makes what the server counts, and its state. Legs of hand-backs belong to no turn, so no turn counts them.
+func (o *observables) server(state State) func(metric.Observer) {
 	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
 	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill that no leg to decode has taken: their blocks wait for their lease to end.")
 	quarantines := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
 	shed := o.counter("carryover.connections.shed", "{connection}", "Idle connections of clients that made room for others.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
 	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
-	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(m.meter.Int64ObservableUpDownCounter("http.server.active_requests",
+	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(o.meter.Int64ObservableUpDownCounter("http.server.active_requests",
 		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one.")))
 	o.all = append(o.all, active)
 	tickets := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
-	label := func(name, value string) metric.ObserveOption {
-		return metric.WithAttributes(attribute.String(name, value))
-	}
-	return o.read(func(_ context.Context, to metric.Observer) error {
+	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")
+	due := o.gauge("carryover.hand_back.waiting", ticketUnit, "Tickets that no turn is waited for any more, and that wait for their leg.")
+	used := o.gauge("carryover.hand_back.memory", byteUnit, "Memory that the ids of tickets take which may be handed back.")
+	choices := o.counter("carryover.ticket.choices", ticketUnit, "Choices for tickets at the ends of their answers: a turn may use it for a while, or it is handed back or released at once.")
+	return func(to metric.Observer) {
 		owner := state.Server()
 		if owner == nil {
-			return nil
+			return
 		}
 		counts := owner.Counts()
 		for by, n := range map[string]record.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
@@ -161,12 +168,19 @@ func (m *Metrics) watchServer(state State) error {
 		to.ObserveInt64(open, int64(owner.Open()))
 		to.ObserveInt64(active, int64(owner.Open()+toBegin), metric.WithAttributes(attrMethod.String(methodPost), attrScheme.String(schemeHTTP)))
 		to.ObserveInt64(tickets, int64(owner.Tickets()))
-		return nil
-	})
+		for outcome, n := range map[string]uint64{"done": counts.HandBacks.Done, "failed": counts.HandBacks.Failed, "requeued": counts.HandBacks.Requeued} {
+			to.ObserveInt64(ended, int64(n), label("outcome", outcome))
+		}
+		for choice, n := range map[string]uint64{"ticket": counts.Choices.Ticket, "hand_back": counts.Choices.HandBack, "release": counts.Choices.Release} {
+			to.ObserveInt64(choices, int64(n), label("choice", choice))
+		}
+		to.ObserveInt64(due, int64(owner.HandBackWaiting()))
+		to.ObserveInt64(used, owner.HandBackMemory())
+	}
 }
 
-func (m *Metrics) watchProgram(state State) error {
-	o := &observables{maker: maker{meter: m.meter}}
+// program makes what is known of the store and of the program.
+func (o *observables) program(state State) func(metric.Observer) {
 	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis those of all replicas, counted every ten seconds.")
 	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store gave back because another took their place.")
 	build := o.gauge("carryover.build_info", dimensionless, "1, with the version of the program.")
@@ -174,10 +188,10 @@ func (m *Metrics) watchProgram(state State) error {
 	if state.Redis != nil {
 		redis = o.gauge("carryover.redis.up", dimensionless, "1 while Redis answers and tickets are shared.")
 	}
-	return o.read(func(_ context.Context, to metric.Observer) error {
+	return func(to metric.Observer) {
 		to.ObserveInt64(conversations, int64(state.Store.Len()))
 		to.ObserveInt64(displaced, state.Store.displaced.Load())
-		to.ObserveInt64(build, 1, metric.WithAttributes(attribute.String("version", state.Version)))
+		to.ObserveInt64(build, 1, label("version", state.Version))
 		if redis != nil {
 			up := int64(0)
 			if state.Redis() == server.RedisUp {
@@ -185,6 +199,47 @@ func (m *Metrics) watchProgram(state State) error {
 			}
 			to.ObserveInt64(redis, up)
 		}
-		return nil
-	})
+	}
+}
+
+// Store measures the operations of a ticket store.
+type Store struct {
+	server.Store
+	metrics   *Metrics
+	displaced atomic.Int64 // tickets that a put has displaced
+}
+
+// Store returns the store with its operations measured.
+func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
+
+// Peek lists the tickets of conversations.
+func (s *Store) Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome) {
+	began := time.Now()
+	branches, outcome := s.Store.Peek(ctx, keys)
+	s.took("peek", outcome, began)
+	return branches, outcome
+}
+
+// Take removes a ticket.
+func (s *Store) Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	began := time.Now()
+	ticket, outcome := s.Store.Take(ctx, conversation, id)
+	s.took("take", outcome, began)
+	return ticket, outcome
+}
+
+// Put stores a ticket.
+func (s *Store) Put(
+	ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration,
+) ([]convcache.Ticket, convcache.Outcome) {
+	began := time.Now()
+	displaced, outcome := s.Store.Put(ctx, conversation, ticket, ttl)
+	s.took("put", outcome, began)
+	s.displaced.Add(int64(len(displaced)))
+	return displaced, outcome
+}
+
+func (s *Store) took(operation string, outcome convcache.Outcome, began time.Time) {
+	m := s.metrics
+	m.to.store.Record(context.Background(), time.Since(began).Seconds(), m.store.get(storeLabels(operation, outcome.String())).record...)
 }

@@ -190,3 +190,64 @@ func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shar
 	}
 	span.End(trace.WithTimestamp(leg.Began.Add(leg.Whole)))
 }
+
+// presetKey is the context key of the ids for the next span.
+type presetKey struct{}
+
+type presetIDs struct {
+	trace trace.TraceID
+	span  trace.SpanID
+}
+
+// preset returns a context under which the next span gets these ids.
+func preset(ctx context.Context, id [16]byte, span [8]byte) context.Context {
+	return context.WithValue(ctx, presetKey{}, presetIDs{id, span})
+}
+
+// PresetIDs is the generator of ids for the tracer's provider. OpenTelemetry's API gives a span its id when it is started, and by then our
+// ids have already been sent to engines: each span is started under a context that has its ids.
+type PresetIDs struct{}
+
+// NewIDs implements the SDK's IDGenerator.
+func (PresetIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	ids, _ := ctx.Value(presetKey{}).(presetIDs)
+	return ids.trace, ids.span
+}
+
+// NewSpanID implements the SDK's IDGenerator.
+func (g PresetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	_, span := g.NewIDs(ctx)
+	return span
+}
+
+// Failures for which no other package has a word.
+const (
+	clientGone = "client_gone"
+	errorOther = "_OTHER" // the word of the conventions for any other error
+)
+
+// failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
+// the same word: the code of the error that the client got.
+func failureOf(r *record.Turn) (kind string, ours bool) {
+	switch {
+	case r.ClientLeft():
+		return clientGone, false
+	case r.End.Code != "":
+		return r.End.Code, r.End.Status >= http.StatusInternalServerError || r.End.Status == http.StatusOK // status 200: the answer broke off
+	case r.End.Err != nil:
+		return failureOfLeg(r.End.Err), true
+	}
+	return "", false
+}
+
+// failureOfLeg returns how a leg failed, in a word of package upstream, "" if it did not fail.
+func failureOfLeg(err error) string {
+	var leg *upstream.LegError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &leg):
+		return leg.Kind.String()
+	}
+	return errorOther
+}

@@ -1,28 +1,14 @@
 package rawjson
 
+import "slices"
+
 // Span is a range of bytes, From inclusive, To exclusive.
 type Span struct{ From, To int }
 
-// Cut removes a top-level member, with one comma next to it, from a JSON object and leaves every other byte as it is.
-// All occurrences of the member go, under any spelling of its name; value is the last one, a slice of object. For
-// anything but one JSON object, and for an object without the member, found is false and rest is object itself. The
-// depth of the object does not matter, see Scanner.Pass.
-func Cut(object []byte, member string) (rest, value []byte, found bool) {
-	value, cuts := FindMember(object, member, nil)
-	if len(cuts) == 0 {
-		return object, nil, false
-	}
-	rest = make([]byte, 0, len(object))
-	kept := 0
-	for _, c := range cuts {
-		rest = append(rest, object[kept:c.From]...)
-		kept = c.To
-	}
-	return append(rest, object[kept:]...), value, true
-}
-
-// FindMember appends to cuts the ranges that Cut removes, in ascending order, and returns the member's last value. A
-// range includes the comma before the member, or the comma behind it if all members before it are removed too.
+// FindMember appends to cuts the ranges that have to go for an object to be without a top-level member, in ascending order, and returns the
+// member's last value. A range is one occurrence, under any spelling of the name, with the comma before it, or with the comma behind it if
+// all members before it are removed too. For anything but one JSON object there are none. The depth of the object does not matter, see
+// Scanner.Pass.
 func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Span) {
 	s := Scanner{Data: object}
 	s.Space()
@@ -52,34 +38,82 @@ func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Sp
 	return value, found
 }
 
-// Pass reads a value of any kind and depth. It does not check what is nested deeper than MaxDepth: there it only counts brackets of
-// all kinds outside of strings, which takes no stack. So a caller can cut a secret member even if its neighbour is nested too deep to
-// be read.
-func (s *Scanner) Pass() error {
-	s.deep = true
-	err := s.Skip()
-	s.deep = false
-	return err
+// Blanks finds the values of members in a JSON text that comes in pieces, because it is too long to be held. It finds the members of objects
+// that are no deeper than a choice of an answer. Their names have to be spelled without escapes.
+type Blanks struct {
+	Names []string
+	First []byte // the last value of the first name, no more than maxBlank bytes of it
+
+	depth   int
+	inText  bool
+	escaped bool
+	text    []byte // the last text, no more than maxName bytes of it
+	value   int    // depth of the object whose member's value the next byte belongs to, 0 for none
+	kept    bool   // the value is of the first name
+	begins  bool   // no byte of the value has been found
 }
 
-// balance skips the array or object at Pos without checking its content.
-func (s *Scanner) balance() error {
-	for open := 0; ; {
-		switch s.Peek() {
-		case '"':
-			if err := s.SkipString(); err != nil {
-				return err
+// Blank is a part of a value.
+type Blank struct {
+	Span
+	Begins bool // it is the first part
+}
+
+// maxBlank is how much of a value is kept: what parameters may have.
+const maxBlank = 1 << 20
+
+const (
+	deepest = 3  // how deep members are looked for
+	maxName = 32 // longer names are not found
+)
+
+// Next returns where values are in the next piece, in ascending order.
+func (b *Blanks) Next(piece []byte) (found []Blank) {
+	from := 0
+	for i, c := range piece {
+		switch {
+		case b.inText:
+			b.inText = c != '"' || b.escaped
+			b.escaped = c == '\\' && !b.escaped
+			if b.inText && len(b.text) < maxName {
+				b.text = append(b.text, c)
 			}
-			continue
-		case '{', '[':
-			open++
-		case '}', ']':
-			open--
-		case 0:
-			return s.Fault("unfinished array or object")
-		}
-		if s.Pos++; open == 0 {
-			return nil
+		case c == '"':
+			b.inText, b.text = true, b.text[:0]
+		case c == '{', c == '[':
+			b.depth++
+		case c == ':':
+			if name := slices.Index(b.Names, string(b.text)); name >= 0 && b.value == 0 && b.depth <= deepest {
+				if b.kept = name == 0; b.kept {
+					b.First = nil
+				}
+				b.value, b.begins, from = b.depth, true, i+1
+			}
+		case c == ',' || c == '}' || c == ']':
+			if b.value > 0 && b.value == b.depth {
+				found = b.add(found, piece, Span{from, i})
+				b.value = 0
+			}
+			if c != ',' {
+				b.depth--
+			}
 		}
 	}
+	if b.value > 0 {
+		found = b.add(found, piece, Span{from, len(piece)})
+	}
+	return found
+}
+
+// add appends a part of the value, unless it is empty.
+func (b *Blanks) add(found []Blank, piece []byte, part Span) []Blank {
+	if part.From == part.To {
+		return found
+	}
+	if b.kept {
+		b.First = append(b.First, piece[part.From:min(part.To, part.From+maxBlank-len(b.First))]...)
+	}
+	found = append(found, Blank{part, b.begins})
+	b.begins = false
+	return found
 }

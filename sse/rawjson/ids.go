@@ -2,7 +2,6 @@ package rawjson
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -24,29 +23,15 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 // AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
 	// Token ids are below a million, so an id and its comma take at most seven bytes.
-	dst = append(slices.Grow(dst, 7*len(ids)+idSpace+1), '[')
+	dst = append(slices.Grow(dst, 7*len(ids)+len("[]")), '[')
 	for i, id := range ids {
-		if cap(dst)-len(dst) < idSpace {
-			dst = slices.Grow(dst, 7*(len(ids)-i)+idSpace)
+		if i > 0 {
+			dst = append(dst, ',')
 		}
-		if id < 1e8 {
-			digits, n := digitsOf(id)
-			end := len(dst)
-			binary.LittleEndian.PutUint64(dst[end:end+8], digits)
-			dst = dst[:end+n]
-		} else {
-			dst = strconv.AppendUint(dst, uint64(id), 10)
-		}
-		dst = append(dst, ',')
-	}
-	if len(ids) > 0 {
-		dst = dst[:len(dst)-1]
+		dst = strconv.AppendUint(dst, uint64(id), 10)
 	}
 	return append(dst, ']')
 }
-
-// idSpace is the space that the longest id takes, with the character behind it and the closing bracket.
-const idSpace = len("4294967295,]")
 
 // EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
 // nothing.
@@ -77,57 +62,12 @@ func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	if ids = buffer[:cap(buffer)]; n > len(ids) {
 		ids = make([]uint32, n)
 	}
-	ids = ids[:n]
-	end += s.Pos
 	more, err := s.Open('[')
 	if !more || err != nil {
 		return ids[:0], err == nil
 	}
-	if n, ok = s.halves(ids, end); !ok {
-		return nil, false
-	}
-	last, more, ok := s.ReadIDs(ids[n:])
-	return ids[:n+last], ok && !more
-}
-
-// halves reads most of an array that Open has opened and that ends at end. It reads both halves side by side: the beginning of an id is
-// known only after the id before it, so reading one list alone makes the processor wait. It leaves Pos at the id behind the n ids that
-// were read.
-func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
-	const worth = 256 // bytes
-	data, i := s.Data, s.Pos
-	if end-i < worth {
-		return 0, true
-	}
-	middle := i + (end-i)/2
-	comma := bytes.IndexByte(data[middle:end], ',')
-	if comma < 0 { // a single id or part of one, and white space
-		return 0, true
-	}
-	middle += comma + 1
-	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle, at most: ids has an element for each comma
-	pairs := min(first, len(ids)-first)
-	front, back := ids[:pairs], ids[first:first+pairs]
-	n, j := 0, middle
-	for ; n < len(front) && n < len(back) && j+8 <= len(data); n++ {
-		a, b := load(data, i), load(data, j)
-		aEnd, bEnd := plainEnd(a), plainEnd(b)
-		aDigits, bDigits := plainDigits(a, aEnd), plainDigits(b, bEnd)
-		if !isPlain(a, aEnd, aDigits) || !isPlain(b, bEnd, bDigits) {
-			break
-		}
-		front[n], back[n] = decimal(aDigits), decimal(bDigits)
-		i += aEnd>>3 + 1
-		j += bEnd>>3 + 1
-	}
-	s.Pos = i
-	rest, more, ok := s.ReadIDs(ids[n:first])
-	if !ok || !more || n+rest < first {
-		return 0, false
-	}
-	s.Pos = j
-	s.Space()
-	return first + n, true
+	n, more, ok = s.ReadIDs(ids[:n])
+	return ids[:n], ok && !more
 }
 
 // ReadIDs reads ids of an array that Open has opened, until buf is full or the array
@@ -181,4 +121,36 @@ func readID(data []byte, i int) (id uint32, end int) {
 		return 0, i
 	}
 	return uint32(n), end
+}
+
+// CountInts counts the integers from 0 to 2^31-1 of an array that Open has opened and that is not empty, and reads the array to its end.
+// It accepts what ReadIDs accepts, up to that bound. It computes a value only if the value could exceed the bound: the block list of a
+// long prompt has 25 kB, and the caller wants only its length.
+func (s *Scanner) CountInts() (n int, ok bool) {
+	for {
+		plain := plainInts(s.Data[s.Pos:])
+		n += bytes.Count(plain, []byte{','})
+		s.Pos += len(plain)
+		s.Space()
+		id, end := readID(s.Data, s.Pos)
+		if end == s.Pos || id > math.MaxInt32 {
+			return 0, false
+		}
+		s.Pos = end
+		n++
+		more, err := s.Separator(']')
+		if !more || err != nil {
+			return n, err == nil
+		}
+	}
+}
+
+// AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw
+// must hold more than n integers.
+func AfterInts(raw []byte, n int) int {
+	at := 0
+	for range n {
+		at += bytes.IndexByte(raw[at:], ',') + 1
+	}
+	return at - 1
 }

@@ -1,6 +1,28 @@
+// Package rawjson reads, cuts and rewrites JSON texts (RFC 8259) and decodes only what the caller asks for. Decoding everything would
+// change it: a float64 round trip turns 9007199254740993 into ...992 and re-escapes every "<". The package knows bytes and nothing else.
+//
+// It promises:
+//   - One depth. It reads nothing that is nested deeper than MaxDepth, so that no foreign text can fill a stack. What
+//     Scanner.Pass skips may be deeper, in constant memory. (scanner.go)
+//   - One grammar. It accepts what encoding/json accepts up to that depth, including invalid UTF-8 inside of strings;
+//     Objects refuse invalid UTF-8, and so do their Lists. (scanner.go, number.go, text.go)
+//   - Objects are read strictly. An Object must have one meaning for all parsers, so equal names, names without a UTF-8
+//     form and invalid UTF-8 are refused. (object.go)
+//   - A member read by its path is the last of its name, as in the engines. (get.go)
+//   - Bytes outside of an edit or cut stay as they are, in their order, white space included. (edits.go, cut.go)
+//   - A text is read in one pass, and a pass allocates nothing, except ParseObject (its members), Scanner.List (its index) and
+//     ParseIDs (the list).
+//
+// Errors are *Error. They repeat nothing of the text but a top-level name, because the texts contain prompts.
+//
+// Its callers are server, convcache, upstream and sse. The simulator of engines does not import it, because it must not
+// share its mistakes.
 package rawjson
 
-import "bytes"
+import (
+	"bytes"
+	"fmt"
+)
 
 // MaxDepth is how deep arrays and objects may nest. It is far above what clients and engines send (no engine's answer has more than a
 // dozen levels), and it keeps the recursion within one small stack. Readers without a bound (gjson.ValidBytes) overflow the stack at
@@ -157,7 +179,7 @@ func (s *Scanner) container(opening byte) error {
 				return err
 			}
 		} else if s.Peek()-'0' <= 9 {
-			s.Pos = integers(s.Data, s.Pos)
+			s.Pos += len(plainInts(s.Data[s.Pos:]))
 			s.Space()
 		}
 		if err = s.Skip(); err != nil {
@@ -199,3 +221,54 @@ func IsEmpty(raw []byte) bool {
 	}
 	return false
 }
+
+// Pass reads a value of any kind and depth. It does not check what is nested deeper than MaxDepth: there it only counts brackets of
+// all kinds outside of strings, which takes no stack. So a caller can cut a secret member even if its neighbour is nested too deep to
+// be read.
+func (s *Scanner) Pass() error {
+	s.deep = true
+	err := s.Skip()
+	s.deep = false
+	return err
+}
+
+// balance skips the array or object at Pos without checking its content.
+func (s *Scanner) balance() error {
+	for open := 0; ; {
+		switch s.Peek() {
+		case '"':
+			if err := s.SkipString(); err != nil {
+				return err
+			}
+			continue
+		case '{', '[':
+			open++
+		case '}', ']':
+			open--
+		case 0:
+			return s.Fault("unfinished array or object")
+		}
+		if s.Pos++; open == 0 {
+			return nil
+		}
+	}
+}
+
+// The codes of errors.
+const (
+	CodeInvalidJSON  = "invalid_json"
+	CodeInvalidUTF8  = "invalid_utf8"
+	CodeDuplicateKey = "duplicate_key"
+	CodeTooComplex   = "too_complex" // nested too deep, too many members, a name too long
+)
+
+// Error says what is wrong with a text and where, without repeating any of it but Key.
+type Error struct {
+	Code string
+	Key  string // the unescaped top-level name at fault, "" if the error is not about one
+	What string
+	At   int // byte of the text
+}
+
+// Error says what is wrong and at which byte.
+func (e *Error) Error() string { return fmt.Sprintf("%s at byte %d", e.What, e.At) }

@@ -3,6 +3,7 @@ package rawjson
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"math/bits"
 	"unicode/utf16"
@@ -118,11 +119,7 @@ func Unescape(raw []byte) (text []byte, ok bool) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw, true
 	}
-	return AppendUnescaped(make([]byte, 0, len(raw)), raw)
-}
-
-// AppendUnescaped appends to dst what Unescape returns.
-func AppendUnescaped(dst, raw []byte) (text []byte, ok bool) {
+	dst := make([]byte, 0, len(raw))
 	for {
 		slash := bytes.IndexByte(raw, '\\')
 		if slash < 0 {
@@ -169,23 +166,12 @@ func plain(c byte) byte {
 
 // hex4 reads the four digits of a \u escape.
 func hex4(b []byte) (r rune, ok bool) {
+	var two [2]byte
 	if len(b) < 4 {
 		return 0, false
 	}
-	for _, c := range b[:4] {
-		switch {
-		case '0' <= c && c <= '9':
-			c -= '0'
-		case 'a' <= c && c <= 'f':
-			c -= 'a' - 10
-		case 'A' <= c && c <= 'F':
-			c -= 'A' - 10
-		default:
-			return 0, false
-		}
-		r = r<<4 | rune(c)
-	}
-	return r, true
+	_, err := hex.Decode(two[:], b[:4])
+	return rune(two[0])<<8 | rune(two[1]), err == nil
 }
 
 // Text decodes a string value that a Scanner has read. ok is false for any other value, and for a string with an unpaired

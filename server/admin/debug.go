@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"carryover/sse/rawjson"
+)
+
+// levelAnswer is the log's level in the form in which operators read and write it.
+type levelAnswer struct {
+	Level string `json:"level"`
+}
+
+// levels are the words for the level, the same as in the configuration.
+func levels() []string { return []string{"debug", "info", "warn", "error"} }
+
+// logLevel answers with the log's level.
+func (a *admin) logLevel(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, levelAnswer{strings.ToLower(a.LogLevel.Level().String())})
+}
+
+// setLogLevel changes the level until the next reload, which applies the configured level again.
+func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
+	level, err := readLevel(r.Body)
+	if err != nil {
+		refuseParam(w, http.StatusBadRequest, "level", "invalid_level", err.Error())
+		return
+	}
+	before := a.LogLevel.Level()
+	a.LogLevel.Set(min(before, level)) // the more verbose of the two levels, so that the next line is written
+	a.Logger.Info("log level changed", "from", before.String(), "to", level.String())
+	a.LogLevel.Set(level)
+	a.logLevel(w, r)
+}
+
+// readLevel reads {"level": "debug"}, each member once.
+func readLevel(body io.Reader) (level slog.Level, err error) {
+	malformed := fmt.Errorf("the body must be {\"level\": \"…\"} with one of %s", strings.Join(levels(), ", "))
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return 0, malformed
+	}
+	if _, err := rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
+		if string(name) != "level" {
+			return errors.New("unknown member")
+		}
+		return s.Skip()
+	}); err != nil {
+		return 0, malformed
+	}
+	var wanted levelAnswer
+	if err := json.Unmarshal(text, &wanted); err != nil || !slices.Contains(levels(), wanted.Level) {
+		return 0, malformed
+	}
+	return level, level.UnmarshalText([]byte(wanted.Level))
+}
+
+// addProfiles serves profiles of the program for `go tool pprof`: where it spends CPU time, what it allocates, where its goroutines are.
+// They name functions and lines, and hold nothing of a client. A CPU profile has to end within the listener's own limit, 30 s, so request
+// it with ?seconds=20; only one runs at a time. The command line and execution traces are not served.
+func addProfiles(mux *endpoints) {
+	mux.handle("GET /debug/pprof/profile", pprof.Profile)
+	mux.handle("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("name")
+		if !slices.Contains([]string{"heap", "allocs", "goroutine"}, name) {
+			refuse(w, http.StatusNotFound, "not_found", "There are the profiles profile, heap, allocs and goroutine.")
+			return
+		}
+		pprof.Handler(name).ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,82 @@
+package admin_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/server/admin"
+)
+
+func TestLogLevel(t *testing.T) {
+	type row struct {
+		before       slog.Level
+		method, body string
+		status       int
+		after        slog.Level
+		says         string // level, or code of the error
+		line         string
+	}
+	rows := map[string]row{
+		"what it is":       {slog.LevelWarn, "GET", "", 200, slog.LevelWarn, "warn", ""},
+		"more":             {slog.LevelInfo, "PUT", `{"level":"debug"}`, 200, slog.LevelDebug, "debug", "from=INFO to=DEBUG"},
+		"less":             {slog.LevelInfo, "PUT", ` {"level": "error"} `, 200, slog.LevelError, "error", "from=INFO to=ERROR"},
+		"less, from quiet": {slog.LevelError, "PUT", `{"level":"info"}`, 200, slog.LevelInfo, "info", "from=ERROR to=INFO"},
+		"another method":   {slog.LevelInfo, "POST", `{"level":"debug"}`, 405, slog.LevelInfo, "method_not_allowed", ""},
+	}
+	for _, body := range []string{
+		`{"level":"loud"}`,
+		`{"level":"INFO+2"}`,
+		`{"level":4}`,
+		`{"level":"warn","level":"debug"}`,
+		`{"Level":"debug"}`,
+		`{"level":"debug","for":"1h"}`,
+		`debug`,
+		`null`,
+		``,
+		`{"level":"` + strings.Repeat("x", 70<<10) + `"}`,
+	} {
+		rows["refused: "+body[:min(20, len(body))]] = row{slog.LevelInfo, "PUT", body, 400, slog.LevelInfo, "invalid_level", ""}
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			deps, _ := newDeps(t)
+			level, log := &slog.LevelVar{}, &bytes.Buffer{}
+			level.Set(row.before)
+			deps.LogLevel, deps.Logger = level, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level}))
+			status, body := ask(t, admin.New(deps), row.method, "/admin/log-level", row.body, nil)
+			if says := gjson.Get(body, "level").String() + gjson.Get(body, "error.code").String(); status != row.status || says != row.says || level.Level() != row.after {
+				t.Errorf("got %d %s, and level %v; want %d %s, and %v", status, body, level.Level(), row.status, row.says, row.after)
+			}
+			if got := log.String(); !strings.Contains(got, row.line) || (row.line == "") != (got == "") {
+				t.Errorf("logged %q, want %q", got, row.line)
+			}
+		})
+	}
+}
+
+func TestProfiles_AreForOperators(t *testing.T) {
+	deps, _ := newDeps(t)
+	deps.Token = "secret"
+	h := admin.New(deps)
+	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }
+	for _, name := range []string{"profile?seconds=1", "heap", "allocs", "goroutine"} {
+		path := "/debug/pprof/" + name
+		if status, _ := ask(t, h, "GET", path, "", nil); status != http.StatusUnauthorized {
+			t.Errorf("%s without a token: got %d", path, status)
+		}
+		// Profiles are gzip streams.
+		if status, body := ask(t, h, "GET", path, "", bearer); status != http.StatusOK || !strings.HasPrefix(body, "\x1f\x8b") {
+			t.Errorf("%s: got %d and %d bytes", path, status, len(body))
+		}
+	}
+	for _, name := range []string{"cmdline", "trace", "symbol", "block", "x"} {
+		if status, _ := ask(t, h, "GET", "/debug/pprof/"+name, "", bearer); status != http.StatusNotFound {
+			t.Errorf("%s is served: %d", name, status)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/sse"
+	"carryover/sse/rawjson"
+	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
+)
+
+var cachedCases = []struct {
+	name, in, want string
+	api            body.API
+	tokens         int
+}{
+	{"absent", `{"usage":{"prompt_tokens":9,"total_tokens":12}}`, `{"usage":{"prompt_tokens":9,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":8}}}`, body.Chat, 8},
+	{"null", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":null,"completion_tokens_details":null}}`, `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8},"completion_tokens_details":null}}`, body.Chat, 8},
+	{"decode's", `{"usage": {"prompt_tokens_details": {"cached_tokens": 303, "created_cache_tokens": 0}, "prompt_tokens": 303}}`, `{"usage": {"prompt_tokens_details": {"cached_tokens": 128, "created_cache_tokens": 0}, "prompt_tokens": 303}}`, body.Chat, 128},
+	{"null inside", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":null}}}`, `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}`, body.Text, 0},
+	{"empty details", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{}}}`, `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":0}}}`, body.Text, 0},
+	{"other details", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"audio_tokens":0 } }}`, `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"audio_tokens":0 ,"cached_tokens":8} }}`, body.Chat, 8},
+	{"the same", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8}}}`, "", body.Chat, 8},
+	{"never more than the prompt", `{"usage":{"prompt_tokens":9}}`, `{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":9}}}`, body.Chat, 4000},
+	{"escaped name", `{"us\u0061ge":{"prompt_tokens":9,"prompt_tokens_details":{"cached\u005ftokens":1}}}`, `{"us\u0061ge":{"prompt_tokens":9,"prompt_tokens_details":{"cached\u005ftokens":8}}}`, body.Chat, 8},
+	{"the last of two", `{"usage":{"prompt_tokens":1},"usage":{"prompt_tokens":9}}`, `{"usage":{"prompt_tokens":1},"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8}}}`, body.Chat, 8},
+	{"no usage", `{"choices":[]}`, "", body.Chat, 8},
+	{"null usage", `{"usage":null}`, "", body.Chat, 8},
+	{"empty usage", `{"usage":{}}`, "", body.Chat, 8},
+	{"deeper down", `{"a":{"usage":{"prompt_tokens":9}},"usage":null}`, "", body.Chat, 8},
+	{"no count", `{"usage":{"prompt_tokens":"9"}}`, "", body.Chat, 8},
+	{"a fraction", `{"usage":{"prompt_tokens":9.5}}`, "", body.Chat, 8},
+	{"strange details", `{"usage":{"prompt_tokens":9,"prompt_tokens_details":[1]}}`, "", body.Chat, 8},
+	{"responses", `{"usage":{"input_tokens":303,"input_tokens_details":{"cached_tokens":302,"cached_tokens_per_turn":[]},"output_tokens":4}}`, `{"usage":{"input_tokens":303,"input_tokens_details":{"cached_tokens":128,"cached_tokens_per_turn":[]},"output_tokens":4}}`, body.Responses, 128},
+	{"responses without", `{"usage":{"input_tokens":303,"output_tokens":4}}`, `{"usage":{"input_tokens":303,"output_tokens":4,"input_tokens_details":{"cached_tokens":128}}}`, body.Responses, 128},
+	{"messages", `{"usage":{"input_tokens":15,"output_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":288}}`, `{"usage":{"input_tokens":175,"output_tokens":4,"cache_creation_input_tokens":0,"cache_read_input_tokens":128}}`, body.Messages, 128},
+	{"messages, read first", `{"usage":{"cache_read_input_tokens":288,"input_tokens":15}}`, `{"usage":{"cache_read_input_tokens":128,"input_tokens":175}}`, body.Messages, 128},
+	{"messages, without", `{"usage":{"input_tokens":303,"output_tokens":0}}`, `{"usage":{"input_tokens":175,"output_tokens":0,"cache_read_input_tokens":128}}`, body.Messages, 128},
+	{"messages, null", `{"usage":{"input_tokens":303,"cache_creation_input_tokens":null,"cache_read_input_tokens":null}}`, `{"usage":{"input_tokens":175,"cache_creation_input_tokens":null,"cache_read_input_tokens":128}}`, body.Messages, 128},
+	{"messages, created", `{"usage":{"input_tokens":3,"cache_creation_input_tokens":200,"cache_read_input_tokens":100}}`, `{"usage":{"input_tokens":0,"cache_creation_input_tokens":200,"cache_read_input_tokens":103}}`, body.Messages, 303},
+	{"messages, nothing cached", `{"usage":{"input_tokens":15,"cache_read_input_tokens":288}}`, `{"usage":{"input_tokens":303,"cache_read_input_tokens":0}}`, body.Messages, 0},
+	{"messages, no input", `{"usage":{"output_tokens":4}}`, "", body.Messages, 128},
+}
+
+func TestCachedTokens_ChangesTheNumberAndNothingElse(t *testing.T) {
+	for _, tc := range cachedCases {
+		t.Run(tc.name, func(t *testing.T) {
+			want := tc.want
+			if want == "" {
+				want = tc.in
+			}
+			if got := string(edit(CachedTokens{true, tc.tokens}, tc.api, []byte(tc.in))); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if got := string(edit(CachedTokens{false, tc.tokens}, tc.api, []byte(tc.in))); got != tc.in {
+				t.Errorf("prefill has not told, and yet: %s", got)
+			}
+		})
+	}
+}
+
+// decoded reads an answer as most parsers do, numbers as they are.
+func decoded(answer []byte) (object map[string]any, ok bool) {
+	d := json.NewDecoder(bytes.NewReader(answer))
+	d.UseNumber()
+	err := d.Decode(&object)
+	return object, err == nil && d.Decode(&struct{}{}) == io.EOF
+}
+
+// tokensIn reads a count of an object as decoded gives it; null and absent are 0.
+func tokensIn(object map[string]any, name string) (n int, ok bool) {
+	value, there := object[name]
+	if number, is := value.(json.Number); is {
+		n, ok = rawjson.Integer([]byte(number))
+		return n, ok && n >= 0 && n <= maxCount
+	}
+	return 0, !there || value == nil
+}
+
+// expectCached changes a decoded usage as [CachedTokens] promises.
+func expectCached(api body.API, usage map[string]any, tokens int) {
+	number := func(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+	if api == body.Messages {
+		input, ok := tokensIn(usage, "input_tokens")
+		read, okRead := tokensIn(usage, "cache_read_input_tokens")
+		if _, okMade := tokensIn(usage, "cache_creation_input_tokens"); usage["input_tokens"] == nil && !hasNull(usage, "input_tokens") || !ok || !okRead || !okMade {
+			return
+		}
+		n := min(tokens, input+read)
+		usage["input_tokens"], usage["cache_read_input_tokens"] = number(input+read-n), number(n)
+		return
+	}
+	prompt, details := "prompt_tokens", "prompt_tokens_details"
+	if api == body.Responses {
+		prompt, details = "input_tokens", "input_tokens_details"
+	}
+	counted, ok := tokensIn(usage, prompt)
+	if _, there := usage[prompt]; !there || !ok {
+		return
+	}
+	n := number(min(tokens, counted))
+	switch inner := usage[details].(type) {
+	case nil:
+		usage[details] = map[string]any{"cached_tokens": n}
+	case map[string]any:
+		inner["cached_tokens"] = n
+	}
+}
+
+func hasNull(object map[string]any, name string) bool {
+	value, there := object[name]
+	return there && value == nil
+}
+
+func FuzzCachedTokens(f *testing.F) {
+	for _, tc := range cachedCases {
+		f.Add([]byte(tc.in), int(tc.api), tc.tokens)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, which, tokens int) {
+		if tokens < 0 || !rawjson.Valid(data) {
+			return
+		}
+		api := []body.API{body.Chat, body.Text, body.Messages, body.Responses}[uint(which)%4]
+		want, ok := decoded(data)
+		if !ok {
+			return
+		}
+		got := edit(CachedTokens{true, tokens}, api, bytes.Clone(data))
+		if usage, is := want["usage"].(map[string]any); is {
+			expectCached(api, usage, tokens)
+		}
+		if object, ok := decoded(got); !ok || !reflect.DeepEqual(object, want) {
+			t.Errorf("%q\nbecomes %q\nwant    %v", data, got, want)
+		}
+		if again := edit(CachedTokens{true, tokens}, api, got); !bytes.Equal(again, got) {
+			t.Errorf("%q is changed again into %q", got, again)
+		}
+	})
+}
+
+// relayTold relays a stream whose prefill has told a number of cached tokens.
+func relayTold(tb testing.TB, leg Leg, stream io.Reader) string {
+	tb.Helper()
+	var out strings.Builder
+	a := &Reader{}
+	leg.AnswerIDs, leg.Arrived = &facts.AnswerIDs{}, time.Now()
+	a.Reset(&leg, &told{})
+	if err := sse.New(&out, nil, a.Relay()).Run(stream); err != nil {
+		tb.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestCachedTokens_InRecordedStreams(t *testing.T) {
+	for _, tc := range []struct {
+		name, leg string
+		api       body.API
+		changes   []string // what the recording has, once each, and what the client gets
+	}{
+		{"04-messages-decode-stream-params-in-message-delta", "", body.Messages, []string{
+			`{"input_tokens":158,"output_tokens":0}`, `{"input_tokens":30,"output_tokens":0,"cache_read_input_tokens":128}`,
+			`"input_tokens":158,"output_tokens":40,"cache_creation_input_tokens":0,"cache_read_input_tokens":0`,
+			`"input_tokens":30,"output_tokens":40,"cache_creation_input_tokens":0,"cache_read_input_tokens":128`,
+		}},
+		{"09-responses-decode-stream", "", body.Responses, []string{
+			`"input_tokens":169,"input_tokens_details":{"cached_tokens":0,`, `"input_tokens":169,"input_tokens_details":{"cached_tokens":128,`,
+		}},
+	} {
+		recording := agentRecording(t, tc.name)
+		want := relayTold(t, Leg{API: tc.api}, strings.NewReader(recording))
+		for i := 0; i < len(tc.changes); i += 2 {
+			if strings.Count(want, tc.changes[i]) != 1 {
+				t.Fatalf("%s: the recording has %q not once:\n%s", tc.name, tc.changes[i], want)
+			}
+			want = strings.Replace(want, tc.changes[i], tc.changes[i+1], 1)
+		}
+		for split, from := range agentSplits(recording) {
+			if got := relayTold(t, Leg{API: tc.api, Cached: CachedTokens{true, 128}}, from); got != want {
+				t.Errorf("%s, %s: got\n%s\nwant\n%s", tc.name, split, got, want)
+			}
+		}
+	}
+}
+
+// A stream of the completion endpoints, with the usage in each event, or in the last one.
+func TestCachedTokens_InStreamsOfCompletions(t *testing.T) {
+	const running = `data: {"id":"chatcmpl-x","choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}],"usage":{"prompt_tokens":9,"total_tokens":10,"completion_tokens":1}}` + "\n\n"
+	const plain = `data: {"id":"chatcmpl-x","choices":[{"index":0,"delta":{"content":"the \"usage\":{"},"finish_reason":null}]}` + "\n\n"
+	const last = `data: {"id":"chatcmpl-x","choices":[],"usage":{"prompt_tokens":9,"total_tokens":10,"completion_tokens":1}}` + "\n\n" + "data: [DONE]\n\n"
+	told := strings.NewReplacer(`"completion_tokens":1}`, `"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":8}}`)
+	for name, stream := range map[string]string{"in each event": running + plain + running + last, "in the last": plain + plain + last, "split lines": plain + strings.Replace(last, `,"usage"`, ",\ndata: \"usage\"", 1)} {
+		for split, from := range agentSplits(stream) {
+			if got, want := relayTold(t, Leg{API: body.Chat, RequestID: "x", Cached: CachedTokens{true, 8}}, from), told.Replace(stream); got != want {
+				t.Errorf("%s, %s: got\n%s\nwant\n%s", name, split, got, want)
+			}
+		}
+	}
+}
+
+// edit returns a whole answer that tells prefill's number.
+func edit(c CachedTokens, api body.API, answer []byte) []byte {
+	return edited(answer, c.edits(api, answer, "usage")).Bytes()
+}

@@ -1,0 +1,281 @@
+package request
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/upstream/body"
+)
+
+// contentReader knows conversations by their content.
+func contentReader(tb testing.TB) *Reader {
+	tb.Helper()
+	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return &Reader{cfg: Config{Sources: usualTestSources, ByContent: true}, secret: secret, responseSources: responseSources(usualTestSources)}
+}
+
+// of finds the conversation of a chat.
+func (i *Reader) of(tb testing.TB, tenant string, header http.Header, text string) Conversation {
+	tb.Helper()
+	req, err := body.ParseRequest(body.Chat, []byte(text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := i.identify(&http.Request{Header: header}, req, tenant)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+const (
+	opening  = `{"model":"m","messages":[{"role":"user","content":"one"}]}`
+	followUp = `{"model":"m","messages":[{"role":"user","content":"one"},{"role":"assistant","content":"a"},{"role":"user","content":"two"}]}`
+)
+
+func TestIdentify_ByContent(t *testing.T) {
+	i := contentReader(t)
+	first, second := i.of(t, "tenant", nil, opening), i.of(t, "tenant", nil, followUp)
+	for _, c := range []Conversation{first, second} {
+		if !c.Known || c.Source != SourceContent || c.Off || c.Affinity != "" || c.Name != first.Key.Short() || c.Tenant != "tenant" {
+			t.Errorf("got %+v", c)
+		}
+	}
+	if first.Earlier != nil || !slices.Equal(second.Earlier, []convcache.Key{first.Key}) || second.Key == first.Key {
+		t.Errorf("the second turn looks under %v, and the first has put under %v", second.Earlier, first.Key)
+	}
+	if c := i.of(t, "tenant", http.Header{FinalHeader: {"true"}}, followUp); !c.Final || c.Key != second.Key {
+		t.Errorf("the last turn: got %+v", c)
+	}
+}
+
+// What keeps conversations of equal ids apart keeps equal texts apart.
+func TestIdentify_ByContentWithinItsScope(t *testing.T) {
+	i := contentReader(t)
+	salted := strings.Replace(opening, `"m"`, `"m","cache_salt":"s"`, 1)
+	seen := map[convcache.Key]string{}
+	for name, c := range map[string]Conversation{
+		"one tenant": i.of(t, "tenant", nil, opening), "another tenant": i.of(t, "other", nil, opening), "no tenant": i.of(t, "", nil, opening),
+		"another model": i.of(t, "tenant", nil, strings.Replace(opening, `"m"`, `"n"`, 1)), "a salt": i.of(t, "tenant", nil, salted),
+	} {
+		if other, twice := seen[c.Key]; twice || !c.Known {
+			t.Errorf("%s shares a key with %s", name, other)
+		}
+		seen[c.Key] = name
+	}
+	child := i.of(t, "tenant", http.Header{http.CanonicalHeaderKey(subAgentHeader): {"child"}}, opening)
+	if seen[child.Key] != "one tenant" {
+		t.Error("the sub-agent counts")
+	}
+}
+
+func TestIdentify_ByContentOnlyWithoutID(t *testing.T) {
+	i := contentReader(t)
+	off := contentReader(t)
+	off.cfg.ByContent = false
+	named := strings.Replace(followUp, `"m"`, `"m","conversation_id":"c"`, 1)
+	c := i.of(t, "tenant", nil, named)
+	if want := off.of(t, "tenant", nil, named); c.Key != want.Key || c.Source != "conversation_id" || c.Earlier != nil || c.Affinity != c.Key.String() || c.Name != c.Key.Short() {
+		t.Errorf("a named conversation: got %+v", c)
+	}
+	for name, c := range map[string]Conversation{
+		"switched off":       off.of(t, "tenant", nil, followUp),
+		"X-KV-Reuse: off":    i.of(t, "tenant", http.Header{reuseHeader: {"off"}}, followUp),
+		"a task":             i.of(t, "tenant", http.Header{TaskHeader: {"title"}}, followUp),
+		"conversation_id":    i.of(t, "tenant", nil, strings.Replace(followUp, `"m"`, `"m","conversation_id":null`, 1)),
+		"no text of a user":  i.of(t, "tenant", nil, `{"messages":[{"role":"system","content":"s"}]}`),
+		"no messages at all": i.of(t, "tenant", nil, `{}`),
+	} {
+		if c.Known || c.Key != (convcache.Key{}) || c.Earlier != nil || c.Source != "" || c.Name != "" {
+			t.Errorf("%s: got %+v", name, c)
+		}
+	}
+}
+
+// An id that is spelled like what a content key is made of gives another key.
+func TestIdentify_NoIDGivesAContentKey(t *testing.T) {
+	i := contentReader(t)
+	c := i.of(t, "tenant", nil, opening)
+	for _, id := range []string{c.Key.String(), c.Key.Short(), "content", "one", "uone"} {
+		if named := i.of(t, "tenant", nil, fmt.Sprintf(`{"model":"m","conversation_id":%q}`, id)); !named.Known || named.Key == c.Key {
+			t.Errorf("the id %q gives the key of a content", id)
+		}
+	}
+}
+
+// An id's conversations are told apart by their first texts, and have the keys by content that they would have without the id.
+func TestIdentify_AnIDHasContentToo(t *testing.T) {
+	i := contentReader(t)
+	named := func(text, id string) Conversation {
+		return i.of(t, "tenant", nil, strings.Replace(text, `"m"`, `"m","conversation_id":"`+id+`"`, 1))
+	}
+	first, second, other := named(opening, "c"), named(followUp, "c"), named(strings.Replace(opening, "one", "else", 1), "c")
+	plain := i.of(t, "tenant", nil, followUp)
+	if !slices.Equal(second.Content, append([]convcache.Key{plain.Key}, plain.Earlier...)) {
+		t.Errorf("keys by content: %v, want those without an id", second.Content)
+	}
+	if first.Narrow != second.Narrow || first.Narrow == other.Narrow || first.Narrow == named(opening, "d").Narrow || first.Narrow == first.Key {
+		t.Error("an id's conversations are not told apart by their first texts")
+	}
+	if got := (&Request{Conversation: second}).Keys(); !slices.Equal(got, []convcache.Key{second.Narrow, second.Key}) {
+		t.Errorf("looks under %v", got)
+	}
+	opens, goesOn := &Request{Conversation: first}, &Request{Conversation: second, Length: body.PromptLength{Answered: true}}
+	if opens.ContentKeys() != nil || !slices.Equal(goesOn.ContentKeys(), second.Content) {
+		t.Error("content is asked for by what goes on, and by nothing else")
+	}
+	if c := i.of(t, "tenant", nil, `{"model":"m","conversation_id":"c","messages":[{"role":"system","content":"s"}]}`); c.Content != nil || c.Home() != first.Key {
+		t.Errorf("without a text of a user: got %+v", c)
+	}
+}
+
+const benchTenant = "bearer:0123456789abcdef0123456789abcdef"
+
+type contentRow struct {
+	name           string
+	messages, size int
+}
+
+func contentRows() []contentRow {
+	return []contentRow{{"100_messages", 100, 80}, {"256_KiB", 100, 2600}}
+}
+
+func (r contentRow) request(b *testing.B) *body.Request {
+	b.Helper()
+	turn := fmt.Sprintf(`{"role":"user","content":%q},{"role":"assistant","content":%[1]q}`, strings.Repeat("A line of prose.\n", r.size/17))
+	text := `{"model":"m","messages":[` + strings.Repeat(turn+",", r.messages/2) + `{"role":"user","content":"And?"}]}`
+	req, err := body.ParseRequest(body.Chat, []byte(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return req
+}
+
+// BenchmarkLookUpByContent measures all that the look-up of a turn without an id takes: its keys from the parsed request, and four of them in
+// the memory of a replica that has 10,000 tickets.
+func BenchmarkLookUpByContent(b *testing.B) {
+	i := contentReader(b)
+	for _, row := range contentRows() {
+		req := row.request(b)
+		asked := Request{API: body.Chat}
+		asked.Length.Answered, asked.Conversation.Tenant = true, benchTenant
+		b.Run(row.name, func(b *testing.B) {
+			store := convcache.NewMemory(convcache.MemoryConfig{})
+			for range 10_000 {
+				var key convcache.Key
+				_, _ = rand.Read(key[:]) // crypto/rand never fails
+				store.Put(b.Context(), key, convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
+			}
+			b.ReportAllocs()
+			for first := true; b.Loop(); first = false {
+				asked.Conversation = Conversation{Tenant: benchTenant}
+				i.identifyByContent(&asked.Conversation, req)
+				keys := asked.Keys()
+				if first {
+					store.Put(b.Context(), keys[1], convcache.Ticket{Branch: convcache.Branch{ID: convcache.NewTicketID(), Deadline: time.Now().Add(time.Hour)}}, time.Hour)
+				}
+				if branches, _ := store.Peek(b.Context(), keys); len(keys) != convcache.MaxKeys || len(branches) != 1 {
+					b.Fatalf("%d branches under %d keys", len(branches), len(keys))
+				}
+			}
+		})
+	}
+}
+
+// usualTestSources are those that are looked at by default.
+var usualTestSources = []string{
+	"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id", "client_headers", "metadata",
+}
+
+// Where agents say which conversation is theirs, as their clients of November 2026 do.
+func TestIdentify_Agents(t *testing.T) {
+	const session = "0d9c2f6a-1111-4a51-8f43-aaaaaaaaaaaa"
+	i := &Reader{cfg: Config{Sources: usualTestSources}, responseSources: responseSources(usualTestSources)}
+	for name, row := range map[string]struct {
+		api    body.API
+		header http.Header
+		body   string
+		source string // "" for none
+	}{
+		"Claude Code":               {body.Messages, http.Header{"X-Claude-Code-Session-Id": {session}}, `{}`, "client_headers"},
+		"Claude Code before 2.1.78": {body.Messages, nil, `{"metadata":{"user_id":"user_ab_account__session_` + session + `"}}`, "metadata"},
+		"Claude Code before 2.1.86": {body.Messages, nil, `{"metadata":{"user_id":"{\"device_id\":\"ab\",\"session_id\":\"` + session + `\"}"}}`, "metadata"},
+		"a user of Messages":        {body.Messages, nil, `{"metadata":{"user_id":"alice"}}`, ""},
+		"a user of chat":            {body.Chat, nil, `{"metadata":{"user_id":"user_a_session_` + session + `"}}`, ""},
+		"Codex":                     {body.Responses, http.Header{"Session-Id": {session}, "Thread-Id": {"t"}}, `{"prompt_cache_key":"k"}`, "client_headers"},
+		"Codex' thread":             {body.Responses, http.Header{"Thread-Id": {session}}, `{}`, "client_headers"},
+		"Codex' key":                {body.Responses, nil, `{"prompt_cache_key":"` + session + `"}`, "prompt_cache_key"},
+		"the key on chat":           {body.Chat, nil, `{"prompt_cache_key":"` + session + `"}`, ""},
+		"opencode":                  {body.Messages, http.Header{"X-Session-Id": {session}}, `{}`, "header:X-Session-Id"},
+	} {
+		req, err := body.ParseRequest(row.api, []byte(row.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.header == nil {
+			row.header = http.Header{}
+		}
+		c, err := i.identify(&http.Request{Header: row.header}, req, "tenant")
+		if err != nil || c.Source != row.source || c.Known != (row.source != "") {
+			t.Errorf("%s: source %q, %v, want %q", name, c.Source, err, row.source)
+		}
+		want, _ := body.ParseRequest(body.Chat, []byte(`{"conversation_id":"`+session+`"}`))
+		if same, _ := i.identify(&http.Request{Header: http.Header{}}, want, "tenant"); c.Known && c.Key != same.Key {
+			t.Errorf("%s: another conversation than that of the same id on chat", name)
+		}
+	}
+}
+
+// An operator who has chosen the places keeps them.
+func TestResponseSources_KeepsWhatIsChosen(t *testing.T) {
+	if got := responseSources([]string{"conversation_id"}); len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A key is one tenant, and one credential of legs, by whichever header it comes.
+func TestTenant_OfEitherHeader(t *testing.T) {
+	i := &Reader{}
+	tenant := func(header http.Header) string {
+		got, err := i.Tenant(&http.Request{Header: header})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	bearer := tenant(http.Header{"Authorization": {"Bearer sk-1"}})
+	if key := tenant(http.Header{"X-Api-Key": {"sk-1"}}); key != bearer || key == "" {
+		t.Errorf("x-api-key is tenant %q, Authorization %q", key, bearer)
+	}
+	if both := tenant(http.Header{"X-Api-Key": {"sk-2"}, "Authorization": {"Bearer sk-1"}}); both != bearer {
+		t.Errorf("Authorization beside x-api-key is tenant %q, want %q", both, bearer)
+	}
+	if other := tenant(http.Header{"X-Api-Key": {"sk-2"}}); other == bearer {
+		t.Error("two keys are one tenant")
+	}
+}
+
+// Whatever a user id says, a session is part of it and short enough to be an id.
+func FuzzSessionOf(f *testing.F) {
+	f.Add("user_ab_account__session_x")
+	f.Add(`{"session_id":"x"}`)
+	f.Add(`{"session_id":7}`)
+	f.Fuzz(func(t *testing.T, user string) {
+		session := sessionOf(user)
+		if len(session) > maxConversationID || validID(session) != session {
+			t.Errorf("%q gives %q", user, session)
+		}
+		if !strings.HasPrefix(user, "{") && !strings.HasSuffix(user, session) {
+			t.Errorf("%q gives %q, which it does not end with", user, session)
+		}
+	})
+}
