@@ -246,14 +246,6 @@ func (p *Pins) say(h *holder) {
 	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
-// Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
-func (p *Pins) Budget(decode *fleet.Engine) int {
-	if !p.cfg.Release {
-		return 0 // nothing is given up for it
-	}
-	return p.most(decode.KVTokens())
-}
-
 const (
 	// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each
 	// pair runs one at a time.
@@ -275,7 +267,7 @@ func (p *Pins) evacuate(ctx context.Context) {
 				h.leaving = p.now()
 			case time.Since(h.leaving) >= handBackWithin:
 				end = continuation.Release
-				for _, l := range p.lanes {
+				for _, l := range p.queues {
 					for at := l.out.Front(); at != nil && l.decode == h.incarnation; at = l.out.Front() {
 						n := at.Value.(*pin)
 						p.due(n, n.ticket, end)

@@ -5,6 +5,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/pairs"
@@ -121,5 +122,77 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 		c.pins.finish(&ticket, c.model, continuation.Release, c.Reader)
 	default:
 		putBack(ctx, ticket)
+	}
+}
+
+// take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a ticket whose blocks another taker has,
+// the outcome is Consumed.
+func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := p.deps.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken && ticket.HandedBack() {
+		return ticket, outcome
+	}
+	if outcome == convcache.Taken {
+		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.pins[id]
+	switch {
+	case outcome == convcache.Taken:
+		kept := ticket
+		if p.claim(key, &kept) == nil {
+			return convcache.Ticket{}, convcache.Consumed
+		}
+	case n == nil || n.state != stored: // a taker in this process was faster
+	case outcome == convcache.Consumed:
+		p.move(n, elsewhere)
+	default: // nobody has it
+		p.move(n, lost)
+	}
+	return ticket, outcome
+}
+
+// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
+func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
+	p.takeOut(ctx, &pin{key: key, id: id, model: model}, continuation.Release, "")
+}
+
+// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
+// reason.
+func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why string) convcache.Outcome {
+	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	ticket, outcome := p.take(bounded, was.key, was.id)
+	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.gaveUp) >= maxGaveUp {
+			clear(p.gaveUp)
+		}
+		p.gaveUp[was.key] = why
+	}
+	return outcome
+}
+
+// GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
+func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
+	var older []pin
+	p.mu.Lock()
+	for _, n := range p.pins {
+		switch {
+		case n.epoch == epoch:
+		case n.state == due && n.end == continuation.HandBack:
+			p.due(n, n.ticket, continuation.Release)
+		case n.state == stored && n.holder != nil:
+			older = append(older, *n)
+		}
+	}
+	p.mu.Unlock()
+	for _, n := range older {
+		if ctx.Err() != nil {
+			return
+		}
+		p.takeOut(ctx, &n, continuation.Release, "")
 	}
 }

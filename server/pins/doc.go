@@ -20,12 +20,14 @@
 // leaves its blocks to a release. The id of a ticket is the name that decode gives to its blocks, so that no two tickets name the same ones;
 // what was freed is remembered, and a store that returns such a ticket again gets it used by nobody.
 //
-//   - pins.go: puts tickets, takes them, and gives them up
+//   - pin.go: a pin, its states, and what they come to
+//   - pins.go: puts tickets, and has the blocks of the others freed
 //   - plan.go: how long a ticket waits in the store for its turn, and its end: package continuation chooses them
 //   - runner.go: takes out of the store what is due, and begins the legs of our own
 //   - legs.go: those legs, which release blocks or hand them back, and releases that ride on a turn's leg
 //   - budget.go: gives up the oldest tickets where they pin more than their share, and those of an engine that leaves
-//   - claim.go, outcome.go: a ticket that a turn has taken, and what the end of its leg says about the pair
+//   - claim.go, outcome.go: a ticket that was taken out of the store, by a turn or to give it up, and what the end of its leg says about the pair
+//   - counts.go: what operators and policies are told
 //   - deadline.go, generations.go: how long blocks may be read, and which are gone because decode has registered its memory again
 //
 // # Release

@@ -123,7 +123,7 @@ func (p *Pins) move(n *pin, to state) {
 			n.since = p.now()
 		}
 		if n.end == continuation.HandBack {
-			p.enlist(n, &p.lane(n.back.pair).out)
+			p.enlist(n, &p.queue(n.back.pair).out)
 		} else {
 			p.enlist(n, &n.holder.due)
 		}
@@ -238,7 +238,7 @@ func (p *Pins) pass(now time.Time) {
 			p.enlist(n, &p.late)
 			p.schedule(n)
 		default:
-			p.enlist(n, &p.lane(n.back.pair).ready)
+			p.enlist(n, &p.queue(n.back.pair).ready)
 			p.schedule(n)
 		}
 	}

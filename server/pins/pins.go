@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"carryover/server/continuation"
 	"carryover/server/proof"
 	"carryover/server/record"
-	"carryover/server/storetime"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -38,7 +36,7 @@ type Pins struct {
 	pins     map[convcache.TicketID]*pin
 	soonest  soonest
 	holders  map[*fleet.Incarnation]*holder
-	lanes    map[pair]*lane
+	queues   map[pair]*queue
 	late     list.List                            // of stored pins that are to be released
 	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
 	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
@@ -61,7 +59,7 @@ func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps, generations: newGenerations(),
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, lanes: map[pair]*lane{}, legs: map[convcache.Key]*underWay{},
+		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, legs: map[convcache.Key]*underWay{},
 		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
@@ -295,7 +293,7 @@ func (p *Pins) finish(ticket *convcache.Ticket, model string, end continuation.E
 // due has a pin, whose ticket is not in the store, wait for its end. The caller holds p.mu.
 func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
 	n.ticket, n.end = ticket, end
-	if end == continuation.HandBack && (n.back == nil || p.lane(n.back.pair).out.Len() >= maxOut) {
+	if end == continuation.HandBack && (n.back == nil || p.queue(n.back.pair).out.Len() >= maxOut) {
 		n.end = continuation.Release
 	}
 	if n.end == continuation.HandBack {
@@ -337,78 +335,6 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	}
 }
 
-// take takes a ticket or a note out of the store. At most one caller ever gets it. If the store returns a ticket whose blocks another taker has,
-// the outcome is Consumed.
-func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := p.deps.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken && ticket.HandedBack() {
-		return ticket, outcome
-	}
-	if outcome == convcache.Taken {
-		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.pins[id]
-	switch {
-	case outcome == convcache.Taken:
-		kept := ticket
-		if p.claim(key, &kept) == nil {
-			return convcache.Ticket{}, convcache.Consumed
-		}
-	case n == nil || n.state != stored: // a taker in this process was faster
-	case outcome == convcache.Consumed:
-		p.move(n, elsewhere)
-	default: // nobody has it
-		p.move(n, lost)
-	}
-	return ticket, outcome
-}
-
-// GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
-func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	p.takeOut(ctx, &pin{key: key, id: id, model: model}, continuation.Release, "")
-}
-
-// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
-// reason.
-func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why string) convcache.Outcome {
-	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
-	defer cancel()
-	ticket, outcome := p.take(bounded, was.key, was.id)
-	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.model, end, nil) && why != "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(p.gaveUp) >= maxGaveUp {
-			clear(p.gaveUp)
-		}
-		p.gaveUp[was.key] = why
-	}
-	return outcome
-}
-
-// GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
-func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	var older []pin
-	p.mu.Lock()
-	for _, n := range p.pins {
-		switch {
-		case n.epoch == epoch:
-		case n.state == due && n.end == continuation.HandBack:
-			p.due(n, n.ticket, continuation.Release)
-		case n.state == stored && n.holder != nil:
-			older = append(older, *n)
-		}
-	}
-	p.mu.Unlock()
-	for _, n := range older {
-		if ctx.Err() != nil {
-			return
-		}
-		p.takeOut(ctx, &n, continuation.Release, "")
-	}
-}
-
 // WhyGone returns why a conversation has no ticket that a turn could find, "" if nothing is known: its ticket is handed back now, or was
 // given up, and no other was stored since.
 func (p *Pins) WhyGone(key convcache.Key) string {
@@ -418,72 +344,4 @@ func (p *Pins) WhyGone(key convcache.Key) string {
 		return record.ReasonHandingBack
 	}
 	return p.gaveUp[key]
-}
-
-// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
-// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
-// are not counted.
-func (p *Pins) Pinned(decode *fleet.Engine) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass(p.now())
-	if h := p.holders[decode.Last()]; h != nil {
-		return h.pinned()
-	}
-	return 0
-}
-
-// Due returns how many pins of a decode engine wait for a release, their tokens, and how many of these may be free: a leg that named them had no
-// answer.
-func (p *Pins) Due(decode *fleet.Engine) (pins, tokens, open int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass(p.now())
-	for n := range waiting(p.holders[decode.Last()]) {
-		pins, tokens = pins+1, tokens+n.tokens
-		if n.reader != nil || n.tried {
-			open += n.tokens
-		}
-	}
-	return pins, tokens, open
-}
-
-// TicketOut is a ticket that is in the store, as far as this replica knows.
-type TicketOut struct {
-	Decode   string // the instance that holds its blocks
-	Tokens   int    // in whole blocks
-	Deadline time.Time
-}
-
-// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
-// examines all pins, which takes some milliseconds if there are many, so that only operators' requests call it.
-func (p *Pins) TicketsOut(conversation string) (out []TicketOut) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass(p.now())
-	for _, n := range p.pins {
-		if n.state == stored && n.holder != nil && (n.shown == conversation || n.key.Named(conversation)) {
-			out = append(out, TicketOut{Decode: n.holder.incarnation.Engine().Name, Tokens: n.tokens, Deadline: n.deadline})
-		}
-	}
-	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })
-	return out
-}
-
-// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
-func (p *Pins) Tickets() (tickets int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass(p.now())
-	for _, h := range p.holders {
-		tickets += h.stored.Len()
-	}
-	return tickets
-}
-
-// Counts returns what was counted until now. What pins are not about is left out.
-func (p *Pins) Counts() record.Counts {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.counts
 }

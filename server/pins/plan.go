@@ -93,16 +93,6 @@ func (c *HandBackConfig) fixed(on bool) (choice continuation.Choice, fixed bool)
 	}
 }
 
-// storedOn returns how many tokens stored tickets pin on an incarnation of decode.
-func (p *Pins) storedOn(decode *fleet.Incarnation) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.holders[decode]; h != nil {
-		return h.tokens[stored]
-	}
-	return 0
-}
-
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its
 // newest, whose hand-back is farthest away: such a ticket ends like one that is not handed back. The caller holds p.mu.
 func (p *Pins) makeRoom(use func() (used, most int64)) {
@@ -111,12 +101,6 @@ func (p *Pins) makeRoom(use func() (used, most int64)) {
 		n.drop()
 		p.move(n, stored)
 	}
-}
-
-// Memory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
-func (p *Pins) Memory() int64 {
-	used, _ := p.arena.Use()
-	return used
 }
 
 // takes reports whether an answer's ticket can be handed back.

@@ -116,8 +116,8 @@ func (p *Pins) workOff(ctx context.Context) {
 // pair is an incarnation of prefill and one of decode.
 type pair struct{ prefill, decode *fleet.Incarnation }
 
-// lane is the hand-backs of a pair, of which one leg runs at a time. Pins.mu guards it.
-type lane struct {
+// queue is the hand-backs of a pair, of which one leg runs at a time. Pins.mu guards it.
+type queue struct {
 	pair
 	out   list.List // pins whose tickets are not in the store, so that no turn can use them
 	ready list.List // pins whose tickets are
@@ -126,18 +126,18 @@ type lane struct {
 	away  time.Time // since when prefill can't be sent legs, zero while it can
 }
 
-// lane returns the lane of a pair. The caller holds p.mu.
-func (p *Pins) lane(of pair) *lane {
-	l := p.lanes[of]
+// queue returns the queue of a pair. The caller holds p.mu.
+func (p *Pins) queue(of pair) *queue {
+	l := p.queues[of]
 	if l == nil {
-		l = &lane{pair: of}
-		p.lanes[of] = l
+		l = &queue{pair: of}
+		p.queues[of] = l
 	}
 	return l
 }
 
-// all lists the pins of a lane in the order of their legs.
-func (l *lane) all() (all []*pin) {
+// all lists the pins of a queue in the order of their legs.
+func (l *queue) all() (all []*pin) {
 	for _, from := range []*list.List{&l.out, &l.ready} {
 		for at := from.Front(); at != nil; at = at.Next() {
 			all = append(all, at.Value.(*pin))
@@ -162,12 +162,12 @@ func (p *Pins) HandBacks(ctx context.Context, at time.Time, run func(decode stri
 	p.pass(at)
 	var legs []func() bool
 	var names []string
-	for of, l := range p.lanes {
+	for of, l := range p.queues {
 		switch {
 		case l.busy:
 			continue
 		case l.out.Len()+l.ready.Len() == 0:
-			delete(p.lanes, of)
+			delete(p.queues, of)
 			continue
 		case at.Before(l.rests), !p.open(l, at), l.out.Len()+l.ready.Len() == 0, !l.prefill.Engine().TakesHandBack():
 			continue
@@ -181,8 +181,8 @@ func (p *Pins) HandBacks(ctx context.Context, at time.Time, run func(decode stri
 	return len(legs)
 }
 
-// begin takes the first pin of a lane for a leg, which the returned function runs. The caller holds p.mu.
-func (p *Pins) begin(ctx context.Context, l *lane) (leg func() (again bool)) {
+// begin takes the first pin of a queue for a leg, which the returned function runs. The caller holds p.mu.
+func (p *Pins) begin(ctx context.Context, l *queue) (leg func() (again bool)) {
 	first, next := l.ready.Front(), stored
 	if l.out.Len() > 0 {
 		first, next = l.out.Front(), claimed
@@ -246,20 +246,9 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	return waited + time.Since(began)
 }
 
-// Waiting returns how many tickets wait to be handed back: stored tickets that are due, and tickets that are not in the store.
-func (p *Pins) Waiting() (tickets int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pass(p.now())
-	for _, l := range p.lanes {
-		tickets += l.out.Len() + l.ready.Len()
-	}
-	return tickets
-}
-
-// open reports whether a pair may be sent a hand-back now. If it will be unable for long, its pins go to other lanes; otherwise they wait. The
+// open reports whether a pair may be sent a hand-back now. If it will be unable for long, its pins go to other queues; otherwise they wait. The
 // caller holds p.mu.
-func (p *Pins) open(l *lane, now time.Time) bool {
+func (p *Pins) open(l *queue, now time.Time) bool {
 	engine := l.prefill.Engine()
 	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 	switch {
@@ -286,9 +275,9 @@ func (p *Pins) open(l *lane, now time.Time) bool {
 	return status != pairs.Busy
 }
 
-// divert moves the pins of a lane to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
+// divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
 // the store is released. The caller holds p.mu.
-func (p *Pins) divert(l *lane) {
+func (p *Pins) divert(l *queue) {
 	for _, n := range l.all() {
 		switch other := p.other(n, l); {
 		case other != nil:
@@ -304,8 +293,8 @@ func (p *Pins) divert(l *lane) {
 	}
 }
 
-// other returns the lane to the instance to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
-func (p *Pins) other(n *pin, l *lane) *lane {
+// other returns the queue to the instance to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
+func (p *Pins) other(n *pin, l *queue) *queue {
 	if !n.homed() {
 		return nil
 	}
@@ -318,5 +307,5 @@ func (p *Pins) other(n *pin, l *lane) *lane {
 	if !last.Known() || last == l.prefill || engine.Quarantined() || last.StatusWith(l.decode) == pairs.NoReuse || last.PrefixCache.Forgets() != "" {
 		return nil
 	}
-	return p.lane(pair{last, l.decode})
+	return p.queue(pair{last, l.decode})
 }
