@@ -8,7 +8,7 @@ import (
 )
 
 func TestGenerations_OlderThanTheHighestOfTheirEngine(t *testing.T) {
-	g := newGenerations()
+	g := &Pins{highest: map[memory]int{}}
 	for _, step := range []struct {
 		decode, engine string
 		generation     int
@@ -26,18 +26,18 @@ func TestGenerations_OlderThanTheHighestOfTheirEngine(t *testing.T) {
 		{"d2", "e", 1, false},
 	} {
 		parsed := &upstream.TicketParams{EngineID: step.engine, Generation: step.generation}
-		if got := g.outdated(step.decode, parsed); got != step.outdated {
+		if got := g.Registered(step.decode, parsed); got != step.outdated {
 			t.Errorf("%+v: outdated %v", step, got)
 		}
 	}
 }
 
 func TestGenerations_AreBounded(t *testing.T) {
-	g := newGenerations()
-	for n := range 3 * maxGenerations {
-		g.outdated("d", &upstream.TicketParams{EngineID: fmt.Sprint(n), Generation: 1})
+	g := &Pins{highest: map[memory]int{}}
+	for n := range 3 * maxMemories {
+		g.Registered("d", &upstream.TicketParams{EngineID: fmt.Sprint(n), Generation: 1})
 	}
-	if len(g.highest) > maxGenerations {
-		t.Errorf("%d engines are remembered, want %d at most", len(g.highest), maxGenerations)
+	if len(g.highest) > maxMemories {
+		t.Errorf("%d engines are remembered, want %d at most", len(g.highest), maxMemories)
 	}
 }

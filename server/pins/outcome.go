@@ -20,7 +20,7 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 		attrs = append(attrs, aged(c.Ticket, holder)...)
 	}
 	if outcome == pairs.Failed {
-		if last, _ := p.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
+		if p.firstOf(holder) {
 			p.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
@@ -42,6 +42,15 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 		p.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "for", whose, "tried_again_in", pause.String())...)
 		p.cfg.tell(fmt.Sprintf("Prefill %s and decode %s are left alone, without reuse, for %s, for %s: %s.", reader.Engine().Name, holder.Engine().Name, pause, whose, why))
 	}
+}
+
+// firstOf reports whether the log says something about an incarnation for the first time.
+func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.warned[incarnation.Engine()]
+	p.warned[incarnation.Engine()] = incarnation
+	return before != incarnation
 }
 
 // aged returns log attributes: how old a ticket is, and how long decode is believed to keep its blocks.

@@ -23,14 +23,12 @@ type Pins struct {
 	// Continuations has to be told of answers and of turns, so that the choices for tickets can be learnt.
 	Continuations *continuation.Learner
 
-	cfg         *Config
-	deps        *Deps
-	arena       *proof.Arena // keeps the ids of tickets, nil if nothing is handed back
-	generations *generations
-	refused     sync.Map      // decode's name -> the incarnation for which the log last said that prefill refuses its ticket
-	wake        chan struct{} // asks for a round of the runner; buffers one
-	over        chan struct{} // asks for a round of the budget; buffers one
-	strict      bool          // a fault panics; for tests
+	cfg    *Config
+	deps   *Deps
+	arena  *proof.Arena  // keeps the ids of tickets, nil if nothing is handed back
+	wake   chan struct{} // asks for a round of the runner; buffers one
+	over   chan struct{} // asks for a round of the budget; buffers one
+	strict bool          // a fault panics; for tests
 
 	mu       sync.Mutex // guards the rest. Lock order: Pins, Fleet
 	pins     map[convcache.TicketID]*pin
@@ -41,7 +39,8 @@ type Pins struct {
 	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
 	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
 	gaveUp   map[convcache.Key]string             // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
-	warned   map[*fleet.Engine]*fleet.Incarnation // the incarnation of prefill for which the log has said that it keeps nothing
+	warned   map[*fleet.Engine]*fleet.Incarnation // for which the log has said that prefill keeps nothing, or refuses decode's tickets
+	highest  map[memory]int                       // see Registered
 	counts   record.Counts
 }
 
@@ -57,10 +56,10 @@ const (
 // New returns pins that know of no ticket. Tasks says what has to run while the program serves.
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
-		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps, generations: newGenerations(),
+		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, legs: map[convcache.Key]*underWay{},
-		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{},
+		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{}, highest: map[memory]int{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		p.arena = proof.NewArena(cfg.HandBackMemory)
@@ -99,17 +98,6 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 	}
 	ticket.Params, ticket.Reading = parsed.Params, ReadingOf(parsed)
 	return &parsed, nil
-}
-
-// Outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
-func (p *Pins) Outdated(ticket *convcache.Ticket) bool {
-	parsed, err := p.read(ticket)
-	return err == nil && p.generations.outdated(ticket.Decode.Instance, parsed)
-}
-
-// NoteGeneration notes the generation of decode's memory in params of an answer, so that what was held before a sleep is known to be gone.
-func (p *Pins) NoteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams) {
-	p.generations.outdated(decode.Engine().Name, parsed)
 }
 
 // claim makes a ticket that is not in the store its taker's, of which nothing was sent. It returns nil if another taker has, or had, the
@@ -231,15 +219,6 @@ func ask(round chan struct{}) {
 	}
 }
 
-// PutAlias lets the tickets of a conversation that are stored at home be found under a second key.
-func (p *Pins) PutAlias(ctx context.Context, account string, key, home convcache.Key, model string) {
-	alias := convcache.Alias(account, home, p.now())
-	displaced, _ := p.deps.Store.Put(ctx, key, alias, convcache.NoteTTL)
-	for i := range displaced {
-		p.displaced(&displaced[i], &alias, model)
-	}
-}
-
 // displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
 // that the old one covers, so that there is nothing to hand back.
 func (p *Pins) displaced(old, by *convcache.Ticket, model string) {
@@ -322,7 +301,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	if err != nil && !errors.Is(err, upstream.ErrMisplaced) {
 		return
 	}
-	p.NoteGeneration(holder, &parsed)
+	p.Registered(decode.Name, &parsed)
 	ticket := convcache.Ticket{
 		Branch: convcache.Branch{
 			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,

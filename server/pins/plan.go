@@ -112,10 +112,7 @@ func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
 		return false
 	}
 	if why := answer.Prefill.PrefixCache.Forgets(); why != "" {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.warned[engine] != answer.Prefill {
-			p.warned[engine] = answer.Prefill
+		if p.firstOf(answer.Prefill) {
 			p.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", named(answer.Prefill), "why", why)
 		}
 		return false

@@ -111,7 +111,7 @@ func (t *Tickets) alias(ctx context.Context, o *Origin, f *Found, home convcache
 		background("alias", o.turn, func() { t.giveUp(context.WithoutCancel(ctx), outdated, model) })
 	}
 	if key, due := f.needsAlias(&o.Conversation, home); due {
-		beside(func() { t.deps.Pins.PutAlias(ctx, o.Account, key, home, model) })
+		beside(func() { t.deps.Pins.Put(ctx, key, convcache.Alias(o.Account, home, time.Now()), model) })
 	}
 	return group.Wait
 }

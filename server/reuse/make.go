@@ -114,7 +114,7 @@ func (t *Tickets) ticketOf(o *Origin, got *answer.Result) (ticket convcache.Tick
 		if !o.API.Rendered() { // of the others nothing is counted, see sentNothing
 			o.Decode.Silence.SentParams()
 		}
-		t.deps.Pins.NoteGeneration(o.Decode, &parsed)
+		t.deps.Pins.Registered(o.Decode.Engine().Name, &parsed)
 	}
 	return makeTicket(o, got, &parsed, err, t.cfg.TTL, t.deps.Epoch.Now())
 }
