@@ -24,31 +24,9 @@
 //   - pins.go: puts tickets, and has the blocks of the others freed
 //   - plan.go: how long a ticket waits in the store for its turn, and its end: package continuation chooses them
 //   - runner.go: takes out of the store what is due, and begins the legs of our own
-//   - legs.go: those legs, which release blocks or hand them back, and releases that ride on a turn's leg
+//   - release.go, handback.go: those legs, and releases that ride on a turn's leg
 //   - budget.go: gives up the oldest tickets where they pin more than their share, and those of an engine that leaves
 //   - claim.go, outcome.go: a ticket that was taken out of the store, by a turn or to give it up, and what the end of its leg says about the pair
 //   - counts.go: what operators and policies are told
 //   - deadline.go, generations.go: how long blocks may be read, and which are gone because decode has registered its memory again
-//
-// # Release
-//
-// With bidirectional_kv_xfer decode pins the blocks of every finished request until its TTL, and keeps a core busy meanwhile. A release rides on a
-// later prefill leg that has no ticket, with remote_num_tokens 0: prefill reads nothing, and tells decode to free the blocks. After five seconds
-// without such a leg, or above release.backlog, legs of our own do it, one at a time for each decode engine. They are dropped at their first
-// event: a leg that ended by its length would keep a block of prefill for its lease, and a core busy for 25 to 37 s (measured on vLLM 0.32).
-// Blocks are released before the ticket's deadline, at the same incarnation of decode, by a prefill engine that has exchanged KV with it. A
-// release of blocks that are free changes nothing (measured on vLLM 0.32).
-//
-// # Hand-back
-//
-// A ticket pins decode's blocks while its user thinks, and is worth nothing after decode's TTL, nor to a client that names no conversation. One leg
-// of our own has prefill read the blocks into its own prefix cache, decode frees them, and a note takes the ticket's place in the store. The
-// next turn goes to that prefill engine, which compares tokens by itself.
-//
-//   - The leg is a text completion of the ids, which stay in the replica that stored the ticket (package proof). Its connection is dropped at the
-//     first event, which has the id echo. Measured on vLLM 0.32: decode is free 0.02 to 0.15 s later, prefill's own blocks 0.05 to 0.5 s later.
-//   - One leg at a time for each pair, and none to an engine where requests wait for room, that has eight requests or nine tenths of its cache in
-//     use, or that picks avoid. A 5xx or silence is a strike against the pair. Where the pair is stopped, prefill's process is over or does not
-//     answer for ten seconds, the ticket goes to the instance that the conversation's next turn would go to.
-//   - A turn that comes to this replica while the leg runs waits for it, for 2 s at most.
 package pins
