@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"carryover/upstream"
 	"carryover/upstream/zmq/zmtp"
@@ -106,33 +107,19 @@ func (w *Waits) take(n note, mayPublish bool) {
 		w.counts.ignored.Add(1)
 		return
 	}
-	switch w.apply(n) {
-	case effectNone:
-		w.counts.unknown.Add(1)
-		if mayPublish {
-			w.publish(n)
-		}
-	case effectCounted:
-		w.counts.counted.Add(1)
-	case effectFailed:
-		w.counts.failed.Add(1)
-	case effectSurplus:
-		w.counts.surplus.Add(1)
-		if n.meaning == arrived && w.surplus.Due() {
-			w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
-		}
-	}
-}
-
-// apply applies a note to the wait for its id.
-func (w *Waits) apply(n note) effect {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	arrival, there := w.byID[n.id]
-	if !there {
-		return effectNone
+	arrival, counter := w.byID[n.id], &w.counts.unknown
+	if arrival != nil {
+		counter = arrival.apply(n)
 	}
-	return arrival.apply(n)
+	w.mu.Unlock()
+	counter.Add(1)
+	switch {
+	case arrival == nil && mayPublish:
+		w.publish(n)
+	case counter == &w.counts.surplus && n.meaning == arrived && w.surplus.Due():
+		w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
+	}
 }
 
 // Why an arrival fails, apart from a failure that prefill reports.
@@ -141,16 +128,6 @@ var (
 	errTwice  = errors.New("wait for KV: the id is waited for already")
 	errFull   = errors.New("wait for KV: too many waits")
 	errClosed = errors.New("wait for KV: given up")
-)
-
-// effect is the effect of a note on a wait.
-type effect int
-
-const (
-	effectNone    effect = iota // there is no wait for the id
-	effectCounted               // the note was expected
-	effectFailed                // the note has ended the wait in failure
-	effectSurplus               // the note came after the end of the wait, or again from the same rank
 )
 
 // wait is one expected arrival. Waits.mu guards all fields but done; err is written before done is closed.
@@ -163,22 +140,22 @@ type wait struct {
 	done  chan struct{} // closed when the wait is over
 }
 
-// apply applies a note. The caller holds Waits.mu.
-func (a *wait) apply(n note) effect {
+// apply applies a note, and returns what counts such notes. The caller holds Waits.mu.
+func (a *wait) apply(n note) *atomic.Uint64 {
 	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
-		return effectSurplus
+		return &a.waits.counts.surplus
 	}
 	switch n.meaning {
 	case failed:
 		a.end(fmt.Errorf("prefill says that the KV will not arrive: %s", n.state))
-		return effectFailed
+		return &a.waits.counts.failed
 	case ranked:
 		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
 	}
 	if a.left--; a.left == 0 {
 		a.end(nil)
 	}
-	return effectCounted
+	return &a.waits.counts.counted
 }
 
 // over reports whether the wait has ended.
