@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"strconv"
@@ -151,12 +150,7 @@ func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }
 
 // broke reports whether an error means that the peer refused or ended the connection.
 func broke(err error) bool {
-	for _, end := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return isOneOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
 }
 
 // Reach opens a connection to an instance and closes it, within DialTimeout. The error says why that failed. It sends
