@@ -19,7 +19,6 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/vllmsim"
 )
 
 // conversationDemo holds one conversation through the proxy and prints what each
@@ -234,17 +233,6 @@ func milliseconds(answer command.Answer) float64 { return answer.Pace.First.Seco
 
 func disaggregated(answer command.Answer) bool {
 	return strings.HasPrefix(answer.Header.Get("X-KV-Path"), "prefill_decode")
-}
-
-// decoded returns the summed counts of the decode instances.
-func (d *Deployment) decoded() (sum vllmsim.Stats) {
-	for _, instance := range d.Decode {
-		stats := instance.Stats()
-		sum.LocalHitTokens += stats.LocalHitTokens
-		sum.ExternalTokens += stats.ExternalTokens
-		sum.ComputedTokens += stats.ComputedTokens
-	}
-	return sum
 }
 
 // savings are sums over the turns after the first.
