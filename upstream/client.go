@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"strconv"
@@ -56,6 +55,9 @@ func NewClient(cfg ClientConfig) *Client {
 	return c
 }
 
+// Close drops idle connections. The client can still be used.
+func (c *Client) Close() { c.http.Close() }
+
 // dial connects to host:port.
 func (c *Client) dial(ctx context.Context, scheme, address string) (http1.Conn, error) {
 	opened, err := c.open.dial(ctx, address, c.dialTimeout)
@@ -65,8 +67,37 @@ func (c *Client) dial(ctx context.Context, scheme, address string) (http1.Conn, 
 	return opened, err
 }
 
-// Close drops idle connections. The client can still be used.
-func (c *Client) Close() { c.http.Close() }
+// Reach opens a connection to an instance and closes it, within DialTimeout. The error says why that failed. It sends
+// nothing, and does not change what is known of the engine's health.
+func (c *Client) Reach(ctx context.Context, instance *Instance) error {
+	conn, err := c.open.dial(ctx, instance.Authority(), c.dialTimeout)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	return nil
+}
+
+// OnBreak sets the function that is called with the base URL of an instance whenever the instance has refused a
+// connection, or ended one while a request was sent, before its answer was complete, or while the connection was idle.
+// The end of a Stream is only reported to its reader. told is called without a lock, on any goroutine. It replaces the
+// function that was set before.
+func (c *Client) OnBreak(told func(base string)) { c.broken.Store(&told) }
+
+// tellBroken reports a connection that an engine has refused or ended. A process that is restarted does both, and afterwards another
+// process may answer under the same address and engine id.
+func (c *Client) tellBroken(base string) {
+	if told := c.broken.Load(); told != nil {
+		(*told)(base)
+	}
+}
+
+// Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
+// OnBreak describes. It does not wait, and takes a microsecond.
+func (c *Client) Check(base string) {
+	scheme, authority, _ := strings.Cut(base, "://")
+	c.http.Check(scheme, authority)
+}
 
 // outgoing is a request with all that belongs to it until its answer comes.
 type outgoing struct {
@@ -95,14 +126,6 @@ func (q *outgoing) add(name, value string) {
 	q.Header = append(q.Header, http1.Field{Name: name, Value: value})
 }
 
-// isConnected records the connection of the request before anything is written to it.
-func (q *outgoing) isConnected(serving net.Conn) {
-	q.connected.Store(true)
-	if q.stream != nil {
-		q.stream.connected(serving)
-	}
-}
-
 // rankHeader names the data-parallel rank that is to compute a request (vLLM #24945). Without it vLLM's balancer picks
 // any rank, and the other ranks do not know its KV.
 const rankHeader = "X-data-parallel-rank"
@@ -115,27 +138,6 @@ func (i *Instance) rank() string {
 	return strconv.Itoa(i.Rank)
 }
 
-// tellBroken reports a connection that an engine has refused or ended. A process that is restarted does both, and afterwards another
-// process may answer under the same address and engine id.
-func (c *Client) tellBroken(base string) {
-	if told := c.broken.Load(); told != nil {
-		(*told)(base)
-	}
-}
-
-// OnBreak sets the function that is called with the base URL of an instance whenever the instance has refused a
-// connection, or ended one while a request was sent, before its answer was complete, or while the connection was idle.
-// The end of a Stream is only reported to its reader. told is called without a lock, on any goroutine. It replaces the
-// function that was set before.
-func (c *Client) OnBreak(told func(base string)) { c.broken.Store(&told) }
-
-// Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
-// OnBreak describes. It does not wait, and takes a microsecond.
-func (c *Client) Check(base string) {
-	scheme, authority, _ := strings.Cut(base, "://")
-	c.http.Check(scheme, authority)
-}
-
 // do sends a request and returns when the header of its answer has arrived; the caller closes the answer. Nothing was
 // sent unless q.Connected was called.
 func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
@@ -146,26 +148,18 @@ func (c *Client) do(ctx context.Context, q *outgoing) (*http1.Response, error) {
 	return a, err
 }
 
-// base returns the base URL that the request goes to.
-func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }
-
 // broke reports whether an error means that the peer refused or ended the connection.
 func broke(err error) bool {
-	for _, end := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return isOneOf(err, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF)
 }
 
-// Reach opens a connection to an instance and closes it, within DialTimeout. The error says why that failed. It sends
-// nothing, and does not change what is known of the engine's health.
-func (c *Client) Reach(ctx context.Context, instance *Instance) error {
-	conn, err := c.open.dial(ctx, instance.Authority(), c.dialTimeout)
-	if err != nil {
-		return err
+// isConnected records the connection of the request before anything is written to it.
+func (q *outgoing) isConnected(serving net.Conn) {
+	q.connected.Store(true)
+	if q.stream != nil {
+		q.stream.connected(serving)
 	}
-	_ = conn.Close()
-	return nil
 }
+
+// base returns the base URL that the request goes to.
+func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }

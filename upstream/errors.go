@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"carryover/sse/rawjson"
@@ -107,7 +108,7 @@ func (e *LegError) Retryable() bool {
 	case Dial, Broken, KVLoad, IDEcho:
 		return true
 	case Timeout:
-		return errors.Is(e.Err, ErrReuseTimeout) || errors.Is(e.Err, ErrTicketEnded)
+		return isOneOf(e.Err, ErrReuseTimeout, ErrTicketEnded)
 	case Status:
 		return e.Status == 500 || e.Status == 502 || e.Status == 503 || e.Status == 504
 	}
@@ -121,8 +122,11 @@ func (e *LegError) Refused() bool {
 
 // IsTimeout reports whether err is one of this package's time limits.
 func IsTimeout(err error) bool {
-	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
-		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded) || errors.Is(err, ErrNotReady)
+	return isOneOf(err, ErrPrefillTimeout, ErrFirstByteTimeout, ErrIdleTimeout, ErrReuseTimeout, ErrTicketEnded, ErrNotReady)
+}
+
+func isOneOf(err error, all ...error) bool {
+	return slices.ContainsFunc(all, func(one error) bool { return errors.Is(err, one) })
 }
 
 // maxErrorMessage bounds what is kept of an engine's message.

@@ -48,6 +48,22 @@ func (t *Transfer) PrefillAPI() body.API {
 	return t.Request.API()
 }
 
+// TicketOffer says what a prefill leg does with a ticket. The zero value is a leg without one.
+type TicketOffer struct {
+	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
+	Ticket []byte
+	// Reading is TicketParams.Reading of the ticket, nil if that is not known.
+	Reading any
+	// Holder is the decode instance whose blocks it names.
+	Holder *Instance
+	// Tokens is how many of the ticket's tokens may be read: all of them, or whole blocks of BlockSize tokens.
+	Tokens, BlockSize int
+	// Release reads nothing and makes Holder free the blocks.
+	Release bool
+	// PromptIDs is the list of ids that a chat leg computes; nil lets it render its prompt.
+	PromptIDs []byte
+}
+
 // Plan is how a connector runs one attempt. Its functions only compute, but for Ready. Decode is asked when prefill has
 // answered, unless Together is set.
 type Plan struct {
@@ -116,14 +132,6 @@ type Rewriter interface {
 	Body(body []byte) ([]byte, error)
 }
 
-// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. On a release nothing is read; on a
-// hand-back prefill reads all blocks.
-type ReleaseLeg struct {
-	API   body.API
-	Body  []byte
-	Whole bool // the answer comes in one piece, for Client.Prefill; else it is a stream, for Client.HandBack
-}
-
 // Arrival is the KV of one attempt on its way to decode.
 type Arrival interface {
 	// Ready returns nil when the KV has arrived. Otherwise it returns the cause of ctx when ctx ends, or the reason
@@ -131,26 +139,6 @@ type Arrival interface {
 	Ready(ctx context.Context) error
 	// Close ends the wait for it; one call suffices.
 	Close()
-}
-
-// ErrMisplaced says that decode's params name a number of blocks that does not fit their tokens: prefill would read
-// them into wrong positions.
-var ErrMisplaced = errors.New("blocks do not fit their tokens")
-
-// TicketOffer says what a prefill leg does with a ticket. The zero value is a leg without one.
-type TicketOffer struct {
-	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
-	Ticket []byte
-	// Reading is TicketParams.Reading of the ticket, nil if that is not known.
-	Reading any
-	// Holder is the decode instance whose blocks it names.
-	Holder *Instance
-	// Tokens is how many of the ticket's tokens may be read: all of them, or whole blocks of BlockSize tokens.
-	Tokens, BlockSize int
-	// Release reads nothing and makes Holder free the blocks.
-	Release bool
-	// PromptIDs is the list of ids that a chat leg computes; nil lets it render its prompt.
-	PromptIDs []byte
 }
 
 // TicketParams is what a connector has read in decode's final kv_transfer_params.
@@ -172,6 +160,18 @@ type TicketParams struct {
 	Generation int
 	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
 	OutputIDs []uint32
+}
+
+// ErrMisplaced says that decode's params name a number of blocks that does not fit their tokens: prefill would read
+// them into wrong positions.
+var ErrMisplaced = errors.New("blocks do not fit their tokens")
+
+// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. On a release nothing is read; on a
+// hand-back prefill reads all blocks.
+type ReleaseLeg struct {
+	API   body.API
+	Body  []byte
+	Whole bool // the answer comes in one piece, for Client.Prefill; else it is a stream, for Client.HandBack
 }
 
 // maxSalt is how many characters engines take in a cache_salt (validate_cache_salt in generate/base/protocol.py of vLLM 0.32 and 0.33).

@@ -7,18 +7,6 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// promptKind is the shape of a text completion's prompt.
-type promptKind int
-
-// The kinds of prompt. promptNone also stands for what vLLM will refuse: a prompt of another type, an empty list.
-const (
-	promptNone promptKind = iota
-	promptText
-	promptTokens
-	promptTextBatch
-	promptTokensBatch
-)
-
 // Prompt is what engines render of a request: the history or text to be continued, and what stands before it. It
 // aliases the request.
 type Prompt struct {
@@ -32,6 +20,28 @@ func (r *Request) Prompt() Prompt { return Prompt{r.api, &r.body, &r.messages} }
 
 // Text returns a text completion's prompt as the client wrote it, nil if there is none.
 func (p Prompt) Text() []byte { return p.body.Get("prompt") }
+
+// IDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they neither
+// render nor add to them.
+func (p Prompt) IDs() (ids []uint32, ok bool) {
+	if p.api != Text || p.kind() != promptTokens {
+		return nil, false
+	}
+	ids, ok = rawjson.ParseIDs(p.Text())
+	return ids, ok && len(ids) > 0
+}
+
+// promptKind is the shape of a text completion's prompt.
+type promptKind int
+
+// The kinds of prompt. promptNone also stands for what vLLM will refuse: a prompt of another type, an empty list.
+const (
+	promptNone promptKind = iota
+	promptText
+	promptTokens
+	promptTextBatch
+	promptTokensBatch
+)
 
 // kind returns the kind of a text completion's prompt. A list is judged by its first element; vLLM refuses lists of
 // mixed kinds.
@@ -55,16 +65,6 @@ func (p Prompt) kind() promptKind {
 		return promptTokens
 	}
 	return promptNone
-}
-
-// IDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they neither
-// render nor add to them.
-func (p Prompt) IDs() (ids []uint32, ok bool) {
-	if p.api != Text || p.kind() != promptTokens {
-		return nil, false
-	}
-	ids, ok = rawjson.ParseIDs(p.Text())
-	return ids, ok && len(ids) > 0
 }
 
 // Plain reports whether the token ids of the prompt determine all of it. Images, audio, video and files are

@@ -25,6 +25,12 @@ type DecodeEdit struct {
 	AnswerID       string   // the id of a response, which engines do not take from a header; "" for other APIs
 }
 
+// Member is a top-level member of a body.
+type Member struct {
+	Name  string
+	Value []byte // raw JSON; nil removes the member
+}
+
 // PrefillBody returns the body of the prefill leg: one token, not streamed, because only whole answers have
 // kv_transfer_params, and without members that shape only the discarded answer. All that shapes the prompt stays
 // identical to the decode leg: vLLM transfers by position and asserts equal block counts inside the engine step
@@ -182,12 +188,6 @@ func (e *legEdits) own(members []Member, salt string) {
 	if salt != "" {
 		e.Set("cache_salt", rawjson.Quote(salt))
 	}
-}
-
-// Member is a top-level member of a body.
-type Member struct {
-	Name  string
-	Value []byte // raw JSON; nil removes the member
 }
 
 // TokenizeBody returns a body with which /tokenize renders what the completion endpoint would, as far as a body can

@@ -25,6 +25,13 @@ import (
 // events, an event, and its lists.
 const MaxDepth = 16
 
+// The kinds of values that readers look for.
+const (
+	Int    = msgp.IntType
+	String = msgp.StrType
+	Array  = msgp.ArrayType
+)
+
 // The errors of a Reader. After ErrMalformed, and after an error of the function given to Map or Array, nothing more can be
 // read. After ErrKind the value is still unread: it can be read as another kind, or skipped.
 var (

@@ -43,27 +43,35 @@ func OpenAdmin(ctx context.Context, cfg config.AdminConfig) (net.Listener, error
 	return listener, nil
 }
 
-// ListenAt listens on an address. If the address is taken, the error names the flag that chooses another one, and a port that is free.
-func ListenAt(ctx context.Context, address, choose string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is taken by another program: choose %s%s (%w)", address, choose, freePort(ctx, address), err)
+// ServeAdmin answers operators until ctx ends.
+func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token config.Secret, reload func() error, logger *slog.Logger) error {
+	p.own.add(listener.Addr())
+	deps := admin.Deps{
+		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
+		State: admin.State{
+			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Waiting: p.Server.Waiting, Open: p.Server.Open,
+			Ready: p.Server.Ready, Identity: identity(), Drain: p.Server.Drain,
+		},
+		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},
+		Journal:  p.Journal, Events: p.Events, Conversations: admin.Conversations{HashID: p.HashID, Tickets: p.tickets}, Logger: logger, LogLevel: p.Level,
 	}
-	return listener, err
+	if p.Sources.registry != nil {
+		deps.Registration.Registry = p.Sources.registry
+	}
+	srv := &http.Server{
+		Handler: admin.New(deps), ReadHeaderTimeout: adminHeaderLimit, ReadTimeout: adminLimit, WriteTimeout: adminLimit,
+		IdleTimeout: adminLimit, MaxHeaderBytes: adminHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin: %w", err)
+	}
+	return nil
 }
 
-// freePort names the first port above that of an address that nobody listens on, "" if there is none near.
-func freePort(ctx context.Context, address string) string {
-	host, port, _ := net.SplitHostPort(address)
-	taken, _ := strconv.Atoi(port)
-	for n := taken + 1; n < taken+100; n++ {
-		if l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(n))); err == nil {
-			_ = l.Close()
-			return fmt.Sprintf("; port %d is free", n)
-		}
-	}
-	return ""
-}
+// PageAt returns the URL of the page for operators.
+func PageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
 
 // tickets lists the tickets of a conversation that this replica knows to be in the store.
 func (p *Proxy) tickets(conversation string) []admin.Ticket {
@@ -96,34 +104,26 @@ func sentence(term record.Term) string {
 	return strings.ReplaceAll(text, "`", "")
 }
 
-// PageAt returns the URL of the page for operators.
-func PageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
+// ListenAt listens on an address. If the address is taken, the error names the flag that chooses another one, and a port that is free.
+func ListenAt(ctx context.Context, address, choose string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is taken by another program: choose %s%s (%w)", address, choose, freePort(ctx, address), err)
+	}
+	return listener, err
+}
 
-// ServeAdmin answers operators until ctx ends.
-func (p *Proxy) ServeAdmin(ctx context.Context, listener net.Listener, token config.Secret, reload func() error, logger *slog.Logger) error {
-	p.own.add(listener.Addr())
-	deps := admin.Deps{
-		Token: string(token), Fleet: p.Fleet, Registration: admin.Registration{Own: p.own.has}, Reload: reload,
-		State: admin.State{
-			Pinned: p.Server.Pinned, Budget: p.Server.PinnedBudget, Waiting: p.Server.Waiting, Open: p.Server.Open,
-			Ready: p.Server.Ready, Identity: identity(), Drain: p.Server.Drain,
-		},
-		Handlers: admin.Handlers{Metrics: p.Telemetry.Meters.Scraped, Health: p.Server.HealthHandler()},
-		Journal:  p.Journal, Events: p.Events, Conversations: admin.Conversations{HashID: p.HashID, Tickets: p.tickets}, Logger: logger, LogLevel: p.Level,
+// freePort names the first port above that of an address that nobody listens on, "" if there is none near.
+func freePort(ctx context.Context, address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	taken, _ := strconv.Atoi(port)
+	for n := taken + 1; n < taken+100; n++ {
+		if l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(n))); err == nil {
+			_ = l.Close()
+			return fmt.Sprintf("; port %d is free", n)
+		}
 	}
-	if p.Sources.registry != nil {
-		deps.Registration.Registry = p.Sources.registry
-	}
-	srv := &http.Server{
-		Handler: admin.New(deps), ReadHeaderTimeout: adminHeaderLimit, ReadTimeout: adminLimit, WriteTimeout: adminLimit,
-		IdleTimeout: adminLimit, MaxHeaderBytes: adminHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
-	}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
-	defer stop()
-	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve admin: %w", err)
-	}
-	return nil
+	return ""
 }
 
 // ownLookup bounds the look-up of a name that may be this program's.

@@ -27,7 +27,6 @@ import (
 
 	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
-	"carryover/server/record"
 	"carryover/server/telemetry"
 )
 
@@ -158,8 +157,6 @@ func logSDK(logger *slog.Logger) {
 
 // tracing exports the spans of turns.
 type tracing struct {
-	sample   record.Sample
-	observer record.Observer
 	provider *sdktrace.TracerProvider
 	exporter *otlptrace.Exporter
 	logger   *slog.Logger
@@ -180,9 +177,11 @@ func openTracing(cfg telemetryConfig, logger *slog.Logger) (*tracing, error) {
 		return nil, fmt.Errorf("export traces: %w", err)
 	}
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(cfg.resource), sdktrace.WithIDGenerator(telemetry.PresetIDs{}), sdktrace.WithBatcher(t.exporter))
-	tracer := t.provider.Tracer("carryover/server/telemetry", trace.WithInstrumentationVersion(command.Version))
-	t.sample, t.observer = telemetry.Sample(tracer), telemetry.Spans(tracer)
 	return t, nil
+}
+
+func (t *tracing) tracer() trace.Tracer {
+	return t.provider.Tracer("carryover/server/telemetry", trace.WithInstrumentationVersion(command.Version))
 }
 
 // FlushLimit bounds how long the end of the program waits for the collector.

@@ -11,6 +11,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"carryover/server/record"
+	"carryover/server/telemetry"
 )
 
 // setVariables sets variables of the process, "A=1 B=2".
@@ -72,7 +73,7 @@ func sampler(t *testing.T, name, arg string) (record.Sample, *bytes.Buffer) {
 	opened, err := openTracing(cfg, logger)
 	must(t, err)
 	t.Cleanup(opened.close)
-	return opened.sample, log
+	return telemetry.Sample(opened.tracer()), log
 }
 
 // A share of traces is the same one that the SDK takes, and a client's flag decides for samplers that are based on it.

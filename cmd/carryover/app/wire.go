@@ -33,6 +33,7 @@ import (
 	"carryover/server/events"
 	"carryover/server/journal"
 	"carryover/server/record"
+	"carryover/server/telemetry"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/routing"
@@ -108,7 +109,8 @@ func (p *Proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logge
 	if p.Telemetry.tracing, err = openTracing(cfg, logger); err != nil {
 		return err
 	}
-	deps.Sample, deps.Observers = p.Telemetry.tracing.sample, append(deps.Observers, p.Telemetry.tracing.observer)
+	tracer := p.Telemetry.tracing.tracer()
+	deps.Sample, deps.Observers = telemetry.Sample(tracer), append(deps.Observers, telemetry.Spans(tracer))
 	return nil
 }
 

@@ -46,11 +46,6 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	return cmd
 }
 
-func summary(cfg config.Config) string {
-	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, store %s, ttl %s\n",
-		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
-}
-
 // probeTimeout bounds the whole probe. Container health checks run every few seconds; Docker's own limit is 30 s.
 const probeTimeout = 2 * time.Second
 

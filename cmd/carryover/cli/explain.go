@@ -44,6 +44,11 @@ func explain(cfg config.Config) string {
 	return out.String()
 }
 
+func summary(cfg config.Config) string {
+	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, store %s, ttl %s\n",
+		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, config.StoreName(cfg.Redis), config.FormatDuration(cfg.Store.TTL))
+}
+
 func explainInstances(cfg config.Config) (lines []string) {
 	for _, role := range []string{config.RolePrefill, config.RoleDecode} {
 		for _, i := range *cfg.Instances(role) {

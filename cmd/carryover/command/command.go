@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,6 +47,22 @@ func Execute(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 		return ExitUsage
 	}
 	return ExitRuntime
+}
+
+// LookUntil waits, for a limited time, until holds returns true, and reports whether it has.
+func LookUntil(ctx context.Context, limit time.Duration, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+	return true
 }
 
 // NoArgs refuses positional arguments; cobra's own check would be reported as a runtime error.

@@ -11,6 +11,7 @@ package config
 import (
 	"time"
 
+	"carryover/server/continuation"
 	"carryover/server/pins"
 	"carryover/server/request"
 	"carryover/server/turn"
@@ -246,4 +247,33 @@ func UsualSources() []string {
 		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
 		"client_headers", "metadata",
 	}
+}
+
+// HandsBack reports whether tickets are handed back.
+func (c *Config) HandsBack() bool {
+	return c.Connector.HandsBack() && c.HandBack.Mode != string(pins.HandBackOff)
+}
+
+// HandBackAfter returns for how long a ticket waits for a turn; a wait that is learnt begins with 5 s. It halves the lifetime of tickets if that
+// is no longer.
+func (c *Config) HandBackAfter() time.Duration {
+	if c.HandBack.After != WaitAuto {
+		return time.Duration(c.HandBack.After)
+	}
+	if ttl := c.Store.TTL; ttl > 0 && ttl <= continuation.Fixed {
+		return ttl / 2
+	}
+	return continuation.Fixed
+}
+
+// HandBackWhen returns a phrase that says when tickets are handed back.
+func (c *Config) HandBackWhen() string {
+	if c.HandBack.Mode == string(pins.HandBackNow) {
+		return "at the end of each turn"
+	}
+	idle := "when no turn has used it for " + FormatDuration(c.HandBackAfter())
+	if c.HandBack.After == WaitAuto {
+		return "or released as it costs least by what is learnt of its kind, and until then " + idle
+	}
+	return idle
 }

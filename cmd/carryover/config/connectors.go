@@ -40,6 +40,14 @@ type ConnectorConfig struct {
 	OrchestratedForm string // the part of prefill's answer that decode gets
 }
 
+// ReusesKV reports whether prefill can read with this connector the KV that decode holds, so that there are tickets. With other
+// connectors the next turn finds only the instances' own prefix caches.
+func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.Name == ConnectorMulti }
+
+// HandsBack reports whether prefill can read all KV that decode holds into its prefix cache by a leg of the proxy's own. MultiConnector was
+// never measured: its other children may take that leg for a request of their own.
+func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
+
 // MooncakeConfig is what the Mooncake connector has to know about prefill instances.
 type MooncakeConfig struct {
 	BootstrapPort int // port of instances that name none
@@ -53,6 +61,17 @@ type LMCacheConfig struct {
 	Notifications   int    // notifications for each prompt; 0 means one for each init port
 	MaxPromptTokens int    // longer prompts go only to decode; 0 for no bound
 	ChunkTokens     int    // chunk_size of the engines' LMCache, or a multiple of it
+}
+
+// Receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
+// error joins all faults. Load checks them, so a configuration that it returned has no such error.
+func (c *LMCacheConfig) Receivers() (map[string]lmcache.Receiver, error) {
+	if c.DecoderRegistry == "" {
+		return nil, nil
+	}
+	r := registryReader{validation: &validation{}}
+	r.read(c.DecoderRegistry)
+	return r.receivers, errors.Join(r.faults...)
 }
 
 // KVEventsConfig says where prefill instances publish KV events.
@@ -76,14 +95,6 @@ func connectorSettings(c *Config) []Setting {
 		{Key: "kv_events.replay_port", Flag: "kv-events-replay-port", To: &c.KVEvents.ReplayPort, max: 65535, Help: "port where they replay them, 0 for none"},
 	}
 }
-
-// ReusesKV reports whether prefill can read with this connector the KV that decode holds, so that there are tickets. With other
-// connectors the next turn finds only the instances' own prefix caches.
-func (c ConnectorConfig) ReusesKV() bool { return c.Name == ConnectorNIXL || c.Name == ConnectorMulti }
-
-// HandsBack reports whether prefill can read all KV that decode holds into its prefix cache by a leg of the proxy's own. MultiConnector was
-// never measured: its other children may take that leg for a request of their own.
-func (c ConnectorConfig) HandsBack() bool { return c.Name == ConnectorNIXL }
 
 // needs returns what a setting has no effect without, "" for one that always has: the key of another setting, or a connector.
 func needs(key string) string {
@@ -210,15 +221,4 @@ const wantListenAddress = "host:port, with a port from 1 to 65535 that engines a
 func isListenAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	return err == nil && (host == "" || upstream.IsHost(host)) && upstream.IsPort(port)
-}
-
-// Receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
-// error joins all faults. Load checks them, so a configuration that it returned has no such error.
-func (c *LMCacheConfig) Receivers() (map[string]lmcache.Receiver, error) {
-	if c.DecoderRegistry == "" {
-		return nil, nil
-	}
-	r := registryReader{validation: &validation{}}
-	r.read(c.DecoderRegistry)
-	return r.receivers, errors.Join(r.faults...)
 }

@@ -84,34 +84,23 @@ func (f configFile) value(s Setting, n *yaml.Node) {
 	switch v := s.To.(type) {
 	case *[]InstanceConfig:
 		if items, ok := f.items(s, n); ok {
-			*v = f.instances(s.Key, items)
+			*v = make([]InstanceConfig, len(items))
+			for i, item := range items {
+				f.mapping(item, instanceKey(s.Key, i), InstanceSettings(s.Key, i, &(*v)[i]))
+			}
 		}
 	case *[]string:
 		if items, ok := f.items(s, n); ok {
-			*v = f.texts(s.Key, items)
+			*v = nil
+			for i, item := range items {
+				var text string
+				f.scalar(Setting{Key: fmt.Sprintf("%s[%d]", s.Key, i), To: &text}, item)
+				*v = append(*v, text)
+			}
 		}
 	default:
 		f.scalar(s, n)
 	}
-}
-
-func (f configFile) instances(role string, items []*yaml.Node) []InstanceConfig {
-	list := make([]InstanceConfig, len(items))
-	for i, item := range items {
-		f.mapping(item, instanceKey(role, i), InstanceSettings(role, i, &list[i]))
-	}
-	return list
-}
-
-func (f configFile) texts(key string, items []*yaml.Node) []string {
-	if len(items) == 0 {
-		return nil
-	}
-	list := make([]string, len(items))
-	for i, item := range items {
-		f.scalar(Setting{Key: fmt.Sprintf("%s[%d]", key, i), To: &list[i]}, item)
-	}
-	return list
 }
 
 func (f configFile) scalar(s Setting, n *yaml.Node) {

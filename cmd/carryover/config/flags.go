@@ -64,7 +64,9 @@ func AddFlags(cmd *cobra.Command) *Flags {
 		if s.Flag == "" {
 			continue
 		}
-		text := &flagText{kind: valueKind(s.To), text: FormatValue(s.To), list: isList(s.To)}
+		_, instances := s.To.(*[]InstanceConfig)
+		text := &flagText{kind: valueKind(s.To), text: FormatValue(s.To)}
+		text.list = instances || text.kind == "names"
 		flags.settings[s.Flag] = text
 		f := cmd.Flags().VarPF(text, s.Flag, "", s.Usage())
 		if text.kind == "bool" {
@@ -76,15 +78,6 @@ func AddFlags(cmd *cobra.Command) *Flags {
 		addExampleFlags(cmd, flags, r)
 	}
 	return flags
-}
-
-func isList(to any) bool {
-	switch to.(type) {
-	case *[]string, *[]InstanceConfig:
-		return true
-	default:
-		return false
-	}
 }
 
 func (l *Loader) applyFlags(flags *Flags) {

@@ -23,6 +23,30 @@ func (c *Config) Instances(role string) *[]InstanceConfig {
 	return &c.Decode
 }
 
+// Names returns the DNS names of the instances of a role.
+func (d *DiscoveryConfig) Names(role string) []string {
+	if role == RolePrefill {
+		return d.PrefillDNS
+	}
+	return d.DecodeDNS
+}
+
+// Finds reports whether instances of a role can come from a source besides the lists of the configuration.
+func (c *Config) Finds(role string) bool {
+	d := &c.Discovery
+	return d.Registration || d.File != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
+		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
+}
+
+// RenderServer returns the server that renders for the fleet, nil if prefill instances do. Its work counts as prefill's.
+func RenderServer(cfg ConversationConfig) *upstream.Instance {
+	if cfg.Render == "" {
+		return nil
+	}
+	instance, _ := upstream.NewInstance(upstream.RolePrefill, "render", cfg.Render) // validate has accepted it
+	return &instance
+}
+
 const wantBaseURL = "http://host[:port] or https://host[:port], without path, query and user"
 
 // Bounds of the values of an instance.
@@ -133,21 +157,6 @@ func validateKVHost(v *validation, key, host string) {
 	if host != KVHostAuto && host != kvHostPin && !upstream.IsHost(host) {
 		v.fault(key, host, "auto, pin, a host name or an IP address")
 	}
-}
-
-// Names returns the DNS names of the instances of a role.
-func (d *DiscoveryConfig) Names(role string) []string {
-	if role == RolePrefill {
-		return d.PrefillDNS
-	}
-	return d.DecodeDNS
-}
-
-// Finds reports whether instances of a role can come from a source besides the lists of the configuration.
-func (c *Config) Finds(role string) bool {
-	d := &c.Discovery
-	return d.Registration || d.File != "" || len(d.Names(role)) > 0 || d.K8sLabelSelector != "" ||
-		role == RolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 
 func validateDiscovery(v *validation, c *Config) {

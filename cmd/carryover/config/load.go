@@ -35,6 +35,13 @@ type Loader struct {
 	rows []Setting // pointers into cfg
 }
 
+// NewLoader returns a loader of the defaults.
+func NewLoader() *Loader {
+	l := &Loader{validation: validation{origins: map[string]string{}}, cfg: Default()}
+	l.rows = Settings(&l.cfg)
+	return l
+}
+
 // Load reads the sources and checks what they come to. Its error is a UsageError that joins all faults.
 func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	if path := filePath(env, flags); path != "" {
@@ -54,11 +61,12 @@ func (l *Loader) Load(env map[string]string, flags *Flags) (Config, error) {
 	return l.cfg, nil
 }
 
-// NewLoader returns a loader of the defaults.
-func NewLoader() *Loader {
-	l := &Loader{validation: validation{origins: map[string]string{}}, cfg: Default()}
-	l.rows = Settings(&l.cfg)
-	return l
+// filePath returns the path of the configuration file, "" for none.
+func filePath(env map[string]string, flags *Flags) string {
+	if flags.file.given {
+		return flags.file.text
+	}
+	return env[configVariable]
 }
 
 // set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
@@ -73,35 +81,6 @@ func (l *Loader) set(s Setting, text, origin string) {
 
 // Quoted hides the user part of a URL, because it may contain a password.
 func Quoted(text string) string { return strconv.Quote(RedisURL(text).String()) }
-
-// validation records what is wrong with values, and where each value came from.
-type validation struct {
-	origins map[string]string
-	faults  []error
-}
-
-// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
-func (v *validation) own(key, origin string) {
-	maps.DeleteFunc(v.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
-	v.origins[key] = origin
-}
-
-// given reports whether any source set the value, even to its default.
-func (v *validation) given(key string) bool {
-	return v.origins[key] != ""
-}
-
-// fault records that an effective value cannot be used. value is quoted as it stands.
-func (v *validation) fault(key, value, want string) {
-	v.faults = append(v.faults, Fault{Key: key, Value: Quoted(value), Origin: v.origin(key), Want: want})
-}
-
-// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
-// variables set as a whole.
-func (v *validation) origin(key string) string {
-	list, _, _ := strings.Cut(key, "[")
-	return cmp.Or(v.origins[key], v.origins[list], "default")
-}
 
 // LoadAgain reads the configuration again while the program serves. It refuses the whole configuration if it says less than the one at the
 // program's start: if the file is empty, as while it is being written, or if a role has lost its instances. The default instances would
@@ -140,10 +119,31 @@ func (l *Loader) saidBy(file string) bool {
 	return false
 }
 
-// filePath returns the path of the configuration file, "" for none.
-func filePath(env map[string]string, flags *Flags) string {
-	if flags.file.given {
-		return flags.file.text
-	}
-	return env[configVariable]
+// validation records what is wrong with values, and where each value came from.
+type validation struct {
+	origins map[string]string
+	faults  []error
+}
+
+// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
+func (v *validation) own(key, origin string) {
+	maps.DeleteFunc(v.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
+	v.origins[key] = origin
+}
+
+// given reports whether any source set the value, even to its default.
+func (v *validation) given(key string) bool {
+	return v.origins[key] != ""
+}
+
+// fault records that an effective value cannot be used. value is quoted as it stands.
+func (v *validation) fault(key, value, want string) {
+	v.faults = append(v.faults, Fault{Key: key, Value: Quoted(value), Origin: v.origin(key), Want: want})
+}
+
+// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
+// variables set as a whole.
+func (v *validation) origin(key string) string {
+	list, _, _ := strings.Cut(key, "[")
+	return cmp.Or(v.origins[key], v.origins[list], "default")
 }

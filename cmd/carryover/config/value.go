@@ -165,3 +165,19 @@ func parseByteSize(text string) (ByteSize, bool) {
 	}
 	return 0, false
 }
+
+// Wait is a duration, or the word auto.
+type Wait time.Duration
+
+// WaitAuto is a wait that is learnt.
+const WaitAuto Wait = -1
+
+const waitAuto = "auto"
+
+// String returns auto or the duration.
+func (w Wait) String() string {
+	if w == WaitAuto {
+		return waitAuto
+	}
+	return FormatDuration(time.Duration(w))
+}

@@ -19,7 +19,6 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
-	"carryover/upstream/vllmsim"
 )
 
 // conversationDemo holds one conversation through the proxy and prints what each
@@ -102,15 +101,12 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 // ready waits until the proxy has read every instance (some announce themselves only after their start, and a conversation whose home is
 // not there yet begins elsewhere) and, if the connector reuses KV, has taught itself the shape of a later turn on each prefill instance.
 func (d *conversationDemo) ready(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
-	defer stop()
 	later := chatBody([]command.Message{command.NewMessage("system", demoSystem), command.NewMessage("user", "Hello?"), command.NewMessage("assistant", "Hello."), command.NewMessage("user", "Ready?")}, nil)
-	for !d.knows(upstream.RolePrefill, len(d.engines.Prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.Decode)) || d.reuses && !d.trusts(later) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the instances are not ready: %w", ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
+	ready := command.LookUntil(ctx, 20*time.Second, func() bool {
+		return d.knows(upstream.RolePrefill, len(d.engines.Prefill)) && d.knows(upstream.RoleDecode, len(d.engines.Decode)) && (!d.reuses || d.trusts(later))
+	})
+	if !ready {
+		return fmt.Errorf("the instances are not ready: %w", context.DeadlineExceeded)
 	}
 	return nil
 }
@@ -140,15 +136,8 @@ func (d *conversationDemo) pause(ctx context.Context) {
 		return
 	}
 	d.printf("      (a pause: what no turn uses in time is handed back to prefill, so that decode is free)\n")
-	ctx, stop := context.WithTimeout(ctx, settings.HandBackAfter()+20*time.Second)
-	defer stop()
-	for d.engines.pinned() > 0 {
-		select {
-		case <-ctx.Done():
-			return // the next turn shows what became of it
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	// The next turn shows what became of it.
+	command.LookUntil(ctx, settings.HandBackAfter()+20*time.Second, func() bool { return d.engines.pinned() == 0 })
 }
 
 func (d *conversationDemo) printf(format string, args ...any) {
@@ -244,17 +233,6 @@ func milliseconds(answer command.Answer) float64 { return answer.Pace.First.Seco
 
 func disaggregated(answer command.Answer) bool {
 	return strings.HasPrefix(answer.Header.Get("X-KV-Path"), "prefill_decode")
-}
-
-// decoded returns the summed counts of the decode instances.
-func (d *Deployment) decoded() (sum vllmsim.Stats) {
-	for _, instance := range d.Decode {
-		stats := instance.Stats()
-		sum.LocalHitTokens += stats.LocalHitTokens
-		sum.ExternalTokens += stats.ExternalTokens
-		sum.ComputedTokens += stats.ComputedTokens
-	}
-	return sum
 }
 
 // savings are sums over the turns after the first.

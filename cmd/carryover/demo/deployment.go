@@ -163,3 +163,14 @@ func (d *Deployment) misread() int {
 	}
 	return n
 }
+
+// decoded returns the summed counts of the decode instances.
+func (d *Deployment) decoded() (sum vllmsim.Stats) {
+	for _, instance := range d.Decode {
+		stats := instance.Stats()
+		sum.LocalHitTokens += stats.LocalHitTokens
+		sum.ExternalTokens += stats.ExternalTokens
+		sum.ComputedTokens += stats.ComputedTokens
+	}
+	return sum
+}

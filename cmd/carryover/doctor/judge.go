@@ -28,13 +28,14 @@ type verdict struct {
 	cfg     config.Config
 	details []string
 	couple  couple
+	at      string // the pair, in findings
 	seen    *tried
 }
 
 // verdictOf knows how findings of a pair name things.
 func (d *doctor) verdictOf(c couple, model string, seen *tried) *verdict {
 	return &verdict{
-		report: d.report, cfg: d.cfg, couple: c, seen: seen,
+		report: d.report, cfg: d.cfg, couple: c, at: c.name(), seen: seen,
 		details: []string{
 			"{prefill}", c.prefill.Name, "{decode}", c.decode.Name, "{config}", nixlConfig, "{model}", shellWord("{model}", model), "{url}", c.prefill.BaseURL,
 			"{limit}", config.FormatDuration(app.ReuseTrialTimeout),
@@ -57,19 +58,19 @@ func (v *verdict) judge() {
 	if v.seen.left > 0 {
 		what = fmt.Sprintf("decode holds %d tokens of the probe's tickets, and frees them after %s", v.seen.left, config.FormatDuration(v.couple.decode.KVTTL))
 	}
-	v.report.check(v.couple.name(), codeNotReleased, what, v.details...)
+	v.report.check(v.at, codeNotReleased, what, v.details...)
 }
 
 // found adds a problem of the pair, and returns false.
 func (v *verdict) found(code, what string, details ...string) bool {
-	v.report.found(v.couple.name(), code, what, append(details, v.details...)...)
+	v.report.found(v.at, code, what, append(details, v.details...)...)
 	return false
 }
 
 // hold records that checks have found no problem, and returns true.
 func (v *verdict) hold(codes ...string) bool {
 	for _, code := range codes {
-		v.report.holds(v.couple.name(), code, "")
+		v.report.holds(v.at, code, "")
 	}
 	return true
 }
@@ -217,6 +218,6 @@ func (v *verdict) loaded(first, second *probeTurn) bool {
 	if cached < 0 {
 		what = "prefill does not tell what it took from caches (vLLM 0.31 does), so that only its answer shows"
 	}
-	v.report.holds(v.couple.name(), codeNothingLoaded, what)
+	v.report.holds(v.at, codeNothingLoaded, what)
 	return true
 }

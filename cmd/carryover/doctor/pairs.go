@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/server"
 	"carryover/server/pins"
@@ -188,7 +189,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 	p.Server = server.New(settings, deps)
 	return beside(ctx, p, func(ctx context.Context, base string) {
 		var prefill, decode *fleet.Engine
-		lookUntil(ctx, startingLimit, func() bool {
+		command.LookUntil(ctx, startingLimit, func() bool {
 			prefill, decode = p.Fleet.Engine(c.prefill.Role, c.prefill.Name), p.Fleet.Engine(c.decode.Role, c.decode.Name)
 			return prefill != nil && decode != nil && (c.prefill.start == "" || prefill.Last().Known()) && (c.decode.start == "" || decode.Last().Known())
 		})
@@ -198,7 +199,7 @@ func try(ctx context.Context, cfg config.Config, logger *slog.Logger, c couple, 
 		seen.hold(ctx, prefill, records, func(stream bool) *probeTalk { return newProbeTalk(cfg, base, model, stream) })
 		seen.otherIDs = prefill.Quarantined()
 		decode.Health.SetDrain(true) // the program releases its tickets, which stay pinned for minutes otherwise, whatever has ended by now
-		lookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
+		command.LookUntil(context.WithoutCancel(ctx), releaseLimit, func() bool {
 			seen.left = p.Server.Pinned(decode)
 			return seen.left == 0
 		})
@@ -233,7 +234,7 @@ func learnt(ctx context.Context, prefill *fleet.Engine, talk *probeTalk) (found 
 		return facts.Unknown // nothing is learnt
 	}
 	shape, _ := req.FeatureSet()
-	lookUntil(ctx, parityLimit, func() bool {
+	command.LookUntil(ctx, parityLimit, func() bool {
 		found = prefill.Last().Parity.Of(req.Model(), shape)
 		return found != facts.Unknown
 	})

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/cmd/carryover/app"
+	"carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 	"carryover/convcache"
 	"carryover/server"
@@ -20,9 +21,8 @@ import (
 
 // Bounds of the survey.
 const (
-	namedWithin = 12 * time.Second      // that sources get to name instances of both roles
-	lookEvery   = 20 * time.Millisecond // between looks for a change
-	askedAtOnce = 16                    // instances
+	namedWithin = 12 * time.Second // that sources get to name instances of both roles
+	askedAtOnce = 16               // instances
 )
 
 // survey runs the program on the whole fleet as serve does, but without clients, and asks Redis and each instance about themselves. The
@@ -39,7 +39,7 @@ func (d *doctor) survey(ctx context.Context) error {
 	p.Server = server.New(app.NewServerConfig(cfg, d.logger), deps)
 	err = beside(ctx, p, func(ctx context.Context, _ string) {
 		d.store(ctx, p)
-		lookUntil(ctx, namedWithin, func() bool {
+		command.LookUntil(ctx, namedWithin, func() bool {
 			return len(p.Fleet.Engines(upstream.RolePrefill)) > 0 && len(p.Fleet.Engines(upstream.RoleDecode)) > 0
 		})
 		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
@@ -148,19 +148,4 @@ func beside(ctx context.Context, p *app.Proxy, work func(ctx context.Context, ba
 	work(working, "http://"+listener.Addr().String())
 	stop()
 	return <-ended
-}
-
-// lookUntil waits, for a limited time, until holds returns true.
-func lookUntil(ctx context.Context, limit time.Duration, holds func() bool) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

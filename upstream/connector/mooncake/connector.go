@@ -44,14 +44,14 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 	if len(t.PromptIDs) == 0 {
 		return upstream.Plan{}, errNoIDs
 	}
-	from, err := c.query(ctx, t.Prefill)
+	id, rank, err := c.query(ctx, t.Prefill)
 	if err != nil {
 		return upstream.Plan{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: t.Prefill.Name, Kind: upstream.Dial, Err: err}
 	}
 	// If one of these keys is missing, decode never answers, and it dies when the client leaves (measured, 0.32).
 	transfer := quoted("xfer-" + rand.Text())
 	prefill := `{"do_remote_decode":true,"do_remote_prefill":false,"transfer_id":` + transfer
-	decode := `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":` + transfer + `,"remote_engine_id":` + quoted(from.id) +
+	decode := `{"do_remote_decode":false,"do_remote_prefill":true,"transfer_id":` + transfer + `,"remote_engine_id":` + quoted(id) +
 		`,"remote_bootstrap_addr":` + quoted(c.bootstrap(t.Prefill, t.Prefill.PeerHost()))
 	prompt := t.PromptIDs // so that Handover holds only the ids until prefill has answered, and not the request
 	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
@@ -61,7 +61,7 @@ func (c *Connector) Plan(ctx context.Context, t upstream.Transfer) (upstream.Pla
 		Rescue: func() []body.Member { return carry(body.Text, decode, ids) },
 	}
 	return upstream.Plan{
-		Prefill:  upstream.LegPlan{API: api, Rank: from.rank, Members: append(carry(api, prefill, ids), lengthCapped()...)},
+		Prefill:  upstream.LegPlan{API: api, Rank: rank, Members: append(carry(api, prefill, ids), lengthCapped()...)},
 		Together: handover,
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 			return handover, check(answer, prompt)

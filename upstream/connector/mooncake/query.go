@@ -29,12 +29,9 @@ type engine struct {
 	id   string // remote_engine_id of decode legs
 }
 
-// chosen is the engine for a leg: its id, and the rank that the leg has to name, "" if it need not name one.
-type chosen struct{ id, rank string }
-
 // query asks the bootstrap server of a prefill instance for the ids of its engines, which each process draws anew, and chooses the
-// engine for a leg. The server is up before /health answers 200 (measured, 0.32).
-func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (chosen, error) {
+// engine for a leg: its id, and the rank that the leg has to name, "" if it need not name one. The server is up before /health answers 200 (measured, 0.32).
+func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (id, rank string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	status, body, err := c.Fetch(ctx, c.bootstrap(instance, instance.Host())+"/query", maxQuery)
@@ -47,26 +44,26 @@ func (c *Connector) query(ctx context.Context, instance *upstream.Instance) (cho
 		found, err = parseQuery(body)
 	}
 	if err != nil {
-		return chosen{}, fmt.Errorf("bootstrap server: %w", err)
+		return "", "", fmt.Errorf("bootstrap server: %w", err)
 	}
 	return c.choose(found, instance)
 }
 
 // choose returns the engine for a leg to an instance. If the instance stands for one rank, it is the engine of this rank, else each engine
 // in turn.
-func (c *Connector) choose(found []engine, instance *upstream.Instance) (chosen, error) {
+func (c *Connector) choose(found []engine, instance *upstream.Instance) (id, rank string, err error) {
 	switch {
 	case instance.Ranked:
 		at := slices.IndexFunc(found, func(one engine) bool { return one.rank == instance.Rank })
 		if at < 0 {
-			return chosen{}, fmt.Errorf("bootstrap server: no engine of data-parallel rank %d", instance.Rank)
+			return "", "", fmt.Errorf("bootstrap server: no engine of data-parallel rank %d", instance.Rank)
 		}
-		return chosen{id: found[at].id}, nil
+		return found[at].id, "", nil
 	case len(found) == 1:
-		return chosen{id: found[0].id}, nil
+		return found[0].id, "", nil
 	}
 	one := found[int((c.turns.Add(1)-1)%uint32(len(found)))]
-	return chosen{one.id, strconv.Itoa(one.rank)}, nil
+	return one.id, strconv.Itoa(one.rank), nil
 }
 
 // bootstrap returns the base URL of a prefill instance's bootstrap server at a host. vLLM serves it without TLS.

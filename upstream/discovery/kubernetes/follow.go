@@ -104,7 +104,14 @@ func (f *follower) watch(ctx context.Context) error {
 	for said := false; ; said = true {
 		e, err := stream.next()
 		if errors.Is(err, io.EOF) {
-			return f.ended(said, time.Since(began))
+			switch lasted := time.Since(began); {
+			case said:
+			case lasted < brief:
+				return errBrief
+			case lasted >= silence:
+				f.version = ""
+			}
+			return nil
 		}
 		if err == nil {
 			err = f.apply(e)
@@ -114,18 +121,6 @@ func (f *follower) watch(ctx context.Context) error {
 		}
 		f.backoff = backoff{}
 	}
-}
-
-// ended is called when a stream has ended as it should.
-func (f *follower) ended(said bool, lasted time.Duration) error {
-	switch {
-	case said:
-	case lasted < brief:
-		return errBrief
-	case lasted >= silence:
-		f.version = ""
-	}
-	return nil
 }
 
 // apply applies an event to the roster, and keeps its version for the next watch.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tinylib/msgp/msgp"
-
 	"carryover/upstream/msgpack"
 )
 
@@ -118,7 +116,7 @@ func (d *decoder) member(name string) (err error) {
 
 // hash reads the hash of a block.
 func (d *decoder) hash() (hash uint64, err error) {
-	if d.r.Kind() == msgp.IntType {
+	if d.r.Kind() == msgpack.Int {
 		return d.r.Uint()
 	}
 	raw, err := d.r.Bytes()
@@ -157,9 +155,9 @@ func (d *decoder) extra() error {
 func (d *decoder) texts(into *[]string) error {
 	return d.r.Array(func(int) error {
 		switch d.r.Kind() {
-		case msgp.ArrayType:
+		case msgpack.Array:
 			return d.texts(into)
-		case msgp.StrType:
+		case msgpack.String:
 			text, err := d.r.Text()
 			*into = append(*into, text)
 			return err

@@ -50,7 +50,7 @@ func read(frame []byte) note {
 		case "state":
 			state, err = textOr(r)
 		case "tp_rank":
-			if r.Kind() == msgp.IntType {
+			if r.Kind() == msgpack.Int {
 				n.rank, err = r.Int()
 				ranks = err == nil
 			}
@@ -77,7 +77,7 @@ func read(frame []byte) note {
 
 // textOr reads a string. For a value of another kind it returns "" and leaves the value to be skipped.
 func textOr(r *msgpack.Reader) (string, error) {
-	if r.Kind() != msgp.StrType {
+	if r.Kind() != msgpack.String {
 		return "", nil
 	}
 	return r.Text()

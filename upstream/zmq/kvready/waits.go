@@ -25,8 +25,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"carryover/upstream"
 	"carryover/upstream/zmq/zmtp"
@@ -81,6 +83,21 @@ func (w *Waits) Expect(id string, count int) upstream.Arrival {
 	return arrival
 }
 
+// Serve listens to prefill workers on l until ctx ends or l is closed. When ctx ends it returns the cause. It closes l. A worker
+// is a PUSH socket that connects when it starts and sends a message of one frame for each request. If a message has more frames,
+// each is read as a notification.
+func (w *Waits) Serve(ctx context.Context, l net.Listener) error {
+	server := zmtp.Server{
+		Limits: zmtp.Limits{MaxPeers: maxPeers}, Logger: w.cfg.Logger,
+		Handle: func(frames [][]byte) {
+			for _, frame := range frames {
+				w.Notify(frame)
+			}
+		},
+	}
+	return server.Serve(ctx, l)
+}
+
 // Notify takes one frame of a prefill worker. The frame may contain any bytes.
 func (w *Waits) Notify(frame []byte) {
 	w.take(read(frame), true)
@@ -106,52 +123,20 @@ func (w *Waits) take(n note, mayPublish bool) {
 		w.counts.ignored.Add(1)
 		return
 	}
-	switch w.apply(n) {
-	case effectNone:
-		w.counts.unknown.Add(1)
-		if mayPublish {
-			w.publish(n)
-		}
-	case effectCounted:
-		w.counts.counted.Add(1)
-	case effectFailed:
-		w.counts.failed.Add(1)
-	case effectSurplus:
-		w.counts.surplus.Add(1)
-		if n.meaning == arrived && w.surplus.Due() {
-			w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
-		}
-	}
-}
-
-// apply applies a note to the wait for its id.
-func (w *Waits) apply(n note) effect {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	arrival, there := w.byID[n.id]
-	if !there {
-		return effectNone
+	arrival, counter := w.byID[n.id], &w.counts.unknown
+	if arrival != nil {
+		counter = arrival.apply(n)
 	}
-	return arrival.apply(n)
+	w.mu.Unlock()
+	counter.Add(1)
+	switch {
+	case arrival == nil && mayPublish:
+		w.publish(n)
+	case counter == &w.counts.surplus && n.meaning == arrived && w.surplus.Due():
+		w.cfg.Logger.Warn("more prefill workers say that the KV of a request has arrived than were expected to, so decode may begin too early")
+	}
 }
-
-// Why an arrival fails, apart from a failure that prefill reports.
-var (
-	errBadID  = errors.New("wait for KV: no id, or one that is too long")
-	errTwice  = errors.New("wait for KV: the id is waited for already")
-	errFull   = errors.New("wait for KV: too many waits")
-	errClosed = errors.New("wait for KV: given up")
-)
-
-// effect is the effect of a note on a wait.
-type effect int
-
-const (
-	effectNone    effect = iota // there is no wait for the id
-	effectCounted               // the note was expected
-	effectFailed                // the note has ended the wait in failure
-	effectSurplus               // the note came after the end of the wait, or again from the same rank
-)
 
 // wait is one expected arrival. Waits.mu guards all fields but done; err is written before done is closed.
 type wait struct {
@@ -163,22 +148,30 @@ type wait struct {
 	done  chan struct{} // closed when the wait is over
 }
 
-// apply applies a note. The caller holds Waits.mu.
-func (a *wait) apply(n note) effect {
+// Why an arrival fails, apart from a failure that prefill reports.
+var (
+	errBadID  = errors.New("wait for KV: no id, or one that is too long")
+	errTwice  = errors.New("wait for KV: the id is waited for already")
+	errFull   = errors.New("wait for KV: too many waits")
+	errClosed = errors.New("wait for KV: given up")
+)
+
+// apply applies a note, and returns what counts such notes. The caller holds Waits.mu.
+func (a *wait) apply(n note) *atomic.Uint64 {
 	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
-		return effectSurplus
+		return &a.waits.counts.surplus
 	}
 	switch n.meaning {
 	case failed:
 		a.end(fmt.Errorf("prefill says that the KV will not arrive: %s", n.state))
-		return effectFailed
+		return &a.waits.counts.failed
 	case ranked:
 		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
 	}
 	if a.left--; a.left == 0 {
 		a.end(nil)
 	}
-	return effectCounted
+	return &a.waits.counts.counted
 }
 
 // over reports whether the wait has ended.
@@ -222,5 +215,46 @@ func (a *wait) Close() {
 	}
 	if !a.over() {
 		a.end(errClosed)
+	}
+}
+
+// Stats counts the notifications since the process started.
+//
+//	Received = Counted + Failed + Surplus + Unknown + Ignored + Malformed
+//
+// With a Relay, each Unknown notification of a worker is also Published or Unpublished, or still in the queue.
+type Stats struct {
+	Received  uint64 // frames of workers and messages of replicas
+	Counted   uint64 // were waited for
+	Failed    uint64 // ended a wait in failure
+	Surplus   uint64 // came for a wait that was over but not closed, or came again from the same rank
+	Unknown   uint64 // have an id that is not expected here
+	Ignored   uint64 // LMCache messages that are not for the proxy
+	Malformed uint64 // not messages of LMCache
+
+	Relayed     uint64 // the part of Received that came from replicas
+	Published   uint64 // handed to the Relay
+	Unpublished uint64 // not handed to the Relay, because the queue was full or the Relay failed
+
+	Waiting int // arrivals that are open now
+}
+
+// counts has the running counters behind Stats.
+type counts struct {
+	received, counted, failed, surplus, unknown, ignored, malformed atomic.Uint64
+	relayed, published, unpublished                                 atomic.Uint64
+}
+
+// Stats returns the counts. They are read one by one, so the equation may be off by the notes that come meanwhile.
+func (w *Waits) Stats() Stats {
+	w.mu.Lock()
+	waiting := len(w.byID)
+	w.mu.Unlock()
+	c := &w.counts
+	return Stats{
+		Received: c.received.Load(), Counted: c.counted.Load(), Failed: c.failed.Load(), Surplus: c.surplus.Load(),
+		Unknown: c.unknown.Load(), Ignored: c.ignored.Load(), Malformed: c.malformed.Load(),
+		Relayed: c.relayed.Load(), Published: c.published.Load(), Unpublished: c.unpublished.Load(),
+		Waiting: waiting,
 	}
 }
