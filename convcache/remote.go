@@ -8,19 +8,13 @@ import (
 
 // Remote is a store that replicas share, as Shared uses it. All methods are safe for concurrent use and take as long
 // as ctx grants. After an error the operation may have been applied, or may yet be, and the error counts as a failure
-// of the store, unless it is a RemoteError that says otherwise. The text of an error contains no credential.
+// of the store, unless it is a RemoteError that says otherwise. The text of an error contains no credential. Outcomes mean what they mean for
+// Memory; next to an error they mean nothing.
 type Remote interface {
-	RemoteTickets
-	RemoteEngines
-	RemotePinned
 	// Test puts a ticket of no conversation and takes it, just as turns do. The error wraps ErrRemoteForbids if
 	// waiting does not help.
 	Test(ctx context.Context) error
-}
 
-// RemoteTickets are the tickets of a Remote. Outcomes mean what they mean for Memory; next to an error they mean
-// nothing.
-type RemoteTickets interface {
 	// Peek returns the usable branches of at most MaxKeys different keys, in the order of Memory, in one round trip to
 	// each server that has one of them: Found, Empty or Expired. It is one operation, of which an error is one failure.
 	// Next to an error the branches are those of the keys that could be read.
@@ -32,25 +26,17 @@ type RemoteTickets interface {
 	Put(ctx context.Context, key Key, t Ticket) ([]Ticket, Outcome, error)
 	// Count returns the number of conversations, including those with only notes.
 	Count(ctx context.Context) (int, error)
-}
 
-// RemoteEngines shares marks of engines, such as which prefill incarnations are quarantined, so that no replica sends a
-// prefill leg to them, and the epoch of the fleet, so that no replica uses a ticket from before a quarantine.
-type RemoteEngines interface {
-	// Mark publishes a value under a name.
+	// Mark publishes a value under a name: a mark of an engine, such as that it is quarantined, so that no replica sends a prefill leg to it.
 	Mark(ctx context.Context, name, value string) error
 	// Marks returns the values that were published last under those of at least one name that have any.
 	Marks(ctx context.Context, names []string) (map[string]string, error)
 	// Epoch returns the highest epoch that an answer of the store has shown. Each Peek and each Take that returns a
-	// ticket shows the store's.
+	// ticket shows the store's. No replica uses a ticket from before the epoch.
 	Epoch() int64
 	// ShareEpoch raises the store's epoch to own if it is lower, and otherwise by one if risen, and shows it. An
 	// epoch never falls.
 	ShareEpoch(ctx context.Context, own int64, risen bool) error
-}
-
-// RemotePinned shares what each replica pins.
-type RemotePinned interface {
 	// SharePinned tells other replicas how many tokens this one pins on an incarnation of decode, and returns what each
 	// of those has told that have within PinnedLife.
 	SharePinned(ctx context.Context, incarnation string, tokens int) (others []int, err error)

@@ -72,9 +72,6 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 // around wraps a handler so that the line of each request is written.
 func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
-		if !l.logger.Enabled(c.Request().Context(), slog.LevelDebug) {
-			return handler(c)
-		}
 		began, status := time.Now(), record.StatusClientGone // the status if the handler panics
 		defer func() { l.write(c.Request(), status, time.Since(began)) }()
 		if err = handler(c); err != nil && !c.Response().Committed {

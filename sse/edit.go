@@ -24,13 +24,6 @@ type edits struct {
 	data []byte         // the data of the event that is being observed, nil between events
 }
 
-// takeCuts turns the cuts into edits. It runs before the observer replaces anything.
-func (e *edits) takeCuts() {
-	for _, c := range e.cuts {
-		e.list = append(e.list, edit{Span: c})
-	}
-}
-
 // blank puts null in the place of a value in an event that passes unread.
 func (e *edits) blank(b rawjson.Blank) {
 	with := rawjson.Span{From: len(e.text), To: len(e.text)}
@@ -40,11 +33,6 @@ func (e *edits) blank(b rawjson.Blank) {
 	}
 	e.list = append(e.list, edit{b.Span, with})
 }
-
-// open lets the observer of an event with this data replace ranges until close is called.
-func (e *edits) open(data []byte) { e.data = data }
-
-func (e *edits) close() { e.data = nil }
 
 // replace implements Event.Replace.
 func (e *edits) replace(r rawjson.Span, with []byte) bool {

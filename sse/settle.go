@@ -18,14 +18,16 @@ func (r *Relay) decide(event, data []byte) Verdict {
 		if r.event.gone > 0 || rawjson.IsNull(seen.Member) {
 			seen.Member = nil
 		}
-		r.edits.takeCuts()
+		for _, c := range r.edits.cuts {
+			r.edits.list = append(r.edits.list, edit{Span: c})
+		}
 	}
 	cut := len(r.edits.list) > 0
 	verdict := Forward
 	if r.cfg.Observe != nil {
-		r.edits.open(data)
+		r.edits.data = data
 		verdict = r.cfg.Observe(seen)
-		r.edits.close()
+		r.edits.data = nil
 	}
 	if cut && verdict != Stop && !r.substantial(data) {
 		verdict = Drop

@@ -15,13 +15,17 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"carryover/server/events"
 	"carryover/server/journal"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -229,3 +233,21 @@ func (h *headOnly) WriteHeader(status int) { h.status = status }
 
 // Write drops the body.
 func (h *headOnly) Write(body []byte) (int, error) { return len(body), nil }
+
+// readObject reads one object that has no members but those of these names, each at most once. encoding/json would accept names in any case,
+// and take the last of several.
+func readObject(body io.Reader, into any, names ...string) error {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	if _, err = rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
+		if !slices.Contains(names, string(name)) {
+			return fmt.Errorf("unknown member %q", name)
+		}
+		return s.Skip()
+	}); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
+}

@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,8 +8,6 @@ import (
 	"net/http/pprof"
 	"slices"
 	"strings"
-
-	"carryover/sse/rawjson"
 )
 
 // levelAnswer is the log's level in the form in which operators read and write it.
@@ -44,20 +40,8 @@ func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
 // readLevel reads {"level": "debug"}, each member once.
 func readLevel(body io.Reader) (level slog.Level, err error) {
 	malformed := fmt.Errorf("the body must be {\"level\": \"…\"} with one of %s", strings.Join(levels(), ", "))
-	text, err := io.ReadAll(body)
-	if err != nil {
-		return 0, malformed
-	}
-	if _, err := rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
-		if string(name) != "level" {
-			return errors.New("unknown member")
-		}
-		return s.Skip()
-	}); err != nil {
-		return 0, malformed
-	}
 	var wanted levelAnswer
-	if err := json.Unmarshal(text, &wanted); err != nil || !slices.Contains(levels(), wanted.Level) {
+	if readObject(body, &wanted, "level") != nil || !slices.Contains(levels(), wanted.Level) {
 		return 0, malformed
 	}
 	return level, level.UnmarshalText([]byte(wanted.Level))

@@ -1,16 +1,12 @@
 package admin
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"carryover/server/events"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -124,33 +120,10 @@ const (
 	maxKVTTL  = 24 * time.Hour
 )
 
-// parseRegistration reads one object with exactly these member names, each at most once. encoding/json would accept names in any case, and
-// take the last of several.
-func parseRegistration(body io.Reader) (told registration, err error) {
-	text, err := io.ReadAll(body)
-	if err != nil {
-		return told, err
-	}
-	_, err = rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
-		if !slices.Contains(registrationMembers(), string(name)) {
-			return fmt.Errorf("unknown member %q", name)
-		}
-		return s.Skip()
-	})
-	if err != nil {
-		return told, err
-	}
-	return told, json.Unmarshal(text, &told)
-}
-
-func registrationMembers() []string {
-	return []string{"role", "url", "name", "kv_host", "kv_ttl", "weight"}
-}
-
 // readRegistration reads and checks a registration. param is the member at fault, nil if the whole text is.
 func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err error) {
-	told, err := parseRegistration(body)
-	if err != nil {
+	var told registration
+	if err := readObject(body, &told, "role", "url", "name", "kv_host", "kv_ttl", "weight"); err != nil {
 		return wanted, nil, errors.New("the body must be one JSON object with role, url and perhaps name, kv_host, kv_ttl and weight, each once")
 	}
 	role, ok := roleOf(told.Role)

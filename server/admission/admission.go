@@ -66,9 +66,6 @@ func (s *Slots) Waiting() (toBegin, forInstance int) { return s.begin.Waiting(),
 // Open returns how many slots are held now.
 func (s *Slots) Open() int { return len(s.taken) }
 
-// Full reports whether all slots are held.
-func (s *Slots) Full() bool { return len(s.taken) == cap(s.taken) }
-
 // Delay returns how long turns have waited recently.
 func (s *Slots) Delay() time.Duration { return max(s.begin.Delay(), s.instances.Delay()) }
 

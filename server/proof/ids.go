@@ -257,8 +257,12 @@ func (k *IDs) Learning() bool { return k != nil && k.parity != nil }
 
 // Learnt waits for the answer of /tokenize, at most until ctx ends, so that a turn that follows at once finds the result.
 func (k *IDs) Learnt(ctx context.Context) {
-	if k != nil {
-		k.parity.await(ctx)
+	if !k.Learning() {
+		return
+	}
+	select {
+	case <-k.parity.learnt:
+	case <-ctx.Done():
 	}
 }
 

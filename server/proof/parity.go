@@ -71,14 +71,3 @@ func (p *parity) meet(rendered []byte, tokenised []uint32) {
 		close(p.learnt)
 	}
 }
-
-// await waits for the comparison, at most until ctx ends, so that a turn that follows at once finds the result.
-func (p *parity) await(ctx context.Context) {
-	if p == nil {
-		return
-	}
-	select {
-	case <-p.learnt:
-	case <-ctx.Done():
-	}
-}

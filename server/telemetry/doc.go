@@ -9,7 +9,7 @@
 //     alone, the keyed hash of a conversation;
 //   - a trace has the ids under which its legs were sent: the ids are made before the legs, and the spans get them afterwards (PresetIDs).
 //
-// The names of the gen_ai and HTTP conventions are constants of our own (semconv.go): Go's packages of these conventions have left gen_ai
+// The names of the gen_ai and HTTP conventions are texts of our own: Go's packages of these conventions have left gen_ai
 // out since v1.42.0, and gen_ai may still change.
 //
 // Events that no record contains (releases, stranded hand-overs, quarantines, denied retries) are counted where they happen, and read when

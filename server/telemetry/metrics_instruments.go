@@ -15,23 +15,6 @@ func shortTimes() []float64 {
 	return []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
 }
 
-// Buckets from the semantic conventions of gen_ai, continued to five minutes if they end earlier.
-func genAITimes() []float64 {
-	return []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 300}
-}
-
-func genAIFirstToken() []float64 {
-	return []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 100, 300}
-}
-
-func genAIPerToken() []float64 {
-	return []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
-}
-
-func genAITokens() []float64 {
-	return []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}
-}
-
 // Units in the notation of UCUM. Text in braces is no part of the name that Prometheus sees.
 const (
 	seconds       = "s"
@@ -104,12 +87,17 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		leg:   m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),
 		store: m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
 
-		httpDuration:     m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
-		genAIFirst:       m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.", genAIFirstToken()),
-		genAIDuration:    m.times("gen_ai.server.request.duration", "Duration of a request for an answer of a model.", genAITimes()),
-		genAIPerOutToken: m.times("gen_ai.server.time_per_output_token", "Time per output token after the first.", genAIPerToken()),
+		httpDuration: m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
+		// Buckets from the semantic conventions of gen_ai, continued to five minutes if they end earlier.
+		genAIFirst: m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.",
+			[]float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 100, 300}),
+		genAIDuration: m.times("gen_ai.server.request.duration", "Duration of a request for an answer of a model.",
+			[]float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 300}),
+		genAIPerOutToken: m.times("gen_ai.server.time_per_output_token", "Time per output token after the first.",
+			[]float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}),
 		genAIUsage: kept[metric.Int64Histogram](m)(meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit(tokenUnit),
-			metric.WithDescription("Tokens of prompts and answers, where decode's usage was read."), metric.WithExplicitBucketBoundaries(genAITokens()...))),
+			metric.WithDescription("Tokens of prompts and answers, where decode's usage was read."),
+			metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864))),
 	}
 	return i, errors.Join(m.errs...)
 }

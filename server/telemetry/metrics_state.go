@@ -17,24 +17,12 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Server is the part of a [server.Server] that metrics read.
-type Server interface {
-	Counts() record.Counts
-	Waiting() (toBegin, forInstance int)
-	Open() int
-	Tickets() int
-	Pinned(decode *fleet.Engine) int
-	PinnedBudget(decode *fleet.Engine) int
-	HandBackWaiting() int
-	HandBackMemory() int64
-}
-
 // State is the state that is read whenever metrics are collected.
 type State struct {
 	Fleet *fleet.Fleet
 	Store *Store
 	// Server returns the server, nil while there is none yet.
-	Server func() Server
+	Server func() *server.Server
 	// Redis returns server.RedisUp if Redis answers, or another word. It is nil if tickets are stored in this process.
 	Redis   func() string
 	Version string

@@ -248,3 +248,35 @@ func TestStore_CountsWhatOperationsCameTo(t *testing.T) {
 		}
 	}
 }
+
+// What prefill found of what was handed back is a hit like any other, with a proof of its own, from zero.
+func TestObserve_HitsOfTheEngineAreToldApart(t *testing.T) {
+	m, read := newMetrics(t)
+	const hits, offered, tokens = "carryover.turns{follow_up=true,outcome=hit,path=prefill_decode,reason=none}", "carryover.reuse.tokens.offered{proof=engine}", "carryover.reuse.tokens.read{proof=engine}"
+	if before := read(); len(before) == 0 || before[hits] != 0 || before[offered] != 0 {
+		t.Errorf("at the start: %v", before)
+	} else if _, found := before[hits]; !found {
+		t.Error("hits do not begin at zero")
+	}
+	r := hit()
+	r.Reuse = record.Reuse{Continues: true, Hit: true, Proof: "engine", Offered: 1900, Read: 300, Cached: 2000}
+	m.Observe(r)
+	if after := read(); after[hits] != 1 || after[offered] != 1900 || after[tokens] != 300 || after["carryover.reuse.tokens.confirmed{role=prefill}"] != 2000 || after["carryover.prompt.tokens{follow_up=true}"] != 2100 {
+		t.Errorf("after a hit: %v", after)
+	}
+}
+
+func TestObserve_ReasonsOfHandBackAreCounted(t *testing.T) {
+	m, read := newMetrics(t)
+	for _, reason := range []string{"handing_back", "handed_back_evicted", "handed_back_elsewhere", "hand_back_unreported"} {
+		r := hit()
+		r.Reuse, r.Stored = record.Reuse{Continues: true, Reason: record.Reason(reason), Cached: -1}, "hand_back"
+		m.Observe(r)
+		if name := "carryover.turns{follow_up=true,outcome=miss,path=prefill_decode,reason=" + reason + "}"; read()[name] != 1 {
+			t.Errorf("%s: got %v, want 1", name, read()[name])
+		}
+	}
+	if got := read()["carryover.tickets{result=hand_back}"]; got != 4 {
+		t.Errorf("answers that are handed back: got %v, want 4", got)
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"carryover/server/record"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Spans returns an observer that makes the spans of a turn: one for the server, and under it one for each step and for each leg of each
@@ -85,8 +86,8 @@ func sharedAttributes(r *record.Turn) []attribute.KeyValue {
 // turnAttributes returns the attributes of the turn's result.
 func turnAttributes(r *record.Turn) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
-		attrRoute.String(r.API.Path()), attrPath.String(r.API.Path()), attrScheme.String(schemeHTTP), attrRetries.Int(r.Retries),
-		attrTimeQueued.Float64(r.Queued.Seconds()),
+		attrRoute.String(r.API.Path()), attribute.String("url.path", r.API.Path()), attrScheme.String(schemeHTTP), attribute.Int("carryover.retries", r.Retries),
+		attribute.Float64("carryover.queue.time", r.Queued.Seconds()),
 	}
 	words := func(key attribute.Key, value string) {
 		if value != "" {
@@ -97,44 +98,47 @@ func turnAttributes(r *record.Turn) []attribute.KeyValue {
 		attrs = append(attrs, attrStatusCode.Int(r.End.Status))
 	}
 	if r.TTFT > 0 {
-		attrs = append(attrs, attrTTFT.Float64(r.TTFT.Seconds()))
+		attrs = append(attrs, attribute.Float64("carryover.ttft", r.TTFT.Seconds()))
 	}
 	if r.Whole > 0 {
-		attrs = append(attrs, attrWhole.Float64(r.Whole.Seconds()))
+		attrs = append(attrs, attribute.Float64("carryover.answer", r.Whole.Seconds()))
 	}
-	words(attrConversation, r.Conversation)
-	words(attrSource, r.Source)
-	words(attrWay, r.Path.Way)
-	words(attrWayReason, r.Path.Reason)
-	words(attrPrefill, r.Leg(upstream.RolePrefill).Instance)
-	words(attrDecode, r.Leg(upstream.RoleDecode).Instance)
+	words("gen_ai.conversation.id", r.Conversation)
+	words("carryover.conversation.source", r.Source)
+	words("carryover.path", r.Path.Way)
+	words("carryover.path.reason", r.Path.Reason)
+	words("carryover.prefill.instance", r.Leg(upstream.RolePrefill).Instance)
+	words("carryover.decode.instance", r.Leg(upstream.RoleDecode).Instance)
 	words(attrStored, r.Stored)
 	if slices.Contains([]string{"stop", "length", "tool_calls", "function_call", "content_filter"}, r.Answer.Finish) {
-		attrs = append(attrs, attrFinish.StringSlice([]string{r.Answer.Finish}))
+		attrs = append(attrs, attribute.StringSlice("gen_ai.response.finish_reasons", []string{r.Answer.Finish}))
 	}
 	count := func(key attribute.Key, n int) {
 		if n >= 0 {
 			attrs = append(attrs, key.Int(n))
 		}
 	}
-	count(attrInputTokens, r.Answer.PromptTokens)
-	count(attrOutputTokens, r.Answer.CompletionTokens)
-	count(attrCachedTokens, r.Reuse.Cached)
+	count("gen_ai.usage.input_tokens", r.Answer.PromptTokens)
+	count("gen_ai.usage.output_tokens", r.Answer.CompletionTokens)
+	count("gen_ai.usage.cache_read.input_tokens", r.Reuse.Cached)
 	return append(attrs, reuseAttributes(&r.Reuse)...)
 }
 
 // reuseAttributes returns what was reused, or why nothing was.
 func reuseAttributes(u *record.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
-	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
+	attrs := []attribute.KeyValue{attribute.String("carryover.reuse.outcome", outcome)}
 	if reason != "" {
-		attrs = append(attrs, attrReason.String(reason))
+		attrs = append(attrs, attribute.String("carryover.reuse.reason", reason))
 	}
 	if outcome == record.Hit {
-		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrRead.Int(u.Read), attrSaved.Float64(u.Saved.Seconds()))
+		attrs = append(attrs,
+			attribute.String("carryover.reuse.proof", u.Proof), attribute.Int("carryover.reuse.tokens_offered", u.Offered),
+			attribute.Int("carryover.reuse.tokens_read", u.Read), attribute.Float64("carryover.reuse.saved", u.Saved.Seconds()), // of prefill's time
+		)
 	}
 	if (outcome == record.Hit || outcome == record.Prefix) && u.Cached >= 0 {
-		attrs = append(attrs, attrConfirmed.Int(u.Cached))
+		attrs = append(attrs, attribute.Int("carryover.reuse.tokens_confirmed", u.Cached))
 	}
 	return attrs
 }
@@ -168,9 +172,9 @@ const firstEvent = "first event"
 func (s *spans) leg(under context.Context, r *record.Turn, leg *record.Leg, shared []attribute.KeyValue) {
 	role := leg.Role.String()
 	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
-		trace.WithAttributes(shared...), trace.WithAttributes(attrRole.String(role), attrInstance.String(leg.Instance), attrAttempt.Int(leg.Attempt)))
+		trace.WithAttributes(shared...), trace.WithAttributes(attribute.String("carryover.role", role), attribute.String("carryover.instance", leg.Instance), attrAttempt.Int(leg.Attempt)))
 	if leg.First > 0 {
-		span.SetAttributes(attrFirstChunk.Float64(leg.First.Seconds()))
+		span.SetAttributes(attribute.Float64("gen_ai.response.time_to_first_chunk", leg.First.Seconds()))
 		span.AddEvent(firstEvent, trace.WithTimestamp(leg.Began.Add(leg.First)))
 	}
 	var failed *upstream.LegError
@@ -251,3 +255,38 @@ func failureOfLeg(err error) string {
 	}
 	return errorOther
 }
+
+// Attributes of OpenTelemetry's conventions: HTTP is stable, gen_ai in development (repository semantic-conventions-genai, 2026-11).
+const (
+	attrErrorType  = attribute.Key("error.type")
+	attrMethod     = attribute.Key("http.request.method")
+	attrRoute      = attribute.Key("http.route")
+	attrStatusCode = attribute.Key("http.response.status_code")
+	attrScheme     = attribute.Key("url.scheme")
+
+	attrOperation = attribute.Key("gen_ai.operation.name")
+	attrProvider  = attribute.Key("gen_ai.provider.name")
+	attrModel     = attribute.Key("gen_ai.request.model")
+	attrTokenType = attribute.Key("gen_ai.token.type")
+)
+
+// Values of those attributes.
+const (
+	methodPost   = "POST"
+	schemeHTTP   = "http" // TLS ends before the program
+	providerVLLM = "vllm" // our own word; the conventions name no provider for vLLM
+)
+
+// operation returns what an endpoint does, in the words of the conventions.
+func operation(api body.API) string {
+	if api == body.Text {
+		return "text_completion"
+	}
+	return "chat"
+}
+
+// Attributes of our own.
+const (
+	attrAttempt = attribute.Key("carryover.attempt") // 0 for the first
+	attrStored  = attribute.Key("carryover.stored")  // yes, or why the answer left no ticket
+)

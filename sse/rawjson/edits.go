@@ -28,17 +28,12 @@ func (e *Edits) Set(name string, value []byte) {
 	*e = append(*e, memberEdit{name: name, change: setMember, value: value})
 }
 
-// Replace puts the value in place of the member's if the member is present and not null.
-func (e *Edits) Replace(name string, value []byte) {
-	*e = append(*e, memberEdit{name: name, change: replaceMember, value: value})
-}
-
 // SetWord is Set with a value that is given as a string.
 func (e *Edits) SetWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: setMember, word: value})
 }
 
-// ReplaceWord is Replace with a value that is given as a string.
+// ReplaceWord puts the value, which is given as a string, in place of the member's if the member is present and not null.
 func (e *Edits) ReplaceWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: replaceMember, word: value})
 }

@@ -14,7 +14,7 @@ func TestRewrite_KeepsAllOtherBytes(t *testing.T) {
 	edit := func(e *rawjson.Edits) {
 		e.Remove("gone", "absent")
 		e.Set("set", []byte("1"))
-		e.Replace("there", []byte("2"))
+		e.ReplaceWord("there", "2")
 	}
 	for object, want := range map[string]string{
 		`{}`:      `{"set":1}`,
@@ -125,7 +125,7 @@ func FuzzSplice(f *testing.F) {
 		value := []byte(`"` + strings.Repeat("y", int(length)) + `"`)
 		edits := func() (e rawjson.Edits) {
 			e.SetWord(one, "true")
-			e.Replace(other, value)
+			e.ReplaceWord(other, string(value))
 			e.Remove(one + other)
 			e.Set(other+one, value)
 			e.ReplaceWord(one, "1")

@@ -92,7 +92,7 @@ func (p *Proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Log
 	deps.Store, deps.Observers = store, append(deps.Observers, p.Telemetry.Meters.Observe)
 	return p.Telemetry.Meters.Watch(telemetry.State{
 		Fleet: p.Fleet, Store: store, Redis: deps.RedisState, Version: command.Version,
-		Server: func() telemetry.Server {
+		Server: func() *server.Server {
 			if p.Telemetry.Meters.running.Load() {
 				return p.Server
 			}

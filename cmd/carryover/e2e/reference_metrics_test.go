@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
+	"carryover/server"
 	"carryover/server/telemetry"
 )
 
@@ -89,7 +90,7 @@ func recordedMetrics(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	if err := m.Watch(telemetry.State{
-		Store: m.Store(nil), Server: func() telemetry.Server { return nil }, Redis: func() string { return "" },
+		Store: m.Store(nil), Server: func() *server.Server { return nil }, Redis: func() string { return "" },
 	}); err != nil {
 		t.Fatal(err)
 	}
