@@ -52,7 +52,7 @@ func (g *picking) cachedOn(decode *fleet.Engine) (tokens int) {
 		return 0
 	}
 	for _, holding := range g.Owned {
-		if holding.Decode == decode.Name && holding.Incarnation == last.ID() {
+		if holding.Instance == decode.Name && holding.Incarnation == last.ID() {
 			tokens = max(tokens, holding.Tokens)
 		}
 	}

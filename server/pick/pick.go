@@ -48,7 +48,7 @@ type Dialer interface {
 
 // New returns a picker. A fleet is served by one picker: its hashes of prompts are its own.
 func New(deps Deps) *Picker {
-	deps.Fleet.Picker.OnFreed(deps.Queue.Freed)
+	deps.Fleet.OnFreed(deps.Queue.Freed)
 	return &Picker{deps: deps, seed: maphash.MakeSeed()}
 }
 
@@ -84,7 +84,7 @@ func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 	attempt.Excluded = refused
 	g := picking{Picker: k, Attempt: attempt, pair: pair}
 	apart := false
-	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
+	next, leave, err := k.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
 		if slices.Contains(refused, e) {
 			return true
 		}
@@ -172,7 +172,7 @@ func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 	exclude := g.excluding(role)
 	var free func()
 	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {
-		engine, free, err = g.deps.Fleet.Picker.Pick(role, hint, exclude)
+		engine, free, err = g.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	g.Record.Waited(waited, full == nil)

@@ -13,7 +13,7 @@ func (h *HandBacks) Choose(answer Answer, tenant string, kind continuation.Kind,
 	choice, fixed := h.cfg.fixed(h.on())
 	if !fixed {
 		terms := continuation.TermsOf(continuation.Engines{
-			PerToken: answer.Prefill.Engine().Speed.Marginal(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: h.ledger.tokens(answer.Decode),
+			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: h.ledger.tokens(answer.Decode),
 			BlockSize: ticket.Chain.BlockSize,
 		}, ticket.Tokens, answer.PromptTokens)
 		terms.HandsBack, terms.Releases, terms.Unlearnt = h.on() && h.queues.takes(answer, ticket), h.cfg.Release, h.cfg.HandBackAfter

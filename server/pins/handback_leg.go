@@ -100,7 +100,7 @@ func (h *HandBacks) send(ctx context.Context, k *retainedTicket, pairState *pair
 		k.releaseBy(h.releases)
 		return handBackRequeued, err
 	}
-	limit, cause := h.cfg.TrialTimeout+prefill.Engine().Speed.Expect(len(made.Body)), upstream.ErrReuseTimeout
+	limit, cause := h.cfg.TrialTimeout+prefill.Engine().Expects(ticket.Tokens), upstream.ErrReuseTimeout
 	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}

@@ -129,7 +129,7 @@ func (h *handBackQueues) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
 	}
-	engine, err := h.fleet.Picker.Choose(upstream.RolePrefill, fleet.Hint{Key: k.from.affinity, Model: k.from.model, Tokens: k.ids.Len()}, nil)
+	engine, err := h.fleet.Choose(upstream.RolePrefill, fleet.Hint{Key: k.from.affinity, Model: k.from.model, Tokens: k.ids.Len()}, nil)
 	if err != nil {
 		return nil
 	}

@@ -163,7 +163,7 @@ func (l *Lookup) Holdings() (holds []fleet.Holding) {
 	}
 	for i := range l.Branches {
 		b := &l.Branches[i]
-		holds[i] = fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
+		holds[i] = fleet.Holding{Instance: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
 	}
 	return holds
 }
@@ -179,10 +179,10 @@ func (l *Lookup) Owned() (owned []fleet.Holding) {
 }
 
 // PrefixHints tells the routing policies to which prefix caches the conversation was handed back.
-func (l *Lookup) PrefixHints() (notes []fleet.PrefixHint) {
+func (l *Lookup) PrefixHints() (notes []fleet.Holding) {
 	for i := range l.Notes {
 		n := &l.Notes[i]
-		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
+		notes = append(notes, fleet.Holding{Instance: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
 	}
 	return notes
 }

@@ -48,7 +48,6 @@ type prefillLeg struct {
 	plan  upstream.Plan
 	limit time.Duration
 	cause error // with which the limit ends the leg
-	size  int
 	sent  record.SentLeg
 
 	began    time.Time
@@ -65,8 +64,7 @@ func (a *attempt) newPrefillLeg(plan upstream.Plan) *prefillLeg {
 		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: a.proving.IDs.Wanted(),
 		PromptIDs: a.proving.IDs.ForPrefill(), AnswerID: a.answerID(),
 	}))}
-	p.size = p.Body.Len()
-	p.limit, p.cause = a.prefillLimit(p.size)
+	p.limit, p.cause = a.prefillLimit(a.Request.Length.Whole.Tokens(request.UsualRatio))
 	a.tried.ticket, a.tried.release = a.claim.Ticket != nil, a.claim.Piggyback != nil
 	a.claim.Sent()
 	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
@@ -127,9 +125,6 @@ func (p *prefillLeg) conclude(a *attempt) (handed, error) {
 	a.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	a.doubts.without(upstream.RolePrefill)
-	if a.claim.Ticket == nil {
-		engine.Speed.LearnBody(p.size, p.took)
-	}
 	if err := a.checkIDEcho(answer.PromptIDs); err != nil {
 		return handed{}, err
 	}
@@ -195,13 +190,13 @@ func grown(set, expected time.Duration) time.Duration {
 }
 
 // prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
-// cost a client the whole limit, and no engine may read blocks that decode has freed.
-func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
+// cost a client the whole limit, and no engine may read blocks that decode has freed. A prompt of so many tokens may have to be computed as a
+// whole nevertheless.
+func (a *attempt) prefillLimit(tokens int) (limit time.Duration, cause error) {
 	engine := a.pair.Prefill.Engine()
-	expected := engine.ExpectPrefill()
-	limit, cause = grown(a.cfg.PrefillTimeout, expected), upstream.ErrPrefillTimeout
+	limit, cause = grown(a.cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
 	if a.claim.Ticket != nil || a.claim.Piggyback != nil {
-		if trial := a.cfg.ReuseTrialTimeout + max(engine.Speed.Expect(size), expected); trial < limit {
+		if trial := a.cfg.ReuseTrialTimeout + engine.Expects(tokens); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -32,21 +31,20 @@ type try struct {
 
 // Catalogue is which models the engines of a fleet serve. It is safe for concurrent use.
 type Catalogue struct {
-	members  *atomic.Pointer[members] // of the fleet
-	now      func() time.Time
+	fleet    *Fleet
 	listWait time.Duration // for one list
 
-	mu    sync.Mutex // guards the rest; it is the innermost lock
-	begun time.Time  // when the last refresh began
-	under *reading   // the refresh under way, nil if there is none
-	tries []try      // of the last modelsAgain
+	mu    sync.Mutex    // guards the rest; it is the innermost lock
+	begun time.Time     // when the last refresh began
+	under chan struct{} // closed when the refresh under way is over, nil if there is none
+	tries []try         // of the last modelsAgain
 }
 
 // Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
 // decode engines first, in configured order. Engines without a known list add nothing.
 func (c *Catalogue) Models() (all []facts.Model) {
 	seen := map[string]bool{}
-	for e := range c.members.Load().all {
+	for e := range c.fleet.members.Load().all {
 		if !e.answers() {
 			continue
 		}
@@ -63,8 +61,8 @@ func (c *Catalogue) Models() (all []facts.Model) {
 // Serves reports whether an engine is known to serve a model of that name. It locks no engine.
 func (c *Catalogue) Serves(model string) bool {
 	var same *modelSet
-	for e := range c.members.Load().all {
-		models := e.seen.models.Load()
+	for e := range c.fleet.members.Load().all {
+		models := e.served.Load()
 		if models == nil || models == same { // the same list as the engine before, mostly
 			continue
 		}
@@ -78,8 +76,8 @@ func (c *Catalogue) Serves(model string) bool {
 
 // shared returns an equal set that another engine has, else set itself.
 func (c *Catalogue) shared(set *modelSet) *modelSet {
-	for e := range c.members.Load().all {
-		if other := e.seen.models.Load(); other != nil && other.digest == set.digest {
+	for e := range c.fleet.members.Load().all {
+		if other := e.served.Load(); other != nil && other.digest == set.digest {
 			return other
 		}
 	}
@@ -91,15 +89,14 @@ func (c *Catalogue) shared(set *modelSet) *modelSet {
 // before they refuse the turn: an adapter may have been loaded since.
 func (c *Catalogue) Refresh(ctx context.Context) {
 	c.mu.Lock()
-	r, now := c.under, c.now()
-	if r == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
-		r = &reading{done: make(chan struct{})}
-		c.under, c.begun = r, now
-		go c.refresh(context.WithoutCancel(ctx), r) // ends within refreshLimit
+	if now := c.fleet.now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
+		c.under, c.begun = make(chan struct{}), now
+		go c.refresh(context.WithoutCancel(ctx)) // ends within refreshLimit
 	}
+	under := c.under
 	c.mu.Unlock()
-	if r != nil {
-		wait(ctx, r.done)
+	if under != nil {
+		wait(ctx, under)
 	}
 }
 
@@ -108,7 +105,7 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, own := c.now(), 0
+	now, own := c.fleet.now(), 0
 	c.tries = slices.DeleteFunc(c.tries, func(t try) bool { return upstream.Elapsed(t.at, now) >= modelsAgain })
 	for _, t := range c.tries {
 		switch {
@@ -137,31 +134,29 @@ func (c *Catalogue) Refused(client string, role upstream.Role, model string) {
 	}
 }
 
-func (c *Catalogue) refresh(ctx context.Context, r *reading) {
+func (c *Catalogue) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
 	defer cancel()
-	var all []*Engine
-	for e := range c.members.Load().all {
-		if e.answers() {
-			all = append(all, e)
-		}
-	}
-	var next atomic.Int64
+	engines := make(chan *Engine)
 	var group sync.WaitGroup
-	for range min(modelsAtOnce, len(all)) {
+	for range modelsAtOnce {
 		group.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(all) {
-					return
+			for e := range engines {
+				if ctx.Err() == nil {
+					wait(ctx, e.listModels(ctx))
 				}
-				wait(ctx, all[i].models.list(ctx).done)
 			}
 		})
 	}
+	for e := range c.fleet.members.Load().all {
+		if e.answers() {
+			engines <- e
+		}
+	}
+	close(engines)
 	group.Wait()
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.under)
 	c.under = nil
-	c.mu.Unlock()
-	close(r.done)
 }

@@ -125,7 +125,7 @@ func (h *Holders) update(decodes []*Engine) (over []*Engine) {
 	defer h.mu.Unlock()
 	now := h.now()
 	h.departed = slices.DeleteFunc(h.departed, func(d departed) bool {
-		if d.engine.attempts.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
+		if d.engine.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
 			return false
 		}
 		over = append(over, d.engine)
@@ -175,7 +175,7 @@ func (f *Fleet) forget(engines []*Engine) {
 		return
 	}
 	for _, e := range engines {
-		e.member.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
+		e.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
 		if known := e.lastKnown(); known != nil {
 			known.leave()
 		}
@@ -188,8 +188,4 @@ func (f *Fleet) forget(engines []*Engine) {
 }
 
 // Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
-func (e *Engine) Leaves() bool { return e.member.gone.Load() || e.Health.Drains() }
-
-// Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
-// engine.
-func (i *Incarnation) Over() bool { return !i.current() }
+func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.Drains() }

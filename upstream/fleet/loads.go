@@ -1,11 +1,8 @@
 package fleet
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
-	"carryover/upstream"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -16,7 +13,7 @@ import (
 // BeginLoad asks for permission to hand KV of this prefill incarnation over to a decode incarnation. A caller that is
 // the trial of one that was left alone must call EndLoad. Unlike a ticket a hand-over needs no known incarnation.
 func (i *Incarnation) BeginLoad(decode *Incarnation) (ok, trial bool) {
-	if i.engine.fleet.Picker.stops.Load() == 0 {
+	if i.engine.fleet.stops.Load() == 0 {
 		return true, false
 	}
 	pair := i.pairWith(decode)
@@ -72,43 +69,4 @@ func (i *Incarnation) apartFrom(decode *Incarnation) (apart bool) {
 		_, apart = known.Apart()
 	}
 	return apart
-}
-
-// reads reports whether any prefill engine hands over to a decode engine.
-func (k *Picker) reads(decode *Engine) bool {
-	prefills, last := k.members.Load().engines[upstream.RolePrefill], decode.Last()
-	return int(last.stops.Load()+k.unread.Load()) < len(prefills) ||
-		slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().ApartFrom(last) })
-}
-
-// apart says for operators with which engines an engine exchanges no KV for now, "" for none. A decode engine is apart if
-// several prefill engines are from it.
-func (e *Engine) apart() string {
-	if e.fleet.Picker.stops.Load() == 0 {
-		return ""
-	}
-	last := e.Last()
-	if e.Role == upstream.RolePrefill {
-		return last.apart()
-	}
-	prefills := e.fleet.Engines(upstream.RolePrefill)
-	if len(prefills) < 2 || slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().apartFrom(last) }) {
-		return ""
-	}
-	return "it has failed to load the KV of every prefill instance; it serves alone, and each of them is tried again in time"
-}
-
-// apart is that of a prefill incarnation.
-func (i *Incarnation) apart() (why string) {
-	if until, apart := i.loads.Apart(); apart {
-		return "several decode instances have failed to load its KV; one turn tries it at " + until.UTC().Format(time.RFC3339)
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for decode, p := range i.pairs {
-		if until, apart := p.Apart(); apart {
-			why = fmt.Sprintf("decode %s has failed to load its KV; one turn tries the pair at %s", decode.Name, until.UTC().Format(time.RFC3339))
-		}
-	}
-	return why
 }

@@ -2,10 +2,11 @@ package fleet
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"carryover/upstream"
@@ -19,90 +20,102 @@ const (
 )
 
 // listing is what is known of an engine's models. A list outlives its incarnation until the next one
-// is read, because a restarted engine mostly serves the same models.
+// is read, because a restarted engine mostly serves the same models. The engine's lock guards it.
 type listing struct {
-	engine *Engine
-
-	mu          sync.Mutex // guards the rest. Lock order: readings, listing
-	known       bool       // the last reading gave a list; else the engine may serve any model
-	models      []facts.Model
-	incarnation string    // the engine's incarnation at that time, "" if it was not known
-	asked       time.Time // when the last reading began, zero if there was none
-	under       *reading  // the reading under way, nil if none
+	list        []facts.Model // nil if none is known: the engine may serve any model
+	incarnation string        // the engine's incarnation at that time, "" if it was not known
+	asked       time.Time     // when the last reading began, zero if there was none
+	under       chan struct{} // closed when the reading under way is over, nil if there is none
 }
 
-// follow starts to read the engine's list of models when that is due. It does not wait for the result.
-func (l *listing) follow(ctx context.Context) {
-	incarnation := l.engine.Last().ID()
-	l.mu.Lock()
-	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, l.engine.fleet.now()) >= modelsEvery
-	l.mu.Unlock()
+// modelSet is the set of model ids of a list. Engines with equal lists share one set, so that a pick looks its model
+// up once and not in a thousand lists.
+type modelSet struct {
+	ids    map[string]struct{}
+	digest [sha256.Size]byte
+
+	// The answer for the pick with number round. The lock of picks guards both.
+	round  uint64
+	serves bool
+}
+
+// newModelSet returns the set of the models' ids. Their order does not matter.
+func newModelSet(models []facts.Model) *modelSet {
+	s := &modelSet{ids: make(map[string]struct{}, len(models))}
+	ids := make([]string, len(models))
+	for i, m := range models {
+		s.ids[m.ID], ids[i] = struct{}{}, m.ID
+	}
+	slices.Sort(ids)
+	hash := sha256.New()
+	for _, id := range ids {
+		fmt.Fprintf(hash, "%d:%s", len(id), id)
+	}
+	hash.Sum(s.digest[:0])
+	return s
+}
+
+// has reports whether a model is in the set, for the pick with number round. It needs the lock of picks.
+func (s *modelSet) has(model string, round uint64) bool {
+	if s.round != round {
+		s.round = round
+		_, s.serves = s.ids[model]
+	}
+	return s.serves
+}
+
+// followModels starts to read the engine's list of models when that is due. It does not wait for the result.
+func (e *Engine) followModels(ctx context.Context) {
+	incarnation := e.Last().ID()
+	e.mu.Lock()
+	l := &e.models
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	e.mu.Unlock()
 	if due {
-		l.list(ctx)
+		e.listModels(ctx)
 	}
 }
 
-// list starts to read the engine's list of models, unless a reading is under way, and returns the reading.
-func (l *listing) list(ctx context.Context) *reading {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// listModels starts to read the engine's list of models, unless a reading is under way.
+func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := &e.models
 	if l.under == nil {
-		l.under, l.asked = &reading{done: make(chan struct{})}, l.engine.fleet.now()
-		go l.run(context.WithoutCancel(ctx), l.under) // ends within modelListWait
+		l.under, l.asked = make(chan struct{}), e.fleet.now()
+		go e.readList(context.WithoutCancel(ctx)) // ends within modelListWait
 	}
 	return l.under
 }
 
-func (l *listing) run(ctx context.Context, r *reading) {
-	ctx, cancel := context.WithTimeout(ctx, l.engine.fleet.Catalogue.listWait)
+func (e *Engine) readList(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.fleet.Catalogue.listWait)
 	defer cancel()
-	incarnation := l.engine.Last().ID()
-	models, err := l.read(ctx)
-	set := newModelSet(models)
+	incarnation := e.Last().ID()
+	list, err := e.readModels(ctx)
+	var set *modelSet
 	if err == nil {
-		set = l.engine.fleet.Catalogue.shared(set)
+		set = e.fleet.Catalogue.shared(newModelSet(list))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer close(r.done)
-	l.under = nil
-	switch {
-	case err == nil:
-		l.known, l.models, l.incarnation = true, models, incarnation
-		l.engine.seen.models.Store(set)
-	case errors.Is(err, facts.ErrModelList):
-		l.known, l.models, l.incarnation = false, nil, incarnation
-		l.engine.seen.models.Store(nil)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.models.under)
+	e.models.under = nil
+	if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
+		e.models.list, e.models.incarnation = list, incarnation
+		e.served.Store(set)
 	}
-	// No answer: what was known before stays.
 }
 
-// of returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
-// under way.
-func (l *listing) of(ctx context.Context, incarnation string) []facts.Model {
-	l.mu.Lock()
-	under := l.under
-	l.mu.Unlock()
-	if under != nil {
-		wait(ctx, under.done)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.known || l.incarnation != incarnation {
-		return nil
-	}
-	return l.models
-}
-
-// read fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
+// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
 // list, and another if it gave no answer or a temporary refusal.
-func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
+func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
 			models, err = nil, facts.ErrModelList
 		}
 	}()
-	status, list, err := l.engine.fleet.cfg.Client.Fetch(ctx, l.engine.Instance(), "/v1/models", "", facts.MaxModelList)
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
 		return nil, facts.ErrModelList
@@ -116,19 +129,33 @@ func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
 	return nil, facts.ErrModelList
 }
 
-// all returns the known list of models. It is not to be changed.
-func (l *listing) all() []facts.Model {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.models
+// modelsOf returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
+// under way.
+func (e *Engine) modelsOf(ctx context.Context, incarnation string) []facts.Model {
+	e.mu.Lock()
+	under := e.models.under
+	e.mu.Unlock()
+	if under != nil {
+		wait(ctx, under)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.models.incarnation != incarnation {
+		return nil
+	}
+	return e.models.list
 }
 
 // Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
-func (e *Engine) Models() []facts.Model { return e.models.all() }
+func (e *Engine) Models() []facts.Model {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.models.list
+}
 
 // MayServe reports whether the engine serves a model of that name, or has not told which it serves.
 func (e *Engine) MayServe(model string) bool {
-	models := e.seen.models.Load()
+	models := e.served.Load()
 	if models == nil || model == "" {
 		return true
 	}

@@ -31,9 +31,9 @@ func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	if p := i.pairs[decode.engine]; p.decode == decode {
 		return p.State
 	}
-	// decode.current is asked under the lock that unpair takes. An engine is marked as forgotten before it is
+	// Over is asked under the lock that unpair takes. An engine is marked as forgotten before it is
 	// unpaired, so that no pair is left behind.
-	if !decode.current() || !i.current() {
+	if decode.Over() || i.Over() {
 		return pairs.Over(f.facts.Now)
 	}
 	if i.pairs == nil {
@@ -42,7 +42,7 @@ func (i *Incarnation) pairWith(decode *Incarnation) *pairs.State {
 	if old := i.pairs[decode.engine]; old.State != nil {
 		old.Drop()
 	}
-	made := pairs.New(f.facts.Now, &i.stops, &decode.stops, &f.Picker.stops)
+	made := pairs.New(f.facts.Now, &i.stops, &decode.stops, &f.stops)
 	i.pairs[decode.engine] = pair{decode, made}
 	return made
 }
@@ -86,18 +86,6 @@ func (i *Incarnation) unpair(gone []*Engine) {
 			delete(i.pairs, decode)
 		}
 	}
-}
-
-// leave drops all pairs, and the entries in the prefix index: the engine is gone.
-func (i *Incarnation) leave() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, p := range i.pairs {
-		p.Drop()
-	}
-	i.loads.Drop()
-	i.pairs = nil
-	i.computed.Drop()
 }
 
 // retry ends the stops of this prefill incarnation's pairs with the changed engine; of all its pairs if its own engine

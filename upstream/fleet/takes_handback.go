@@ -1,9 +1,6 @@
 package fleet
 
-import (
-	"math"
-	"sync/atomic"
-)
+import "sync"
 
 // Limits of a prefill engine's load for hand-backs. A hand-back serves a turn that may come, and gives way to turns that are there.
 const (
@@ -23,27 +20,20 @@ const (
 //
 // The answer holds for this moment only. Nothing is sent to the engine.
 func (e *Engine) TakesHandBack() bool {
-	v, now := &e.seen, e.fleet.clock()
-	if e.member.gone.Load() || !v.health.Up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
+	load, now := e.load.Load(), e.fleet.clock()
+	if e.gone.Load() || !e.Health.Up(now) || !load.counts(now) || !e.last.Load().Known() || e.Quarantined() {
 		return false
 	}
-	has := int(v.others.Load()) + e.attempts.all()
-	if has >= mostBeside || math.Float64frombits(v.usage.Load()) >= fullAt {
-		return false
-	}
-	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket.
-	return e.Health.Closed() && (e.latest().Short == 0 || has == 0) // without requests, nothing waits any more
+	has := load.Others + e.ours()
+	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket. Without requests, nothing
+	// waits any more.
+	return has < mostBeside && load.Usage < fullAt && e.Health.Closed() && (load.Short == 0 || has == 0)
 }
 
 // BeginHandBack counts a hand-back to the engine until done is called; further calls do nothing. A hand-back is no
 // attempt: it does not count against MaxInFlight and does not influence picks. It must be counted, or the next reading
 // would take its request for one of other clients, which does influence picks.
 func (e *Engine) BeginHandBack() (done func()) {
-	e.attempts.handBacks.Add(1)
-	var ended atomic.Bool
-	return func() {
-		if ended.CompareAndSwap(false, true) {
-			e.attempts.handBacks.Add(-1)
-		}
-	}
+	e.handBacks.Add(1)
+	return sync.OnceFunc(func() { e.handBacks.Add(-1) })
 }

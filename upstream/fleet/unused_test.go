@@ -70,7 +70,7 @@ func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 	r := newRig(t)
 	d := r.named(upstream.RoleDecode, "d")[0]
 	d.Fresh().Pins.Leave(r.left("a"))
-	if tells(d, "1"); d.known.Pins.Unused() != 0 || len(r.Holders.Waiting()) != 0 {
+	if tells(d, "1"); d.readings.known.Pins.Unused() != 0 || len(r.Holders.Waiting()) != 0 {
 		t.Error("it has a ticket")
 	}
 }

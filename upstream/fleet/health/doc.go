@@ -5,7 +5,7 @@
 // It promises that
 //
 //   - avoiding is a preference: a [Health] says until when its engine is avoided and until when it is down, and refuses
-//     nothing ([Shown]), unless the engine is silent;
+//     nothing ([Health.Up]), unless the engine is silent;
 //   - an engine that answers connections is not down, whatever its completions do, and good connections do not close its
 //     circuit;
 //   - while a circuit is half-open, one attempt at a time tries the engine;

@@ -11,7 +11,7 @@ import (
 // Config says of which engine a Health is, and whom it tells. All of it is required.
 type Config struct {
 	Now  func() time.Time
-	Born time.Time           // Shown counts from there
+	Born time.Time           // what picks read counts from there
 	Log  func() *slog.Logger // with the engine's role and name
 	// Heard is called when the engine has answered for the first time, or for the first time since it refused a
 	// connection; Down when its outage is worth a line in the log; Back when that outage is over.
@@ -23,8 +23,12 @@ type Config struct {
 // Health is whether an engine serves, by its legs, its connections and its health probes, and whether it is to. It is
 // safe for concurrent use.
 type Health struct {
+	// What picks read without a lock. Times are on the fleet's clock: the engine is avoided before one, and counts as not answering connections
+	// before the other. It gets no turns before refuse, 0 for none, nor when it has been silent for limit to streams that wait since waits, and
+	// was last heard at heard.
+	avoid, down, refuse, waits, heard, limit atomic.Int64
+
 	cfg      Config
-	shown    *Shown
 	answered atomic.Bool // it has answered something since it last refused a connection
 
 	mu sync.Mutex // guards the rest; the innermost lock
@@ -42,23 +46,18 @@ type condition struct {
 	silence     silence
 }
 
-// Shown is what picks read of a Health, without a lock. Times are on the fleet's clock: the engine is avoided before
-// one, and counts as not answering connections before the other. It gets no turns before refuse, 0 for none, nor when it has been silent
-// for limit to streams that wait since waits, and was last heard at heard.
-type Shown struct{ avoid, down, refuse, waits, heard, limit atomic.Int64 }
-
 // Up reports whether picks prefer the engine at that time: it answers, its circuit is closed or waits for a trial, and
 // it is neither ejected, paused nor drained. Other engines are picked if no such engine is left.
-func (s *Shown) Up(now time.Duration) bool { return int64(now) >= s.avoid.Load() }
+func (h *Health) Up(now time.Duration) bool { return int64(now) >= h.avoid.Load() }
 
 // Answers reports whether the engine answers connections, so that its blocks can be read even if its completions fail.
-func (s *Shown) Answers(now time.Duration) bool { return int64(now) >= s.down.Load() }
+func (h *Health) Answers(now time.Duration) bool { return int64(now) >= h.down.Load() }
 
 // never is the end of an avoidance that does not end with time.
 const never = math.MaxInt64
 
-// New returns the health of an engine that was not heard yet, and keeps shown up to date.
-func New(cfg Config, shown *Shown) *Health { return &Health{cfg: cfg, shown: shown} }
+// Init makes it the health of an engine that was not heard yet.
+func (h *Health) Init(cfg Config) { h.cfg = cfg }
 
 // change changes the condition of the engine, and publishes until when it is avoided and until when it is down.
 func (h *Health) change(change func(is *condition, now time.Time)) {
@@ -89,11 +88,11 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 	if len(is.silence.waiting) > 0 {
 		waits = max(1, at(is.silence.since))
 	}
-	h.shown.refuse.Store(refuse)
-	h.shown.limit.Store(int64(is.silence.limit()))
-	h.shown.waits.Store(waits)
-	h.shown.avoid.Store(avoid)
-	h.shown.down.Store(down)
+	h.refuse.Store(refuse)
+	h.limit.Store(int64(is.silence.limit()))
+	h.waits.Store(waits)
+	h.avoid.Store(avoid)
+	h.down.Store(down)
 }
 
 // read returns the condition of the engine.
@@ -107,7 +106,7 @@ func (h *Health) read() condition {
 func (h *Health) Usable() bool {
 	is, now := h.read(), h.cfg.Now()
 	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain.On && !now.Before(is.pausedUntil) &&
-		!h.shown.Silent(h.clock())
+		!h.Silent(h.clock())
 }
 
 // Restarted forgets how slow or silent the engine was: a restart is how such engines are mended.

@@ -53,19 +53,15 @@ func (s *silence) end(began time.Time, silent bool) (last bool) {
 
 // Silent reports whether the engine is suspected to hang, so that it gets no turns at all: it has sent nothing to streams that wait, and no
 // leg has heard of it meanwhile. When no stream waits any more, its circuit is open, and one turn at a time tries it.
-func (s *Shown) Silent(now time.Duration) bool {
-	return isSilent(int64(now), s.waits.Load(), s.heard.Load(), s.limit.Load(), s.refuse.Load())
-}
-
-// isSilent decides that for streams that wait since waits, 0 for none.
-func isSilent(now, waits, heard, limit, refuse int64) bool {
-	return now < refuse || waits > 0 && now-max(waits, heard) >= limit
+func (h *Health) Silent(now time.Duration) bool {
+	waits := h.waits.Load()
+	return int64(now) < h.refuse.Load() || waits > 0 && int64(now)-max(waits, h.heard.Load()) >= h.limit.Load()
 }
 
 // Suspected reports whether the engine is silent, or has been and has not answered since: its blocks may not be read.
-func (h *Health) Suspected() bool { return h.shown.refuse.Load() > 0 || h.shown.Silent(h.clock()) }
+func (h *Health) Suspected() bool { return h.refuse.Load() > 0 || h.Silent(h.clock()) }
 
-// clock returns the time as Shown counts it.
+// clock returns the time since the fleet was made.
 func (h *Health) clock() time.Duration { return h.cfg.Now().Sub(h.cfg.Born) }
 
 // Wait is the wait of a leg for the beginning of its answer. One goroutine may use it.
@@ -92,8 +88,8 @@ func (h *Health) Wait(limit time.Duration) (w Wait) {
 func (w *Wait) Heard() {
 	h := w.health
 	now := h.clock()
-	suspected := h.shown.refuse.Load() > 0 || h.shown.Silent(now)
-	h.shown.heard.Store(int64(now))
+	suspected := h.refuse.Load() > 0 || h.Silent(now)
+	h.heard.Store(int64(now))
 	if w.over && !suspected {
 		return
 	}
@@ -118,7 +114,7 @@ func (w *Wait) Over() {
 	w.over = true
 	h := w.health
 	h.change(func(is *condition, now time.Time) {
-		if c := &is.circuit; is.silence.end(w.began, h.shown.Silent(now.Sub(h.cfg.Born))) {
+		if c := &is.circuit; is.silence.end(w.began, h.Silent(now.Sub(h.cfg.Born))) {
 			if c.silent = true; !c.open(now) {
 				c.since = is.silence.since
 				c.trip(now)
@@ -130,11 +126,12 @@ func (w *Wait) Over() {
 // Worked records that the engine has generated tokens after a time, for whomever. A health probe does not show as much: the API server
 // answers it while the engine core hangs.
 func (h *Health) Worked(after time.Time) {
-	s, at := h.shown, int64(after.Sub(h.cfg.Born))
-	if after.Before(h.read().silence.since) || at <= s.heard.Load() {
+	at := int64(after.Sub(h.cfg.Born))
+	if after.Before(h.read().silence.since) || at <= h.heard.Load() {
 		return
 	}
-	if s.heard.Store(at); !isSilent(int64(h.clock()), s.waits.Load(), at, s.limit.Load(), 0) {
+	h.heard.Store(at)
+	if now, waits := int64(h.clock()), h.waits.Load(); waits == 0 || now-max(waits, at) < h.limit.Load() {
 		h.speaks(func(*condition) {})
 	}
 }
@@ -160,7 +157,7 @@ func (h *Health) tellSilence() {
 	first := false
 	var since time.Time
 	h.change(func(is *condition, now time.Time) {
-		first = !is.silence.told && h.shown.Silent(now.Sub(h.cfg.Born))
+		first = !is.silence.told && h.Silent(now.Sub(h.cfg.Born))
 		is.silence.told = is.silence.told || first
 		since = is.silence.since
 	})

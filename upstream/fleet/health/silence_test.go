@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestIsSilent(t *testing.T) {
+func TestSilent(t *testing.T) {
 	for name, row := range map[string]struct {
 		now, waits, heard, limit, refuse int64
 		want                             bool
@@ -22,7 +22,12 @@ func TestIsSilent(t *testing.T) {
 		"its circuit is half-open":          {now: 101, limit: 10, refuse: 101},
 		"half-open, and one waits too long": {now: 101, waits: 80, limit: 10, refuse: 90, want: true},
 	} {
-		if got := isSilent(row.now, row.waits, row.heard, row.limit, row.refuse); got != row.want {
+		h := &Health{}
+		h.waits.Store(row.waits)
+		h.heard.Store(row.heard)
+		h.limit.Store(row.limit)
+		h.refuse.Store(row.refuse)
+		if got := h.Silent(time.Duration(row.now)); got != row.want {
 			t.Errorf("%s: silent %t, want %t", name, got, row.want)
 		}
 	}
@@ -71,7 +76,7 @@ func silentAfter(t *testing.T, streams int) (*role, *Health, []Wait) {
 	return r, h, waits
 }
 
-func (r *role) silent(i int) bool { return r.shown[i].Silent(r.now.Sub(r.born)) }
+func (r *role) silent(i int) bool { return r.members[i].Health.Silent(r.now.Sub(r.born)) }
 
 func TestSilence_AnyLegEndsIt(t *testing.T) {
 	r, h, _ := silentAfter(t, 2)

@@ -19,7 +19,7 @@ func (h *Health) State() (state, why string) {
 		return "down", fmt.Sprintf("it has refused connections since %s; it is tried again at %s", moment(o.since), moment(o.until))
 	case now.Before(is.pausedUntil):
 		return "paused", "it refuses requests because it is paused; it is tried again at " + moment(is.pausedUntil)
-	case !c.silent && h.shown.Silent(h.clock()):
+	case !c.silent && h.Silent(h.clock()):
 		return "open", fmt.Sprintf("it has sent nothing to streams that wait since %s; it gets no turns until it answers", moment(is.silence.since))
 	case c.open(now):
 		return "open", c.failed() + "; one turn tries it at " + moment(c.until)
