@@ -2,11 +2,14 @@ package facts
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"carryover/sse/rawjson"
@@ -32,12 +35,22 @@ const (
 // Capability is whether an incarnation uses the token ids that it is sent.
 type Capability struct {
 	*asker
-	probes *questions
+	limit time.Duration // of one probe
 
 	mu      sync.Mutex // guards the rest
 	usesIDs [body.APIs]Finding
 	refused [body.APIs]bool // the last probe with our own key was refused
 	under   <-chan struct{} // closed when the probe that Begin has started is over, nil for none
+	open    map[[sha256.Size]byte]*question
+}
+
+// question is a probe with one credential that is under way or has failed. At most one is under way. It has a context of its own, so that no
+// client's departure ends it, and all turns that need the answer wait for it. One that failed is not sent again for a while, so that an engine
+// which does not answer costs one turn its time limit, and not each turn. A refused connection costs nothing, and such a probe may follow at
+// once.
+type question struct {
+	over  chan struct{} // closed when it is over
+	until time.Time     // when it may be asked again; zero while it is under way
 }
 
 // UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
@@ -97,22 +110,61 @@ func (c *Capability) begun(ctx context.Context) Finding {
 	return c.UsesIDs(body.Chat)
 }
 
-// ask runs the probe with one credential. A failure with a client's credential is remembered for that client only.
+// ask runs the probe with one credential, unless it is under way or rests, and returns a channel that is closed when it is over. A failure with
+// a client's credential is remembered for that client only.
 func (c *Capability) ask(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
-	return c.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
-		if c.UsesIDs(api) != Unknown {
-			return nil // another probe has found it since the caller looked
+	key := digest(api.Path(), authorization)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.open[key]; known != nil && (known.until.IsZero() || c.shared.Now().Before(known.until)) {
+		return known.over
+	}
+	if len(c.open) >= maxLearnt {
+		c.forget()
+	}
+	if c.open == nil {
+		c.open = map[[sha256.Size]byte]*question{}
+	}
+	asked := &question{over: make(chan struct{})}
+	c.open[key] = asked
+	go func() { // ends within the limit
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.limit)
+		defer cancel()
+		found, refused, err := Unknown, false, errDefect
+		defer func() {
+			_ = recover() // a defect in reading an answer must not end the process
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.usesIDs[api] = max(c.usesIDs[api], found) // No wins over Yes if two probes disagree
+			if authorization == "" {
+				c.refused[api] = refused
+			}
+			if asked.until = c.shared.Now().Add(idsRetry); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+				delete(c.open, key)
+			}
+			close(asked.over)
+		}()
+		if found = c.UsesIDs(api); found != Unknown { // another probe has found it since the caller looked
+			err = nil
+			return
 		}
-		found, refused, err := c.askIDs(ctx, api, authorization)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.usesIDs[api] = max(c.usesIDs[api], found) // No wins over Yes if two probes disagree
-		if authorization == "" {
-			c.refused[api] = refused
-		}
-		return err
-	})
+		found, refused, err = c.askIDs(ctx, api, authorization)
+	}()
+	return asked.over
 }
+
+// forget forgets the failed probe that may be sent again first. It needs c.mu.
+func (c *Capability) forget() {
+	var first [sha256.Size]byte
+	for key, old := range c.open {
+		if next := c.open[first]; !old.until.IsZero() && (next == nil || old.until.Before(next.until)) {
+			first = key
+		}
+	}
+	delete(c.open, first)
+}
+
+var errDefect = errors.New("panic")
 
 // askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
 // is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
@@ -172,4 +224,68 @@ func (c *Capability) firstModel(ctx context.Context, authorization string) strin
 	}
 	first, _ := rawjson.First(rawjson.Get(list, "data"))
 	return rawjson.GetText(first, "id")
+}
+
+// Try asks the engine for one token with our own key, and returns the failure if there is one: of a request that no client has made it is
+// the engine's. Where the engine refuses the key or the model, which says nothing, it returns otherwise.
+func (c *Capability) Try(ctx context.Context, otherwise *upstream.LegError) (failure *upstream.LegError) {
+	defer func() {
+		if recover() != nil { // a defect in reading an answer must not end the process
+			failure = otherwise
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, idsLimit)
+	defer cancel()
+	fields := map[string]any{"prompt": "Hello", "max_tokens": 1}
+	if model := c.firstModel(ctx, ""); model != "" {
+		fields["model"] = model
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return otherwise
+	}
+	failure = &upstream.LegError{Instance: c.instance().Name, Kind: upstream.Broken, Sent: true}
+	status, answer, err := c.post(ctx, "/v1/completions", body, "")
+	switch failure.Status, failure.Err = status, err; {
+	case err != nil:
+	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:
+		failure.Kind = upstream.Status
+	case status != http.StatusOK:
+		return otherwise
+	case rawjson.Get(answer, "choices") == nil: // mostly an error
+		failure.Kind = upstream.Garbage
+	default:
+		return nil
+	}
+	return failure
+}
+
+// Keys is whether an engine checks the credentials that it is sent.
+type Keys struct {
+	*asker
+
+	mu      sync.Mutex // held while the engine is asked
+	checked Finding
+}
+
+// Checked reports whether the engine has refused a credential that nobody has. vLLM without --api-key takes any
+// (its AuthenticationMiddleware guards /v1). It asks the engine until that has answered, for 2 s at most, and is false
+// while another asks.
+func (k *Keys) Checked(ctx context.Context) bool {
+	if !k.mu.TryLock() {
+		return false
+	}
+	defer k.mu.Unlock()
+	if k.checked == Unknown {
+		ctx, cancel := context.WithTimeout(ctx, modelsLimit)
+		defer cancel()
+		status, _, err := k.shared.Client.Fetch(ctx, k.instance(), "/v1/models", "Bearer "+upstream.NewID(), MaxModelList)
+		switch {
+		case status == http.StatusUnauthorized, status == http.StatusForbidden:
+			k.checked = Yes
+		case err == nil && status == http.StatusOK:
+			k.checked = No
+		}
+	}
+	return k.checked == Yes
 }

@@ -8,13 +8,14 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
 
-// ErrNotComparable is returned by [Prompts.Tokenize] if only the completion endpoint can tell the request's ids.
+// ErrNotComparable is returned by [Prompts.Read] if only the completion endpoint can tell the request's ids.
 var ErrNotComparable = errors.New("not comparable")
 
 // Prompt is a request's prompt as the engine reads it.
@@ -32,19 +33,10 @@ type Prompt struct {
 type Prompts struct {
 	*asker
 
-	mu        sync.Mutex         // guards the rest
-	rendering [body.APIs]Finding // whether it has the render endpoint of the API
-	late      late
-}
+	own renderer // the engine
 
-// Tokenize returns the ids of the request's prompt: the ids of the request itself if it has ids, else what the engine
-// makes of its text, within a limit that grows with the text. A chat is rendered by the endpoint that does nothing else
-// (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
-// incarnation that is not known is not asked to render, because a refusal could not be remembered. Errors are
-// ErrNotComparable, ErrLate or *upstream.LegError.
-func (p *Prompts) Tokenize(ctx context.Context, req *body.Request, authorization string) ([]uint32, error) {
-	prompt, err := p.ReadSoon(ctx, req, authorization)
-	return prompt.IDs, err
+	mu   sync.Mutex // guards the rest
+	late late
 }
 
 // ReadSoon is Read for a caller that can do without: it returns ErrLate at once for a prompt that is as long as one which the engine has not
@@ -59,10 +51,15 @@ func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization
 	return p.Read(ctx, req, authorization)
 }
 
-// Read is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
+// Read returns the prompt: with the ids of the request itself if it has ids, else with what the engine
+// makes of its text, within a limit that grows with the text. A chat is rendered by the endpoint that does nothing else
+// (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
+// incarnation that is not known is not asked to render, because a refusal could not be remembered. The prompt may use a shared buffer until
+// [Prompt.Done].
+//
 // Prompts whose ids only render endpoints can tell ([body.API.Rendered]) are rendered: the error is ErrNoRender
-// without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. If the engine
-// refuses the request, the *upstream.LegError has its refusal.
+// without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. Other errors are ErrLate or
+// *upstream.LegError, which has the engine's refusal if it refuses the request.
 func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.Prompt().IDs(); ok {
 		list := req.Prompt().Text()
@@ -91,10 +88,10 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
 	question.body = raw
-	if req.API() == body.Chat && p.known && p.foundRender(body.Chat) != No {
+	if req.API() == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
 		// the parity that was learnt with the render endpoint's.
-		if prompt, err := p.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
+		if prompt, err := p.askRender(ctx, &p.own, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
 			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
 			buffers.done(question) // the question was not sent
 			return prompt, err
@@ -170,4 +167,75 @@ func readPrompt(answer []byte, name string, into []uint32) (prompt Prompt, err e
 	length, _ := rawjson.Integer(o.Get("max_model_len"))
 	prompt.ContextLength = max(length, 0)
 	return prompt, nil
+}
+
+// ErrLate says that an engine is not asked for the ids of a prompt, because it was late with one that is no longer.
+var ErrLate = errors.New("prompts of that length are not read in time")
+
+// askedWithin is how many bytes of a prompt have a limit of their own. vLLM tokenises some hundred times as fast.
+const askedWithin = 8 << 10
+
+// askLimit returns how long an engine may take to read a prompt of so many bytes, by the limit of a short one: a turn waits for it.
+func askLimit(limit time.Duration, bytes int) time.Duration {
+	return limit + limit*time.Duration(min(bytes, 14*askedWithin))/askedWithin
+}
+
+// An engine that was late with a prompt is not asked for such prompts for lateFirst, and for twice as long after each that is late again, up
+// to lateMax: each costs a turn its whole limit.
+const (
+	lateFirst = 10 * time.Second
+	lateMax   = 30 * time.Minute
+)
+
+// late is from which length on an engine does not read prompts in time. The zero value knows none.
+type late struct {
+	bytes  int           // of the shortest
+	pause  time.Duration // 0 if there is none
+	until  time.Time     // when one is asked for again
+	trying bool          // one is
+}
+
+// spares reports whether a prompt of so many bytes is not asked for. When the pause is over, one may be.
+func (l *late) spares(bytes int, now time.Time) bool {
+	if l.pause == 0 || bytes < l.bytes {
+		return false
+	}
+	if now.Before(l.until) {
+		return true
+	}
+	l.until, l.trying = now.Add(lateFirst), true // its client may leave
+	return false
+}
+
+// took records that a prompt of so many bytes was read in time or late, and reports whether it is the first that was late.
+func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
+	switch {
+	case inTime && bytes >= l.bytes:
+		*l = late{}
+	case inTime:
+	case l.pause == 0:
+		if *l = (late{bytes: bytes, pause: lateFirst, until: now}); bytes >= askedWithin { // else it may have been busy for a moment
+			l.until = now.Add(lateFirst)
+		}
+		return true
+	default:
+		l.bytes = min(l.bytes, bytes)
+		if l.trying { // else it was asked for before
+			l.pause, l.trying = min(2*l.pause, lateMax), false
+			l.until = now.Add(l.pause)
+		}
+	}
+	return false
+}
+
+// took has the log report the first prompt that is late.
+func (p *Prompts) took(bytes int, inTime bool) {
+	p.mu.Lock()
+	first := p.late.took(bytes, inTime, p.shared.Now())
+	p.mu.Unlock()
+	if first {
+		p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
+			"instance", p.instance().Name, "bytes", bytes, "limit", askLimit(p.shared.AskLimit, bytes).String(),
+			"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
+	}
 }
