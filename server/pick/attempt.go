@@ -14,12 +14,12 @@ import (
 type Attempt struct {
 	Request     *request.Request
 	Body        *body.Request
-	Chain       []uint64           // see Picker.PromptChain
-	Holds       []fleet.Holding    // the tickets of the conversation, in the form that policies read
-	Owned       []fleet.Holding    // those of them that are certainly of this conversation, and not of another that began alike
+	Chain       []uint64        // see Picker.PromptChain
+	Holds       []fleet.Holding // the tickets of the conversation, in the form that policies read
+	Owned       []fleet.Holding // those of them that are certainly of this conversation, and not of another that began alike
 	PrefixHints []fleet.Holding // where the conversation was handed back to
-	Tickets     bool               // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
-	Record      *record.Builder    // is told the path, the uncached tokens and the waits
+	Tickets     bool            // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
+	Record      *record.Builder // is told the path, the uncached tokens and the waits
 	Routing
 	Earlier
 }

@@ -62,26 +62,13 @@ func (c *Catalogue) Models() (all []facts.Model) {
 func (c *Catalogue) Serves(model string) bool {
 	var same *modelSet
 	for e := range c.fleet.members.Load().all {
-		models := e.served.Load()
-		if models == nil || models == same { // the same list as the engine before, mostly
-			continue
-		}
-		same = models
-		if _, serves := models.ids[model]; serves {
-			return true
+		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
+			if same = models; models != nil && models.serves(model) {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-// shared returns an equal set that another engine has, else set itself.
-func (c *Catalogue) shared(set *modelSet) *modelSet {
-	for e := range c.fleet.members.Load().all {
-		if other := e.served.Load(); other != nil && other.digest == set.digest {
-			return other
-		}
-	}
-	return set
 }
 
 // Refresh reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It returns when

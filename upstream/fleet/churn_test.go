@@ -33,7 +33,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 		for _, e := range []*Engine{np, nd} {
 			models := []facts.Model{{ID: "m" + id}}
 			e.models.list = models
-			e.served.Store(r.Catalogue.shared(newModelSet(models)))
+			e.served.Store(r.shared(models))
 			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
 			_, done, err := r.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
 			if err != nil {

@@ -59,14 +59,7 @@ func (i *Incarnation) blames(decode *Engine, outcome pairs.Outcome) bool {
 
 // ApartFrom reports whether BeginLoad would refuse a hand-over to a decode incarnation.
 func (i *Incarnation) ApartFrom(decode *Incarnation) bool {
-	_, apart := i.loads.Apart()
-	return apart || i.apartFrom(decode)
-}
-
-// apartFrom reports the same of the pair alone.
-func (i *Incarnation) apartFrom(decode *Incarnation) (apart bool) {
-	if known := i.known(decode); known != nil {
-		_, apart = known.Apart()
-	}
-	return apart
+	_, all := i.loads.Apart()
+	_, apart := i.known(decode).Apart()
+	return all || apart
 }

@@ -2,11 +2,10 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"carryover/upstream"
@@ -30,38 +29,29 @@ type listing struct {
 
 // modelSet is the set of model ids of a list. Engines with equal lists share one set, so that a pick looks its model
 // up once and not in a thousand lists.
-type modelSet struct {
-	ids    map[string]struct{}
-	digest [sha256.Size]byte
+type modelSet map[string]struct{}
 
-	// The answer for the pick with number round. The lock of picks guards both.
-	round  uint64
-	serves bool
+// serves reports whether the model is in the set.
+func (s *modelSet) serves(model string) bool {
+	if s == nil || model == "" {
+		return true
+	}
+	_, serves := (*s)[model]
+	return serves
 }
 
-// newModelSet returns the set of the models' ids. Their order does not matter.
-func newModelSet(models []facts.Model) *modelSet {
-	s := &modelSet{ids: make(map[string]struct{}, len(models))}
-	ids := make([]string, len(models))
-	for i, m := range models {
-		s.ids[m.ID], ids[i] = struct{}{}, m.ID
+// shared returns the set of the models' ids: that of another engine if one has an equal one. Their order does not matter.
+func (f *Fleet) shared(models []facts.Model) *modelSet {
+	set := modelSet{}
+	for _, m := range models {
+		set[m.ID] = struct{}{}
 	}
-	slices.Sort(ids)
-	hash := sha256.New()
-	for _, id := range ids {
-		fmt.Fprintf(hash, "%d:%s", len(id), id)
+	for e := range f.members.Load().all {
+		if other := e.served.Load(); other != nil && maps.Equal(*other, set) {
+			return other
+		}
 	}
-	hash.Sum(s.digest[:0])
-	return s
-}
-
-// has reports whether a model is in the set, for the pick with number round. It needs the lock of picks.
-func (s *modelSet) has(model string, round uint64) bool {
-	if s.round != round {
-		s.round = round
-		_, s.serves = s.ids[model]
-	}
-	return s.serves
+	return &set
 }
 
 // followModels starts to read the engine's list of models when that is due. It does not wait for the result.
@@ -95,7 +85,7 @@ func (e *Engine) readList(ctx context.Context) {
 	list, err := e.readModels(ctx)
 	var set *modelSet
 	if err == nil {
-		set = e.fleet.Catalogue.shared(newModelSet(list))
+		set = e.fleet.shared(list)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,11 +144,4 @@ func (e *Engine) Models() []facts.Model {
 }
 
 // MayServe reports whether the engine serves a model of that name, or has not told which it serves.
-func (e *Engine) MayServe(model string) bool {
-	models := e.served.Load()
-	if models == nil || model == "" {
-		return true
-	}
-	_, serves := models.ids[model]
-	return serves
-}
+func (e *Engine) MayServe(model string) bool { return e.served.Load().serves(model) }

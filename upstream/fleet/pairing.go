@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"time"
-
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/unused"
 )
@@ -67,13 +65,6 @@ func (i *Incarnation) known(decode *Incarnation) *pairs.State {
 		return p.State
 	}
 	return nil
-}
-
-// stoppedWith reports whether the pair of this prefill incarnation and a decode incarnation is stopped. A pair without
-// a state was never tried, and is not stopped.
-func (i *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
-	known := i.known(decode)
-	return known != nil && known.Stopped(now)
 }
 
 // unpair drops the pairs with engines that are gone.

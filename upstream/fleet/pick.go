@@ -98,8 +98,7 @@ func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) boo
 	p, engines := &f.picking, f.Engines(role)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now, p.busy, p.engines = f.now(), false, p.engines[:0]
-	p.clock = p.now.Sub(f.born)
+	p.clock, p.busy, p.engines = f.clock(), false, p.engines[:0]
 	choosy := preferred
 	if role == upstream.RoleDecode && f.stops.Load() > 0 {
 		choosy = together
@@ -111,7 +110,7 @@ func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) boo
 	case len(p.engines) > 0:
 	case p.busy:
 		return nil, 0, 0, upstream.ErrBusy
-	case hint.Model == "" || len(f.Engines(role)) == 0 || slices.ContainsFunc(f.Engines(role), func(e *Engine) bool { return e.MayServe(hint.Model) }):
+	case len(engines) == 0 || slices.ContainsFunc(engines, func(e *Engine) bool { return e.MayServe(hint.Model) }):
 		return nil, 0, 0, upstream.ErrNoInstance
 	default:
 		return nil, 0, 0, upstream.ErrNoModel

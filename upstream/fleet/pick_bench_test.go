@@ -25,7 +25,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	for i := range 1000 {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.Engines(role)[i]
-			e.served.Store(f.Catalogue.shared(newModelSet([]facts.Model{{ID: "model"}, {ID: "other"}})))
+			e.served.Store(f.shared([]facts.Model{{ID: "model"}, {ID: "other"}}))
 			e.reads(Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.now()})
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {

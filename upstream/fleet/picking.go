@@ -16,8 +16,7 @@ type picking struct {
 	prefill, decode upstream.Policy
 	most            int // how many attempts an engine may run at once; 0 means no limit
 
-	now        time.Time
-	clock      time.Duration // now, since the fleet was made
+	clock      time.Duration // when it is made, since the fleet was
 	round      uint64        // number of the pick; engines and lists of models remember it
 	candidates []upstream.Candidate
 	engines    []*Engine      // the engine of each candidate, by index
@@ -68,7 +67,7 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 			continue
 		}
 		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
-			same, serves = models, models == nil || hint.Model == "" || models.has(hint.Model, p.round)
+			same, serves = models, models.serves(hint.Model)
 		}
 		if !serves {
 			continue
@@ -159,9 +158,9 @@ func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
 		p.candidates[i].Stopped = len(p.holders) > 0 && last.Known() && int(last.stops.Load()) >= least &&
 			!slices.ContainsFunc(p.holders, func(other *Incarnation) bool {
 				if role == upstream.RoleDecode {
-					return !other.Known() || !other.stoppedWith(last, p.now)
+					return !other.Known() || !other.known(last).Stopped()
 				}
-				return !last.stoppedWith(other, p.now)
+				return !last.known(other).Stopped()
 			})
 	}
 	clear(p.holders)

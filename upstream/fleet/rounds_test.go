@@ -13,7 +13,7 @@ func lists(e *Engine, models ...string) {
 	for i, name := range models {
 		list[i] = facts.Model{ID: name}
 	}
-	e.served.Store(newModelSet(list))
+	e.served.Store(e.fleet.shared(list))
 }
 
 // What a pick has found of a model holds for that pick, also when the instances have changed since: picks are told apart by

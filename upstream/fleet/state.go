@@ -99,7 +99,10 @@ func (e *Engine) apart() string {
 		return last.apart()
 	}
 	prefills := e.fleet.Engines(upstream.RolePrefill)
-	if len(prefills) < 2 || slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().apartFrom(last) }) {
+	if len(prefills) < 2 || slices.ContainsFunc(prefills, func(e *Engine) bool {
+		_, apart := e.Last().known(last).Apart()
+		return !apart
+	}) {
 		return ""
 	}
 	return "it has failed to load the KV of every prefill instance; it serves alone, and each of them is tried again in time"

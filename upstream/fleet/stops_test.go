@@ -14,7 +14,7 @@ import (
 func allStopped(prefills, decodes []*Incarnation, now time.Time) bool {
 	for _, p := range prefills {
 		for _, d := range decodes {
-			if !p.Known() || !d.Known() || !p.stoppedWith(d, now) {
+			if !p.Known() || !d.Known() || !p.known(d).Stopped() {
 				return false
 			}
 		}

@@ -23,10 +23,10 @@ type Config struct {
 // Health is whether an engine serves, by its legs, its connections and its health probes, and whether it is to. It is
 // safe for concurrent use.
 type Health struct {
-	// What picks read without a lock. Times are on the fleet's clock: the engine is avoided before one, and counts as not answering connections
-	// before the other. It gets no turns before refuse, 0 for none, nor when it has been silent for limit to streams that wait since waits, and
+	// What picks read without a lock. Times are on the fleet's clock: the engine is avoided before avoid, and before trying because another
+	// attempt tries it; it counts as not answering connections before down. It gets no turns before refuse, 0 for none, nor when it has been silent for limit to streams that wait since waits, and
 	// was last heard at heard.
-	avoid, down, refuse, waits, heard, limit atomic.Int64
+	avoid, trying, down, refuse, waits, heard, limit atomic.Int64
 
 	cfg      Config
 	answered atomic.Bool // it has answered something since it last refused a connection
@@ -48,7 +48,9 @@ type condition struct {
 
 // Up reports whether picks prefer the engine at that time: it answers, its circuit is closed or waits for a trial, and
 // it is neither ejected, paused nor drained. Other engines are picked if no such engine is left.
-func (h *Health) Up(now time.Duration) bool { return int64(now) >= h.avoid.Load() }
+func (h *Health) Up(now time.Duration) bool {
+	return int64(now) >= max(h.avoid.Load(), h.trying.Load())
+}
 
 // Answers reports whether the engine answers connections, so that its blocks can be read even if its completions fail.
 func (h *Health) Answers(now time.Duration) bool { return int64(now) >= h.down.Load() }
@@ -71,19 +73,18 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 		}
 		return int64(t.Sub(h.cfg.Born))
 	}
-	avoid, down, waits, refuse := int64(never), int64(never), int64(0), int64(0)
-	tried := at(is.circuit.until)
+	avoid, trying, down, waits, refuse := int64(never), int64(0), int64(never), int64(0), int64(0)
 	if is.circuit.trial != 0 {
-		tried = max(tried, at(is.circuit.lapses))
+		trying = at(is.circuit.lapses)
 	}
 	if is.outage.failed < UnhealthyAfter {
 		down = at(is.outage.until)
 		if !is.drain.On {
-			avoid = max(down, tried, at(is.ejection.until), at(is.pausedUntil))
+			avoid = max(down, at(is.circuit.until), at(is.ejection.until), at(is.pausedUntil))
 		}
 	}
 	if is.circuit.silent {
-		refuse = tried
+		refuse = max(at(is.circuit.until), trying)
 	}
 	if len(is.silence.waiting) > 0 {
 		waits = max(1, at(is.silence.since))
@@ -92,6 +93,7 @@ func (h *Health) change(change func(is *condition, now time.Time)) {
 	h.limit.Store(int64(is.silence.limit()))
 	h.waits.Store(waits)
 	h.avoid.Store(avoid)
+	h.trying.Store(trying)
 	h.down.Store(down)
 }
 
@@ -104,9 +106,8 @@ func (h *Health) read() condition {
 
 // Usable reports whether the engine is up, not counting that an attempt is trying it.
 func (h *Health) Usable() bool {
-	is, now := h.read(), h.cfg.Now()
-	return !is.outage.lasts(now) && !is.circuit.open(now) && !is.ejection.lasts(now) && !is.drain.On && !now.Before(is.pausedUntil) &&
-		!h.Silent(h.clock())
+	now := h.clock()
+	return int64(now) >= h.avoid.Load() && !h.Silent(now)
 }
 
 // Restarted forgets how slow or silent the engine was: a restart is how such engines are mended.

@@ -24,10 +24,7 @@ func (p *Index) Find(chain []uint64, round uint64, credits Credits) {
 	left := MaxCredits
 	var last piece
 	for i := len(chain) - 1; i >= 0; i-- { // the longest beginning first
-		known, found := p.young[chain[i]]
-		if !found {
-			known = p.old[chain[i]]
-		}
+		known, _ := p.piece(chain[i])
 		if known == last {
 			continue
 		}
@@ -57,11 +54,7 @@ func (p *Index) Lacks(e *Cache, pieces []uint64) bool {
 		return false
 	}
 	for i := len(pieces) - 1; i >= 0; i-- {
-		known, young := p.young[pieces[i]]
-		if !young {
-			known = p.old[pieces[i]]
-		}
-		if known.mark != 0 {
+		if known, _ := p.piece(pieces[i]); known.mark != 0 {
 			slots := p.marks[known.mark]
 			word, bit := e.slotBit()
 			return word >= len(slots) || slots[word]&bit == 0

@@ -186,10 +186,7 @@ func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 		if mark == 0 {
 			continue
 		}
-		known, young := p.young[hash]
-		if !young {
-			known = p.old[hash]
-		}
+		known, young := p.piece(hash)
 		if !young || known.mark != mark {
 			known.mark = mark
 			p.put(hash, known, young)

@@ -1,8 +1,6 @@
 package prefixindex
 
-import (
-	"sync"
-)
+import "sync"
 
 // Bounds of the prefix index. It has two generations: when the young one is full, it becomes the old one, and pieces
 // of the old one that no prompt asked for meanwhile are dropped. Both together take some 11 MB. Four incarnations per
@@ -77,16 +75,21 @@ func (s *Computed) Record(chain []uint64) {
 		p.computed[s.number] = s
 	}
 	for _, hash := range chain {
-		known, young := p.young[hash]
+		known, young := p.piece(hash)
 		if young && known.by[0] == s.number {
 			continue
-		}
-		if !young {
-			known = p.old[hash]
 		}
 		known.by = known.by.first(s.number)
 		p.put(hash, known, young)
 	}
+}
+
+// piece returns what is known of a piece, and whether it is in the young generation. It needs p.mu.
+func (p *Index) piece(hash uint64) (known piece, young bool) {
+	if known, young = p.young[hash]; !young {
+		known = p.old[hash]
+	}
+	return known, young
 }
 
 // put stores a piece in the young generation. It needs p.mu.
