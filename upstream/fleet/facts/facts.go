@@ -10,7 +10,7 @@
 //   - a render endpoint that an incarnation lacks is asked for once, and one that the fleet's render server lacks every
 //     30 seconds (render.go);
 //   - the memory of a prompt's ids serves another prompt only after the turn that asked for them has given it back
-//     (promptbuffer.go);
+//     (prompts.go);
 //   - a common shape of requests is known before a turn has it, by lessons that are bounded in number and size, pin
 //     nothing, and go to an engine only while it is idle (lessons.go; fleet/rounds.go says when);
 //   - what requests teach is bounded (probe.go, package account), and takes the place of no lesson (parity.go);

@@ -40,7 +40,6 @@ type Capability struct {
 	mu      sync.Mutex // guards the rest
 	usesIDs [body.APIs]Finding
 	refused [body.APIs]bool // the last probe with our own key was refused
-	under   <-chan struct{} // closed when the probe that Begin has started is over, nil for none
 	open    map[[sha256.Size]byte]*question
 }
 
@@ -88,26 +87,16 @@ func (c *Capability) Probe(ctx context.Context, api body.API, authorization stri
 // Begin starts the probe of an incarnation without findings, and does not wait for it. If our own key is refused,
 // the probe is left to the turns.
 func (c *Capability) Begin(ctx context.Context) {
-	c.mu.Lock()
-	asked := c.usesIDs[body.Chat] != Unknown || c.refused[body.Chat]
-	c.mu.Unlock()
-	if !asked {
-		under := c.ask(ctx, body.Chat, "")
-		c.mu.Lock()
-		c.under = under
-		c.mu.Unlock()
+	if !c.settled(body.Chat) {
+		c.ask(ctx, body.Chat, "")
 	}
 }
 
-// begun waits for the probe that Begin has started, at most until ctx ends, and returns what is known then.
-func (c *Capability) begun(ctx context.Context) Finding {
+// settled reports whether a probe with our own key would show nothing new.
+func (c *Capability) settled(api body.API) bool {
 	c.mu.Lock()
-	under := c.under
-	c.mu.Unlock()
-	if under != nil {
-		wait(ctx, under)
-	}
-	return c.UsesIDs(body.Chat)
+	defer c.mu.Unlock()
+	return c.usesIDs[api] != Unknown || c.refused[api]
 }
 
 // ask runs the probe with one credential, unless it is under way or rests, and returns a channel that is closed when it is over. A failure with
