@@ -52,23 +52,3 @@ func (e *Earlier) gaveUp(role upstream.Role) (n int) {
 	}
 	return n
 }
-
-// whyAlone returns the reason why decode serves without prefill.
-func (e *Earlier) whyAlone(quarantined bool) string {
-	switch {
-	case e.PrefillFailed:
-		return record.WhyFailed
-	case quarantined:
-		return record.WhyQuarantined
-	}
-	return record.WhyUnavailable
-}
-
-// lastOr returns the failure that led to this attempt, if there was one, because it says more than err, which says that no instance is
-// left. Otherwise it returns err.
-func (e *Earlier) lastOr(err error) error {
-	if e.Failed != nil {
-		return e.Failed
-	}
-	return err
-}

@@ -158,7 +158,14 @@ func (g *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 	if !g.PrefillError {
 		if leave, ok := g.decodeOnly.take(g.Request.Account); ok {
 			p.decodeOnly = leave
-			g.Record.Alone(g.whyAlone(p.Quarantined))
+			switch {
+			case g.PrefillFailed:
+				g.Record.Alone(record.WhyFailed)
+			case p.Quarantined:
+				g.Record.Alone(record.WhyQuarantined)
+			default:
+				g.Record.Alone(record.WhyUnavailable)
+			}
 			return nil, nil
 		}
 	}

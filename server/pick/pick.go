@@ -124,10 +124,13 @@ func (g *picking) pick(ctx context.Context) error {
 	g.uncached(g.Request.Length.Whole.Tokens(ratio))
 	decode, err := g.decode(ctx)
 	switch {
+	case err == nil:
+	case g.Failed != nil: // it led to this attempt, and says more than that no instance is left
+		return g.Failed
 	case errors.Is(err, upstream.ErrNoModel):
-		return g.lastOr(&NoModelError{g.Request.Model})
-	case err != nil:
-		return g.lastOr(err)
+		return &NoModelError{g.Request.Model}
+	default:
+		return err
 	}
 	cached := g.cachedOn(decode)
 	g.uncached(request.Uncached(g.Request.Length, ratio, cached))

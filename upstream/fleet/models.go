@@ -129,7 +129,7 @@ func (e *Engine) modelsOf(ctx context.Context, incarnation string) []facts.Model
 	under := e.models.under
 	e.mu.Unlock()
 	if under != nil {
-		wait(ctx, under)
+		facts.Wait(ctx, under)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,7 +221,7 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 	under := c.under
 	c.mu.Unlock()
 	if under != nil {
-		wait(ctx, under)
+		facts.Wait(ctx, under)
 	}
 }
 
@@ -268,7 +268,7 @@ func (c *Catalogue) refresh(ctx context.Context) {
 		group.Go(func() {
 			for e := range engines {
 				if ctx.Err() == nil {
-					wait(ctx, e.listModels(ctx))
+					facts.Wait(ctx, e.listModels(ctx))
 				}
 			}
 		})

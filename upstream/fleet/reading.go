@@ -207,7 +207,7 @@ func (e *Engine) setRead(began time.Time) {
 
 // Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns
 // the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
-func (e *Engine) Refresh(ctx context.Context) { wait(ctx, e.begun(ctx)) }
+func (e *Engine) Refresh(ctx context.Context) { facts.Wait(ctx, e.begun(ctx)) }
 
 // begun begins a reading, or returns the one under way.
 func (e *Engine) begun(ctx context.Context) (over <-chan struct{}) {
@@ -220,14 +220,6 @@ func (e *Engine) begun(ctx context.Context) (over <-chan struct{}) {
 		go e.run(context.WithoutCancel(ctx), e.readings.under)
 	}
 	return e.readings.under
-}
-
-// wait returns when a question is over or ctx ends.
-func wait(ctx context.Context, over <-chan struct{}) {
-	select {
-	case <-over:
-	case <-ctx.Done():
-	}
 }
 
 // run runs a reading and stores its result, unless a connection was refused meanwhile.

@@ -101,33 +101,26 @@ func (f *Fleet) change(next *members, added, gone []*Engine) {
 }
 
 // succeed returns the engine for an instance that is new to the fleet. old is the engine that had its name, nil if
-// there was none. It needs f.mu.
-func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
-	e := f.returning(identityOf(&instance))
-	if e == nil {
-		e = f.newEngine(instance)
-	}
-	last := health.Drain{}
-	if old != nil {
-		last = old.Health.Drain()
-	}
-	e.Health.Decided(last)
-	return e
-}
-
-// returning takes back an engine that drains or has departed when its instance returns under the same identity; nil if
-// there is none. So a source that loses an instance for a moment loses neither what is known of it nor its tickets. If
+// there was none. An engine that drains or has departed is taken back when its instance returns under the same identity:
+// so a source that loses an instance for a moment loses neither what is known of it nor its tickets. If
 // another process answers at the address by now, its incarnation shows that. It needs f.mu.
-func (f *Fleet) returning(id identity) *Engine {
+func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
+	id := identityOf(&instance)
 	e := f.Holders.rejoin(id)
 	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {
 		e = f.draining[at]
 		f.draining = slices.Delete(f.draining, at, at+1)
 	}
-	if e != nil {
-		e.gone.Store(false)
-		e.forgotten.Store(false)
+	if e == nil {
+		e = f.newEngine(instance)
 	}
+	e.gone.Store(false)
+	e.forgotten.Store(false)
+	last := health.Drain{}
+	if old != nil {
+		last = old.Health.Drain()
+	}
+	e.Health.Decided(last)
 	return e
 }
 

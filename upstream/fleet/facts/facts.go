@@ -74,7 +74,7 @@ func New(shared *Shared, engine Engine, known bool) *All {
 		Capability:  Capability{asker: a, limit: idsLimit},
 		Keys:        Keys{asker: a},
 		Prompts:     Prompts{asker: a},
-		Parity:      newParity(known),
+		Parity:      Parity{known: known, taught: newFindings(), seen: newFindings()},
 		PlugIn:      PlugIn{known: known},
 		PrefixCache: PrefixCache{now: shared.Now},
 	}
@@ -106,8 +106,8 @@ const (
 	No
 )
 
-// wait returns when a question is over or ctx ends.
-func wait(ctx context.Context, over <-chan struct{}) {
+// Wait returns when a question is over or ctx ends.
+func Wait(ctx context.Context, over <-chan struct{}) {
 	select {
 	case <-over:
 	case <-ctx.Done():

@@ -73,14 +73,14 @@ func (c *Capability) Probe(ctx context.Context, api body.API, authorization stri
 	if found := c.UsesIDs(api); found != Unknown || !c.known {
 		return found
 	}
-	wait(ctx, c.ask(ctx, api, ""))
+	Wait(ctx, c.ask(ctx, api, ""))
 	c.mu.Lock()
 	found, refused := c.usesIDs[api], c.refused[api]
 	c.mu.Unlock()
 	if found != Unknown || !refused || authorization == "" {
 		return found
 	}
-	wait(ctx, c.ask(ctx, api, authorization))
+	Wait(ctx, c.ask(ctx, api, authorization))
 	return c.UsesIDs(api)
 }
 

@@ -126,11 +126,7 @@ func disablesThinking(req *body.Request) bool {
 	if req.API() != body.Messages || !found || rawjson.IsNull(raw) {
 		return false
 	}
-	thinking, err := rawjson.ParseObject(raw)
-	if err != nil {
-		return true
-	}
-	kind, ok := rawjson.Text(thinking.Get("type"))
+	kind, ok := rawjson.Text(rawjson.Get(raw, "type"))
 	return !ok || kind == "disabled"
 }
 
