@@ -64,7 +64,10 @@ func (h *Health) comeBack(leg bool) {
 	told := false
 	h.change(func(is *condition, now time.Time) {
 		if leg {
-			is.circuit.answered(now)
+			// Another attempt may try: a stream may run for minutes, and its headers are reason enough, unless the engine was silent behind them.
+			if is.circuit.heard = now; !is.circuit.silent {
+				is.circuit.trial = 0
+			}
 		}
 		told = is.outage.told
 		is.outage = outage{}

@@ -43,15 +43,20 @@ func TestSilence_Limit(t *testing.T) {
 		{8 * time.Second, 0, 2 * time.Second},
 		{8 * time.Second, time.Second, 4 * time.Second},
 	} {
-		var s silence
-		began := time.Now()
-		s.begin(row.limit, began)
-		s.first(began, row.took)
+		r := newRole(t, 1)
+		h := r.members[0].Health
+		answer := func(took time.Duration) {
+			w := h.Wait(row.limit)
+			r.pass(took)
+			w.Heard()
+		}
+		answer(row.took)
+		s := &h.is.silence
 		if got := s.limit(); got != row.want || len(s.waiting) > 0 {
 			t.Errorf("%v behind a first byte after %v: %v, want %v; %d wait", row.limit, row.took, got, row.want, len(s.waiting))
 		}
 		for range 50 {
-			s.first(began, 0)
+			answer(0)
 		}
 		if row.took > 0 && s.limit() > 4*row.took && s.limit() != s.least {
 			t.Errorf("%v is never forgotten: %v", row.took, s.limit())
