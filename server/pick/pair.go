@@ -1,7 +1,6 @@
 package pick
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -72,15 +71,10 @@ const longestModel = 1 << 10
 func slotClass(role upstream.Role, model, prefiller string, excluded []*fleet.Engine) string {
 	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
 	class := role.String() + " " + model[:min(len(model), longestModel)] + " " + prefiller
-	if len(excluded) == 0 {
-		return class
-	}
-	var b strings.Builder
-	b.WriteString(class)
 	for _, e := range excluded {
-		b.WriteString(" -" + e.Name)
+		class += " -" + e.Name
 	}
-	return b.String()
+	return class
 }
 
 // Limits of the turns that decode serves alone because no prefill instance can serve them. A decode instance that also prefills serves its

@@ -26,7 +26,7 @@ type Engine struct {
 
 	// What picks read without a lock: with a thousand engines, locks alone took 16 µs per pick. The values may belong to different moments.
 	last      atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
-	load      atomic.Pointer[Load]        // at the last reading, nil if there was none
+	load      atomic.Pointer[Load]        // at the last reading
 	served    atomic.Pointer[modelSet]    // nil if the engine may serve any model
 	suspected atomic.Bool                 // one of its incarnations was quarantined
 	place     prefixindex.Place           // where the last pick that saw it has put it; the lock of picks guards it
@@ -73,6 +73,7 @@ func identityOf(i *upstream.Instance) identity {
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e := &Engine{identity: identityOf(&instance), fleet: f}
 	e.settings.Store(&instance)
+	e.load.Store(&Load{})
 	e.Cache = f.Prefixes.NewCache(&e.place, e.gone.Load)
 	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
 	e.Health.Init(health.Config{
@@ -181,11 +182,7 @@ func (e *Engine) PerToken() time.Duration { return time.Duration(e.Speed.PerToke
 // Expects returns how long prefill takes for so many tokens behind those that are queued, at the speed that legs have shown last, however long
 // ago: 0 before the first. It is for limits. A pick has to try an engine anew that once seemed slow; a limit that forgets would end what works.
 func (e *Engine) Expects(tokens int) time.Duration {
-	others := 0
-	if load := e.load.Load(); load != nil {
-		others = load.Others
-	}
-	return time.Duration(min(e.Speed.Shown()*(float64(tokens)+e.ahead(others)), float64(24*time.Hour)))
+	return time.Duration(min(e.Speed.Shown()*(float64(tokens)+e.ahead(e.load.Load().Others)), float64(24*time.Hour)))
 }
 
 // ahead returns the prompt tokens that the engine has to compute for our attempts and for requests of others, each of which counts like an

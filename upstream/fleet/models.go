@@ -76,28 +76,26 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	l := &e.models
 	if l.under == nil {
 		l.under, l.asked = make(chan struct{}), e.fleet.now()
-		go e.readList(context.WithoutCancel(ctx)) // ends within modelListWait
+		go func() { // ends within modelListWait
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.fleet.Catalogue.listWait)
+			defer cancel()
+			incarnation := e.Last().ID()
+			list, err := e.readModels(ctx)
+			var set *modelSet
+			if err == nil {
+				set = e.fleet.shared(list)
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			close(l.under)
+			l.under = nil
+			if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
+				l.list, l.incarnation = list, incarnation
+				e.served.Store(set)
+			}
+		}()
 	}
 	return l.under
-}
-
-func (e *Engine) readList(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, e.fleet.Catalogue.listWait)
-	defer cancel()
-	incarnation := e.Last().ID()
-	list, err := e.readModels(ctx)
-	var set *modelSet
-	if err == nil {
-		set = e.fleet.shared(list)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.models.under)
-	e.models.under = nil
-	if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
-		e.models.list, e.models.incarnation = list, incarnation
-		e.served.Store(set)
-	}
 }
 
 // readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable

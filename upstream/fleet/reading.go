@@ -193,7 +193,7 @@ func (e *Engine) forget() {
 	defer e.mu.Unlock()
 	e.readings.missed, e.readings.under = time.Time{}, nil
 	e.setRead(time.Time{})
-	e.load.Store(nil)
+	e.load.Store(&Load{})
 }
 
 // setRead sets when the reading that set the known incarnation began, zero if it counts no more. It needs e.mu.
@@ -238,7 +238,7 @@ func (e *Engine) run(ctx context.Context, this chan struct{}) {
 	r.unanswered = errors.Is(err, errNoAnswer)
 	r.under = nil // unless a failure of this very reading has reset it already
 	if err == nil {
-		if old := e.load.Load(); old != nil && told.Use.Generated > old.Generated {
+		if old := e.load.Load(); !old.Read.IsZero() && told.Use.Generated > old.Generated {
 			e.Health.Worked(old.Read)
 		}
 		e.load.Store(&Load{Use: told.Use, Others: max(0, told.Use.Running+told.Use.Waiting-ours), Read: began, until: began.Sub(e.fleet.born) + loadFor})

@@ -133,5 +133,5 @@ func (e *Engine) teach(ctx context.Context, s *Incarnation) {
 // idle reports whether a request of ours would delay no turn: the engine runs this incarnation, is up, has no attempt of
 // ours, and had no requests that waited at its last reading.
 func (e *Engine) idle(s *Incarnation) bool {
-	return s.latest() && !e.gone.Load() && e.Health.Usable() && !e.Quarantined() && e.ours() == 0 && e.latest().Waiting == 0
+	return s.latest() && !e.gone.Load() && e.Health.Usable() && !e.Quarantined() && e.ours() == 0 && e.load.Load().Waiting == 0
 }

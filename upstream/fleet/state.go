@@ -45,26 +45,18 @@ type Load struct {
 // loadFor is how long a load counts: three readings in a row may fail.
 const loadFor = 15 * time.Second
 
-// latest returns the load at the last reading.
-func (e *Engine) latest() (load Load) {
-	if l := e.load.Load(); l != nil {
-		load = *l
-	}
-	return load
-}
-
-// counts reports whether a load, which may be nil, counts still.
-func (l *Load) counts(now time.Duration) bool { return l != nil && now < l.until }
+// counts reports whether the load counts still.
+func (l *Load) counts(now time.Duration) bool { return now < l.until }
 
 // KVTokens is how many tokens the engine's KV cache holds, 0 if that is not known.
-func (e *Engine) KVTokens() int { return e.latest().KVTokens }
+func (e *Engine) KVTokens() int { return e.load.Load().KVTokens }
 
 // Live returns the state of the engine now.
 func (e *Engine) Live() Live {
 	last := e.Last()
 	live := Live{
 		Incarnation: last.ID(), InFlight: int(e.inFlight.Load()), Queued: int(e.queued.Load()), PerToken: e.PerToken(),
-		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Shapes: last.Parity.Equal(), Load: e.latest(),
+		Pins: last.Pins.Pinned(), CachedBlocks: e.Cache.Count(), Shapes: last.Parity.Equal(), Load: *e.load.Load(),
 	}
 	live.State, live.Why = e.state()
 	for _, model := range e.Models() {

@@ -206,5 +206,3 @@ func (s *survey) nth(candidates []upstream.Candidate, n int) int {
 	}
 	return 0
 }
-
-var _ upstream.Policy = (*PowerOfTwo)(nil)
