@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -288,7 +287,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, witness ups
 	if e.Ranked {
 		rank = strconv.Itoa(e.Rank)
 	}
-	told, err = facts.ReadMetrics(bytes.NewReader(text), rank)
+	told, err = facts.ReadMetrics(text, rank)
 	return told, witness, err
 }
 

@@ -1,15 +1,12 @@
 package facts
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
-
-	"carryover/upstream"
+	"strings"
 )
 
 // Metrics are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
@@ -22,11 +19,8 @@ type Metrics struct {
 	Use         Use
 }
 
-// Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest line that is read here has 1.1 kB.
-const (
-	MaxMetrics    = 16 << 20
-	maxMetricLine = 64 << 10
-)
+// MaxMetrics bounds a Prometheus text. vLLM 0.32 writes 64 kB for one engine.
+const MaxMetrics = 16 << 20
 
 // Use is an engine's load by its /metrics. Running and Waiting count requests. Short counts the waiting requests that
 // wait for cache space; the others wait for KV that they read, for example; without reasons, Short is all of them.
@@ -49,38 +43,29 @@ func (u Use) Wanting() int {
 	return u.Short
 }
 
-// ReadMetrics reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
-// text that breaks off or is too long is an error. With a rank, load and cache are those of that data-parallel rank;
+// ReadMetrics reads a Prometheus text (exposition format 0.0.4). It ignores lines that it does not know; a
+// text that breaks off is an error. With a rank, load and cache are those of that data-parallel rank;
 // "" sums over all.
-func ReadMetrics(r io.Reader, rank string) (Metrics, error) {
-	m := samples{rank: rank}
-	left := int64(MaxMetrics)
-	lines := bufio.NewReaderSize(io.LimitReader(r, left+1), maxMetricLine)
-	inside := false // the slice continues a line that was longer than the buffer
-	for {
-		line, err := lines.ReadSlice('\n')
-		if left -= int64(len(line)); left < 0 {
-			return Metrics{}, fmt.Errorf("read metrics: %w", upstream.ErrAnswerTooLarge)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			if !inside {
-				m.tooLong(line)
-			}
-			inside = true
-			continue
-		case err != nil && !errors.Is(err, io.EOF):
-			return Metrics{}, fmt.Errorf("read metrics: %w", err)
-		case err != nil && (len(line) > 0 || inside):
-			// The last line must end with a line break, or the text was cut off.
-			return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
-		case err != nil:
-			return m.metrics(), nil
-		case !inside:
-			m.line(bytes.TrimRight(line, "\r\n"))
-		}
-		inside = false
+func ReadMetrics(text []byte, rank string) (Metrics, error) {
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 	}
+	m := samples{rank: rank}
+	for line := range bytes.Lines(text) {
+		m.line(bytes.TrimRight(line, "\r\n"))
+	}
+	told := m.told
+	seconds, err := strconv.ParseFloat(m.started, 64)
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
+		told.Incarnation = m.started
+	}
+	if size, ok := count(m.size); ok && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
+		told.BlockSize = size
+	}
+	if !told.Use.reasons {
+		told.Use.Short = told.Use.Waiting
+	}
+	return told, nil
 }
 
 // Bounds of believable values. Those of loads are far above any engine, and far below an overflow of their sums.
@@ -112,12 +97,6 @@ type samples struct {
 	manyIncarnations, manySizes bool
 }
 
-// tooLong treats a sample whose labels do not fit the buffer as one that disagrees.
-func (m *samples) tooLong(line []byte) {
-	m.manyIncarnations = m.manyIncarnations || bytes.HasPrefix(line, []byte(startMetric))
-	m.manySizes = m.manySizes || bytes.HasPrefix(line, []byte(cacheMetric))
-}
-
 func (m *samples) line(line []byte) {
 	at := bytes.IndexAny(line, " \t{")
 	if at < 0 {
@@ -126,11 +105,11 @@ func (m *samples) line(line []byte) {
 	rest, use := line[at:], &m.told.Use
 	switch string(line[:at]) {
 	case startMetric:
-		value, _, ok := sample(rest)
+		value, _, ok := sample(string(rest))
 		m.manyIncarnations = m.manyIncarnations || !ok || m.started != "" && m.started != value
 		m.started = value
 	case cacheMetric:
-		_, l, ok := sample(rest)
+		_, l, ok := sample(string(rest))
 		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != l.blockSize
 		if m.size = l.blockSize; ok && m.counts(l) {
 			m.cache(l)
@@ -158,22 +137,6 @@ func (m *samples) line(line []byte) {
 	}
 }
 
-// metrics returns what the samples tell together.
-func (m *samples) metrics() Metrics {
-	told := m.told
-	seconds, err := strconv.ParseFloat(m.started, 64)
-	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
-		told.Incarnation = m.started
-	}
-	if size, ok := count(m.size); ok && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
-		told.BlockSize = size
-	}
-	if !told.Use.reasons {
-		told.Use.Short = told.Use.Waiting
-	}
-	return told
-}
-
 // cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
 // Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
 func (m *samples) cache(l labels) {
@@ -199,7 +162,7 @@ func (m *samples) counts(l labels) bool { return m.rank == "" || m.rank == l.eng
 
 // gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
 func (m *samples) gauge(rest []byte) (n float64, l labels, found bool) {
-	value, l, ok := sample(rest)
+	value, l, ok := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
 	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !m.counts(l) {
 		return 0, l, false
@@ -238,52 +201,32 @@ func (l *labels) set(name, text string) {
 	}
 }
 
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. A sample without a block size has "?".
-func sample(rest []byte) (value string, l labels, ok bool) {
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. A sample without a block size has "?". Escapes in
+// a label stay as they are: none of the values that are used has any.
+func sample(rest string) (value string, l labels, ok bool) {
 	l.blockSize = "?"
-	rest = bytes.TrimLeft(rest, " \t")
-	if bytes.HasPrefix(rest, []byte("{")) {
-		rest = bytes.TrimLeft(rest[1:], " \t")
-		for !bytes.HasPrefix(rest, []byte("}")) {
-			key, text, tail, found := nextLabel(rest)
-			if !found {
+	rest = strings.TrimLeft(rest, " \t")
+	if inside, found := strings.CutPrefix(rest, "{"); found {
+		rest = strings.TrimLeft(inside, " \t")
+		for !strings.HasPrefix(rest, "}") {
+			name, text, _ := strings.Cut(rest, "=")
+			text = strings.TrimLeft(text, " \t")
+			quoted, err := strconv.QuotedPrefix(text)
+			if err != nil || quoted[0] != '"' {
 				return "", l, false
 			}
-			l.set(key, text)
-			rest = tail
+			l.set(strings.TrimSpace(name), quoted[1:len(quoted)-1])
+			text = strings.TrimLeft(text[len(quoted):], " \t")
+			if rest, found = strings.CutPrefix(text, ","); !found && !strings.HasPrefix(text, "}") {
+				return "", l, false
+			}
+			rest = strings.TrimLeft(rest, " \t")
 		}
 		rest = rest[1:]
 	}
-	fields := bytes.Fields(rest)
+	fields := strings.Fields(rest)
 	if len(fields) < 1 || len(fields) > 2 {
 		return "", l, false
 	}
-	return string(fields[0]), l, true
-}
-
-// nextLabel reads name="value" and the comma after it. It leaves escapes in the value as they are: none of the values
-// that are used has any.
-func nextLabel(rest []byte) (key, value string, tail []byte, ok bool) {
-	name, rest, found := bytes.Cut(rest, []byte("="))
-	rest = bytes.TrimLeft(rest, " \t")
-	if !found || len(rest) == 0 || rest[0] != '"' {
-		return "", "", nil, false
-	}
-	end := 1
-	for end < len(rest) && rest[end] != '"' {
-		if rest[end] == '\\' {
-			end++
-		}
-		end++
-	}
-	if end >= len(rest) {
-		return "", "", nil, false
-	}
-	tail = bytes.TrimLeft(rest[end+1:], " \t")
-	if len(tail) > 0 && tail[0] == ',' {
-		tail = bytes.TrimLeft(tail[1:], " \t")
-	} else if len(tail) == 0 || tail[0] != '}' {
-		return "", "", nil, false
-	}
-	return string(bytes.TrimSpace(name)), string(rest[1:end]), tail, true
+	return fields[0], l, true
 }
