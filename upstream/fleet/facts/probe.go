@@ -3,7 +3,6 @@ package facts
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,6 +29,13 @@ const (
 const (
 	idsMember  = "kv_transfer_params.prompt_token_ids"
 	idsMessage = "Token id -1 is out of vocabulary"
+)
+
+// The requests of one token with an id that no vocabulary has, besides their model.
+const (
+	chatProbe      = "{" + probeParams + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
+	responsesProbe = `{"input":"x",` + probeParams + `,"max_output_tokens":1,"store":false`
+	probeParams    = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`
 )
 
 // Capability is whether an incarnation uses the token ids that it is sent.
@@ -158,15 +164,11 @@ var errDefect = errors.New("panic")
 // askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
 // is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
 func (c *Capability) askIDs(ctx context.Context, api body.API, authorization string) (found Finding, refused bool, err error) {
-	fields := probeFields(api)
-	if model := c.firstModel(ctx, authorization); model != "" {
-		fields["model"] = model
+	prompt := chatProbe
+	if api == body.Responses {
+		prompt = responsesProbe
 	}
-	body, err := json.Marshal(fields)
-	if err != nil {
-		return Unknown, false, fmt.Errorf("probe: %w", err)
-	}
-	status, answer, err := c.post(ctx, api.Path(), body, authorization)
+	status, answer, err := c.post(ctx, api.Path(), []byte(prompt+c.firstModel(ctx, authorization)+"}"), authorization)
 	if err != nil {
 		return Unknown, false, fmt.Errorf("probe: %w", err)
 	}
@@ -183,27 +185,14 @@ func (c *Capability) askIDs(ctx context.Context, api body.API, authorization str
 	return Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
-// probeFields returns a request of one token with an id that no vocabulary has.
-func probeFields(api body.API) map[string]any {
-	fields := map[string]any{
-		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,-1]}`),
-	}
-	if api == body.Responses {
-		fields["input"], fields["max_output_tokens"], fields["store"] = "x", 1, false
-		return fields
-	}
-	fields["messages"], fields["max_tokens"] = []map[string]string{{"role": "user", "content": "x"}}, 1
-	return fields
-}
-
 // namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to
 // their text (testdata/exchanges/vllm-0.32-agents 13).
 func namesIDs(api body.API, fault upstream.Fault) bool {
 	return fault.Param == idsMember || strings.HasPrefix(fault.Message, idsMessage) || api == body.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
 }
 
-// firstModel returns the model that the engine lists first, "" if it lists none; an engine accepts a request without a
-// model.
+// firstModel returns the member of a request that names the model which the engine lists first, with a comma before it, "" if it lists none:
+// an engine accepts a request without a model.
 func (c *Capability) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
@@ -212,7 +201,10 @@ func (c *Capability) firstModel(ctx context.Context, authorization string) strin
 		return ""
 	}
 	first, _ := rawjson.First(rawjson.Get(list, "data"))
-	return rawjson.GetText(first, "id")
+	if rawjson.GetText(first, "id") == "" {
+		return ""
+	}
+	return `,"model":` + string(rawjson.Get(first, "id"))
 }
 
 // Try asks the engine for one token with our own key, and returns the failure if there is one: of a request that no client has made it is
@@ -225,16 +217,8 @@ func (c *Capability) Try(ctx context.Context, otherwise *upstream.LegError) (fai
 	}()
 	ctx, cancel := context.WithTimeout(ctx, idsLimit)
 	defer cancel()
-	fields := map[string]any{"prompt": "Hello", "max_tokens": 1}
-	if model := c.firstModel(ctx, ""); model != "" {
-		fields["model"] = model
-	}
-	body, err := json.Marshal(fields)
-	if err != nil {
-		return otherwise
-	}
 	failure = &upstream.LegError{Instance: c.instance().Name, Kind: upstream.Broken, Sent: true}
-	status, answer, err := c.post(ctx, "/v1/completions", body, "")
+	status, answer, err := c.post(ctx, "/v1/completions", []byte(`{"max_tokens":1,"prompt":"Hello"`+c.firstModel(ctx, "")+"}"), "")
 	switch failure.Status, failure.Err = status, err; {
 	case err != nil:
 	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:

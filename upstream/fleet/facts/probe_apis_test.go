@@ -46,7 +46,7 @@ func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
 	for api, want := range map[body.API]string{
 		body.Chat:      `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
 		body.Messages:  `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
-		body.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"model":"m","store":false}`,
+		body.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"store":false,"model":"m"}`,
 	} {
 		p := newProbed(t, "", `{"data":[{"id":"m"}]}`, answers(400, refusesIDs))
 		p.serve(api)

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,7 @@ type Speed struct {
 	perToken, typical atomic.Uint64
 
 	mu   sync.Mutex  // guards the rest
-	legs []completed // in the order of their answers; with maxCompleted of them, the oldest is at next
-	next int
+	legs []completed // in the order of their answers, maxCompleted at most
 	// spent and computed are the fading sums of the samples' time and tokens.
 	spent, computed float64
 }
@@ -53,12 +53,10 @@ func (s *Speed) Learn(now time.Duration, tokens int, took time.Duration) (comput
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began, work := s.since(now-took, tokens)
-	if leg := (completed{now, tokens}); len(s.legs) < maxCompleted {
-		s.legs = append(s.legs, leg)
-	} else {
-		s.legs[s.next] = leg
-		s.next = (s.next + 1) % maxCompleted
+	if len(s.legs) == maxCompleted {
+		s.legs = slices.Delete(s.legs, 0, 1)
 	}
+	s.legs = append(s.legs, completed{now, tokens})
 	if int64(now) >= s.until.Load() {
 		s.spent, s.computed = 0, 0
 	}
@@ -83,10 +81,8 @@ func (s *Speed) since(began time.Duration, tokens int) (from time.Duration, work
 			work += leg.tokens
 		}
 	}
-	if len(s.legs) == maxCompleted {
-		if oldest := s.legs[s.next]; oldest.at > began {
-			return oldest.at, work - oldest.tokens
-		}
+	if len(s.legs) == maxCompleted && s.legs[0].at > began {
+		return s.legs[0].at, work - s.legs[0].tokens
 	}
 	return began, work
 }
