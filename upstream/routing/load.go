@@ -85,42 +85,27 @@ const (
 	holderBound = 2
 )
 
-// holder returns the index of the candidate that holds most of the conversation, among the holders that are not too busy. Of several
-// it takes the least busy. It returns -1 if there is none.
-func (s *survey) holder(candidates []upstream.Candidate) int {
-	best, least := -1, 0.0
+// favourite returns the index of the candidate that has most KV for the turn, among the candidates that are not too busy: of the conversation
+// if holds is set, else of the prompt's beginning in its prefix cache. Of several it takes the least busy, and then the one with the highest
+// home score. It returns -1 if there is none.
+func (s *survey) favourite(candidates []upstream.Candidate, home home, holds bool) int {
+	best, most, least, nearest := -1, 0, 0.0, uint64(0)
 	for i := range candidates {
 		c := &candidates[i]
-		if c.Holds == 0 || !s.counts(c) || best >= 0 && c.Holds < candidates[best].Holds {
+		has := c.Prefix
+		if holds {
+			has = c.Holds
+		}
+		if has == 0 || has < most || !s.counts(c) {
 			continue
 		}
 		load := Load(c)
-		if load > holderBound*s.mean && load > 1 && !idle(c) {
-			continue
-		}
-		if best < 0 || c.Holds > candidates[best].Holds || load < least || load == least && c.Name < candidates[best].Name {
-			best, least = i, load
-		}
-	}
-	return best
-}
-
-// longest returns the index of the candidate that has most of the prompt in its prefix cache, among the candidates that are not too
-// busy. Of several it takes the least busy, and then the one with the highest home score. It returns -1 if there is none.
-func (s *survey) longest(candidates []upstream.Candidate, home home) int {
-	best, least, nearest := -1, 0.0, uint64(0)
-	for i := range candidates {
-		c := &candidates[i]
-		if c.Prefix == 0 || !s.counts(c) || best >= 0 && c.Prefix < candidates[best].Prefix {
-			continue
-		}
-		load := Load(c)
-		if !s.affords(load) && !idle(c) {
+		if keeps := s.affords(load) || holds && (load <= holderBound*s.mean || load <= 1); !keeps && !idle(c) {
 			continue
 		}
 		score := home.score(c.Name)
-		if best < 0 || c.Prefix > candidates[best].Prefix || load < least || load == least && score > nearest {
-			best, least, nearest = i, load, score
+		if best < 0 || has > most || load < least || load == least && score > nearest {
+			best, most, least, nearest = i, has, load, score
 		}
 	}
 	return best

@@ -34,7 +34,7 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 	}
 	s := look(candidates)
 	if s.holds {
-		if i := s.holder(candidates); i >= 0 {
+		if i := s.favourite(candidates, newHome(key), true); i >= 0 {
 			return i
 		}
 	}
@@ -54,7 +54,7 @@ func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 	s := look(candidates)
 	home := newHome(key)
 	if s.prefix {
-		if i := s.longest(candidates, home); i >= 0 {
+		if i := s.favourite(candidates, home, false); i >= 0 {
 			return i
 		}
 	}
