@@ -199,7 +199,7 @@ func (q *questions) countOn(ctx context.Context, req *body.Request, authorizatio
 	var asked []*fleet.Engine
 	var last error
 	for range pick.MaxDials {
-		engine, err := q.fleet.Picker.Choose(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
+		engine, err := q.fleet.Choose(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:
 			return 0, last

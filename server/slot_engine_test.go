@@ -18,7 +18,7 @@ func roomy(c *server.Config) {
 // fill has a turn take the only room of the only decode instance.
 func fill(r *rig, header ...string) *occupied {
 	r.t.Helper()
-	r.deps.Fleet.Picker.SetMaxInFlight(1)
+	r.deps.Fleet.SetMaxInFlight(1)
 	return occupy(r, header...)
 }
 
@@ -62,7 +62,7 @@ func TestSlot_RefusesWhenNoneMayWait(t *testing.T) {
 // An instance that comes, and a limit that is raised, are room too.
 func TestSlot_IsFoundWhereItComesFrom(t *testing.T) {
 	for name, more := range map[string]func(o *occupied){
-		"limit": func(o *occupied) { o.deps.Fleet.Picker.SetMaxInFlight(2) },
+		"limit": func(o *occupied) { o.deps.Fleet.SetMaxInFlight(2) },
 		"instance": func(o *occupied) {
 			e := newEngine(o.t, upstream.RoleDecode, "decode-1")
 			o.deps.Fleet.Set([]upstream.Instance{

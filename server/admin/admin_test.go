@@ -117,7 +117,7 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	if got := r.added[0]; got.Role != upstream.RoleDecode || got.Weight != 3 || got.KVTTL != 400*time.Second || got.KVHost != "" {
 		t.Errorf("added %+v", got)
 	}
-	_, done, err := deps.Fleet.Picker.Pick(upstream.RoleDecode, fleet.Hint{Tokens: 500}, nil)
+	_, done, err := deps.Fleet.Pick(upstream.RoleDecode, fleet.Hint{Tokens: 500}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ const (
 
 // Engines is what the terms are made of.
 type Engines struct {
-	PerToken     time.Duration // how long prefill takes for one more token of a prompt, 0 if that is not known
+	PerToken     time.Duration // how long prefill takes per token of a prompt, 0 if that is not known
 	KVTokens     int           // size of decode's KV cache, 0 if that is not known
 	PinnedTokens int           // how much of it is pinned
 	BlockSize    int

@@ -14,12 +14,12 @@ import (
 type Attempt struct {
 	Request     *request.Request
 	Body        *body.Request
-	Chain       []uint64           // see Picker.PromptChain
-	Holds       []fleet.Holding    // the tickets of the conversation, in the form that policies read
-	Owned       []fleet.Holding    // those of them that are certainly of this conversation, and not of another that began alike
-	PrefixHints []fleet.PrefixHint // where the conversation was handed back to
-	Tickets     bool               // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
-	Record      *record.Builder    // is told the path, the uncached tokens and the waits
+	Chain       []uint64        // see Picker.PromptChain
+	Holds       []fleet.Holding // the tickets of the conversation, in the form that policies read
+	Owned       []fleet.Holding // those of them that are certainly of this conversation, and not of another that began alike
+	PrefixHints []fleet.Holding // where the conversation was handed back to
+	Tickets     bool            // the attempt may use or leave a ticket, so that it has to know the incarnations that run now
+	Record      *record.Builder // is told the path, the uncached tokens and the waits
 	Routing
 	Earlier
 }
@@ -51,24 +51,4 @@ func (e *Earlier) gaveUp(role upstream.Role) (n int) {
 		}
 	}
 	return n
-}
-
-// whyAlone returns the reason why decode serves without prefill.
-func (e *Earlier) whyAlone(quarantined bool) string {
-	switch {
-	case e.PrefillFailed:
-		return record.WhyFailed
-	case quarantined:
-		return record.WhyQuarantined
-	}
-	return record.WhyUnavailable
-}
-
-// lastOr returns the failure that led to this attempt, if there was one, because it says more than err, which says that no instance is
-// left. Otherwise it returns err.
-func (e *Earlier) lastOr(err error) error {
-	if e.Failed != nil {
-		return e.Failed
-	}
-	return err
 }

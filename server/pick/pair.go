@@ -1,8 +1,11 @@
 package pick
 
 import (
+	"sync"
 	"sync/atomic"
 
+	"carryover/server/queue"
+	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -16,7 +19,7 @@ type Pair struct {
 	Tied            bool   // the path was chosen because of the KV that this decode instance holds
 	Uncached        int    // an estimate of the prompt's tokens that are in no cache
 
-	prefillSlot, decodeSlot attemptSlot
+	prefillSlot, decodeSlot slot
 	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
 	untried                 func() // ends the trial of a pair that was left alone, nil if the attempt is none
 }
@@ -36,28 +39,80 @@ func (p *Pair) Done() {
 // Prefilled gives the slot of the prefill instance back. It is safe for concurrent use; further calls do nothing.
 func (p *Pair) Prefilled() { p.prefillSlot.leave() }
 
-// decodes replaces the decode instance's slot, after the instance has refused the connection, by that of another. The first slot is given
-// back at once, because the instance may serve again long before the turn's stream ends.
-func (p *Pair) decodes(s Slot) {
-	p.decodeSlot.leave()
-	p.decodeSlot.take(s)
-}
-
-// attemptSlot is the slot of an attempt until it is given back. The zero value holds none.
-type attemptSlot struct {
-	slot Slot
-	has  atomic.Bool
+// slot is an attempt's slot on an instance until it is given back. The zero value holds none.
+type slot struct {
+	waiting *queue.Queue // counts the claim, nil if it is counted nowhere
+	claim   queue.Claim
+	free    func() // gives the instance back, which then tells the queue (fleet.OnFreed)
+	has     atomic.Bool
 }
 
 // take fills an empty one. Nothing else may be called at the same time.
-func (h *attemptSlot) take(s Slot) {
-	h.slot = s
-	h.has.Store(s.free != nil)
+func (s *slot) take(waiting *queue.Queue, claim queue.Claim, free func()) {
+	s.waiting, s.claim, s.free = waiting, claim, free
+	s.has.Store(true)
 }
 
 // leave gives the slot back, once. It is safe for concurrent use.
-func (h *attemptSlot) leave() {
-	if h.has.Swap(false) {
-		h.slot.leave()
+func (s *slot) leave() {
+	if !s.has.Swap(false) {
+		return
+	}
+	if s.waiting != nil {
+		s.waiting.Leave(s.claim)
+	}
+	s.free()
+}
+
+// longestModel is longer than any model name that an engine may list (maxModelID of package facts).
+const longestModel = 1 << 10
+
+// slotClass names a turn's class in the queue. Turns of one class could be given the same instances.
+func slotClass(role upstream.Role, model, prefiller string, excluded []*fleet.Engine) string {
+	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
+	class := role.String() + " " + model[:min(len(model), longestModel)] + " " + prefiller
+	for _, e := range excluded {
+		class += " -" + e.Name
+	}
+	return class
+}
+
+// Limits of the turns that decode serves alone because no prefill instance can serve them. A decode instance that also prefills serves its
+// open streams more slowly.
+const (
+	maxDecodeOnly = 16
+	// spareDecodeOnly more slots are for tenants that have none, so that one tenant's turns, which may last for minutes, do not shut the
+	// others out.
+	spareDecodeOnly = 4
+)
+
+// decodeOnlySlots are the slots of turns that decode serves alone.
+type decodeOnlySlots struct {
+	mu      sync.Mutex // guards the rest
+	taken   int
+	tenants map[string]int // slots of each tenant that has any
+}
+
+// take gives a turn of the tenant a slot, if one is free. leave gives it back, and is called once.
+func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken >= maxDecodeOnly && (s.taken >= maxDecodeOnly+spareDecodeOnly || s.tenants[tenant] > 0) {
+		return nil, false
+	}
+	if s.tenants == nil {
+		s.tenants = map[string]int{}
+	}
+	s.taken++
+	s.tenants[tenant]++
+	return func() { s.leave(tenant) }, true
+}
+
+func (s *decodeOnlySlots) leave(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.tenants[tenant]--; s.tenants[tenant] == 0 {
+		delete(s.tenants, tenant)
 	}
 }

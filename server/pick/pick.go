@@ -19,6 +19,15 @@ import (
 	"carryover/upstream/fleet"
 )
 
+// ErrNoPrefill says that no prefill instance can serve a request that decode may not serve alone.
+var ErrNoPrefill = errors.New("no prefill engine is available")
+
+// NoModelError says that no instance serves the model.
+type NoModelError struct{ Model string }
+
+// Error implements error.
+func (e *NoModelError) Error() string { return "no engine serves the model" }
+
 // MaxDials is how many instances of a role are tried while connections are refused or time out.
 const MaxDials = 3
 
@@ -48,7 +57,7 @@ type Dialer interface {
 
 // New returns a picker. A fleet is served by one picker: its hashes of prompts are its own.
 func New(deps Deps) *Picker {
-	deps.Fleet.Picker.OnFreed(deps.Queue.Freed)
+	deps.Fleet.OnFreed(deps.Queue.Freed)
 	return &Picker{deps: deps, seed: maphash.MakeSeed()}
 }
 
@@ -84,7 +93,7 @@ func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 	attempt.Excluded = refused
 	g := picking{Picker: k, Attempt: attempt, pair: pair}
 	apart := false
-	next, leave, err := k.deps.Fleet.Picker.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
+	next, leave, err := k.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
 		if slices.Contains(refused, e) {
 			return true
 		}
@@ -94,7 +103,8 @@ func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Eng
 	})
 	switch {
 	case err == nil:
-		pair.decodes(Slot{free: leave})
+		pair.decodeSlot.leave() // at once, because the instance may serve again long before the turn's stream ends
+		pair.decodeSlot.take(nil, queue.Claim{}, leave)
 	case apart && errors.Is(err, upstream.ErrNoInstance):
 		err = upstream.ErrBusy // a new attempt can go there, with other KV
 	}
@@ -114,10 +124,13 @@ func (g *picking) pick(ctx context.Context) error {
 	g.uncached(g.Request.Length.Whole.Tokens(ratio))
 	decode, err := g.decode(ctx)
 	switch {
+	case err == nil:
+	case g.Failed != nil: // it led to this attempt, and says more than that no instance is left
+		return g.Failed
 	case errors.Is(err, upstream.ErrNoModel):
-		return g.lastOr(&NoModelError{g.Request.Model})
-	case err != nil:
-		return g.lastOr(err)
+		return &NoModelError{g.Request.Model}
+	default:
+		return err
 	}
 	cached := g.cachedOn(decode)
 	g.uncached(request.Uncached(g.Request.Length, ratio, cached))
@@ -150,7 +163,7 @@ func (g *picking) uncached(tokens int) {
 // engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
 // Then one engine is asked for the model itself, which may be loaded when it is asked for.
-func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *attemptSlot) (*fleet.Engine, error) {
+func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
 	hint := g.hint()
 	hint.AllowQuarantined = quarantined
 	engine, err := g.awaitSlot(ctx, role, hint, in)
@@ -166,13 +179,13 @@ func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bo
 	return engine, err
 }
 
-// awaitSlot picks an engine, and waits while all engines that could be picked are full. The slot is the zero Slot where none was taken.
-func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *attemptSlot) (engine *fleet.Engine, err error) {
+// awaitSlot picks an engine, and waits while all engines that could be picked are full. It stores the attempt's slot there in in.
+func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *slot) (engine *fleet.Engine, err error) {
 	claim := queue.Claim{Tenant: g.Request.Account, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
 	exclude := g.excluding(role)
 	var free func()
 	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {
-		engine, free, err = g.deps.Fleet.Picker.Pick(role, hint, exclude)
+		engine, free, err = g.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	g.Record.Waited(waited, full == nil)
@@ -183,7 +196,7 @@ func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 		g.deps.Queue.Leave(claim)
 		return nil, err
 	}
-	in.take(Slot{g.deps.Queue, claim, free})
+	in.take(g.deps.Queue, claim, free)
 	return engine, nil
 }
 

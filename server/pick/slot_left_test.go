@@ -10,7 +10,7 @@ import (
 
 // A place on an instance is given back once, whichever does it: the turn, or a prefill leg that goes on beside it.
 func TestSlot_IsLeftOnce(t *testing.T) {
-	(&attemptSlot{}).leave() // none
+	(&slot{}).leave() // none
 	q := queue.New(queue.Config{MaxPerTenant: 1})
 	claim := queue.Claim{Tenant: "t", Class: "c"}
 	take := func() error {
@@ -21,8 +21,8 @@ func TestSlot_IsLeftOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var freed atomic.Int64
-	var h attemptSlot
-	h.take(Slot{q, claim, func() { freed.Add(1) }})
+	var h slot
+	h.take(q, claim, func() { freed.Add(1) })
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(h.leave)

@@ -89,7 +89,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string
 		c.GiveUp()
 		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err
 	}
-	limit, cause := p.cfg.TrialTimeout+c.Reader.Engine().Speed.Expect(len(made.Body)), upstream.ErrReuseTimeout
+	limit, cause := p.cfg.TrialTimeout+c.Reader.Engine().Expects(ticket.Tokens), upstream.ErrReuseTimeout
 	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}

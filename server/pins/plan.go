@@ -53,7 +53,7 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 	choice, fixed := p.cfg.fixed(p.arena != nil)
 	if !fixed {
 		terms := continuation.TermsOf(continuation.Engines{
-			PerToken: answer.Prefill.Engine().Speed.Marginal(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
+			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
 			BlockSize: ticket.Chain.BlockSize,
 		}, ticket.Tokens, answer.PromptTokens)
 		terms.HandsBack, terms.Releases, terms.Unlearnt = p.arena != nil && p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter

@@ -299,7 +299,7 @@ func (p *Pins) other(n *pin, l *queue) *queue {
 		return nil
 	}
 	hint := fleet.Hint{Key: n.back.affinity, Model: n.model, Tokens: n.back.ids.Len()}
-	engine, err := p.deps.Fleet.Picker.Choose(upstream.RolePrefill, hint, nil)
+	engine, err := p.deps.Fleet.Choose(upstream.RolePrefill, hint, nil)
 	if err != nil {
 		return nil
 	}

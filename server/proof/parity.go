@@ -36,11 +36,8 @@ func (t *Turn) askParity(ctx context.Context) *parity {
 	}}
 	req, authorization := t.req, t.attempt.Authorization
 	t.attempt.Background(func() {
-		ids, err := incarnation.Prompts.Tokenize(ctx, req, authorization)
-		if err != nil {
-			ids = nil
-		}
-		asked.meet(nil, ids)
+		prompt, _ := incarnation.Prompts.ReadSoon(ctx, req, authorization) // no ids if that fails
+		asked.meet(nil, prompt.IDs)
 	})
 	return asked
 }

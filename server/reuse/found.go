@@ -191,7 +191,7 @@ func (f *Found) Holdings(a *Admitted) (holds, owned []fleet.Holding) {
 	holds = make([]fleet.Holding, len(f.Branches))
 	for i := range f.Branches {
 		b := &f.Branches[i]
-		holds[i] = fleet.Holding{Decode: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
+		holds[i] = fleet.Holding{Instance: b.Decode.Instance, Incarnation: b.Decode.Incarnation, Tokens: b.Tokens}
 		if f.byContent && a.outline.mayContinue(&b.Branch) {
 			owned = append(owned, holds[i])
 		}
@@ -203,10 +203,10 @@ func (f *Found) Holdings(a *Admitted) (holds, owned []fleet.Holding) {
 }
 
 // PrefixHints tells the routing policies to which prefix caches the conversation was handed back.
-func (f *Found) PrefixHints() (hints []fleet.PrefixHint) {
+func (f *Found) PrefixHints() (hints []fleet.Holding) {
 	for i := range f.Notes {
 		n := &f.Notes[i]
-		hints = append(hints, fleet.PrefixHint{Prefill: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
+		hints = append(hints, fleet.Holding{Instance: n.Prefill.Instance, Incarnation: n.Prefill.Incarnation, Tokens: n.Tokens})
 	}
 	return hints
 }

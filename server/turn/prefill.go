@@ -43,7 +43,6 @@ type prefillLeg struct {
 	plan  upstream.Plan
 	limit time.Duration
 	cause error // with which the limit ends the leg
-	size  int
 	sent  record.SentLeg
 
 	began    time.Time
@@ -60,8 +59,7 @@ func (a *attempt) prefillLeg(plan upstream.Plan) *prefillLeg {
 	p := &prefillLeg{plan: plan, Leg: a.leg(a.pair.Prefill, plan.Prefill, a.Body.PrefillBody(body.PrefillEdit{
 		Members: plan.Prefill.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
-	p.size = p.Body.Len()
-	p.limit, p.cause = a.prefillLimit(p.size)
+	p.limit, p.cause = a.prefillLimit(a.Request.Length.Whole.Tokens(request.UsualRatio))
 	a.failed.ticket, a.failed.added = a.claim.Ticket != nil, a.claim.Ticket != nil || a.claim.Piggyback != nil
 	a.claim.Sent()
 	p.sent = a.Record.Sent(&p.Leg, a.pair.Prefill.ID())
@@ -122,9 +120,6 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	a.h.deps.Ratios.Learn(a.Request, answer.PromptTokens)
 	a.claim.Conclude(pairs.Answered)
 	a.doubts.without(upstream.RolePrefill)
-	if a.claim.Ticket == nil {
-		engine.Speed.LearnBody(p.size, p.took)
-	}
 	if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 		a.h.deps.Epoch.Caught(prefill, a.epoch, a.Record.ID())
 		return handed{}, idEchoFailed(engine, true)
@@ -172,13 +167,13 @@ func grown(set, expected time.Duration) time.Duration {
 }
 
 // prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
-// cost a client the whole limit, and no engine may read blocks that decode has freed.
-func (a *attempt) prefillLimit(size int) (limit time.Duration, cause error) {
+// cost a client the whole limit, and no engine may read blocks that decode has freed. A prompt of so many tokens may have to be computed as a
+// whole nevertheless.
+func (a *attempt) prefillLimit(tokens int) (limit time.Duration, cause error) {
 	engine, cfg := a.pair.Prefill.Engine(), &a.h.cfg
-	expected := engine.ExpectPrefill()
-	limit, cause = grown(cfg.PrefillTimeout, expected), upstream.ErrPrefillTimeout
+	limit, cause = grown(cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
 	if a.claim.Ticket != nil || a.claim.Piggyback != nil {
-		if trial := cfg.ReuseTrialTimeout + max(engine.Speed.Expect(size), expected); trial < limit {
+		if trial := cfg.ReuseTrialTimeout + engine.Expects(tokens); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}

@@ -45,7 +45,7 @@ func TestUp_CountsWhatHasAnswered(t *testing.T) {
 // New engines are asked when they come, and need not wait for the next round.
 func TestRun_AsksNewEnginesAtOnce(t *testing.T) {
 	r := newRig(t)
-	r.rounds.every = time.Hour
+	r.every = time.Hour
 	asked := make(chan string, 10)
 	serve := func(name string) http.HandlerFunc {
 		return func(_ http.ResponseWriter, req *http.Request) {

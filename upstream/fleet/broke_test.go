@@ -96,7 +96,7 @@ func TestReading_ServesPicksBehindABreak(t *testing.T) {
 	r := newRig(t)
 	_, d := r.incarnations()
 	d.Engine().Broke()
-	if d.Engine().Last() != d || d.Engine().seen.last.Load() != d || d.Engine().Fresh().Known() {
+	if d.Engine().Last() != d || d.Engine().last.Load() != d || d.Engine().Fresh().Known() {
 		t.Error("want the start that was read last for picks, and none that counts")
 	}
 }

@@ -11,12 +11,12 @@ import (
 func TestCachedBlocks_ManyEnginesCacheTheSame(t *testing.T) {
 	f, hint := told(t)
 	var seen seen
-	f.Picker.prefill = &seen
+	f.picking.prefill = &seen
 	engines := f.Engines(upstream.RolePrefill)
 	credited := map[string]int{}
 	const picks = 100
 	for range picks {
-		_, done, err := f.Picker.Pick(upstream.RolePrefill, hint, nil)
+		_, done, err := f.Pick(upstream.RolePrefill, hint, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -189,7 +189,7 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t)
 	var seen seen
-	r.Picker.prefill = &seen
+	r.picking.prefill = &seen
 	var engines []*Engine
 	for n := range 70 { // more than fit one word
 		engines = append(engines, r.named(upstream.RolePrefill, "p"+string(rune('A'+n)))...)
@@ -232,7 +232,7 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 	for _, e := range engines {
 		e.Last().computed.Drop() // what was sent does not count here
 	}
-	if _, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{Chain: prompt.Chain}, nil); err != nil {
+	if _, _, err := r.Pick(upstream.RolePrefill, Hint{Chain: prompt.Chain}, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range engines {

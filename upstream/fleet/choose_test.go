@@ -13,7 +13,7 @@ func TestChoose_BeginsNothing(t *testing.T) {
 	w := newWeighing(t)
 	chain := []uint64{1, 2, 3}
 	for range 3 {
-		e, err := w.Picker.Choose(upstream.RolePrefill, Hint{Key: "k", Tokens: 500, Chain: chain}, nil)
+		e, err := w.Choose(upstream.RolePrefill, Hint{Key: "k", Tokens: 500, Chain: chain}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("got %v, %v", e, err)
 		}
@@ -24,20 +24,20 @@ func TestChoose_BeginsNothing(t *testing.T) {
 	if got := w.told.candidates["p0"].Prefix; got != 0 {
 		t.Errorf("a prompt that was not sent is said to have been computed: %d pieces", got)
 	}
-	e, err := w.Picker.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.Name == "d0" })
+	e, err := w.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.Name == "d0" })
 	if err != nil || e.Name != "d1" {
 		t.Errorf("d0 excluded: got %v, %v", e, err)
 	}
-	if _, err = w.Picker.Choose(upstream.RoleDecode, Hint{}, func(*Engine) bool { return true }); !errors.Is(err, upstream.ErrNoInstance) {
+	if _, err = w.Choose(upstream.RoleDecode, Hint{}, func(*Engine) bool { return true }); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("all excluded: got %v", err)
 	}
-	w.Picker.SetMaxInFlight(1)
-	_, done, err := w.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+	w.SetMaxInFlight(1)
+	_, done, err := w.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer done()
-	if e, err = w.Picker.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.attempts.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
+	if e, err = w.Choose(upstream.RoleDecode, Hint{}, func(e *Engine) bool { return e.inFlight.Load() == 0 }); !errors.Is(err, upstream.ErrBusy) {
 		t.Errorf("all busy: got %v, %v", e, err)
 	}
 }

@@ -32,10 +32,10 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 		tells(np, id).PairWith(d).Begin("")
 		for _, e := range []*Engine{np, nd} {
 			models := []facts.Model{{ID: "m" + id}}
-			e.models.models = models
-			e.seen.models.Store(r.Catalogue.shared(newModelSet(models)))
+			e.models.list = models
+			e.served.Store(r.shared(models))
 			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
-			_, done, err := r.Picker.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
+			_, done, err := r.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +84,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 // forgetGone ends what is remembered, within bounds, of engines that have gone.
 func (r *rig) forgetGone() {
 	r.pass(unsetKVTTL)
-	r.removed.away = nil
+	r.away = nil
 	r.Set(r.instances)
 }
 
@@ -107,7 +107,7 @@ func TestFleet_NothingRunsOnForEnginesThatHaveGone(t *testing.T) {
 		r.probeAll(ctx)
 		e := r.Engines(upstream.RoleDecode)[0]
 		r.Set(nil)
-		<-e.models.list(ctx).done
+		<-e.listModels(ctx)
 		if e.Reachable() {
 			t.Fatal("an engine that has gone is reachable")
 		}

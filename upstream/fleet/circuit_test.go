@@ -60,7 +60,7 @@ func (r *rig) logs() *journal {
 // attempt picks a prefill engine as a turn does.
 func (r *rig) attempt(exclude ...string) (name string, done func()) {
 	r.t.Helper()
-	e, done, err := r.Picker.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, excluding(exclude...))
+	e, done, err := r.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, excluding(exclude...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestCircuit_OneOfManyTries(t *testing.T) {
 	picked := make(chan string, 50) // all of them
 	for range cap(picked) {
 		group.Go(func() {
-			e, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil)
+			e, _, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
 			if err != nil {
 				t.Error(err)
 				return

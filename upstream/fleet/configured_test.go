@@ -100,7 +100,7 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	p, d := expiringRig(r, 10*time.Minute)
 	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
 	r.Set(prefillOnly)
-	if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
+	if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
 		t.Errorf("it is picked: %v; or its tickets are used", err)
 	}
 	if got := r.Holders.Find("d", "1"); got != d || !d.Engine().Leaves() || d.Over() || len(r.Holders.All()) != 1 {
@@ -125,7 +125,7 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 func TestDeparted_StaysForWhatItsAttemptsLeave(t *testing.T) {
 	r := newRig(t)
 	_, d := expiringRig(r, 10*time.Minute)
-	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,32 +2,30 @@
 // incarnation can do, and what a prefill and a decode incarnation have shown together.
 //
 // What is known of an instance belongs to its [Engine], what is known of one start of it to an [Incarnation] (most of it in
-// package facts), what a decode incarnation pins for tickets that no turn will use to its ledger (package unused), and what
-// is known of two incarnations together to a [pairs.State]. Whether picks prefer an engine is for its [health.Health] to
-// say. Which engines hold which beginnings of prompts is in a [prefixindex.Index]. A [Fleet] owns the engines; its [Picker]
-// picks those of a turn, its [Holders] are those that may hold blocks of tickets, and its [Catalogue] lists their models.
+// package facts), and what is known of two incarnations together to a [pairs.State]. Whether picks prefer an engine is for its [health.Health] to
+// say. Which engines hold which beginnings of prompts is in a [prefixindex.Index]. A [Fleet] owns the engines and picks those
+// of a turn; its [Holders] are those that may hold blocks of tickets, and its [Catalogue] lists their models.
 // They promise that
 //
-//   - an engine that discovery removes is not picked any more, and is forgotten when its last attempt ends (fleet.go,
-//     drain.go, holders.go); only its quarantine outlasts it (quarantine.go);
+//   - an engine that discovery removes is not picked any more, and is forgotten when its last attempt ends (set.go,
+//     holders.go); only its quarantine outlasts it (quarantine.go);
 //   - an engine that is down, drained, slower than its role or whose legs fail is picked only if no other is left, and at
 //     least one engine of a role is never ejected (package health);
 //   - prefill hands nothing over to a decode engine that has failed to load its KV three times in a row, nor to any while
-//     different ones fail (loads.go);
-//   - an incarnation that is not known equals nothing, not even itself: no ticket goes to or from it, and it has no unused
-//     tickets and no findings (incarnation.go, pairing.go);
+//     different ones fail (pairing.go);
+//   - an incarnation that is not known equals nothing, not even itself: no ticket goes to or from it, and it has no
+//     findings (incarnation.go, pairing.go);
 //   - nothing grows with restarts: an engine has the incarnation that was read last and one that stands for unknown ones, a
 //     prefill incarnation has one pair for each decode engine, and all memory of clients' requests is bounded
-//     (readings.go, pairing.go);
+//     (reading.go, pairing.go);
 //   - a reading of /metrics counts for five seconds on both clocks, for tickets only while a connection from before it
-//     stands, and is discarded when a connection is refused while it is under way (readings.go);
-//   - a pick takes one lock, however many engines there are, and picks are made one after another (pick.go, view.go);
+//     stands, and is discarded when a connection is refused while it is under way (reading.go);
+//   - a pick takes one lock, however many engines there are, and picks are made one after another (pick.go, picking.go);
 //   - no turn goes to an engine that is known not to serve its model, and clients can make the fleet read the lists of
-//     models every five seconds at most (models.go, catalogue.go);
+//     models every five seconds at most (models.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, Picker or Holders, the readings or attempts of an Engine, its Health, Incarnation, then its ledger or a
-// pair. An Incarnation that an attempt holds does not change identity when its engine is restarted or removed; what is
+// Lock order: Fleet, picking or Holders, Engine, its Health, Incarnation, then a pair. An Incarnation that an attempt holds does not change identity when its engine is restarted or removed; what is
 // learnt of it then goes with it, except quarantines.
 //
 // Package server and the steps of its turns call this package. The fleet asks engines through [upstream.Client], and an [upstream.Source] tells it

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"weak"
 
@@ -69,7 +70,7 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 		if got := r.pick(); got != "b" {
 			t.Errorf("picked %s, want b", got)
 		}
-		if _, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
+		if _, _, err := r.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
 			t.Errorf("an engine that was removed is picked: %v", err)
 		}
 		a.Health.Served() // a leg of its turns
@@ -84,7 +85,6 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 			t.Fatalf("with %d turns in flight %d drain", left, len(all))
 		}
 		ends[left-1]()
-		ends[left-1]() // a second time changes nothing
 	}
 	if n := len(r.Draining()); n != 0 {
 		t.Errorf("%d engines drain without a turn", n)
@@ -114,12 +114,12 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
 	incarnation := tells(a, "1")
 	tells(p, "1").PairWith(incarnation).Begin("")
-	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Set(r.instances[1:])
-	if a.Reachable() || !incarnation.current() || p.known.pairs[a].State == nil {
+	if a.Reachable() || incarnation.Over() || p.readings.known.pairs[a].State == nil {
 		t.Error("an engine that was removed has tickets for turns, or can't be told to release them")
 	}
 	changed := r.instances[0]
@@ -129,11 +129,11 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 		t.Error("one at another address is the same engine")
 	}
 	r.Set(r.instances)
-	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.attempts.inFlight.Load() != 1 || len(r.Draining()) != 0 || !incarnation.current() {
-		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.attempts.inFlight.Load(), len(r.Draining()))
+	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.inFlight.Load() != 1 || len(r.Draining()) != 0 || incarnation.Over() {
+		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.inFlight.Load(), len(r.Draining()))
 	}
 	done()
-	if a.attempts.inFlight.Load() != 0 || r.Engine(upstream.RoleDecode, "a") != a {
+	if a.inFlight.Load() != 0 || r.Engine(upstream.RoleDecode, "a") != a {
 		t.Error("the end of a turn removed an engine that is back")
 	}
 }
@@ -162,8 +162,8 @@ func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	r.Set(nil)
 	p.Quarantine() // by the turn that is in flight
 	r.Set(r.instances)
-	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.removed.away) != 0 {
-		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.removed.away))
+	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.away) != 0 {
+		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.away))
 	}
 }
 
@@ -171,10 +171,16 @@ func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 func TestDraining_NotPickedWhileItIsRemoved(t *testing.T) {
 	r := newRig(t)
 	r.named(upstream.RolePrefill, "a")
-	e, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, func(*Engine) bool {
-		r.Set(nil)
+	var once sync.Once
+	var group sync.WaitGroup
+	e, _, err := r.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool {
+		once.Do(func() { group.Go(func() { r.Set(nil) }) })
+		for !e.gone.Load() { // Set waits for the pick only after that
+			runtime.Gosched()
+		}
 		return false
 	})
+	group.Wait()
 	if !errors.Is(err, upstream.ErrNoInstance) || len(r.Draining()) != 0 {
 		t.Fatalf("picked %v (%v), %d drain, want none", e, err, len(r.Draining()))
 	}
@@ -192,7 +198,7 @@ func (p *removing) Pick([]upstream.Candidate, string) int {
 		defer close(p.over)
 		p.r.Set(nil)
 	}()
-	for !p.e.member.gone.Load() {
+	for !p.e.gone.Load() {
 		runtime.Gosched()
 	}
 	for range 1000 { // so long that Set would be over if it did not wait
@@ -204,8 +210,8 @@ func (p *removing) Pick([]upstream.Candidate, string) int {
 func TestDraining_ListsWhatIsPickedWhileItIsRemoved(t *testing.T) {
 	r := newRig(t)
 	p := &removing{r, r.named(upstream.RolePrefill, "a")[0], make(chan struct{})}
-	r.Picker.prefill = p
-	_, done, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil)
+	r.picking.prefill = p
+	_, done, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,8 +249,8 @@ func TestHolders_ADecodeEngineIsOneBeforeItIsPicked(t *testing.T) {
 	r := newRig(t)
 	r.named(upstream.RolePrefill, "a")
 	p := &adding{r: r, over: make(chan struct{})}
-	r.Picker.prefill = p
-	_, done, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil)
+	r.picking.prefill = p
+	_, done, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,7 @@
 package fleet
 
 import (
-	"cmp"
-	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +44,9 @@ type Config struct {
 	Tell func(sentence string)
 }
 
+// roles is how many values a Role may have.
+const roles = upstream.RoleDecode + 1
+
 // Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to date with Run. It is safe for
 // concurrent use.
 type Fleet struct {
@@ -54,21 +54,40 @@ type Fleet struct {
 	born      time.Time
 	facts     *facts.Shared
 	Prefixes  *prefixindex.Index // which prefill engines hold which beginnings of prompts
-	Picker    *Picker
 	Holders   *Holders
 	Catalogue *Catalogue
-	rounds    rounds
 	members   atomic.Pointer[members]
+	picking   picking
+	onFreed   atomic.Pointer[func()]
+	stops     atomic.Int64       // how many pairs are stopped (loads.go), or all pairs of how many prefill incarnations
+	unread    atomic.Int64       // how many of them are these prefill incarnations
+	answered  [roles]atomic.Bool // whether any engine of the role has ever answered
 
-	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, Picker or Holders, Engine.
-	mu      sync.Mutex
-	removed removed
+	every   time.Duration  // between two rounds of Run
+	came    chan struct{}  // wakes Run: there are engines that were never asked
+	lessons sync.WaitGroup // that run beside the rounds
+
+	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, picking or Holders, Engine.
+	mu       sync.Mutex
+	draining []*Engine    // engines that were removed and still have attempts in flight, the first removed first
+	away     []quarantine // of engines that are gone, the oldest first
 }
 
-// removed is what the fleet remembers of engines that were removed, besides its Holders.
-type removed struct {
-	draining []*Engine // they still have attempts in flight
-	away     quarantines
+// members are the engines of a fleet at a moment, in configured order. They are replaced, never changed.
+type members struct {
+	engines [roles][]*Engine
+	named   [roles]map[string]*Engine
+}
+
+// all yields the engines, those of decode first.
+func (m *members) all(yield func(*Engine) bool) {
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, e := range m.engines[role] {
+			if !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // New returns an empty fleet.
@@ -83,16 +102,13 @@ func New(cfg Config) *Fleet {
 		cfg.Tell = func(string) {}
 	}
 	f := &Fleet{
-		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, rounds: newRounds(),
+		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, every: probeEvery, came: make(chan struct{}, 1),
+		picking: picking{prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight},
 	}
 	f.members.Store(&members{})
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.now}
-	f.Picker = &Picker{
-		members: &f.members, now: f.now, born: f.born, prefixes: f.Prefixes,
-		prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight,
-	}
 	f.Holders = &Holders{now: f.now}
-	f.Catalogue = &Catalogue{members: &f.members, now: f.now, listWait: modelListWait}
+	f.Catalogue = &Catalogue{fleet: f, listWait: modelListWait}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)
 	}
@@ -107,103 +123,8 @@ func (f *Fleet) Now() time.Time { return f.now() }
 
 func (f *Fleet) now() time.Time { return f.cfg.Now() }
 
-// Set replaces the set of instances. An instance with the same name, role, address and rank keeps its Engine, whatever
-// other settings change. An engine that is missing is removed: the fleet forgets it, except its quarantine, when its
-// last attempt has ended and, for decode, when none of its blocks can be pinned any more. An instance that comes back
-// before that gets the same Engine again. Set closes idle connections when it removes an engine.
-func (f *Fleet) Set(instances []upstream.Instance) {
-	first := len(f.members.Load().named) == 0
-	added, gone := f.replace(instances)
-	if len(gone) > 0 {
-		f.cfg.Client.Close()
-	}
-	if !first && len(added)+len(gone) > 0 {
-		f.cfg.Tell(fmt.Sprintf("Instances were added: %s; removed: %s.", namesOf(added), namesOf(gone)))
-	}
-	f.Picker.freed()
-}
-
-// namesOf names engines for operators.
-func namesOf(engines []*Engine) string {
-	names := []string{}
-	for _, e := range engines {
-		names = append(names, e.Role.String()+" "+e.Name)
-	}
-	return cmp.Or(strings.Join(names, ", "), "none")
-}
-
-// replace does the work of Set but for telling of it, and returns the engines that have come and gone.
-func (f *Fleet) replace(instances []upstream.Instance) (added, gone []*Engine) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	old := f.members.Load()
-	next := &members{engines: map[upstream.Role][]*Engine{}, named: map[upstream.Role]map[string]*Engine{}, placed: map[string][]*Engine{}}
-	kept := map[*Engine]bool{}
-	for _, instance := range instances {
-		e := old.named[instance.Role][instance.Name]
-		if e == nil || e.identity != identityOf(&instance) {
-			e = f.succeed(e, instance)
-			added = append(added, e)
-		}
-		f.configure(e, instance)
-		kept[e] = true
-		next.add(e)
-	}
-	for e := range old.all {
-		if !kept[e] {
-			gone = append(gone, e)
-		}
-	}
-	f.change(next, added, gone)
-	return added, gone
-}
-
-// change makes next the members of the fleet. What is remembered for added engines is theirs, and those of decode are
-// holders, before a pick sees them. It needs f.mu.
-func (f *Fleet) change(next *members, added, gone []*Engine) {
-	var forgotten []*Engine
-	for _, e := range gone {
-		f.removed.away.keep(e, next.engines[e.Role])
-		if !f.Holders.depart(e) {
-			forgotten = append(forgotten, e)
-		}
-	}
-	for _, e := range added {
-		f.removed.away.restore(e)
-	}
-	f.Holders.join(added)
-	f.members.Store(next)
-	for _, e := range gone {
-		e.member.gone.Store(true)
-		e.Cache.Lost()
-	}
-	f.Picker.changed() // No attempt begins on an engine that is gone from here on.
-	for _, e := range gone {
-		if e.attempts.inFlight.Load() > 0 {
-			f.removed.draining = append(f.removed.draining, e) // an engine that came back was taken from the list
-		}
-	}
-	f.forget(forgotten)
-	f.forgetDeparted()
-	if len(added) > 0 {
-		f.rounds.soon()
-	}
-}
-
-// succeed returns the engine for an instance that is new to the fleet. old is the engine that had its name, nil if
-// there was none. It needs f.mu.
-func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
-	e := f.returning(identityOf(&instance))
-	if e == nil {
-		e = f.newEngine(instance)
-	}
-	last := health.Drain{}
-	if old != nil {
-		last = old.Health.Drain()
-	}
-	e.Health.Decided(last)
-	return e
-}
+// clock returns the time since the fleet was made. A pick reads it once.
+func (f *Fleet) clock() time.Duration { return f.now().Sub(f.born) }
 
 // Engines returns all engines of a role in configured order. The list is not to be changed.
 func (f *Fleet) Engines(role upstream.Role) []*Engine { return f.members.Load().engines[role] }
@@ -213,5 +134,56 @@ func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
 	return f.members.Load().named[role][name]
 }
 
-// at returns the engines at an address. The list is not to be changed.
-func (f *Fleet) at(url string) []*Engine { return f.members.Load().placed[url] }
+// at returns the engines at an address.
+func (f *Fleet) at(url string) (all []*Engine) {
+	for e := range f.members.Load().all {
+		if e.BaseURL == url {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Started reports whether any engine of a role has ever answered.
+func (f *Fleet) Started(role upstream.Role) bool { return f.answered[role].Load() }
+
+// Up returns how many engines of a role get turns. These are the engines that have answered since they last refused a
+// connection, are not down, and are neither open, ejected nor drained. If there is none of these, all engines that
+// answer count, because turns go to them then: one client whose requests fail engines may open every circuit, which
+// must not make the replica unready for other clients. Quarantines are not considered here. An engine that was never
+// heard may be picked, but does not count.
+func (f *Fleet) Up(role upstream.Role) int {
+	usable, answer := 0, 0
+	for _, e := range f.Engines(role) {
+		switch {
+		case !e.Health.HasAnswered():
+		case e.Health.Usable():
+			usable++
+		case e.answers() && !e.Health.Silent(f.clock()):
+			answer++
+		}
+	}
+	if usable == 0 {
+		return answer
+	}
+	return usable
+}
+
+// Drain takes an engine out of service, or back into it. A drained engine stays known and probed, tickets of its
+// blocks are still used, and it gets new turns only if no other engine of its role is left. Drain reports whether the
+// fleet has the engine. The drain outlasts a change of the instance's settings, and ends when the instance is removed.
+func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
+	e := f.Engine(role, name)
+	if e == nil {
+		return false
+	}
+	e.Health.SetDrain(drain)
+	f.freed()
+	return true
+}
+
+// TakeOver drains an engine, or takes it back, as another replica's operator has decided.
+func (f *Fleet) TakeOver(e *Engine, drain health.Drain) {
+	e.Health.Decided(drain)
+	f.freed()
+}

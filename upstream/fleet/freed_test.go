@@ -11,7 +11,7 @@ func TestFleet_SaysWhatIsFreed(t *testing.T) {
 	r := newRig(t)
 	r.Set(nil) // nothing is told of it
 	said, free := 0, -1
-	r.Picker.OnFreed(func() {
+	r.OnFreed(func() {
 		said++
 		free = 0
 		for _, e := range r.Engines(upstream.RoleDecode) {
@@ -22,11 +22,10 @@ func TestFleet_SaysWhatIsFreed(t *testing.T) {
 	if said != 1 {
 		t.Errorf("got %d calls when an engine was added, want 1", said)
 	}
-	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil || said != 1 {
 		t.Fatalf("got %v and %d calls, want a pick and none", err, said)
 	}
-	done()
 	done()
 	if said != 2 || free != 0 {
 		t.Errorf("got %d calls and %d attempts in flight then, want 2 and 0", said, free)
@@ -38,7 +37,7 @@ func TestFleet_SaysThatAnEngineIsBack(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RoleDecode, "d")[0]
 	said := 0
-	r.Picker.OnFreed(func() { said++ })
+	r.OnFreed(func() { said++ })
 	e.Refused()
 	e.Health.Answered()
 	e.Health.Answered()

@@ -122,8 +122,8 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 func tells(e *Engine, incarnation string) *Incarnation {
 	e.mu.Lock()
 	e.become(facts.Metrics{Incarnation: incarnation, BlockSize: 16})
-	e.read, e.missed = e.fleet.now(), time.Time{}
-	e.show()
+	e.readings.missed = time.Time{}
+	e.setRead(e.fleet.now())
 	e.mu.Unlock()
 	return e.Fresh()
 }
@@ -158,7 +158,7 @@ func paths(sim *vllmsim.Instance) (list []string) {
 }
 
 // up reports whether picks prefer the engine now.
-func (e *Engine) up() bool { return e.seen.health.Up(e.fleet.clock()) }
+func (e *Engine) up() bool { return e.Health.Up(e.fleet.clock()) }
 
 // listOf is a list of models as engines answer with.
 func listOf(ids ...string) string {

@@ -8,13 +8,15 @@ import (
 	"carryover/upstream"
 )
 
-// Holders are the decode engines that may hold blocks of tickets: those in the fleet, and those removed from it within
-// the lifetime of blocks. It is safe for concurrent use.
+// Holders are the decode engines that may hold blocks of tickets: those in the fleet, and those that have departed: they were removed from it
+// within the lifetime of blocks. The process of such an engine may run on and keep the blocks of our tickets pinned until they are read,
+// released or expired. The fleet remembers it so that these blocks can be released, and so that it is the same engine if its instance comes
+// back. It is safe for concurrent use.
 type Holders struct {
 	now func() time.Time
 
 	mu       sync.Mutex // guards the rest. Lock order: Fleet, Holders
-	departed []departed // the one that was removed first comes first
+	departed []*Engine  // the one that was removed first comes first
 	all      []*Engine  // the decode engines of the fleet, then the departed ones; replaced, never changed
 }
 
@@ -43,14 +45,6 @@ const maxDeparted = 64
 // unsetKVTTL is vLLM's default of decoder_kv_blocks_ttl.
 const unsetKVTTL = 8 * time.Minute
 
-// departed is a decode engine that was removed from the fleet. Its process may run on and keep the blocks of our
-// tickets pinned until they are read, released or expired. The fleet remembers it so that these blocks can be
-// released, and so that it is the same engine if its instance comes back.
-type departed struct {
-	engine *Engine
-	until  time.Time // all its blocks have expired by then
-}
-
 // join adds the decode engines among those that are new to the fleet, so that the holder of each turn's ticket is found.
 func (h *Holders) join(added []*Engine) {
 	h.mu.Lock()
@@ -70,7 +64,7 @@ func (h *Holders) depart(e *Engine) bool {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.departed = append(h.departed, departed{e, h.lastBlock(e)})
+	h.departed, e.until = append(h.departed, e), h.lastBlock(e)
 	return true
 }
 
@@ -89,21 +83,18 @@ func (h *Holders) update(decodes []*Engine) (over []*Engine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	h.departed = slices.DeleteFunc(h.departed, func(d departed) bool {
-		if d.engine.attempts.inFlight.Load() > 0 || upstream.Elapsed(d.until, now) < 0 {
-			return false
+	h.departed = slices.DeleteFunc(h.departed, func(e *Engine) bool {
+		gone := e.inFlight.Load() == 0 && upstream.Elapsed(e.until, now) >= 0
+		if gone {
+			over = append(over, e)
 		}
-		over = append(over, d.engine)
-		return true
+		return gone
 	})
-	for n := len(h.departed) - maxDeparted; n > 0; n-- {
-		over = append(over, h.departed[0].engine)
-		h.departed = slices.Delete(h.departed, 0, 1)
+	if n := len(h.departed) - maxDeparted; n > 0 {
+		over = append(over, h.departed[:n]...)
+		h.departed = slices.Delete(h.departed, 0, n)
 	}
-	h.all = slices.Clip(decodes)
-	for _, d := range h.departed {
-		h.all = append(h.all, d.engine)
-	}
+	h.all = append(slices.Clip(decodes), h.departed...)
 	return over
 }
 
@@ -111,11 +102,11 @@ func (h *Holders) update(decodes []*Engine) (over []*Engine) {
 func (h *Holders) rejoin(id identity) *Engine {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := slices.IndexFunc(h.departed, func(d departed) bool { return d.engine.identity == id })
+	at := slices.IndexFunc(h.departed, func(e *Engine) bool { return e.identity == id })
 	if at < 0 {
 		return nil
 	}
-	e := h.departed[at].engine
+	e := h.departed[at]
 	h.departed = slices.Delete(h.departed, at, at+1)
 	return e
 }
@@ -124,11 +115,7 @@ func (h *Holders) rejoin(id identity) *Engine {
 func (h *Holders) stays(e *Engine) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i := range h.departed {
-		if h.departed[i].engine == e {
-			h.departed[i].until = h.lastBlock(e)
-		}
-	}
+	e.until = h.lastBlock(e)
 }
 
 // forgetDeparted forgets the departed engines that hold no block any more. It needs f.mu.
@@ -140,7 +127,7 @@ func (f *Fleet) forget(engines []*Engine) {
 		return
 	}
 	for _, e := range engines {
-		e.member.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
+		e.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
 		if known := e.lastKnown(); known != nil {
 			known.leave()
 		}
@@ -153,8 +140,4 @@ func (f *Fleet) forget(engines []*Engine) {
 }
 
 // Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
-func (e *Engine) Leaves() bool { return e.member.gone.Load() || e.Health.Drains() }
-
-// Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
-// engine.
-func (i *Incarnation) Over() bool { return !i.current() }
+func (e *Engine) Leaves() bool { return e.gone.Load() || e.Health.Drains() }

@@ -18,9 +18,10 @@ import (
 // An incarnation whose id is not known equals nothing, not even itself. Nothing is recorded for it except what needs
 // no comparison ([facts.All]).
 type Incarnation struct {
-	engine *Engine
-	id     string
-	over   atomic.Bool // the engine has another incarnation by now
+	engine      *Engine
+	id          string
+	over        atomic.Bool // the engine has another incarnation by now
+	quarantined atomic.Bool
 	*facts.All
 
 	blockSize atomic.Int64
@@ -30,17 +31,16 @@ type Incarnation struct {
 	stops atomic.Int64 // how many of its pairs were stopped and have not answered since
 	loads *pairs.State // of a prefill incarnation with all decode engines
 
-	// mu guards the rest. Lock order: readings, Incarnation, pairs.State.
-	mu          sync.Mutex
-	quarantined bool
-	pairs       map[*Engine]pair // of a prefill incarnation: its pairs, by decode engine
-	unreadBy    *Engine          // the decode engine that was the last to fail to load its KV, nil if one has loaded it since
+	// mu guards the rest. Lock order: Engine, Incarnation, pairs.State.
+	mu       sync.Mutex
+	pairs    map[*Engine]pair // of a prefill incarnation: its pairs, by decode engine
+	unreadBy *Engine          // the decode engine that was the last to fail to load its KV, nil if one has loaded it since
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
 	s := &Incarnation{engine: e, id: id, All: facts.New(e.fleet.facts, e, id != "")}
-	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.Picker.stops, &e.fleet.Picker.unread)
-	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && s.current() }, s.latest)
+	s.loads = pairs.New(e.fleet.facts.Now, &e.fleet.stops, &e.fleet.unread)
+	s.computed = e.fleet.Prefixes.NewComputed(e.Cache, func() bool { return s.Known() && !s.Over() }, s.latest)
 	return s
 }
 
@@ -66,13 +66,25 @@ func (i *Incarnation) Alive(ctx context.Context) bool {
 
 // Judge records why the incarnation takes no part in the token proof, "" if it takes part. It reports whether that
 // differs from the engine's last judgment, or concerns another incarnation.
-func (i *Incarnation) Judge(why string) (changed bool) { return i.engine.Judge(i.id, why) }
+func (i *Incarnation) Judge(why string) (changed bool) {
+	e, is := i.engine, i.id+" "+why
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	changed = e.judged != is
+	e.judged = is
+	return changed
+}
 
 // end drops what is useless once the engine has another incarnation.
 func (i *Incarnation) end() {
+	i.over.Store(true)
+	i.leave()
+}
+
+// leave drops all pairs, and the entries in the prefix index: the incarnation has ended, or the engine is gone.
+func (i *Incarnation) leave() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.over.Store(true)
 	for _, p := range i.pairs {
 		p.Drop()
 	}
@@ -84,8 +96,9 @@ func (i *Incarnation) end() {
 // Ended reports whether the engine has restarted since, whether or not the fleet still has the engine.
 func (i *Incarnation) Ended() bool { return i.over.Load() }
 
-// current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
-func (i *Incarnation) current() bool { return !i.over.Load() && !i.engine.member.forgotten.Load() }
+// Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
+// engine.
+func (i *Incarnation) Over() bool { return i.over.Load() || i.engine.forgotten.Load() }
 
 // latest reports whether the incarnation is the one that its engine was read as last, without a lock.
-func (i *Incarnation) latest() bool { return i.engine.seen.last.Load() == i }
+func (i *Incarnation) latest() bool { return i.engine.last.Load() == i }

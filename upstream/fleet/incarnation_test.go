@@ -66,14 +66,14 @@ func TestIncarnation_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	if !e.Last().Silence.SentNothing() || !e.Fresh().Silence.Silent() {
 		t.Error("want a silent start")
 	}
-	e.Fresh().Engine().Speed.LearnBody(1000, time.Second)
+	e.LearnPrefill(1000, time.Second, false)
 	e.Fresh().Engine().AnswerIDs.Foreign("leg", "chatcmpl-leg")
 	next := tells(e, "1")
-	if next.Silence.Silent() || next.Engine().Speed.Expect(2000) != 2*time.Second || !next.Engine().AnswerIDs.Foreign("leg", "chatcmpl-other") {
+	if next.Silence.Silent() || next.Engine().Expects(2000) != 2*time.Second || !next.Engine().AnswerIDs.Foreign("leg", "chatcmpl-other") {
 		t.Error("want a start that has the pace and the echo of the one before, and is not silent")
 	}
 	e.Refused()
-	if blank := e.Fresh(); blank.Silence.Silent() || blank.Engine().Speed.Expect(1000) != time.Second || !blank.Engine().AnswerIDs.Foreign("leg", "chatcmpl-other") {
+	if blank := e.Fresh(); blank.Silence.Silent() || blank.Engine().Expects(1000) != time.Second || !blank.Engine().AnswerIDs.Foreign("leg", "chatcmpl-other") {
 		t.Error("want the same of one that is not known any more")
 	}
 }

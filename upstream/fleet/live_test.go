@@ -22,12 +22,12 @@ process_start_time_seconds 5
 `
 	e := r.engine(upstream.RoleDecode, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	told := seen{}
-	r.Picker.decode = &told
+	r.picking.decode = &told
 	if got := e.Live(); !got.Read.IsZero() || got.State != "up" || got.Incarnation != "" {
 		t.Errorf("before a reading: %+v", got)
 	}
 	for range 3 {
-		if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil); err != nil {
+		if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ process_start_time_seconds 5
 	}
 	pick := func() upstream.Candidate {
 		t.Helper()
-		_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+		_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,18 +75,18 @@ func equalLive(a, b Live) bool {
 func TestPick_ALimitPerInstance(t *testing.T) {
 	w := newWeighing(t)
 	freed := 0
-	w.Picker.OnFreed(func() {
+	w.OnFreed(func() {
 		w.Engines(upstream.RolePrefill) // no lock is held
 		w.p[0].Engine().Live()
 		freed++
 	})
-	w.Picker.SetMaxInFlight(2)
+	w.SetMaxInFlight(2)
 	if freed != 1 {
 		t.Errorf("a changed limit was told %d times", freed)
 	}
 	pick := func(exclude ...string) (string, func()) {
 		t.Helper()
-		e, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{}, excluding(exclude...))
+		e, done, err := w.Pick(upstream.RolePrefill, Hint{}, excluding(exclude...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestPick_ALimitPerInstance(t *testing.T) {
 	}
 	none := func(want error, exclude func(*Engine) bool) {
 		t.Helper()
-		if _, _, err := w.Picker.Pick(upstream.RolePrefill, Hint{}, exclude); !errors.Is(err, want) {
+		if _, _, err := w.Pick(upstream.RolePrefill, Hint{}, exclude); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -110,7 +110,6 @@ func TestPick_ALimitPerInstance(t *testing.T) {
 	none(upstream.ErrNoInstance, excluding("p0", "p1"))
 	w.p[1].Engine().Refused()
 	none(upstream.ErrBusy, nil) // one that is down is no place to wait less
-	done()
 	done()
 	if freed != 2 {
 		t.Errorf("told %d times, want once more", freed)
@@ -121,7 +120,7 @@ func TestPick_ALimitPerInstance(t *testing.T) {
 		again()
 	}
 	last()
-	w.Picker.SetMaxInFlight(0)
+	w.SetMaxInFlight(0)
 	if got, _ := pick(); got != "p0" {
 		t.Errorf("without a limit: %s", got)
 	}

@@ -85,7 +85,7 @@ func TestLoads_PicksPreferDecodeThatReads(t *testing.T) {
 	}
 	picks := func(want string, states ...string) {
 		t.Helper()
-		e, err := r.Picker.Choose(upstream.RoleDecode, Hint{}, nil)
+		e, err := r.Choose(upstream.RoleDecode, Hint{}, nil)
 		if err != nil || e.Name != want {
 			t.Errorf("picked %v, %v, want %s", e, err, want)
 		}

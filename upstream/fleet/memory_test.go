@@ -58,8 +58,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	for _, s := range []*Incarnation{p, d} {
 		s.Parity.Learn("", "m", "f", true)
 		s.PlugIn.Learn(true)
-		s.Engine().Speed.LearnBody(10, time.Second)
-		s.Engine().Speed.LearnLeg(10, time.Second)
+		s.Engine().LearnPrefill(10, time.Second, false)
 		s.computed.Record([]uint64{1, 2, 3})
 		s.Engine().AnswerIDs.Foreign("leg", "chatcmpl-leg")
 		s.Silence.SentNothing()
@@ -83,7 +82,7 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 	prefill, decode := r.named(upstream.RolePrefill, "p", "q"), r.named(upstream.RoleDecode, "d", "e")
 	for _, e := range append(prefill, decode...) {
 		for range 100 { // legs of all incarnations are remembered
-			tells(e, "0").Engine().Speed.LearnLeg(10, time.Second)
+			tells(e, "0").Engine().LearnPrefill(10, time.Second, false)
 		}
 	}
 	was := 0

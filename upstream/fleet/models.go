@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,90 +22,91 @@ const (
 )
 
 // listing is what is known of an engine's models. A list outlives its incarnation until the next one
-// is read, because a restarted engine mostly serves the same models.
+// is read, because a restarted engine mostly serves the same models. The engine's lock guards it.
 type listing struct {
-	engine *Engine
-
-	mu          sync.Mutex // guards the rest. Lock order: readings, listing
-	known       bool       // the last reading gave a list; else the engine may serve any model
-	models      []facts.Model
-	incarnation string    // the engine's incarnation at that time, "" if it was not known
-	asked       time.Time // when the last reading began, zero if there was none
-	under       *reading  // the reading under way, nil if none
+	list        []facts.Model // nil if none is known: the engine may serve any model
+	incarnation string        // the engine's incarnation at that time, "" if it was not known
+	asked       time.Time     // when the last reading began, zero if there was none
+	under       chan struct{} // closed when the reading under way is over, nil if there is none
 }
 
-// follow starts to read the engine's list of models when that is due. It does not wait for the result.
-func (l *listing) follow(ctx context.Context) {
-	incarnation := l.engine.Last().ID()
-	l.mu.Lock()
-	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, l.engine.fleet.now()) >= modelsEvery
-	l.mu.Unlock()
+// modelSet is the set of model ids of a list. Engines with equal lists share one set, so that a pick looks its model
+// up once and not in a thousand lists.
+type modelSet map[string]struct{}
+
+// serves reports whether the model is in the set.
+func (s *modelSet) serves(model string) bool {
+	if s == nil || model == "" {
+		return true
+	}
+	_, serves := (*s)[model]
+	return serves
+}
+
+// shared returns the set of the models' ids: that of another engine if one has an equal one. Their order does not matter.
+func (f *Fleet) shared(models []facts.Model) *modelSet {
+	set := modelSet{}
+	for _, m := range models {
+		set[m.ID] = struct{}{}
+	}
+	for e := range f.members.Load().all {
+		if other := e.served.Load(); other != nil && maps.Equal(*other, set) {
+			return other
+		}
+	}
+	return &set
+}
+
+// followModels starts to read the engine's list of models when that is due. It does not wait for the result.
+func (e *Engine) followModels(ctx context.Context) {
+	incarnation := e.Last().ID()
+	e.mu.Lock()
+	l := &e.models
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	e.mu.Unlock()
 	if due {
-		l.list(ctx)
+		e.listModels(ctx)
 	}
 }
 
-// list starts to read the engine's list of models, unless a reading is under way, and returns the reading.
-func (l *listing) list(ctx context.Context) *reading {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// listModels starts to read the engine's list of models, unless a reading is under way.
+func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := &e.models
 	if l.under == nil {
-		l.under, l.asked = &reading{done: make(chan struct{})}, l.engine.fleet.now()
-		go l.run(context.WithoutCancel(ctx), l.under) // ends within modelListWait
+		l.under, l.asked = make(chan struct{}), e.fleet.now()
+		go func() { // ends within modelListWait
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.fleet.Catalogue.listWait)
+			defer cancel()
+			incarnation := e.Last().ID()
+			list, err := e.readModels(ctx)
+			var set *modelSet
+			if err == nil {
+				set = e.fleet.shared(list)
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			close(l.under)
+			l.under = nil
+			if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
+				l.list, l.incarnation = list, incarnation
+				e.served.Store(set)
+			}
+		}()
 	}
 	return l.under
 }
 
-func (l *listing) run(ctx context.Context, r *reading) {
-	ctx, cancel := context.WithTimeout(ctx, l.engine.fleet.Catalogue.listWait)
-	defer cancel()
-	incarnation := l.engine.Last().ID()
-	models, err := l.read(ctx)
-	set := newModelSet(models)
-	if err == nil {
-		set = l.engine.fleet.Catalogue.shared(set)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer close(r.done)
-	l.under = nil
-	switch {
-	case err == nil:
-		l.known, l.models, l.incarnation = true, models, incarnation
-		l.engine.seen.models.Store(set)
-	case errors.Is(err, facts.ErrModelList):
-		l.known, l.models, l.incarnation = false, nil, incarnation
-		l.engine.seen.models.Store(nil)
-	}
-	// No answer: what was known before stays.
-}
-
-// of returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
-// under way.
-func (l *listing) of(ctx context.Context, incarnation string) []facts.Model {
-	l.mu.Lock()
-	under := l.under
-	l.mu.Unlock()
-	if under != nil {
-		wait(ctx, under.done)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.known || l.incarnation != incarnation {
-		return nil
-	}
-	return l.models
-}
-
-// read fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
+// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
 // list, and another if it gave no answer or a temporary refusal.
-func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
+func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
 			models, err = nil, facts.ErrModelList
 		}
 	}()
-	status, list, err := l.engine.fleet.cfg.Client.Fetch(ctx, l.engine.Instance(), "/v1/models", "", facts.MaxModelList)
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
 		return nil, facts.ErrModelList
@@ -116,22 +120,166 @@ func (l *listing) read(ctx context.Context) (models []facts.Model, err error) {
 	return nil, facts.ErrModelList
 }
 
-// all returns the known list of models. It is not to be changed.
-func (l *listing) all() []facts.Model {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.models
+// modelsOf returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
+// under way.
+func (e *Engine) modelsOf(ctx context.Context, incarnation string) []facts.Model {
+	e.mu.Lock()
+	under := e.models.under
+	e.mu.Unlock()
+	if under != nil {
+		facts.Wait(ctx, under)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.models.incarnation != incarnation {
+		return nil
+	}
+	return e.models.list
 }
 
 // Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.
-func (e *Engine) Models() []facts.Model { return e.models.all() }
+func (e *Engine) Models() []facts.Model {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.models.list
+}
 
 // MayServe reports whether the engine serves a model of that name, or has not told which it serves.
-func (e *Engine) MayServe(model string) bool {
-	models := e.seen.models.Load()
-	if models == nil || model == "" {
-		return true
+func (e *Engine) MayServe(model string) bool { return e.served.Load().serves(model) }
+
+const (
+	modelsAgain  = 5 * time.Second // between the beginnings of two refreshes, whatever clients ask for
+	modelsAtOnce = 16              // lists that a refresh reads at the same time
+	refreshLimit = 5 * time.Second
+
+	triesOfClient = 16 // models that no list shows, asked for by one client within modelsAgain; the name of a turn counts once for each role
+	triesOfAll    = 8 * triesOfClient
+	maxTriedName  = 256
+)
+
+// try is a model that no list of the role shows, and that an engine was asked for nevertheless.
+type try struct {
+	client, model string
+	role          upstream.Role
+	at            time.Time
+	refused       bool
+}
+
+// Catalogue is which models the engines of a fleet serve. It is safe for concurrent use.
+type Catalogue struct {
+	fleet    *Fleet
+	listWait time.Duration // for one list
+
+	mu    sync.Mutex    // guards the rest; it is the innermost lock
+	begun time.Time     // when the last refresh began
+	under chan struct{} // closed when the refresh under way is over, nil if there is none
+	tries []try         // of the last modelsAgain
+}
+
+// Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
+// decode engines first, in configured order. Engines without a known list add nothing.
+func (c *Catalogue) Models() (all []facts.Model) {
+	seen := map[string]bool{}
+	for e := range c.fleet.members.Load().all {
+		if !e.answers() {
+			continue
+		}
+		for _, model := range e.Models() {
+			if !seen[model.ID] {
+				seen[model.ID] = true
+				all = append(all, model)
+			}
+		}
 	}
-	_, serves := models.ids[model]
-	return serves
+	return all
+}
+
+// Serves reports whether an engine is known to serve a model of that name. It locks no engine.
+func (c *Catalogue) Serves(model string) bool {
+	var same *modelSet
+	for e := range c.fleet.members.Load().all {
+		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
+			if same = models; models != nil && models.serves(model) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Refresh reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It returns when
+// the refresh is over, after five seconds, or when ctx ends. Callers call it when a pick returns upstream.ErrNoModel,
+// before they refuse the turn: an adapter may have been loaded since.
+func (c *Catalogue) Refresh(ctx context.Context) {
+	c.mu.Lock()
+	if now := c.fleet.now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
+		c.under, c.begun = make(chan struct{}), now
+		go c.refresh(context.WithoutCancel(ctx)) // ends within refreshLimit
+	}
+	under := c.under
+	c.mu.Unlock()
+	if under != nil {
+		facts.Wait(ctx, under)
+	}
+}
+
+// MayTry reports whether an engine of the role may be asked for a model that no list of them shows, because engines load some adapters when
+// they are first asked for. It is false for five seconds after engines have refused the model, and for a client that asks for too many names.
+func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, own := c.fleet.now(), 0
+	c.tries = slices.DeleteFunc(c.tries, func(t try) bool { return upstream.Elapsed(t.at, now) >= modelsAgain })
+	for _, t := range c.tries {
+		switch {
+		case t.client != client:
+		case t.role == role && t.model == model:
+			return !t.refused
+		default:
+			own++
+		}
+	}
+	if own >= triesOfClient || len(c.tries) >= triesOfAll || len(model) > maxTriedName {
+		return false
+	}
+	c.tries = append(c.tries, try{client: client, model: strings.Clone(model), role: role, at: now})
+	return true
+}
+
+// Refused notes that an engine of the role has refused a client's request because of its model.
+func (c *Catalogue) Refused(client string, role upstream.Role, model string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.tries {
+		if t := &c.tries[i]; t.client == client && t.role == role && t.model == model {
+			t.refused = true
+		}
+	}
+}
+
+func (c *Catalogue) refresh(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	engines := make(chan *Engine)
+	var group sync.WaitGroup
+	for range modelsAtOnce {
+		group.Go(func() {
+			for e := range engines {
+				if ctx.Err() == nil {
+					facts.Wait(ctx, e.listModels(ctx))
+				}
+			}
+		})
+	}
+	for e := range c.fleet.members.Load().all {
+		if e.answers() {
+			engines <- e
+		}
+	}
+	close(engines)
+	group.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.under)
+	c.under = nil
 }

@@ -57,11 +57,11 @@ func (r *rig) round(engines ...*lister) {
 	r.t.Helper()
 	r.probeAll(r.t.Context())
 	for _, l := range engines {
-		l.models.mu.Lock()
+		l.mu.Lock()
 		under := l.models.under
-		l.models.mu.Unlock()
+		l.mu.Unlock()
 		if under != nil {
-			<-under.done
+			<-under
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (r *rig) serving(role upstream.Role, model string) string {
 	r.t.Helper()
 	var tried []string
 	for {
-		e, done, err := r.Picker.Pick(role, Hint{Model: model}, excluding(tried...))
+		e, done, err := r.Pick(role, Hint{Model: model}, excluding(tried...))
 		switch {
 		case errors.Is(err, upstream.ErrNoInstance) && len(tried) > 0:
 			slices.Sort(tried)
@@ -128,7 +128,7 @@ func TestModels_ATurnGoesOnlyWhereItsModelIsServed(t *testing.T) {
 		t.Errorf("prefill: %s", got)
 	}
 	// The model is served, but not by an engine that may be picked.
-	if _, _, err := r.Picker.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
+	if _, _, err := r.Pick(upstream.RoleDecode, Hint{Model: "lora-1"}, excluding("a")); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("its only engine is excluded: %v", err)
 	}
 	for range health.UnhealthyAfter {
@@ -278,7 +278,7 @@ func TestModels_EqualListsShareASet(t *testing.T) {
 	c := r.lister(upstream.RoleDecode, "c", "x")
 	r.round(a)
 	r.round(a, b, c)
-	if a.seen.models.Load() != b.seen.models.Load() || a.seen.models.Load() == c.seen.models.Load() {
+	if a.served.Load() != b.served.Load() || a.served.Load() == c.served.Load() {
 		t.Error("want one set for a and b, another for c")
 	}
 }

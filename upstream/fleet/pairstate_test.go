@@ -49,11 +49,11 @@ func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 					t.Fatalf("round %d, stop %d: left alone for %v (resumed %v), want %v", round, i, got, resumed, want)
 				}
 				r.pass(want - 1)
-				if got := ps.Begin(""); got != pairs.NoReuse || !ps.Stopped(r.now()) {
+				if got := ps.Begin(""); got != pairs.NoReuse || !ps.Stopped() {
 					t.Fatalf("round %d, stop %d: %v just before its end, want NoReuse", round, i, got)
 				}
 				r.pass(1)
-				if ps.Stopped(r.now()) {
+				if ps.Stopped() {
 					t.Fatalf("round %d, stop %d: stopped at its end", round, i)
 				}
 				if got := ps.Begin(""); got != pairs.Trial {

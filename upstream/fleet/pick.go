@@ -1,68 +1,62 @@
 package fleet
 
 import (
+	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet/prefixindex"
 )
 
-// Picker picks engines for turns, by a policy for each role. It makes its picks one after another, under one lock. It is
-// safe for concurrent use.
-type Picker struct {
-	members  *atomic.Pointer[members] // of the fleet
-	now      func() time.Time
-	born     time.Time
-	prefixes *prefixindex.Index
-	stops    atomic.Int64 // how many pairs are stopped (stops.go), or all pairs of how many prefill incarnations
-	unread   atomic.Int64 // how many of them are these prefill incarnations
-	onFreed  atomic.Pointer[func()]
+// Hint is what a pick knows of a turn.
+type Hint struct {
+	Key              string    // equal for all turns of a conversation, "" for none
+	Holds            []Holding // decode engines that hold the conversation's KV
+	PrefixHints      []Holding // prefill engines that the conversation was handed back to
+	Model            string    // only engines that may serve it are picked; "" allows all
+	AllowQuarantined bool      // quarantined engines may be picked too
+	// Tokens is how many prompt tokens prefill is expected to compute if none is in its prefix cache.
+	Tokens int
+	// Chain has one hash for each piece of the prompt's beginning, over all text up to the piece's end.
+	Chain []uint64
+}
 
-	mu              sync.Mutex // guards the rest. Lock order: Fleet, Picker, Engine
-	prefill, decode upstream.Policy
-	most            int // how many attempts an engine may run at once; 0 means no limit
-	picking         picking
+// Holding says that an incarnation of an engine holds KV of so many tokens of the conversation: of decode for a ticket, of prefill in its
+// prefix cache since a hand-back, unless it was evicted.
+type Holding struct {
+	Instance, Incarnation string // the instance's name, and the incarnation's id
+	Tokens                int
 }
 
 // SetPolicies replaces the policies that pick the instances of the two roles.
-func (k *Picker) SetPolicies(prefill, decode upstream.Policy) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.prefill, k.decode = prefill, decode
+func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
+	f.picking.mu.Lock()
+	defer f.picking.mu.Unlock()
+	f.picking.prefill, f.picking.decode = prefill, decode
 }
 
 // SetMaxInFlight sets how many attempts an engine may run at once; 0 means no limit.
-func (k *Picker) SetMaxInFlight(n int) {
-	k.mu.Lock()
-	k.most = n
-	k.mu.Unlock()
-	k.freed()
+func (f *Fleet) SetMaxInFlight(n int) {
+	f.picking.mu.Lock()
+	f.picking.most = n
+	f.picking.mu.Unlock()
+	f.freed()
 }
 
 // OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
 // answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
 // must not block. It replaces the function that was set before.
-func (k *Picker) OnFreed(freed func()) { k.onFreed.Store(&freed) }
+func (f *Fleet) OnFreed(freed func()) { f.onFreed.Store(&freed) }
 
-func (k *Picker) freed() {
-	if freed := k.onFreed.Load(); freed != nil {
+func (f *Fleet) freed() {
+	if freed := f.onFreed.Load(); freed != nil {
 		(*freed)()
 	}
 }
 
-// changed drops the references to engines that were removed. All picks that have not seen that they are removed are over
-// when it returns.
-func (k *Picker) changed() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.picking = picking{round: k.picking.round} // the rounds go on, because engines and lists of models remember them
-}
-
 // Pick picks an engine of the role and counts the turn as in flight there, with the tokens that it has to compute,
-// until done is called; for prefill, done belongs to the end of its leg.
+// until done is called, once; for prefill, done belongs to the end of its leg.
 //
 // Pick never picks engines for which exclude returns true (nil excludes none), engines that have as many attempts as they may,
 // engines that are known not to serve the model, and quarantined ones unless the hint allows them. It picks engines to
@@ -71,140 +65,155 @@ func (k *Picker) changed() {
 //
 // Errors: upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model;
 // upstream.ErrBusy if all that are left have as many as they may; upstream.ErrNoInstance if none is left otherwise.
-// exclude is called without a lock.
+// exclude must not pick.
 //
-// A pick among a thousand engines takes less than 20 µs and allocates only done.
-func (k *Picker) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
-	engines, list := k.admitted(role, exclude)
-	picked, number, err := k.pick(role, engines, list, &hint)
+// Picks are made one after another, under one lock. If a policy panics, one turn fails and the lock is still released. A pick among a
+// thousand engines takes less than 20 µs and allocates only done.
+func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
+	picked, tokens, number, err := f.choose(role, &hint, exclude, true)
 	if err != nil {
 		return nil, nil, err
 	}
 	if role == upstream.RolePrefill && len(hint.Chain) > 0 {
 		// Recorded before it is computed: of prompts that begin alike and arrive together, one is computed and the
 		// others find it.
-		if last := picked.seen.last.Load(); last.Known() {
+		if last := picked.last.Load(); last.Known() {
 			last.computed.Record(hint.Chain)
 		}
 	}
 	return picked, func() {
-		if picked.end(number) {
-			k.freed()
-		}
+		picked.end(number, tokens)
+		picked.fleet.freed()
 	}, nil
 }
 
-// admitted returns the engines of a role that exclude leaves. list is the borrowed list that they are in, nil if none
-// was borrowed.
-func (k *Picker) admitted(role upstream.Role, exclude func(*Engine) bool) (engines, list []*Engine) {
-	engines = k.members.Load().engines[role]
-	if exclude == nil {
-		return engines, nil
-	}
-	k.mu.Lock()
-	list = k.picking.borrow()
-	k.mu.Unlock()
-	for _, e := range engines {
-		if !exclude(e) {
-			list = append(list, e)
-		}
-	}
-	return list, list
-}
-
-// pick picks one of the engines, begins an attempt on it, and gives the list back. If a policy panics, one turn fails
-// and the lock is still released.
-func (k *Picker) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (picked *Engine, number uint64, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.picking.giveBack(list)
-	if picked, err = k.choose(role, engines, hint); err != nil {
-		return nil, 0, err
-	}
-	return picked, picked.begin(k.toCompute(picked, hint)), nil
-}
-
 // Choose returns an engine as Pick does, or its error, and begins no attempt there.
-func (k *Picker) Choose(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
-	engines, list := k.admitted(role, exclude)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.picking.giveBack(list)
-	return k.choose(role, engines, &hint)
+func (f *Fleet) Choose(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
+	picked, _, _, err := f.choose(role, &hint, exclude, false)
+	return picked, err
 }
 
-// choose picks one of the engines. It needs k.mu.
-func (k *Picker) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
-	now := k.now()
-	p := &k.picking
-	ask := asked{
-		now: now.Sub(k.born), model: hint.Model, most: k.most, tokens: float64(max(hint.Tokens, 1)),
-		avoidQuarantined: role == upstream.RolePrefill && !hint.AllowQuarantined,
+// choose picks one of the engines. If it is to begin an attempt there, it returns the attempt's number and tokens.
+func (f *Fleet) choose(role upstream.Role, hint *Hint, exclude func(*Engine) bool, begin bool) (picked *Engine, tokens int, number uint64, _ error) {
+	p, engines := &f.picking, f.Engines(role)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clock, p.busy, p.engines = f.clock(), false, p.engines[:0]
+	choosy := preferred
+	if role == upstream.RoleDecode && f.stops.Load() > 0 {
+		choosy = together
 	}
-	p.engines = p.engines[:0]
-	busy := false
-	if role == upstream.RoleDecode && k.stops.Load() > 0 {
-		ask.reads = k.reads
-		p.gather(engines, role, ask, preferred)
-		ask.reads = nil
-	}
-	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {
-		busy = p.gather(engines, role, ask, choosy)
+	for ; choosy <= whatever && len(p.engines) == 0 && !p.busy; choosy++ {
+		p.gather(role, engines, hint, exclude, choosy)
 	}
 	switch {
 	case len(p.engines) > 0:
-	case busy:
-		return nil, upstream.ErrBusy
+	case p.busy:
+		return nil, 0, 0, upstream.ErrBusy
+	case len(engines) == 0 || slices.ContainsFunc(engines, func(e *Engine) bool { return e.MayServe(hint.Model) }):
+		return nil, 0, 0, upstream.ErrNoInstance
 	default:
-		return nil, k.none(role, hint.Model)
+		return nil, 0, 0, upstream.ErrNoModel
 	}
-	policy := k.prefill
+	named, policy, tokens := f.members.Load().named[role], p.decode, hint.Tokens
 	if role == upstream.RoleDecode {
-		policy = k.decode
-		k.hold(hint)
+		p.holds(named, hint.Holds)
 	} else {
+		policy = p.prefill
+		p.prompt = measure(hint)
 		if len(hint.Chain) > 0 {
-			k.picking.prompt = measure(hint)
-			k.prefixes.Find(hint.Chain, k.picking.round, &k.picking)
+			f.Prefixes.Find(hint.Chain, p.round, p)
 		}
-		if len(hint.PrefixHints) > 0 {
-			k.handedBack(hint)
+		f.handedBack(named, hint)
+	}
+	if f.stops.Load() > 0 {
+		f.markStopped(role, hint)
+	}
+	at := policy.Pick(p.candidates, hint.Key)
+	picked = p.engines[at]
+	if begin {
+		if role == upstream.RolePrefill {
+			// Tokens that were handed back to it do not count; otherwise it would look busy with them, and another conversation's next turn
+			// would avoid it.
+			tokens -= int(p.prompt.spares(float64(p.candidates[at].Holds)))
 		}
+		number = picked.begin(tokens)
 	}
-	switch {
-	case k.stops.Load() == 0:
-	case role == upstream.RoleDecode:
-		k.stopDecode(now)
-	default:
-		k.stopPrefill(hint, now)
-	}
-	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
+	return picked, tokens, number, nil
 }
 
-// none returns the error for a role without a candidate. It needs k.mu.
-func (k *Picker) none(role upstream.Role, model string) error {
-	if engines := k.members.Load().engines[role]; model == "" || len(engines) == 0 || slices.ContainsFunc(engines, func(e *Engine) bool {
-		models := e.seen.models.Load()
-		return models == nil || models.has(model, k.picking.round)
-	}) {
-		return upstream.ErrNoInstance
+// holds marks the decode candidates whose incarnation holds KV of the conversation. Its branches share their beginning, so the
+// longest one counts.
+func (p *picking) holds(named map[string]*Engine, holds []Holding) {
+	for i := range holds {
+		if e := named[holds[i].Instance]; e != nil && e.place.Round == p.round && holds[i].on(e.last.Load()) {
+			c := &p.candidates[e.place.At]
+			c.Holds = max(c.Holds, holds[i].Tokens)
+		}
 	}
-	return upstream.ErrNoModel
 }
 
-// hold marks the candidates whose incarnation holds KV of the conversation. Its branches share their beginning, so the
-// longest one counts. It needs k.mu.
-func (k *Picker) hold(hint *Hint) {
-	named, p := k.members.Load().named[upstream.RoleDecode], &k.picking
-	for i := range hint.Holds {
-		holding := &hint.Holds[i]
-		e := named[holding.Decode]
-		if e == nil || e.seen.place.Round != p.round {
+// on reports whether that incarnation is the one which holds the KV.
+func (h *Holding) on(i *Incarnation) bool { return i.Known() && i.id == h.Incarnation }
+
+// handedBack marks the prefill candidates that the conversation was handed back to, and subtracts what they need not compute
+// from their delay.
+//
+// After a hand-back, the conversation's KV is in the prefix cache of one prefill incarnation, with the tokens that
+// decode generated. It counts like a beginning of the prompt that the incarnation has computed (package prefixindex), even where the prompt is
+// too short for a chain. It is only a hint: engines evict what they like, and policies may pass over an engine that is too busy.
+func (f *Fleet) handedBack(named map[string]*Engine, hint *Hint) {
+	p, prompt := &f.picking, &f.picking.prompt
+	for i := range hint.PrefixHints {
+		note := &hint.PrefixHints[i]
+		e := named[note.Instance]
+		if e == nil || e.place.Round != p.round || note.Tokens <= 0 || !note.on(e.last.Load()) || e.Quarantined() {
 			continue
 		}
-		if last := e.seen.last.Load(); last.Known() && last.id == holding.Incarnation {
-			c := &p.candidates[e.seen.place.At]
-			c.Holds = max(c.Holds, holding.Tokens)
+		filled := float64(note.Tokens) / prompt.perPiece
+		if f.Prefixes.Lacks(e.Cache, hint.Chain[:int(min(filled, float64(len(hint.Chain))))]) {
+			continue
 		}
+		c := &p.candidates[e.place.At]
+		c.Holds = max(c.Holds, note.Tokens)
+		// A piece that has only begun counts: what was handed back extends beyond the last prompt, so it wins over an engine that has only
+		// that prompt.
+		pieces := int(math.Ceil(filled))
+		if pieces <= c.Prefix { // the incarnation has computed all of it itself
+			continue
+		}
+		if c.Delay > 0 {
+			known := prompt.spares(float64(c.Prefix) * prompt.perPiece)
+			c.Delay -= p.speed(e) * max(prompt.spares(float64(note.Tokens))-known, 0)
+		}
+		c.Prefix = pieces
 	}
 }
+
+// prompt is how much there is to compute of a turn's prompt, in tokens.
+type prompt struct {
+	ours, whole float64 // what prefill computes; that plus what it reads from decode
+	perPiece    float64 // tokens per piece of the chain
+}
+
+func measure(hint *Hint) (p prompt) {
+	held := 0
+	for i := range hint.Holds {
+		held = max(held, hint.Holds[i].Tokens)
+	}
+	p.ours = float64(max(hint.Tokens, 1))
+	p.whole = p.ours + float64(held)
+	switch len(hint.Chain) {
+	case 0:
+		p.perPiece = prefixindex.TokensPerPiece
+	case body.MaxChain: // the prompt may be longer than the chain
+		p.perPiece = min(p.whole/body.MaxChain, prefixindex.TokensPerPiece)
+	default:
+		p.perPiece = p.whole / float64(len(hint.Chain))
+	}
+	return p
+}
+
+// spares returns how many tokens fewer an engine computes that has so many tokens in its prefix cache. It always computes
+// at least one.
+func (p *prompt) spares(cached float64) float64 { return max(p.ours-max(p.whole-cached, 1), 0) }

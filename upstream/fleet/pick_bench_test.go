@@ -25,21 +25,21 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	for i := range 1000 {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.Engines(role)[i]
-			e.seen.models.Store(f.Catalogue.shared(newModelSet([]facts.Model{{ID: "model"}, {ID: "other"}})))
-			e.load = Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.now()}
+			e.served.Store(f.shared([]facts.Model{{ID: "model"}, {ID: "other"}}))
+			e.reads(Load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, Others: 2, Read: f.now()})
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {
-				e.Last().Engine().Speed.LearnLeg(1000, 1_000_000)
+				e.Last().Engine().LearnPrefill(1000, 1_000_000, false)
 			}
 		}
 	}
 	for i := range 200 {
 		e := f.Engines(upstream.RoleDecode)[i*5]
-		hint.Holds = append(hint.Holds, Holding{Decode: e.Name, Incarnation: e.Last().ID(), Tokens: 1000 + i})
+		hint.Holds = append(hint.Holds, Holding{Instance: e.Name, Incarnation: e.Last().ID(), Tokens: 1000 + i})
 	}
 	for i := range 4 {
 		e := f.Engines(upstream.RolePrefill)[i*200]
-		hint.PrefixHints = append(hint.PrefixHints, PrefixHint{Prefill: e.Name, Incarnation: e.Last().ID(), Tokens: 1100 + i})
+		hint.PrefixHints = append(hint.PrefixHints, Holding{Instance: e.Name, Incarnation: e.Last().ID(), Tokens: 1100 + i})
 	}
 	hint.Key, hint.Model, hint.Tokens = "2f9ac1d3b4e5f60718293a4b5c6d7e8f", "model", 500
 	for i := range 64 {
@@ -59,7 +59,7 @@ func BenchmarkPick(b *testing.B) {
 				f, hint := large(b)
 				b.ReportAllocs()
 				for b.Loop() {
-					_, done, err := f.Picker.Pick(role, hint, row.exclude)
+					_, done, err := f.Pick(role, hint, row.exclude)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -75,7 +75,7 @@ func TestPick_AllocatesOnce(t *testing.T) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for name, exclude := range map[string]func(*Engine) bool{"all": nil, "excluding": (*Engine).Quarantined} {
 			if n := testing.AllocsPerRun(100, func() {
-				_, done, err := f.Picker.Pick(role, hint, exclude)
+				_, done, err := f.Pick(role, hint, exclude)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -18,7 +18,7 @@ func paced(t *testing.T) *weighing {
 	w := newWeighing(t)
 	for _, p := range w.p {
 		w.pass(time.Second)
-		p.Engine().Speed.LearnLeg(1000, time.Second)
+		p.Engine().LearnPrefill(1000, time.Second, false)
 	}
 	return w
 }
@@ -33,7 +33,7 @@ type offered struct {
 func (w *weighing) tell(hint Hint) (got [2]offered) {
 	w.t.Helper()
 	w.told = seen{}
-	_, done, err := w.Picker.Pick(upstream.RolePrefill, hint, nil)
+	_, done, err := w.Pick(upstream.RolePrefill, hint, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -50,25 +50,25 @@ func TestPick_TellsWhatWasHandedBack(t *testing.T) {
 	none := offered{delay: time.Second}
 	for _, row := range []struct {
 		name   string
-		notes  []PrefixHint
+		notes  []Holding
 		tokens int
 		holds  []Holding
 		want   [2]offered
 	}{
-		{"of this start", []PrefixHint{{"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
-		{"less than a piece", []PrefixHint{{"p1", "1", 16}}, 1000, nil, [2]offered{none, {1, 16, 984 * ms}}},
-		{"all of the prompt, and more", []PrefixHint{{"p1", "1", 5000}}, 1000, nil, [2]offered{none, {20, 5000, ms}}},
-		{"of both", []PrefixHint{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]offered{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
-		{"the longest of a start", []PrefixHint{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
-		{"the longest of a start, last", []PrefixHint{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
-		{"behind what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]offered{none, {3, 700, time.Second}}},
-		{"beyond what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]offered{none, {3, 700, 600 * ms}}},
-		{"of another start", []PrefixHint{{"p1", "2", 700}}, 1000, nil, [2]offered{none, none}},
-		{"of no start", []PrefixHint{{"p1", "", 700}}, 1000, nil, [2]offered{none, none}},
-		{"of no instance", []PrefixHint{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]offered{none, none}},
-		{"of a decode instance", []PrefixHint{{"d0", "1", 700}}, 1000, nil, [2]offered{none, none}},
-		{"of nothing", []PrefixHint{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]offered{none, none}},
-		{"of a prompt without tokens", []PrefixHint{{"p1", "1", 700}}, 0, nil, [2]offered{{delay: ms}, {3, 700, ms}}},
+		{"of this start", []Holding{{"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"less than a piece", []Holding{{"p1", "1", 16}}, 1000, nil, [2]offered{none, {1, 16, 984 * ms}}},
+		{"all of the prompt, and more", []Holding{{"p1", "1", 5000}}, 1000, nil, [2]offered{none, {20, 5000, ms}}},
+		{"of both", []Holding{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]offered{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
+		{"the longest of a start", []Holding{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"the longest of a start, last", []Holding{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"behind what decode holds", []Holding{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]offered{none, {3, 700, time.Second}}},
+		{"beyond what decode holds", []Holding{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]offered{none, {3, 700, 600 * ms}}},
+		{"of another start", []Holding{{"p1", "2", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of no start", []Holding{{"p1", "", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of no instance", []Holding{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of a decode instance", []Holding{{"d0", "1", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of nothing", []Holding{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]offered{none, none}},
+		{"of a prompt without tokens", []Holding{{"p1", "1", 700}}, 0, nil, [2]offered{{delay: ms}, {3, 700, ms}}},
 	} {
 		w := paced(t)
 		if got := w.tell(Hint{Tokens: row.tokens, PrefixHints: row.notes, Holds: row.holds}); got != row.want {
@@ -87,7 +87,7 @@ func TestPick_AHandBackEndsWithItsIncarnation(t *testing.T) {
 		},
 	} {
 		w := paced(t)
-		hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p1", "1", 700}}, AllowQuarantined: true}
+		hint := Hint{Tokens: 1000, PrefixHints: []Holding{{"p1", "1", 700}}, AllowQuarantined: true}
 		if got := w.tell(hint)[1]; got.holds != 700 {
 			t.Fatalf("%s: at first told %v", name, got)
 		}
@@ -102,8 +102,8 @@ func TestPick_DecodeIsToldNothingOfHandBacks(t *testing.T) {
 	w := paced(t)
 	w.named(upstream.RoleDecode, "p0")
 	tells(w.Engine(upstream.RoleDecode, "p0"), "1")
-	hint := Hint{Tokens: 1000, Holds: []Holding{{"p0", "1", 500}}, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
-	_, done, err := w.Picker.Pick(upstream.RoleDecode, hint, func(e *Engine) bool { return e.Name != "p0" })
+	hint := Hint{Tokens: 1000, Holds: []Holding{{"p0", "1", 500}}, PrefixHints: []Holding{{"p0", "1", 700}}}
+	_, done, err := w.Pick(upstream.RoleDecode, hint, func(e *Engine) bool { return e.Name != "p0" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 		w := paced(t)
 		all := chain(1, 10, 0, 0)
 		w.p[1].computed.Record(all[:row.computed])
-		if got := w.tell(Hint{Tokens: 1000, Chain: all, PrefixHints: []PrefixHint{{"p1", "1", row.note}}})[1]; got != row.want {
+		if got := w.tell(Hint{Tokens: 1000, Chain: all, PrefixHints: []Holding{{"p1", "1", row.note}}})[1]; got != row.want {
 			t.Errorf("%d pieces of 100 tokens computed, %d tokens handed back: told %v, want %v", row.computed, row.note, got, row.want)
 		}
 	}
@@ -140,8 +140,8 @@ func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 func TestPick_AHandBackToAnExcludedInstanceMarksNoOther(t *testing.T) {
 	w := paced(t)
 	w.tell(Hint{}) // both are candidates, p1 the second
-	hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
-	_, done, err := w.Picker.Pick(upstream.RolePrefill, hint, func(e *Engine) bool { return e.Name == "p0" })
+	hint := Hint{Tokens: 1000, PrefixHints: []Holding{{"p0", "1", 700}}}
+	_, done, err := w.Pick(upstream.RolePrefill, hint, func(e *Engine) bool { return e.Name == "p0" })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,12 +154,12 @@ func TestPick_AHandBackToAnExcludedInstanceMarksNoOther(t *testing.T) {
 // An engine is expected to compute what is left, also in the eyes of the picks that follow.
 func TestPick_WhatWasHandedBackIsNotQueued(t *testing.T) {
 	for _, row := range []struct {
-		note PrefixHint
+		note Holding
 		want int
-	}{{PrefixHint{"p0", "1", 700}, 300}, {PrefixHint{"p0", "2", 700}, 1000}, {PrefixHint{"p1", "1", 700}, 1000}, {PrefixHint{"p0", "1", 5000}, 1}} {
+	}{{Holding{"p0", "1", 700}, 300}, {Holding{"p0", "2", 700}, 1000}, {Holding{"p1", "1", 700}, 1000}, {Holding{"p0", "1", 5000}, 1}} {
 		w := paced(t)
 		w.p[0].computed.Record(chain(1, 10, 0, 0))
-		e, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []PrefixHint{row.note}}, nil)
+		e, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []Holding{row.note}}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("picked %v, %v", e, err)
 		}
@@ -206,16 +206,16 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 				w = paced(t)
 			}
 			for range row.busy {
-				_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Tokens: 1000}, func(e *Engine) bool { return e.Name != name })
+				_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000}, func(e *Engine) bool { return e.Name != name })
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer done()
 			}
-			w.Picker.prefill = row.policy
+			w.picking.prefill = row.policy
 			for range 2 { // also where equals are taken in turn
-				hint := Hint{Key: row.key, Tokens: 1000, PrefixHints: []PrefixHint{{name, "1", 900}}}
-				e, done, err := w.Picker.Pick(upstream.RolePrefill, hint, nil)
+				hint := Hint{Key: row.key, Tokens: 1000, PrefixHints: []Holding{{name, "1", 900}}}
+				e, done, err := w.Pick(upstream.RolePrefill, hint, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,7 +235,7 @@ func TestPick_AHandBackThatWasEvictedCountsForNothing(t *testing.T) {
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
 	next := promptOf(1, 8, 2, 4)
-	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, PrefixHints: []PrefixHint{{"p1", "1", 9*prefixindex.TokensPerPiece + 8}}}
+	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, PrefixHints: []Holding{{"p1", "1", 9*prefixindex.TokensPerPiece + 8}}}
 	want := func(when string, prefix, holds int) {
 		t.Helper()
 		w.p[0].computed.Drop() // what was sent with the pick before

@@ -33,7 +33,7 @@ type weighing struct {
 func newWeighing(t *testing.T) *weighing {
 	t.Helper()
 	w := &weighing{rig: newRig(t)}
-	w.Picker.prefill, w.Picker.decode = &w.told, &w.told
+	w.picking.prefill, w.picking.decode = &w.told, &w.told
 	for i, e := range w.named(upstream.RolePrefill, "p0", "p1") {
 		w.p[i] = tells(e, "1")
 	}
@@ -53,7 +53,7 @@ func (w *weighing) stop(p, d int) {
 // want checks what the policy was told of the two instances of a role.
 func (w *weighing) want(role upstream.Role, hint Hint, holds [2]int, stopped [2]bool) {
 	w.t.Helper()
-	_, release, err := w.Picker.Pick(role, hint, nil)
+	_, release, err := w.Pick(role, hint, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -67,12 +67,12 @@ func (w *weighing) want(role upstream.Role, hint Hint, holds [2]int, stopped [2]
 
 func TestPick_TellsThePolicyOfTheConversation(t *testing.T) {
 	w := newWeighing(t)
-	_, release, err := w.Picker.Pick(upstream.RoleDecode, Hint{Key: "k"}, nil)
+	_, release, err := w.Pick(upstream.RoleDecode, Hint{Key: "k"}, nil)
 	if err != nil || w.told.key != "k" {
 		t.Fatalf("key %q, %v", w.told.key, err)
 	}
 	defer release()
-	again, release, err := w.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+	again, release, err := w.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil || w.told.candidates["d0"].InFlight != 1 || w.told.candidates["d1"].InFlight != 0 || again.Name != "d0" {
 		t.Errorf("told %+v", w.told.candidates)
 	}
@@ -157,7 +157,7 @@ func TestPick_AHolderIsOneThatAnswers(t *testing.T) {
 func TestPick_ExcludesWithoutALock(t *testing.T) {
 	w := newWeighing(t)
 	w.p[0].Quarantine()
-	e, release, err := w.Picker.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool {
+	e, release, err := w.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool {
 		return w.Engine(upstream.RolePrefill, e.Name).Quarantined() || w.Up(upstream.RolePrefill) == 0
 	})
 	if err != nil || e.Name != "p1" {

@@ -1,173 +1,118 @@
 package fleet
 
 import (
-	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet/prefixindex"
 )
 
-// picking is the scratch space of picks, which run one at a time. Its lists are kept between picks and dropped when
-// the engines change, so that they refer to no engine that is gone.
+// picking is the pick that is made now, and the space that picks share. Its lists are kept between picks and dropped when the engines change,
+// so that they refer to no engine that is gone.
 type picking struct {
-	round      uint64 // number of the pick
+	mu              sync.Mutex // guards the rest, and the place of each engine. Lock order: Fleet, picking, Engine
+	prefill, decode upstream.Policy
+	most            int // how many attempts an engine may run at once; 0 means no limit
+
+	clock      time.Duration // when it is made, since the fleet was
+	round      uint64        // number of the pick; engines and lists of models remember it
 	candidates []upstream.Candidate
 	engines    []*Engine      // the engine of each candidate, by index
+	busy       bool           // an engine was left out because it has as many attempts as it may
 	holders    []*Incarnation // decode incarnations that hold the conversation, filled if pairs are stopped
-	spare      [][]*Engine    // empty lists for picks that exclude engines
-	speeds     speeds
-	prompt     prompt // of the turn, for credits
+	prompt     prompt         // of the turn, for prefill
+	mean       float64        // the speed of candidates without one of their own: the mean of the others, 0 if there is none
 }
 
-// maxSpare bounds the spare lists: more picks than this rarely exclude engines at the same moment.
-const maxSpare = 16
-
-// borrow returns an empty list.
-func (p *picking) borrow() []*Engine {
-	n := len(p.spare)
-	if n == 0 {
-		return nil
-	}
-	list := p.spare[n-1]
-	p.spare = p.spare[:n-1]
-	return list
-}
-
-// giveBack returns a borrowed list.
-func (p *picking) giveBack(list []*Engine) {
-	if cap(list) > 0 && len(p.spare) < maxSpare {
-		clear(list)
-		p.spare = append(p.spare, list[:0])
-	}
+// drop drops the references to engines that were removed. All picks that have not seen that they are removed are over
+// when it returns.
+func (p *picking) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.candidates, p.engines, p.holders = nil, nil, nil
 }
 
 // level says which engines a pick considers.
 type level int
 
 const (
-	preferred level = iota // engines that are up
+	together  level = iota // decode engines that are up and read the KV of prefill
+	preferred              // engines that are up
 	answering              // engines that answer connections
 	whatever               // all engines but those that are silent
 )
 
 // admits reports whether an engine may be picked at this level.
-func (l level) admits(v *view, now time.Duration) bool {
-	return !v.health.Silent(now) && (l == whatever || l == answering && v.health.Answers(now) || v.health.Up(now))
+func (l level) admits(e *Engine, now time.Duration) bool {
+	return (e.Health.Up(now) || l == whatever || l == answering && e.Health.Answers(now)) && !e.Health.Silent(now)
 }
 
-// gather makes the admitted engines candidates. It reports whether it left out an engine because that has as many
-// attempts as it may.
-func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choosy level) (busy bool) {
+// gather makes the admitted engines candidates. Prefill candidates have as delay how many nanoseconds prefill is expected to take for the
+// tokens queued before this turn and for this turn's. An engine without a known speed gets the mean of the others; if no speed is known, all
+// delays are 0.
+func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, exclude func(*Engine) bool, choosy level) {
 	p.round++
 	if cap(p.candidates) < len(engines) {
 		p.candidates, p.engines = make([]upstream.Candidate, len(engines)), make([]*Engine, 0, len(engines))
 	}
-	p.candidates, p.engines, p.speeds = p.candidates[:len(engines)], p.engines[:0], speeds{now: ask.now}
-	n := 0
+	p.candidates, p.engines = p.candidates[:len(engines)], p.engines[:0]
+	n, known, unknown, sum := 0, 0, 0, 0.0
+	tokens, prefill := float64(max(hint.Tokens, 1)), role == upstream.RolePrefill
 	var same *modelSet
 	serves := true
 	for _, e := range engines {
-		v := &e.seen
-		if !choosy.admits(v, ask.now) || e.member.gone.Load() || ask.avoidQuarantined && e.Quarantined() ||
-			ask.reads != nil && !ask.reads(e) {
+		if !choosy.admits(e, p.clock) || choosy == together && !e.fleet.reads(e) || prefill && !hint.AllowQuarantined && e.Quarantined() || exclude != nil && exclude(e) || e.gone.Load() {
 			continue
 		}
-		if models := v.models.Load(); models != same { // the same list as the engine before, mostly
-			same, serves = models, models == nil || ask.model == "" || models.has(ask.model, p.round)
+		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
+			same, serves = models, models.serves(hint.Model)
 		}
 		if !serves {
 			continue
 		}
-		inFlight := int(e.attempts.inFlight.Load())
-		if ask.most > 0 && inFlight >= ask.most {
-			busy = true
+		inFlight := int(e.inFlight.Load())
+		if p.most > 0 && inFlight >= p.most {
+			p.busy = choosy != together
 			continue
 		}
-		e.seen.place = prefixindex.Place{At: int32(n), Round: p.round}
+		e.place = prefixindex.Place{At: int32(n), Round: p.round}
 		p.engines = append(p.engines, e)
 		// The fields are set in place: to build a candidate and copy it takes four times as long.
 		c := &p.candidates[n]
 		c.Instance, c.InFlight = e.Instance(), inFlight
 		c.Others, c.Waiting, c.KVUsage = 0, 0, 0
 		c.Delay, c.Holds, c.Prefix, c.Stopped = 0, 0, 0, false
-		if int64(ask.now) < v.stale.Load() {
-			c.Others, c.Waiting, c.KVUsage = int(v.others.Load()), int(v.waiting.Load()), math.Float64frombits(v.usage.Load())
+		if l := e.load.Load(); l.counts(p.clock) {
+			c.Others, c.Waiting, c.KVUsage = l.Others, l.Waiting, l.Usage
 		}
-		c.Others += int(e.attempts.failed.Load())
-		if role == upstream.RolePrefill {
-			c.Delay = p.speeds.delay(e, c, ask.tokens)
+		c.Others += int(e.failed.Load())
+		if prefill {
+			c.Delay = tokens + e.ahead(c.Others)
+			if speed := e.Speed.PerToken(p.clock); speed > 0 {
+				c.Delay, sum, known = c.Delay*speed, sum+speed, known+1
+			} else {
+				c.Delay, unknown = -c.Delay, unknown+1
+			}
 		}
 		n++
 	}
-	p.candidates = p.candidates[:n]
-	p.speeds.complete(p.candidates)
-	return busy
-}
-
-// asked is what a pick requires of all candidates.
-type asked struct {
-	now              time.Duration
-	model            string                    // "" allows all
-	avoidQuarantined bool                      // leave out quarantined engines
-	most             int                       // maximum of attempts at once
-	tokens           float64                   // prompt tokens of this turn
-	reads            func(decode *Engine) bool // leave out engines of which it says no, nil for none
-}
-
-// speeds are the prefill speeds of a pick's candidates.
-type speeds struct {
-	now            time.Duration
-	sum            float64
-	known, unknown int
-}
-
-// delay returns how many nanoseconds prefill is expected to take for the tokens queued before this turn and for this
-// turn's. A request of other clients counts like an ordinary leg of that engine. Where the speed is not known, delay
-// returns minus the number of tokens.
-func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64 {
-	tokens += e.ahead(c.Others)
-	speed := e.seen.speed.PerToken(s.now)
-	if speed == 0 {
-		s.unknown++
-		return -tokens
-	}
-	s.sum, s.known = s.sum+speed, s.known+1
-	return speed * tokens
-}
-
-// ahead returns the prompt tokens that the engine has to compute for our attempts and for requests of others.
-func (e *Engine) ahead(others int) float64 {
-	return float64(e.attempts.queued.Load()) + float64(others)*max(e.seen.speed.Typical(), 1)
-}
-
-// ExpectPrefill returns how long a prefill leg that was picked is expected to take, behind those that are queued, 0 while no leg has shown that.
-func (e *Engine) ExpectPrefill() time.Duration {
-	return e.seen.speed.Expects(e.ahead(e.latest().Others))
-}
-
-// complete gives engines without a known speed the mean of the others. If no speed is known, it clears all delays.
-func (s *speeds) complete(candidates []upstream.Candidate) {
-	if s.unknown == 0 {
-		return
-	}
-	for i := range candidates {
-		if c := &candidates[i]; c.Delay < 0 {
-			c.Delay *= -s.mean()
+	p.candidates, p.mean = p.candidates[:n], sum/float64(max(known, 1))
+	for i := 0; unknown > 0 && i < n; i++ {
+		if c := &p.candidates[i]; c.Delay < 0 {
+			c.Delay *= -p.mean
 		}
 	}
 }
 
-// of returns the nanoseconds per token that were assumed for a candidate.
-func (s *speeds) of(e *Engine) float64 {
-	if speed := e.seen.speed.PerToken(s.now); speed > 0 {
+// speed returns the nanoseconds per token that were assumed for a candidate.
+func (p *picking) speed(e *Engine) float64 {
+	if speed := e.Speed.PerToken(p.clock); speed > 0 {
 		return speed
 	}
-	return s.mean()
+	return p.mean
 }
-
-// mean is 0 if no speed is known.
-func (s *speeds) mean() float64 { return s.sum / float64(max(s.known, 1)) }
 
 // Credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. It is called by the
 // prefix index.
@@ -178,7 +123,52 @@ func (p *picking) Credit(place *prefixindex.Place, pieces int) {
 	if c := &p.candidates[place.At]; c.Prefix == 0 {
 		c.Prefix = pieces
 		if c.Delay > 0 {
-			c.Delay -= p.speeds.of(p.engines[place.At]) * p.prompt.spares(float64(pieces)*p.prompt.perPiece)
+			c.Delay -= p.speed(p.engines[place.At]) * p.prompt.spares(float64(pieces)*p.prompt.perPiece)
 		}
 	}
+}
+
+// Each pick asks of each candidate whether all pairs of an incarnation are stopped, and there may be a million pairs.
+// So each incarnation counts its stopped pairs, and the fleet counts all. While the fleet's count is 0, which is
+// nearly always, picks ask nothing; they look at the pairs of an incarnation only if its count is high enough. A pair
+// whose stop is over stays counted until it answers or is dropped, so the counts are upper bounds.
+
+// markStopped marks the decode candidates whose pairs with all prefill engines are stopped, or the prefill candidates whose pairs with all
+// incarnations are that hold KV of the conversation. A candidate without pairs is not marked. It needs the lock of picks.
+func (f *Fleet) markStopped(role upstream.Role, hint *Hint) {
+	p, members := &f.picking, f.members.Load()
+	p.holders = p.holders[:0]
+	if role == upstream.RoleDecode {
+		for _, e := range members.engines[upstream.RolePrefill] {
+			p.holders = append(p.holders, e.last.Load())
+		}
+	} else {
+		for i := range hint.Holds {
+			if e := members.named[upstream.RoleDecode][hint.Holds[i].Instance]; e != nil && e.Health.Answers(p.clock) && hint.Holds[i].on(e.last.Load()) {
+				p.holders = append(p.holders, e.last.Load())
+			}
+		}
+	}
+	least := 1
+	if role == upstream.RoleDecode {
+		least = len(p.holders)
+	}
+	for i, e := range p.engines {
+		last := e.last.Load()
+		p.candidates[i].Stopped = len(p.holders) > 0 && last.Known() && int(last.stops.Load()) >= least &&
+			!slices.ContainsFunc(p.holders, func(other *Incarnation) bool {
+				if role == upstream.RoleDecode {
+					return !other.Known() || !other.known(last).Stopped()
+				}
+				return !last.known(other).Stopped()
+			})
+	}
+	clear(p.holders)
+}
+
+// reads reports whether any prefill engine hands over to a decode engine.
+func (f *Fleet) reads(decode *Engine) bool {
+	prefills, last := f.Engines(upstream.RolePrefill), decode.Last()
+	return int(last.stops.Load()+f.unread.Load()) < len(prefills) ||
+		slices.ContainsFunc(prefills, func(e *Engine) bool { return !e.Last().ApartFrom(last) })
 }

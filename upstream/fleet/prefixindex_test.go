@@ -24,7 +24,7 @@ func chain(begun, length int, on, more int) (hashes []uint64) {
 // wantPrefixes checks what the policy is told of the two prefill instances, and picks one.
 func (w *weighing) wantPrefixes(hashes []uint64, want [2]int, pick string) {
 	w.t.Helper()
-	_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{Chain: hashes}, func(e *Engine) bool { return pick != "" && e.Name != pick })
+	_, done, err := w.Pick(upstream.RolePrefill, Hint{Chain: hashes}, func(e *Engine) bool { return pick != "" && e.Name != pick })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestPrefixes_TellWhoHasComputedTheBeginning(t *testing.T) {
 	w.wantPrefixes(chain(1, 4, 9, 9), [2]int{4, 4}, "p1")
 	w.wantPrefixes(chain(7, 4, 0, 0), [2]int{}, "p1")
 	w.wantPrefixes(nil, [2]int{}, "")
-	if _, _, err := w.Picker.Pick(upstream.RoleDecode, Hint{Chain: chain(1, 5, 0, 0)}, nil); err != nil || w.told.candidates["d0"].Prefix != 0 {
+	if _, _, err := w.Pick(upstream.RoleDecode, Hint{Chain: chain(1, 5, 0, 0)}, nil); err != nil || w.told.candidates["d0"].Prefix != 0 {
 		t.Errorf("decode was told %+v, %v", w.told.candidates["d0"], err)
 	}
 	tells(w.p[1].Engine(), "2") // with an empty cache
@@ -66,18 +66,18 @@ func TestPrefixes_TellWhoHasComputedTheBeginning(t *testing.T) {
 func TestPrefixes_FourNewestAreIndexed(t *testing.T) {
 	r := newRig(t)
 	var told seen
-	r.Picker.prefill = &told
+	r.picking.prefill = &told
 	engines := r.named(upstream.RolePrefill, "a", "b", "c", "d", "e", "f")
 	hint := Hint{Chain: chain(1, 3, 0, 0)}
 	for _, e := range engines {
 		tells(e, "1")
-		_, done, err := r.Picker.Pick(upstream.RolePrefill, hint, func(other *Engine) bool { return other != e })
+		_, done, err := r.Pick(upstream.RolePrefill, hint, func(other *Engine) bool { return other != e })
 		if err != nil {
 			t.Fatal(err)
 		}
 		done()
 	}
-	if _, _, err := r.Picker.Pick(upstream.RolePrefill, hint, nil); err != nil {
+	if _, _, err := r.Pick(upstream.RolePrefill, hint, nil); err != nil {
 		t.Fatal(err)
 	}
 	got := ""
@@ -108,7 +108,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 	w := newWeighing(t)
 	for _, p := range w.p {
 		w.pass(time.Minute)
-		p.Engine().Speed.LearnLeg(1000, time.Second) // a millisecond each
+		p.Engine().LearnPrefill(1000, time.Second, false) // a millisecond each
 	}
 	hashes := chain(1, 10, 0, 0)
 	w.wantPrefixes(hashes[:8], [2]int{}, "p0")
@@ -125,7 +125,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 		{Hint{Tokens: 100_000, Chain: append(hashes[:8:8], chain(2, body.MaxChain-8, 0, 0)...)}, [2]time.Duration{97952 * time.Millisecond, 100 * time.Second}},
 	} {
 		w.told = seen{}
-		if _, err := w.Picker.Choose(upstream.RolePrefill, row.hint, nil); err != nil {
+		if _, err := w.Choose(upstream.RolePrefill, row.hint, nil); err != nil {
 			t.Fatal(err)
 		}
 		for i, name := range []string{"p0", "p1"} {
@@ -154,7 +154,7 @@ func TestPrefixes_EngineThatComesBackIsIndexedAgain(t *testing.T) {
 	w := newWeighing(t)
 	prompt := chain(1, 5, 0, 0)
 	w.wantPrefixes(prompt, [2]int{}, "p0")
-	_, done, err := w.Picker.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool { return e.Name != "p0" })
+	_, done, err := w.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool { return e.Name != "p0" })
 	if err != nil {
 		t.Fatal(err)
 	}

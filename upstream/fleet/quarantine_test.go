@@ -97,8 +97,8 @@ func TestQuarantine_OutlivesItsEngine(t *testing.T) {
 	if tells(a, "2").Quarantined() || a.Quarantined() {
 		t.Error("the next incarnation is quarantined")
 	}
-	if len(r.removed.away) != 0 {
-		t.Errorf("%d quarantines are kept for engines that are there", len(r.removed.away))
+	if len(r.away) != 0 {
+		t.Errorf("%d quarantines are kept for engines that are there", len(r.away))
 	}
 }
 
@@ -149,8 +149,8 @@ func TestQuarantine_OfEnginesThatAreGoneIsBounded(t *testing.T) {
 		tells(r.Engine(upstream.RolePrefill, name), "1").Quarantine()
 	}
 	r.Set(nil)
-	if len(r.removed.away) != maxAway {
-		t.Errorf("%d quarantines are kept, want %d", len(r.removed.away), maxAway)
+	if len(r.away) != maxAway {
+		t.Errorf("%d quarantines are kept, want %d", len(r.away), maxAway)
 	}
 	r.Set(instances)
 	for i, instance := range instances {
@@ -181,10 +181,10 @@ func TestPick_QuarantinedOnlyForThoseThatMay(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "a")[0]
 	tells(e, "1").Quarantine()
-	if picked, _, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) {
+	if picked, _, err := r.Pick(upstream.RolePrefill, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("picked %v (%v), want none", picked, err)
 	}
-	picked, done, err := r.Picker.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, nil)
+	picked, done, err := r.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, nil)
 	if err != nil || picked != e {
 		t.Fatalf("picked %v (%v), want the quarantined one", picked, err)
 	}

@@ -310,7 +310,7 @@ func TestReading_TokensForOthersAreASignOfLife(t *testing.T) {
 			t.Errorf("%s tokens: it is %s, want %s", row.tokens, e.Live().State, row.want)
 		}
 	}
-	if _, err := r.Picker.Choose(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || r.Up(upstream.RoleDecode) != 0 {
+	if _, err := r.Choose(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || r.Up(upstream.RoleDecode) != 0 {
 		t.Errorf("got %v, want no instance although no other is left; %d up", err, r.Up(upstream.RoleDecode))
 	}
 	text = "process_start_time_seconds 6\nvllm:generation_tokens_total 0\n"

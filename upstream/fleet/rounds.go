@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 )
 
 // Every engine is asked every four seconds and has two seconds to answer: vLLM answers /health and /metrics from its
@@ -20,33 +20,15 @@ const (
 	probeLimit = 2 * time.Second
 )
 
-// rounds is when Run asks engines, and what it has heard.
-type rounds struct {
-	every    time.Duration
-	came     chan struct{}                        // wakes Run: there are engines that were never asked
-	answered [upstream.RoleDecode + 1]atomic.Bool // by role: whether any engine has ever answered
-	lessons  sync.WaitGroup                       // that run beside the rounds
-}
-
-func newRounds() rounds { return rounds{every: probeEvery, came: make(chan struct{}, 1)} }
-
-// soon makes Run ask engines that were never heard before its next round: until they answer they do not count as ready.
-func (r *rounds) soon() {
-	select {
-	case r.came <- struct{}{}:
-	default:
-	}
-}
-
 // Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
 // It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
 // nil when its last lesson has ended, too.
 func (f *Fleet) Run(ctx context.Context) error {
-	tick := time.NewTicker(f.rounds.every)
+	tick := time.NewTicker(f.every)
 	defer tick.Stop()
-	defer f.rounds.lessons.Wait()
+	defer f.lessons.Wait()
 	select {
-	case <-f.rounds.came: // the engines of the first round have been asked
+	case <-f.came: // the engines of the first round have been asked
 	default:
 	}
 	f.probeAll(ctx)
@@ -56,8 +38,14 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			f.probeAll(ctx)
-		case <-f.rounds.came:
-			probe(ctx, f.members.Load().unasked())
+		case <-f.came:
+			var fresh []*Engine // not heard since they came or last refused a connection
+			for e := range f.members.Load().all {
+				if !e.Health.HasAnswered() {
+					fresh = append(fresh, e)
+				}
+			}
+			probe(ctx, fresh)
 		}
 	}
 }
@@ -88,12 +76,22 @@ func (f *Fleet) probeAll(ctx context.Context) {
 	f.eject(upstream.RoleDecode)
 }
 
+// eject ejects the engines of a role that are slower than the others. Those that are quarantined count as out.
+func (f *Fleet) eject(role upstream.Role) {
+	engines := f.Engines(role)
+	members := make([]health.Member, len(engines))
+	for i, e := range engines {
+		members[i] = health.Member{Health: &e.Health, Weight: e.Instance().Weight, Out: e.Quarantined()}
+	}
+	health.Eject(members)
+}
+
 // follow reads the engine's incarnation and starts to find out what it can do, without waiting for the result: a busy
 // engine must not delay the others.
 func (e *Engine) follow(ctx context.Context) {
 	e.Refresh(ctx)
 	if ctx.Err() == nil {
-		e.models.follow(ctx)
+		e.followModels(ctx)
 	}
 	if incarnation := e.Fresh(); incarnation.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
 		incarnation.Capability.Begin(ctx)
@@ -112,4 +110,28 @@ func (e *Engine) healthy(ctx context.Context) (healthy bool) {
 	// The body of the answer does not matter.
 	status, _, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/health", "", 4096)
 	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
+}
+
+// teach teaches an incarnation of prefill the common shapes of requests, beside the rounds. What is left when the engine
+// gets work is taught after a later round: an engine that is busy for long learns its shapes from turns.
+func (e *Engine) teach(ctx context.Context, s *Incarnation) {
+	if !e.fleet.cfg.TeachShapes || e.Role != upstream.RolePrefill || !e.idle(s) {
+		return
+	}
+	e.fleet.lessons.Go(func() {
+		shown, _ := s.Lessons.Teach(ctx, e.modelsOf(ctx, s.id), func() bool { return e.idle(s) })
+		log := e.fleet.cfg.Logger.With("prefill", e.Name, "incarnation", s.id)
+		if len(shown.Different) > 0 {
+			log.Warn("tokenize differs from what prefill renders; requests of these shapes reuse nothing", "shapes", shown.Different)
+		}
+		if shown.Equal+len(shown.Different)+shown.Unknown > 0 {
+			log.Debug("prefill was taught shapes of requests", "equal", shown.Equal, "different", len(shown.Different), "refused", shown.Unknown)
+		}
+	})
+}
+
+// idle reports whether a request of ours would delay no turn: the engine runs this incarnation, is up, has no attempt of
+// ours, and had no requests that waited at its last reading.
+func (e *Engine) idle(s *Incarnation) bool {
+	return s.latest() && !e.gone.Load() && e.Health.Usable() && !e.Quarantined() && e.ours() == 0 && e.load.Load().Waiting == 0
 }

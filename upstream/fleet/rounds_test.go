@@ -13,7 +13,7 @@ func lists(e *Engine, models ...string) {
 	for i, name := range models {
 		list[i] = facts.Model{ID: name}
 	}
-	e.seen.models.Store(newModelSet(list))
+	e.served.Store(e.fleet.shared(list))
 }
 
 // What a pick has found of a model holds for that pick, also when the instances have changed since: picks are told apart by
@@ -23,7 +23,7 @@ func TestPick_ChangeOfInstancesMixesUpNoModels(t *testing.T) {
 	one := r.named(upstream.RoleDecode, "one")[0]
 	lists(one, "a")
 	pick := func(model string) error {
-		_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{Model: model}, nil)
+		_, done, err := r.Pick(upstream.RoleDecode, Hint{Model: model}, nil)
 		if err == nil {
 			done()
 		}
@@ -48,7 +48,7 @@ func TestPick_ChangeOfInstancesMixesUpNoCandidates(t *testing.T) {
 		tells(e, "1")
 	}
 	pick := func(exclude func(*Engine) bool) {
-		_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Decode: "three", Incarnation: "1", Tokens: 16}}}, exclude)
+		_, done, err := r.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Instance: "three", Incarnation: "1", Tokens: 16}}}, exclude)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,22 +75,22 @@ func TestPick_PolicyThatPanicsLeavesTheFleetUsable(t *testing.T) {
 	r := newRig(t)
 	one := r.named(upstream.RoleDecode, "one")[0]
 	asked := false
-	r.Picker.SetPolicies(first{}, failing{&asked})
+	r.SetPolicies(first{}, failing{&asked})
 	func() {
 		defer func() {
 			if recover() == nil {
 				t.Error("the policy was not asked")
 			}
 		}()
-		_, _, _ = r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
+		_, _, _ = r.Pick(upstream.RoleDecode, Hint{}, nil)
 	}()
 	if !r.mu.TryLock() {
 		t.Fatal("the fleet is locked for good")
 	}
 	r.mu.Unlock()
-	_, done, err := r.Picker.Pick(upstream.RoleDecode, Hint{}, nil)
-	if err != nil || one.attempts.inFlight.Load() != 1 {
-		t.Fatalf("got %v with %d attempts, want the engine with one", err, one.attempts.inFlight.Load())
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	if err != nil || one.inFlight.Load() != 1 {
+		t.Fatalf("got %v with %d attempts, want the engine with one", err, one.inFlight.Load())
 	}
 	done()
 }

@@ -14,7 +14,7 @@ import (
 func allStopped(prefills, decodes []*Incarnation, now time.Time) bool {
 	for _, p := range prefills {
 		for _, d := range decodes {
-			if !p.Known() || !d.Known() || !p.stoppedWith(d, now) {
+			if !p.Known() || !d.Known() || !p.known(d).Stopped() {
 				return false
 			}
 		}
@@ -59,7 +59,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 		}
 		holds := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-			if _, done, err := w.Picker.Pick(role, holds, nil); err != nil {
+			if _, done, err := w.Pick(role, holds, nil); err != nil {
 				t.Fatal(err)
 			} else {
 				done()
@@ -94,7 +94,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 		t.Errorf("only %d were stopped: this test shows nothing", found)
 	}
 	w.Set(nil)
-	if n := w.Picker.stops.Load(); n != 0 {
+	if n := w.stops.Load(); n != 0 {
 		t.Errorf("%d links count as stopped in an empty fleet", n)
 	}
 }

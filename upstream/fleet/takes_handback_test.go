@@ -10,10 +10,8 @@ import (
 
 // reads has the engine's last reading tell of this load.
 func (e *Engine) reads(l Load) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.load = l
-	e.show()
+	l.until = l.Read.Sub(e.fleet.born) + loadFor
+	e.load.Store(&l)
 }
 
 func TestTakesHandBack(t *testing.T) {
@@ -97,7 +95,7 @@ func TestTakesHandBack(t *testing.T) {
 // begin begins an attempt on an engine that lasts as long as the test.
 func (w *weighing) begin(e *Engine) {
 	w.t.Helper()
-	_, done, err := w.Picker.Pick(e.Role, Hint{}, func(other *Engine) bool { return other != e })
+	_, done, err := w.Pick(e.Role, Hint{}, func(other *Engine) bool { return other != e })
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -108,13 +106,13 @@ func (w *weighing) begin(e *Engine) {
 func TestBeginHandBack_IsNoTurnAndIntroducesNothing(t *testing.T) {
 	r := newRig(t)
 	e := r.engine(upstream.RolePrefill, answers(200, "process_start_time_seconds 1\nvllm:num_requests_running 3\n"))
-	r.Picker.SetMaxInFlight(1)
+	r.SetMaxInFlight(1)
 	done := e.BeginHandBack()
 	e.Refresh(t.Context())
 	if live := e.Live(); live.InFlight != 0 || live.Others != 2 {
 		t.Errorf("one hand-back of three requests: %d are ours, %d of others, want 0 and 2", live.InFlight, live.Others)
 	}
-	_, ends, err := r.Picker.Pick(upstream.RolePrefill, Hint{}, nil)
+	_, ends, err := r.Pick(upstream.RolePrefill, Hint{}, nil)
 	if err != nil {
 		t.Errorf("a hand-back takes a turn's place: %v", err)
 	} else {

@@ -19,7 +19,7 @@ const plainShape = `chat;"assistant":s;"user":s;`
 // taught runs a round and waits for its lessons.
 func (r *rig) taught() {
 	r.probeAll(r.t.Context())
-	r.rounds.lessons.Wait()
+	r.lessons.Wait()
 }
 
 func (r *rig) teaching() *rig {
@@ -63,11 +63,11 @@ func TestTeach_OnlyAnIdleEngineIsTaught(t *testing.T) {
 	for name, change := range map[string]func(r *rig, e *Engine) (undo func()){
 		"it has a turn": func(_ *rig, e *Engine) func() {
 			n := e.begin(1)
-			return func() { e.end(n) }
+			return func() { e.end(n, 1) }
 		},
 		"it hands back": func(_ *rig, e *Engine) func() {
-			e.attempts.handBacks.Add(1)
-			return func() { e.attempts.handBacks.Add(-1) }
+			e.handBacks.Add(1)
+			return func() { e.handBacks.Add(-1) }
 		},
 		"it is drained": func(_ *rig, e *Engine) func() {
 			e.Health.SetDrain(true)

@@ -74,3 +74,52 @@ func look(candidates []upstream.Candidate) (s survey) {
 
 // counts reports whether a candidate may be picked: it is not stopped, or all candidates are.
 func (s *survey) counts(c *upstream.Candidate) bool { return c.Stopped == s.stopped }
+
+// A favourite gives way when its load is above this many times the mean load of the candidates.
+const (
+	// prefixBound is the bound of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016). Beyond it the
+	// wait costs what a cached prefix saves.
+	prefixBound = 1.25
+	// holderBound is higher, because a turn that leaves its holder loses its ticket. With two candidates no load is above twice
+	// the mean, so a holder never gives way there. A holder also keeps the turn while its load is at most one request.
+	holderBound = 2
+)
+
+// favourite returns the index of the candidate that has most KV for the turn, among the candidates that are not too busy: of the conversation
+// if holds is set, else of the prompt's beginning in its prefix cache. Of several it takes the least busy, and then the one with the highest
+// home score. It returns -1 if there is none.
+func (s *survey) favourite(candidates []upstream.Candidate, home home, holds bool) int {
+	best, most, least, nearest := -1, 0, 0.0, uint64(0)
+	for i := range candidates {
+		c := &candidates[i]
+		has := c.Prefix
+		if holds {
+			has = c.Holds
+		}
+		if has == 0 || has < most || !s.counts(c) {
+			continue
+		}
+		load := Load(c)
+		if keeps := s.affords(load) || holds && (load <= holderBound*s.mean || load <= 1); !keeps && !idle(c) {
+			continue
+		}
+		score := home.score(c.Name)
+		if best < 0 || has > most || load < least || load == least && score > nearest {
+			best, most, least, nearest = i, has, load, score
+		}
+	}
+	return best
+}
+
+// affords reports whether a favourite with this load keeps the turn.
+func (s *survey) affords(load float64) bool { return load <= prefixBound*s.mean }
+
+// home returns the index of the conversation's home, or -1 if the home is too busy. An idle home can be too busy as well, if it is
+// expected to take longer for the prompt than others: its cache is not known to hold any of the prompt, so nothing makes up for that.
+func (s *survey) home(candidates []upstream.Candidate, home home) int {
+	at := home.find(candidates, s)
+	if c := &candidates[at]; !s.affords(Load(c)) && (c.Delay > 0 || !idle(c)) {
+		return -1
+	}
+	return at
+}

@@ -91,8 +91,8 @@ func (p *Proxy) apply(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	p.Fleet.Picker.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
-	p.Fleet.Picker.SetMaxInFlight(cfg.Limits.MaxPerInstance)
+	p.Fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
+	p.Fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
 	p.Server.SetRouting(newRouting(cfg))
 	p.Server.SetQueue(newQueue(cfg))
 	p.Level.Set(logLevel(cfg.Log))

@@ -1,7 +1,6 @@
 package facts
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -62,7 +61,7 @@ func (e *engine) Current(ctx context.Context) *incarnation {
 		if err != nil {
 			e.rig.t.Fatal(err)
 		}
-		told, err := ReadMetrics(bytes.NewReader(text), "")
+		told, err := ReadMetrics(text, "")
 		if err != nil {
 			e.rig.t.Fatal(err)
 		}

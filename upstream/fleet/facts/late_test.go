@@ -97,13 +97,13 @@ func TestPrompts_ALateEngineIsSpared(t *testing.T) {
 	})
 	long := mustParse(t, body.Text, `{"model":"m","prompt":"`+strings.Repeat("x", 20<<10)+`"}`)
 	well.Store(true)
-	if _, err := all.Prompts.Tokenize(t.Context(), long, ""); err != nil { // a connection is open from now on
+	if _, err := all.Prompts.ReadSoon(t.Context(), long, ""); err != nil { // a connection is open from now on
 		t.Fatal(err)
 	}
 	well.Store(false)
 	r.AskLimit = time.Millisecond
 	for range 3 {
-		if _, err := all.Prompts.Tokenize(t.Context(), long, ""); err == nil {
+		if _, err := all.Prompts.ReadSoon(t.Context(), long, ""); err == nil {
 			t.Fatal("it was told")
 		}
 	}
@@ -118,8 +118,8 @@ func TestPrompts_ALateEngineIsSpared(t *testing.T) {
 	if _, err := all.Prompts.Read(t.Context(), long, ""); err != nil {
 		t.Errorf("who can't do without is not told: %v", err)
 	}
-	if ids, err := all.Prompts.Tokenize(t.Context(), long, ""); err != nil || len(ids) != 2 {
-		t.Errorf("an answer ends the pause: got %v, %v", ids, err)
+	if prompt, err := all.Prompts.ReadSoon(t.Context(), long, ""); err != nil || len(prompt.IDs) != 2 {
+		t.Errorf("an answer ends the pause: got %v, %v", prompt.IDs, err)
 	}
 	if n := strings.Count(log.String(), "engine is late with the ids"); n != 1 || !strings.Contains(log.String(), "advice=") {
 		t.Errorf("%d warnings; the log has\n%s", n, log.String())

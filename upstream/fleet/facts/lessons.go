@@ -2,10 +2,13 @@ package facts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,8 +34,7 @@ type Lessons struct {
 	parity     *Parity
 	prompts    *Prompts
 
-	mu       sync.Mutex // guards the rest
-	busy     bool
+	mu       sync.Mutex     // held while lessons are given; guards the rest
 	given    map[string]int // how many of its lessons a model has behind it
 	failures int
 	rests    time.Time // until when no lesson is given
@@ -45,57 +47,54 @@ type Taught struct {
 	Unknown   int      // lessons that the engine refused: to a turn of the shape it would do the same
 }
 
-// Begin reports whether lessons are left for one of these models. Then the caller gives them with Give, once.
-func (l *Lessons) Begin(models []Model) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.known || l.capability.UsesIDs(body.Chat) == No || l.busy || l.failures >= maxFailures || l.shared.Now().Before(l.rests) {
-		return false
+// Teach gives the lessons that are left for these models, one after the other, with our own key, and reports whether any were left. It gives
+// none while another call does. It ends early if ready returns false before a lesson, or ctx ends. After an answer that makes no sense no
+// lesson is given for 30 s, and after three for good. An engine that refuses our key, or does not report ids, is taught by turns alone.
+func (l *Lessons) Teach(ctx context.Context, models []Model, ready func() bool) (shown Taught, began bool) {
+	if !l.known || !l.mu.TryLock() {
+		return Taught{}, false
 	}
-	l.busy = slices.ContainsFunc(taught(models), func(m Model) bool { return l.given[m.ID] < lessonCount })
-	return l.busy
-}
-
-// taught returns the models that have lessons.
-func taught(models []Model) []Model { return models[:min(len(models), maxTaughtModels)] }
-
-// Give gives the lessons that are left, one after the other, with our own key. It ends early if ready returns false before a
-// lesson, or ctx ends. After an answer that makes no sense, Begin returns false for 30 s, and after three for good. An engine
-// that refuses our key, or does not report ids, is taught by turns alone.
-func (l *Lessons) Give(ctx context.Context, models []Model, ready func() bool) (shown Taught) {
-	defer l.end()
-	if l.capability.begun(ctx) != Yes {
-		return Taught{} // parity is of no use yet
+	defer l.mu.Unlock()
+	models = models[:min(len(models), maxTaughtModels)]
+	maps.DeleteFunc(l.given, func(model string, _ int) bool { // its lessons are given again if it comes back
+		return !slices.ContainsFunc(models, func(m Model) bool { return m.ID == model })
+	})
+	began = l.failures < maxFailures && !l.shared.Now().Before(l.rests) &&
+		slices.ContainsFunc(models, func(m Model) bool { return l.given[m.ID] < lessonCount })
+	if !began || l.capability.settled(body.Chat) && l.capability.UsesIDs(body.Chat) != Yes {
+		return Taught{}, false
+	}
+	if l.capability.Probe(ctx, body.Chat, "") != Yes {
+		return Taught{}, true // parity is of no use yet
+	}
+	if l.given == nil {
+		l.given = map[string]int{}
 	}
 	all := allLessons()
-	for _, m := range taught(models) {
-		for n := l.next(m.ID); n < lessonCount; n = l.next(m.ID) {
+	for _, m := range models {
+		for l.given[m.ID] < lessonCount {
 			if ctx.Err() != nil || !ready() {
-				return shown
+				return shown, true
 			}
-			err := l.give(ctx, all[n], m.ID, &shown)
-			if ctx.Err() != nil {
-				return shown
-			}
-			if !l.note(m.ID, err) {
-				return shown
+			err := l.give(ctx, all[l.given[m.ID]], m.ID, &shown)
+			switch {
+			case ctx.Err() != nil:
+				return shown, true
+			case err == nil:
+				l.given[m.ID]++
+			case errors.Is(err, errNoModel):
+				l.given[m.ID] = lessonCount
+			case errors.Is(err, errNoLessons):
+				l.failures = maxFailures
+				return shown, true
+			default:
+				l.failures++
+				l.rests = l.shared.Now().Add(lessonRetry)
+				return shown, true
 			}
 		}
 	}
-	return shown
-}
-
-func (l *Lessons) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy = false
-}
-
-// next returns the index of the next lesson for a model.
-func (l *Lessons) next(model string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.given[model]
+	return shown, true
 }
 
 var (
@@ -103,36 +102,7 @@ var (
 	errNoModel   = errors.New("the engine does not serve the model any more")
 )
 
-// note records how a lesson ended, and reports whether another may follow.
-func (l *Lessons) note(model string, err error) (more bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.given == nil {
-		l.given = map[string]int{}
-	}
-	if _, known := l.given[model]; !known && len(l.given) >= maxListedModels {
-		for other := range l.given { // its lessons are given again
-			delete(l.given, other)
-			break
-		}
-	}
-	switch {
-	case errors.Is(err, errNoModel):
-		l.given[model] = lessonCount
-	case errors.Is(err, errNoLessons):
-		l.failures = maxFailures
-		return false
-	case err != nil:
-		l.failures++
-		l.rests = l.shared.Now().Add(lessonRetry)
-		return false
-	default:
-		l.given[model]++
-	}
-	return true
-}
-
-// give gives one lesson. The error says that it had no proper answer.
+// give gives one lesson. The error says that it had no proper answer. It needs l.mu.
 func (l *Lessons) give(ctx context.Context, this lesson, model string, shown *Taught) (err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
@@ -207,4 +177,83 @@ func (l *Lessons) refused(err error, shown *Taught) error {
 		return errNoLessons
 	}
 	return err
+}
+
+// lesson is a short conversation in one of the shapes that clients send from their second turn on. A first turn needs no
+// parity, because no ticket can exist, and requests of other APIs are rendered and have none.
+type lesson struct {
+	system  bool
+	members string // the members besides model and messages, each with a comma behind it
+	history string // the messages behind the system message
+	thought string // a member that each assistant message has besides, "" for none
+}
+
+// The messages of lessons. They are written as clients write them, so that what a template does with tools, calls and
+// thoughts shows.
+const (
+	sampleSystem  = `{"role":"system","content":"Be brief."}`
+	sampleUser    = `{"role":"user","content":"Is it raining?"}`
+	sampleParts   = `{"role":"user","content":[{"type":"text","text":"Is it"},{"type":"text","text":"raining?"}]}`
+	sampleReply   = `{"role":"assistant","content":"It is."}`
+	sampleResult  = `{"role":"tool","tool_call_id":"call_1","content":"Rain, 9 degrees."}`
+	sampleCall    = `{"role":"assistant","content":null,` + sampleCalls + `}`
+	sampleCalls   = `"tool_calls":[{"id":"call_1","type":"function","function":{"name":"look","arguments":"{\"place\": \"Oslo\"}"}}]`
+	sampleTools   = `"tools":[{"type":"function","function":{"name":"look","description":"The weather.","parameters":{"type":"object","properties":{"place":{"type":"string"}},"required":["place"]}}}],`
+	sampleAuto    = sampleTools + `"tool_choice":"auto",`
+	sampleThinks  = `"reasoning":"I look outside."`         // as vLLM calls it in answers
+	sampleThought = `"reasoning_content":"I look outside."` // as the AI SDK and others send it back
+)
+
+const (
+	plainTurn   = sampleUser + "," + sampleReply + "," + sampleUser
+	partsTurn   = sampleParts + "," + sampleReply + "," + sampleParts
+	resultTurn  = sampleUser + "," + sampleCall + "," + sampleResult // the result of the first call
+	calledTurn  = resultTurn + "," + sampleReply + "," + sampleUser  // the turn after it
+	partsCalled = sampleParts + "," + sampleCall + "," + sampleResult + "," + sampleReply + "," + sampleParts
+)
+
+// lessonCount is how many lessons a model has: each is a prefill leg for every start and replica.
+const lessonCount = 24
+
+// allLessons returns the shapes that are taught, the most frequent first: what openai-python, openai-js and LangChain send (tools
+// without tool_choice), LlamaIndex, the AI SDK and opencode (tool_choice auto; langchain-openai 1.7, llama-index-llms-openai
+// 0.8, @ai-sdk/openai-compatible 3.0), and front ends.
+func allLessons() []lesson {
+	all := []lesson{{true, "", plainTurn, ""}, {false, "", plainTurn, ""}}
+	for _, system := range []bool{true, false} {
+		for _, tools := range []string{sampleAuto, sampleTools} {
+			for _, history := range []string{resultTurn, calledTurn, plainTurn} {
+				all = append(all, lesson{system, tools, history, ""})
+			}
+		}
+	}
+	return append(all, []lesson{
+		{true, "", partsTurn, ""},
+		{false, "", partsTurn, ""},
+		{true, "", plainTurn, sampleThinks},
+		{false, "", plainTurn, sampleThinks},
+		{true, "", plainTurn, sampleThought},
+		{true, sampleTools, resultTurn, sampleThinks},
+		{true, sampleTools, calledTurn, sampleThinks},
+		{true, sampleAuto, resultTurn, sampleThought},
+		{true, sampleAuto, calledTurn, sampleThought},
+		{true, sampleAuto, partsCalled, ""},
+	}...)
+}
+
+// request returns the conversation as a request for a model.
+func (l lesson) request(model string) []byte {
+	name, err := json.Marshal(model)
+	if err != nil { // never
+		return nil
+	}
+	messages := l.history
+	if l.thought != "" {
+		const assistant = `"role":"assistant",`
+		messages = strings.ReplaceAll(messages, assistant, assistant+l.thought+",")
+	}
+	if l.system {
+		messages = sampleSystem + "," + messages
+	}
+	return []byte(`{"model":` + string(name) + `,` + l.members + `"messages":[` + messages + `],"temperature":0}`)
 }

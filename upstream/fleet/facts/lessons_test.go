@@ -81,10 +81,7 @@ func always() bool { return true }
 
 // teach gives the lessons of an incarnation that uses ids.
 func (i *incarnation) teach(ctx context.Context, ready func() bool) (shown Taught, began bool) {
-	if !i.Lessons.Begin(i.engine.models) {
-		return Taught{}, false
-	}
-	return i.Lessons.Give(ctx, i.engine.models, ready), true
+	return i.Lessons.Teach(ctx, i.engine.models, ready)
 }
 
 // Every shape of a simulated engine is known behind its lessons, which pin nothing and are not given twice.

@@ -1,15 +1,12 @@
 package facts
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
-
-	"carryover/upstream"
+	"strings"
 )
 
 // Metrics are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
@@ -22,166 +19,214 @@ type Metrics struct {
 	Use         Use
 }
 
-// Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest line that is read here has 1.1 kB.
-const (
-	MaxMetrics    = 16 << 20
-	maxMetricLine = 64 << 10
-)
+// MaxMetrics bounds a Prometheus text. vLLM 0.32 writes 64 kB for one engine.
+const MaxMetrics = 16 << 20
 
-// maxBlockSize is more than any block size that vLLM accepts.
-const maxBlockSize = 1 << 16
-
-// metricFacts collects facts from the lines of a Prometheus text. Several samples of a metric, as of several engines
-// or processes, must agree.
-type metricFacts struct {
-	started, size               string
-	manyIncarnations, manySizes bool
-	caching                     Finding // No if an engine has prefix caching off
-	use                         metricUse
+// Use is an engine's load by its /metrics. Running and Waiting count requests. Short counts the waiting requests that
+// wait for cache space; the others wait for KV that they read, for example; without reasons, Short is all of them.
+// Usage is the share of the KV cache in use, 0 to 1, pinned blocks included. KVTokens is how many tokens the cache
+// holds. Generated is how many tokens it has generated.
+type Use struct {
+	Running, Waiting, Short int
+	Usage                   float64
+	KVTokens                int
+	Generated               float64
+	reasons                 bool // the engine tells why requests wait
 }
 
-// ReadMetrics reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
-// text that breaks off or is too long is an error. With a rank, load and cache are those of that data-parallel rank;
+// Wanting returns how many requests wait for cache space. If the engine tells no reasons and half of its cache is
+// free, it returns 0.
+func (u Use) Wanting() int {
+	if !u.reasons && u.Usage < 0.5 {
+		return 0
+	}
+	return u.Short
+}
+
+// ReadMetrics reads a Prometheus text (exposition format 0.0.4). It ignores lines that it does not know; a
+// text that breaks off is an error. With a rank, load and cache are those of that data-parallel rank;
 // "" sums over all.
-func ReadMetrics(r io.Reader, rank string) (Metrics, error) {
-	m := metricFacts{use: metricUse{rank: rank}}
-	left := int64(MaxMetrics)
-	lines := bufio.NewReaderSize(io.LimitReader(r, left+1), maxMetricLine)
-	inside := false // the slice continues a line that was longer than the buffer
-	for {
-		line, err := lines.ReadSlice('\n')
-		if left -= int64(len(line)); left < 0 {
-			return Metrics{}, fmt.Errorf("read metrics: %w", upstream.ErrAnswerTooLarge)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			if !inside {
-				m.tooLong(line)
-			}
-			inside = true
-			continue
-		case err != nil && !errors.Is(err, io.EOF):
-			return Metrics{}, fmt.Errorf("read metrics: %w", err)
-		case err != nil && (len(line) > 0 || inside):
-			// The last line must end with a line break, or the text was cut off.
-			return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
-		case err != nil:
-			return m.facts(), nil
-		case !inside:
-			m.line(bytes.TrimRight(line, "\r\n"))
-		}
-		inside = false
+func ReadMetrics(text []byte, rank string) (Metrics, error) {
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 	}
-}
-
-const (
-	startMetric = "process_start_time_seconds"
-	cacheMetric = "vllm:cache_config_info"
-)
-
-// tooLong treats a sample whose labels do not fit the buffer as one that disagrees.
-func (m *metricFacts) tooLong(line []byte) {
-	m.manyIncarnations = m.manyIncarnations || bytes.HasPrefix(line, []byte(startMetric))
-	m.manySizes = m.manySizes || bytes.HasPrefix(line, []byte(cacheMetric))
-}
-
-func (m *metricFacts) line(line []byte) {
-	if rest, found := cutMetric(line, startMetric); found {
-		value, ok := sample(rest, ignoreLabel)
-		m.manyIncarnations = m.manyIncarnations || !ok || m.started != "" && m.started != value
-		m.started = value
+	m := samples{rank: rank}
+	for line := range bytes.Lines(text) {
+		m.line(bytes.TrimRight(line, "\r\n"))
 	}
-	if rest, found := cutMetric(line, cacheMetric); found {
-		cache := cacheLabels{blockSize: "?"}
-		_, ok := sample(rest, cache.set)
-		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != cache.blockSize
-		m.size = cache.blockSize
-		if ok {
-			m.use.cache(cache)
-			m.caches(cache)
-		}
-	}
-	m.use.line(line)
-}
-
-func (m *metricFacts) facts() (f Metrics) {
+	told := m.told
 	seconds, err := strconv.ParseFloat(m.started, 64)
 	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
-		f.Incarnation = m.started
+		told.Incarnation = m.started
 	}
-	size, err := strconv.Atoi(m.size)
-	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
-		f.BlockSize = size
+	if size, ok := count(m.size); ok && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
+		told.BlockSize = size
 	}
-	f.Caching, f.Asleep, f.Use = m.caching, m.use.asleep, m.use.told()
-	return f
+	if !told.Use.reasons {
+		told.Use.Short = told.Use.Waiting
+	}
+	return told, nil
 }
 
-// caches records whether an engine has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
-func (m *metricFacts) caches(c cacheLabels) {
+// Bounds of believable values. Those of loads are far above any engine, and far below an overflow of their sums.
+const (
+	maxBlockSize = 1 << 16 // more than any block size that vLLM accepts
+	MaxTold      = 1 << 24
+	maxTokens    = 1 << 40
+)
+
+// The metrics that are read. The others besides the first are vLLM's (v1/metrics/loggers.py); their label engine is the data-parallel rank.
+const (
+	startMetric     = "process_start_time_seconds"
+	cacheMetric     = "vllm:cache_config_info"
+	runningMetric   = "vllm:num_requests_running"
+	waitingMetric   = "vllm:num_requests_waiting"
+	reasonMetric    = "vllm:num_requests_waiting_by_reason" // measured on vLLM 0.32
+	usageMetric     = "vllm:kv_cache_usage_perc"
+	generatedMetric = "vllm:generation_tokens_total" // of the engine core: an API server whose core hangs repeats it
+	sleepMetric     = "vllm:engine_sleep_state"      // 0.32, 0.33: 0 behind a sleep of any level, 1 once all is awake
+	forRoom         = "capacity"                     // the reason for cache space; the other one is "deferred"
+)
+
+// samples collects Metrics from the lines of a Prometheus text. Several samples of the start or the block size, as of several engines or
+// processes, must agree. Requests and tokens of several engines are summed; the highest usage counts.
+type samples struct {
+	told                        Metrics
+	rank                        string // only this rank counts; "" counts all
+	started, size               string
+	manyIncarnations, manySizes bool
+}
+
+func (m *samples) line(line []byte) {
+	at := bytes.IndexAny(line, " \t{")
+	if at < 0 {
+		return
+	}
+	rest, use := line[at:], &m.told.Use
+	switch string(line[:at]) {
+	case startMetric:
+		value, _, ok := sample(string(rest))
+		m.manyIncarnations = m.manyIncarnations || !ok || m.started != "" && m.started != value
+		m.started = value
+	case cacheMetric:
+		_, l, ok := sample(string(rest))
+		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != l.blockSize
+		if m.size = l.blockSize; ok && m.counts(l) {
+			m.cache(l)
+		}
+	case runningMetric:
+		n, _, _ := m.gauge(rest)
+		add(&use.Running, n)
+	case waitingMetric:
+		n, _, _ := m.gauge(rest)
+		add(&use.Waiting, n)
+	case reasonMetric:
+		n, l, found := m.gauge(rest)
+		if use.reasons = use.reasons || found; l.reason == forRoom {
+			add(&use.Short, n)
+		}
+	case usageMetric:
+		n, _, _ := m.gauge(rest)
+		use.Usage = max(use.Usage, min(n, 1))
+	case generatedMetric:
+		n, _, _ := m.gauge(rest)
+		use.Generated += n
+	case sleepMetric:
+		n, l, found := m.gauge(rest)
+		m.told.Asleep = m.told.Asleep || found && n == 0 && l.state == "awake"
+	}
+}
+
+// cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
+// Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
+func (m *samples) cache(l labels) {
 	switch {
-	case !m.use.counts(c.engine):
-	case c.prefixes == "False":
-		m.caching = No
-	case c.prefixes == "True" && m.caching == Unknown:
-		m.caching = Yes
+	case l.prefixes == "False":
+		m.told.Caching = No
+	case l.prefixes == "True" && m.told.Caching == Unknown:
+		m.told.Caching = Yes
+	}
+	tokens, ok := count(l.tokens)
+	if !ok {
+		size, sized := count(l.blockSize)
+		blocks, counted := count(l.blocks)
+		if !sized || !counted || size > maxBlockSize {
+			return
+		}
+		tokens = size * blocks
+	}
+	m.told.Use.KVTokens = min(m.told.Use.KVTokens+tokens, maxTokens)
+}
+
+func (m *samples) counts(l labels) bool { return m.rank == "" || m.rank == l.engine }
+
+// gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
+func (m *samples) gauge(rest []byte) (n float64, l labels, found bool) {
+	value, l, ok := sample(string(rest))
+	n, err := strconv.ParseFloat(value, 64)
+	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !m.counts(l) {
+		return 0, l, false
+	}
+	return n, l, true
+}
+
+// add adds a number of requests to sum.
+func add(sum *int, n float64) { *sum = min(*sum+int(min(n, MaxTold)), MaxTold) }
+
+// count parses a positive number.
+func count(text string) (n int, ok bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n > 0 && n <= maxTokens
+}
+
+// labels are the labels of a sample that are used here.
+type labels struct{ engine, reason, state, blockSize, blocks, tokens, prefixes string }
+
+func (l *labels) set(name, text string) {
+	switch name {
+	case "engine":
+		l.engine = text
+	case "reason":
+		l.reason = text
+	case "sleep_state":
+		l.state = text
+	case "block_size":
+		l.blockSize = text
+	case "num_gpu_blocks":
+		l.blocks = text
+	case "kv_cache_size_tokens":
+		l.tokens = text
+	case "enable_prefix_caching":
+		l.prefixes = text
 	}
 }
 
-// cutMetric returns the rest of a sample line after the metric's name.
-func cutMetric(line []byte, name string) (rest []byte, found bool) {
-	rest, found = bytes.CutPrefix(line, []byte(name))
-	return rest, found && len(rest) > 0 && bytes.IndexByte([]byte(" \t{"), rest[0]) >= 0
-}
-
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It calls set for each
-// label.
-func sample(rest []byte, set func(name, text string)) (value string, ok bool) {
-	rest = bytes.TrimLeft(rest, " \t")
-	if bytes.HasPrefix(rest, []byte("{")) {
-		rest = bytes.TrimLeft(rest[1:], " \t")
-		for !bytes.HasPrefix(rest, []byte("}")) {
-			key, text, tail, found := nextLabel(rest)
-			if !found {
-				return "", false
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. A sample without a block size has "?". Escapes in
+// a label stay as they are: none of the values that are used has any.
+func sample(rest string) (value string, l labels, ok bool) {
+	l.blockSize = "?"
+	rest = strings.TrimLeft(rest, " \t")
+	if inside, found := strings.CutPrefix(rest, "{"); found {
+		rest = strings.TrimLeft(inside, " \t")
+		for !strings.HasPrefix(rest, "}") {
+			name, text, _ := strings.Cut(rest, "=")
+			text = strings.TrimLeft(text, " \t")
+			quoted, err := strconv.QuotedPrefix(text)
+			if err != nil || quoted[0] != '"' {
+				return "", l, false
 			}
-			set(key, text)
-			rest = tail
+			l.set(strings.TrimSpace(name), quoted[1:len(quoted)-1])
+			text = strings.TrimLeft(text[len(quoted):], " \t")
+			if rest, found = strings.CutPrefix(text, ","); !found && !strings.HasPrefix(text, "}") {
+				return "", l, false
+			}
+			rest = strings.TrimLeft(rest, " \t")
 		}
 		rest = rest[1:]
 	}
-	fields := bytes.Fields(rest)
+	fields := strings.Fields(rest)
 	if len(fields) < 1 || len(fields) > 2 {
-		return "", false
+		return "", l, false
 	}
-	return string(fields[0]), true
-}
-
-func ignoreLabel(string, string) {}
-
-// nextLabel reads name="value" and the comma after it. It leaves escapes in the value as they are: none of the values
-// that are used has any.
-func nextLabel(rest []byte) (key, value string, tail []byte, ok bool) {
-	name, rest, found := bytes.Cut(rest, []byte("="))
-	rest = bytes.TrimLeft(rest, " \t")
-	if !found || len(rest) == 0 || rest[0] != '"' {
-		return "", "", nil, false
-	}
-	end := 1
-	for end < len(rest) && rest[end] != '"' {
-		if rest[end] == '\\' {
-			end++
-		}
-		end++
-	}
-	if end >= len(rest) {
-		return "", "", nil, false
-	}
-	tail = bytes.TrimLeft(rest[end+1:], " \t")
-	if len(tail) > 0 && tail[0] == ',' {
-		tail = bytes.TrimLeft(tail[1:], " \t")
-	} else if len(tail) == 0 || tail[0] != '}' {
-		return "", "", nil, false
-	}
-	return string(bytes.TrimSpace(name)), string(rest[1:end]), tail, true
+	return fields[0], l, true
 }

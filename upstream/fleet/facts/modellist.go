@@ -29,38 +29,22 @@ var ErrModelList = errors.New("not a list of models")
 // would be refused.
 func ParseModels(list []byte) ([]Model, error) {
 	answer, err := rawjson.ParseObject(list)
-	if err != nil {
+	data := answer.Get("data")
+	if err != nil || rawjson.Kind(data) != '[' {
 		return nil, ErrModelList
 	}
-	s := rawjson.Scanner{Data: answer.Get("data")}
-	more, err := s.Open('[')
-	models := []Model{}
-	seen := map[string]struct{}{}
-	for more && err == nil {
-		at := s.Pos
-		if s.Skip() != nil || len(seen) == maxListedModels {
-			return nil, ErrModelList
-		}
-		raw := s.Data[at:s.Pos]
+	models, seen := []Model{}, map[string]bool{}
+	for raw := range rawjson.Elements(data) {
 		card, err := rawjson.ParseObject(raw)
-		if err != nil {
-			return nil, ErrModelList
-		}
 		id, ok := rawjson.Text(card.Get("id"))
-		if !ok || id == "" || len(id) > maxModelID {
+		if err != nil || !ok || id == "" || len(id) > maxModelID || len(seen) == maxListedModels {
 			return nil, ErrModelList
 		}
-		if _, twice := seen[id]; !twice {
-			seen[id] = struct{}{}
+		if !seen[id] {
+			seen[id] = true
 			length, _ := rawjson.GetInt(raw, "max_model_len")
 			models = append(models, Model{ID: id, Card: bytes.Clone(raw), length: max(length, 0)})
 		}
-		if more, err = s.Separator(']'); err != nil {
-			return nil, ErrModelList
-		}
-	}
-	if err != nil {
-		return nil, ErrModelList
 	}
 	return models, nil
 }

@@ -19,9 +19,7 @@ type Parity struct {
 
 type findings = account.Map[[sha256.Size]byte, Finding]
 
-func newParity(known bool) Parity {
-	return Parity{known: known, taught: account.NewMap[[sha256.Size]byte, Finding](maxLearnt), seen: account.NewMap[[sha256.Size]byte, Finding](maxLearnt)}
-}
+func newFindings() *findings { return account.NewMap[[sha256.Size]byte, Finding](maxLearnt) }
 
 // Of says whether the ids are the same for requests with these features: Yes if that was seen, No if a difference was
 // seen once. features is [body.Request.FeatureSet].

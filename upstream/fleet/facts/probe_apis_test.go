@@ -46,7 +46,7 @@ func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
 	for api, want := range map[body.API]string{
 		body.Chat:      `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
 		body.Messages:  `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
-		body.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"model":"m","store":false}`,
+		body.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"store":false,"model":"m"}`,
 	} {
 		p := newProbed(t, "", `{"data":[{"id":"m"}]}`, answers(400, refusesIDs))
 		p.serve(api)
@@ -111,11 +111,11 @@ func TestProbeIDs_ARefusalIsThatOfOneAPI(t *testing.T) {
 		answers(400, refusesIDs)(w, r)
 	})
 	p.Capability.Begin(t.Context())
-	p.Capability.probes.mu.Lock()
-	if len(p.Capability.probes.open) != 1 {
-		t.Errorf("%d probes of chat are under way, want one", len(p.Capability.probes.open))
+	p.Capability.mu.Lock()
+	if len(p.Capability.open) != 1 {
+		t.Errorf("%d probes of chat are under way, want one", len(p.Capability.open))
 	}
-	p.Capability.probes.mu.Unlock()
+	p.Capability.mu.Unlock()
 	close(leave)
 	if got := p.Capability.Probe(t.Context(), body.Chat, ""); got != Yes || p.asked() != 2 {
 		t.Errorf("chat: got %d after %d probes, want Yes after two", got, p.asked())

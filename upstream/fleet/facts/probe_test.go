@@ -139,7 +139,7 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := newProbed(t, "", "", row.act)
 			if row.name == "too late" {
-				p.Capability.probes.limit = time.Second // the last question is answered in time
+				p.Capability.limit = time.Second // the last question is answered in time
 			}
 			probe := func() Finding { return p.Capability.Probe(t.Context(), body.Chat, "") }
 			if got := probe(); got != row.want {
@@ -257,11 +257,11 @@ func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	leave := make(chan struct{})
 	p.then(func(http.ResponseWriter, *http.Request) { <-leave })
 	p.Capability.Begin(t.Context())
-	p.Capability.probes.mu.Lock()
-	if n := len(p.Capability.probes.open); n != 0 {
+	p.Capability.mu.Lock()
+	if n := len(p.Capability.open); n != 0 {
 		t.Errorf("%d probes are under way, want none", n)
 	}
-	p.Capability.probes.mu.Unlock()
+	p.Capability.mu.Unlock()
 	close(leave)
 	if got := p.Capability.Probe(t.Context(), body.Chat, ""); got != No {
 		t.Errorf("the next turn: got %d, want No", got)

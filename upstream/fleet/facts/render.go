@@ -3,10 +3,12 @@ package facts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 )
@@ -15,68 +17,47 @@ import (
 // none.
 var ErrNoRender = errors.New("no render endpoint")
 
-// renderer is a server that renders prompts for the whole fleet. Another process may take its place at any time, so
-// what it does not serve is remembered for renderRest only.
+// renderer is a server that renders prompts: the engine itself, or one for the whole fleet.
 type renderer struct {
-	at *upstream.Instance
+	at *upstream.Instance // nil for the engine
 
 	mu    sync.Mutex // guards the rest
 	found [body.APIs]Finding
 	until [body.APIs]time.Time // until when a No counts
 }
 
-// renderRest is how long the renderer is not asked again for an endpoint that it does not serve.
+// renderRest is how long the fleet's renderer is not asked again for an endpoint that it does not serve: another process may take its place at
+// any time. What an engine serves can change only with a restart.
 const renderRest = 30 * time.Second
 
 // renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
 func (r *renderer) renders(api body.API, now time.Time) Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.found[api] == No && !now.Before(r.until[api]) {
+	if r.at != nil && r.found[api] == No && !now.Before(r.until[api]) {
 		return Unknown
 	}
 	return r.found[api]
 }
 
-func (r *renderer) learn(api body.API, found Finding, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found[api], r.until[api] = found, now.Add(renderRest)
+// renderer returns the server that renders prompts for this incarnation.
+func (p *Prompts) renderer() *renderer {
+	if r := p.shared.fleetRenderer; r != nil {
+		return r
+	}
+	return &p.own
 }
 
 // Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
 // renderer or by the engine; Unknown before either was asked. It sends nothing.
-func (p *Prompts) Renders(api body.API) Finding {
-	if r := p.shared.renderer; r != nil {
-		return r.renders(api, p.shared.Now())
-	}
-	return p.foundRender(api)
-}
-
-// foundRender says whether the engine has the render endpoint of an API. That can change only with a restart.
-func (p *Prompts) foundRender(api body.API) Finding {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rendering[api]
-}
+func (p *Prompts) Renders(api body.API) Finding { return p.renderer().renders(api, p.shared.Now()) }
 
 // rendered returns the ids of a prompt that only a render endpoint can tell.
 func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if p.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
 	}
-	buffer := p.shared.buffers.take()
-	var prompt Prompt
-	var err error
-	if r := p.shared.renderer; r != nil {
-		var found Finding
-		prompt, found, err = p.shared.render(ctx, r.at, req, authorization, buffer)
-		if found != Unknown {
-			r.learn(req.API(), found, p.shared.Now())
-		}
-	} else {
-		prompt, err = p.askRender(ctx, req, authorization, buffer)
-	}
+	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffers.take())
 	if err == nil && disablesThinking(req) {
 		err = p.agree(ctx, req, authorization, len(prompt.IDs))
 	}
@@ -88,35 +69,36 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 	return prompt, nil
 }
 
-// askRender makes the engine render a prompt.
-func (p *Prompts) askRender(ctx context.Context, req *body.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
-	prompt, found, err := p.shared.render(ctx, p.instance(), req, authorization, buffer)
-	if p.known {
-		p.mu.Lock()
-		p.rendering[req.API()] = max(p.rendering[req.API()], found) // No wins over Yes if two answers disagree
-		p.mu.Unlock()
+// askRender calls a render endpoint. Errors are ErrNoRender if it does not exist, and *upstream.LegError.
+func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request, authorization string, buffer *promptBuffer) (prompt Prompt, err error) {
+	at, api, found := r.at, req.API(), Unknown
+	if at == nil {
+		at = p.instance()
 	}
-	return prompt, err
-}
-
-// render calls a render endpoint. found says whether the endpoint exists; No comes with ErrNoRender. Other errors are
-// *upstream.LegError.
-func (s *Shared) render(
-	ctx context.Context, at *upstream.Instance, req *body.Request, authorization string, buffer *promptBuffer,
-) (prompt Prompt, found Finding, err error) {
-	status, err := buffer.post(ctx, s.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
+	status, err := buffer.post(ctx, p.shared.Client, at, api.Path()+"/render", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
-		return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
+		err = askFailed(at, "render", status, nil, err)
 	case status == http.StatusOK:
 		if prompt, err = buffer.read("token_ids"); err != nil {
-			return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
+			err = askFailed(at, "render", status, nil, err)
+		} else {
+			found = Yes
 		}
-		return prompt, Yes, nil
 	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
-		return Prompt{}, No, ErrNoRender
+		found, err = No, ErrNoRender
+	default:
+		err = askFailed(at, "render", status, buffer.answer, nil)
 	}
-	return Prompt{}, Unknown, askFailed(at, "render", status, buffer.answer, nil)
+	if found != Unknown && (p.known || r.at != nil) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.at != nil {
+			r.found[api] = Unknown
+		}
+		r.found[api], r.until[api] = max(r.found[api], found), p.shared.Now().Add(renderRest) // of an engine, No wins over Yes if two answers disagree
+	}
+	return prompt, err
 }
 
 // unserved reports whether an answer means that the endpoint does not exist. An unknown model is a 404 too
@@ -133,4 +115,62 @@ func unserved(status int, answer []byte) bool {
 // client's own credential, and says nothing of other clients.
 func switchedOff(status int, answer []byte, authorization string) bool {
 	return status == http.StatusForbidden && (authorization == "" || upstream.ReadFault(answer).Type == "PermissionDeniedError")
+}
+
+// disablesThinking reports whether a Messages request may be rendered differently from how it is computed. With
+// thinking disabled, /v1/messages/render always uses the effort "none", but /v1/messages uses "low" where the chat
+// template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). A value that can't be read counts as
+// disabled.
+func disablesThinking(req *body.Request) bool {
+	raw, found := req.Member("thinking")
+	if req.API() != body.Messages || !found || rawjson.IsNull(raw) {
+		return false
+	}
+	kind, ok := rawjson.Text(rawjson.Get(raw, "type"))
+	return !ok || kind == "disabled"
+}
+
+// agree compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
+// ErrNotComparable if they differ.
+func (p *Prompts) agree(ctx context.Context, req *body.Request, authorization string, ids int) error {
+	n, err := p.Count(ctx, req, authorization)
+	if err == nil && n != ids {
+		err = fmt.Errorf("count_tokens: %w: %d tokens, rendered %d", ErrNotComparable, n, ids)
+	}
+	return err
+}
+
+// Count returns how many tokens the prompt of a Messages request has, by the engine's count_tokens endpoint, within
+// AskLimit. It returns ErrNotComparable if the engine's answer has no count; other errors are *upstream.LegError.
+func (p *Prompts) Count(ctx context.Context, req *body.Request, authorization string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.shared.AskLimit)
+	defer cancel()
+	at := p.instance()
+	status, answer, err := p.post(ctx, body.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
+	switch {
+	case err != nil:
+		return 0, askFailed(at, "count_tokens", status, nil, err)
+	case unserved(status, answer):
+		return 0, fmt.Errorf("count_tokens: %w: not served", ErrNotComparable)
+	case status != http.StatusOK:
+		return 0, askFailed(at, "count_tokens", status, answer, nil)
+	}
+	n, err := readCount(answer)
+	if err != nil {
+		return 0, askFailed(at, "count_tokens", status, nil, err)
+	}
+	return n, nil
+}
+
+// readCount reads an answer of count_tokens.
+func readCount(answer []byte) (int, error) {
+	o, err := rawjson.ParseObject(answer)
+	if err != nil {
+		return 0, fmt.Errorf("read answer: %w", err)
+	}
+	n, ok := rawjson.Integer(o.Get("input_tokens"))
+	if !ok || n < 0 {
+		return 0, errors.New("answer without a count")
+	}
+	return n, nil
 }

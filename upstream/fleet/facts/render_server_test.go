@@ -32,7 +32,7 @@ func elsewhere(t *testing.T, act http.HandlerFunc) (s *rendering, asked func() i
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.rig.renderer = &renderer{at: &at}
+	s.rig.fleetRenderer = &renderer{at: &at}
 	return s, func() int {
 		mu.Lock()
 		defer mu.Unlock()

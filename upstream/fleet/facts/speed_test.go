@@ -1,29 +1,25 @@
 package facts
 
 import (
-	"math"
 	"testing"
 	"time"
 )
 
-// speed returns the speed of an engine, by the rig's clock.
-func (r *rig) speed() *Speed {
-	return NewSpeed(&SpeedNow{}, func() time.Duration { return time.Duration(r.passed.Load()) })
+// leg has an engine answer a prefill leg, by the rig's clock.
+func (r *rig) leg(s *Speed, tokens int, took time.Duration) {
+	s.Learn(time.Duration(r.passed.Load()), tokens, took)
 }
-
-// learnt is what was learnt of an engine, in nanoseconds.
-func learnt(s *Speed) float64 { return math.Round(s.shown.PerToken(s.clock())) }
 
 // Ten prompts that arrive at once are answered one after the other. Each takes a second of the engine, the last one ten.
 func TestSpeed_QueueingIsNoSlowness(t *testing.T) {
 	for _, legs := range []int{10, 3 * maxCompleted} {
 		r := newRig(t)
-		s := r.speed()
+		s := &Speed{}
 		for i := range legs {
 			r.pass(time.Second)
-			s.LearnLeg(1000, time.Duration(i+1)*time.Second)
+			r.leg(s, 1000, time.Duration(i+1)*time.Second)
 		}
-		if got := time.Duration(learnt(s)); got.Round(10*time.Microsecond) != time.Millisecond {
+		if got := time.Duration(s.Shown()); got.Round(10*time.Microsecond) != time.Millisecond {
 			t.Errorf("%d legs: %v a token, want 1 ms", legs, got)
 		}
 		if n := len(s.legs); n > maxCompleted {
@@ -34,30 +30,38 @@ func TestSpeed_QueueingIsNoSlowness(t *testing.T) {
 
 func TestSpeed_ATinyPromptSaysLittle(t *testing.T) {
 	r := newRig(t)
-	s := r.speed()
+	s := &Speed{}
 	for range 5 {
 		r.pass(time.Second)
-		s.LearnLeg(10_000, time.Second)
+		r.leg(s, 10_000, time.Second)
 		r.pass(time.Second)
-		s.LearnLeg(10, 20*time.Millisecond) // 2 ms a token, because of the rest of a leg
+		r.leg(s, 10, 20*time.Millisecond) // 2 ms a token, because of the rest of a leg
 	}
-	if got := learnt(s); got < 90_000 || got > 120_000 {
+	if got := s.Shown(); got < 90_000 || got > 120_000 {
 		t.Errorf("got %v ns a token, want about 100,000", got)
 	}
 }
 
-func TestSpeed_OfABodyFollowsTheLastLegs(t *testing.T) {
-	s := newRig(t).speed()
-	if got := s.Expect(1000); got != 0 {
-		t.Errorf("before any leg = %v, want 0", got)
+func TestSpeed_CountsForAMinuteAndIsRemembered(t *testing.T) {
+	r := newRig(t)
+	s := &Speed{}
+	now := func() time.Duration { return time.Duration(r.passed.Load()) }
+	if s.PerToken(now()) != 0 || s.Shown() != 0 || s.Typical() != 0 {
+		t.Error("something is known before any leg")
 	}
-	s.LearnBody(0, time.Second) // says nothing
-	s.LearnBody(1000, time.Second)
-	if got := s.Expect(2000); got != 2*time.Second {
-		t.Errorf("after one leg = %v, want 2s", got)
+	r.leg(s, 0, time.Second) // says nothing
+	r.leg(s, 1000, 0)
+	r.leg(s, 1000, time.Second)
+	r.pass(SpeedFor - 1)
+	if got := s.PerToken(now()); got != 1e6 || s.Typical() != 1000 {
+		t.Errorf("within a minute %v ns a token and legs of %v, want 1 ms and 1000", got, s.Typical())
 	}
-	s.LearnBody(1000, 6*time.Second)
-	if got := s.Expect(1000); got != 2*time.Second {
-		t.Errorf("mean after 1s and 6s = %v, want 2s", got)
+	r.pass(1)
+	if got := s.PerToken(now()); got != 0 || s.Shown() != 1e6 {
+		t.Errorf("after a minute %v counts and %v is remembered, want 0 and 1 ms", got, s.Shown())
+	}
+	r.leg(s, 1000, 3*time.Second)
+	if got := s.PerToken(now()); got != 3e6 || s.Shown() != 3e6 {
+		t.Errorf("a leg after that tells %v, want 3 ms", got)
 	}
 }

@@ -51,9 +51,9 @@ func TestTokenize_GivesWhatPrefillRenders(t *testing.T) {
 			_, e := r.simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render = render })
 			req := mustParse(t, row.api, row.body)
 			want := rendered(r, e, req)
-			got, err := e.Current(t.Context()).Prompts.Tokenize(t.Context(), req, "")
-			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("%s, render %t: got %v, error %v, want %v", name, render, got, err, want)
+			got, err := e.Current(t.Context()).Prompts.ReadSoon(t.Context(), req, "")
+			if err != nil || !slices.Equal(got.IDs, want) {
+				t.Errorf("%s, render %t: got %v, error %v, want %v", name, render, got.IDs, err, want)
 			}
 		}
 	}
@@ -65,8 +65,8 @@ func TestTokenize_LearnsOncePerIncarnationThatNothingIsRendered(t *testing.T) {
 	chat, prompt := mustParse(t, body.Chat, `{`+oneMessage+`}`), mustParse(t, body.Text, `{"prompt":"x"}`)
 	ask := func(r *body.Request) {
 		t.Helper()
-		if ids, err := e.Current(t.Context()).Prompts.Tokenize(t.Context(), r, ""); err != nil || len(ids) == 0 {
-			t.Fatalf("got %v, %v", ids, err)
+		if prompt, err := e.Current(t.Context()).Prompts.ReadSoon(t.Context(), r, ""); err != nil || len(prompt.IDs) == 0 {
+			t.Fatalf("got %v, %v", prompt.IDs, err)
 		}
 	}
 	ask(prompt)
@@ -103,9 +103,9 @@ func TestTokenize_RendersTheClientsRequestUnstreamed(t *testing.T) {
 		answerJSON(`{"token_ids":[1,2]}`)(w, r)
 	})
 	r := mustParse(t, body.Chat, `{"messages":[],"stream":true,"stream_options":{"include_usage":true},"tool_choice":null}`)
-	ids, err := s.Prompts.Tokenize(t.Context(), r, "Bearer a")
-	if want := map[string]any{"messages": []any{}, "tool_choice": nil}; err != nil || len(ids) != 2 || !reflect.DeepEqual(got, want) {
-		t.Errorf("rendered %v as %v, %v, want %v", got, ids, err, want)
+	prompt, err := s.Prompts.ReadSoon(t.Context(), r, "Bearer a")
+	if want := map[string]any{"messages": []any{}, "tool_choice": nil}; err != nil || len(prompt.IDs) != 2 || !reflect.DeepEqual(got, want) {
+		t.Errorf("rendered %v as %v, %v, want %v", got, prompt.IDs, err, want)
 	}
 }
 
@@ -139,9 +139,9 @@ func TestTokenize_AFailureToRenderIsFinal(t *testing.T) {
 				answerJSON(`{"count":1,"tokens":[9]}`)(w, r)
 			}
 		})
-		ids, err := s.Prompts.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
-		if (err == nil) != row.falls || slices.Contains(asked, "/tokenize") != row.falls || row.falls && len(ids) != 1 {
-			t.Errorf("%d %.40s: got %v, %v after %v", row.status, row.answer, ids, err, asked)
+		prompt, err := s.Prompts.ReadSoon(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
+		if (err == nil) != row.falls || slices.Contains(asked, "/tokenize") != row.falls || row.falls && len(prompt.IDs) != 1 {
+			t.Errorf("%d %.40s: got %v, %v after %v", row.status, row.answer, prompt.IDs, err, asked)
 		}
 	}
 }
@@ -152,24 +152,24 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 		`{"tokens":[1]`, `{"tokens":[1]}x`, `{"tokens":[1],"tokens":[2]}`, `{}`, `[]`, `not JSON`,
 	} {
 		s := newRig(t).incarnationOf(answerJSON(answer))
-		ids, err := s.Prompts.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), "")
+		prompt, err := s.Prompts.ReadSoon(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), "")
 		if err == nil {
-			t.Errorf("%s: got %v", answer, ids)
+			t.Errorf("%s: got %v", answer, prompt.IDs)
 		}
 	}
 	s := newRig(t).incarnationOf(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
-	if _, err := s.Prompts.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
+	if _, err := s.Prompts.ReadSoon(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("a status 500 is an answer")
 	}
 	refused := tells(newRig(t).add(upstream.RolePrefill, "p", "http://127.0.0.1:1"), "1")
-	if _, err := refused.Prompts.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), ""); err == nil {
+	if _, err := refused.Prompts.ReadSoon(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), ""); err == nil {
 		t.Error("nothing listens, and there are ids")
 	}
 }
 
 func TestTokenize_AsksNothingOfWhatIsNotComparable(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	_, err := tells(e, "1").Prompts.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
+	_, err := tells(e, "1").Prompts.ReadSoon(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
 	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), body.WhyUnknownMember) || len(sim.Requests()) != 0 {
 		t.Errorf("got %v after %v", err, paths(sim))
 	}
@@ -186,7 +186,7 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 	})
 	s.engine.rig.AskLimit = 20 * time.Millisecond
 	began := time.Now()
-	if _, err := s.Prompts.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
+	if _, err := s.Prompts.ReadSoon(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("an engine that does not answer has given ids")
 	}
 	if took := time.Since(began); took > 30*time.Second {
@@ -197,8 +197,8 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 // That it offers none could not be remembered of one that is not known.
 func TestTokenize_AsksAnUnknownIncarnationForNoRendering(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	ids, err := e.Last().Prompts.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
-	if got, want := paths(sim), []string{"/tokenize"}; err != nil || len(ids) == 0 || !slices.Equal(got, want) {
-		t.Errorf("got %v, %v after %v, want ids after %v", ids, err, got, want)
+	prompt, err := e.Last().Prompts.ReadSoon(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
+	if got, want := paths(sim), []string{"/tokenize"}; err != nil || len(prompt.IDs) == 0 || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v after %v, want ids after %v", prompt.IDs, err, got, want)
 	}
 }

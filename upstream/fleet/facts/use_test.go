@@ -43,7 +43,7 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200",kv_cache_
 		{"huge cache", strings.Repeat("vllm:cache_config_info{kv_cache_size_tokens=\"1099511627776\"} 1\n", 3), "", Use{KVTokens: maxTokens}},
 		{"beyond any cache", "vllm:cache_config_info{kv_cache_size_tokens=\"99999999999999999999\"} 1\n", "", Use{}},
 	} {
-		if got, err := ReadMetrics(strings.NewReader(row.text), row.rank); err != nil || got.Use != row.want {
+		if got, err := ReadMetrics([]byte(row.text), row.rank); err != nil || got.Use != row.want {
 			t.Errorf("%s: got %+v, %v, want %+v", row.name, got.Use, err, row.want)
 		}
 	}

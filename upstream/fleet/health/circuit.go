@@ -37,63 +37,6 @@ type circuit struct {
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
 func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
 
-// begin makes an attempt the trial if the circuit is half-open and has none.
-func (c *circuit) begin(number uint64, now time.Time) {
-	if c.halfOpen(now) && (c.trial == 0 || !now.Before(c.lapses)) {
-		c.trial, c.lapses = number, now.Add(openMax)
-	}
-}
-
-// end ends an attempt, with any result.
-func (c *circuit) end(number uint64) {
-	if c.trial == number {
-		c.trial = 0
-	}
-}
-
-// answered lets another attempt try: a stream may run for minutes, and its headers are reason enough, unless the engine was silent
-// behind them.
-func (c *circuit) answered(now time.Time) {
-	if c.heard = now; !c.silent {
-		c.trial = 0
-	}
-}
-
-// served closes the circuit, and reports whether it was half-open.
-func (c *circuit) served(now time.Time) (closed bool) {
-	if c.open(now) {
-		return false
-	}
-	closed = c.pause > 0
-	*c = circuit{heard: c.heard}
-	return closed
-}
-
-// fail counts a failed leg, and reports whether that opened a closed circuit.
-func (c *circuit) fail(how string, now time.Time) (opened bool) {
-	if c.open(now) {
-		return false
-	}
-	if c.failures == 0 {
-		c.since = now
-	}
-	c.failures++
-	c.last = how
-	return (c.pause > 0 || c.failures >= FailuresToOpen) && c.trip(now)
-}
-
-// doubt counts a failure that the request may have caused. It reports whether the engine is to be asked.
-func (c *circuit) doubt(now time.Time) (ask bool) {
-	if c.open(now) {
-		return false
-	}
-	if c.doubted++; c.pause == 0 && c.failures+c.doubted < FailuresToOpen || now.Sub(c.asked) < askedFor {
-		return false
-	}
-	c.asked = now
-	return true
-}
-
 // trip opens the circuit, and reports whether it was closed.
 func (c *circuit) trip(now time.Time) (closed bool) {
 	closed = c.pause == 0
@@ -114,26 +57,36 @@ func (c *circuit) failed() string {
 	return fmt.Sprintf("%s failed since %s, the last with %s", legs, moment(c.since), c.last)
 }
 
-// unresponsive reports whether no leg was answered since a time.
-func (c *circuit) unresponsive(since time.Time) bool { return c.heard.Before(since) }
-
-// Begin tells the circuit of an attempt: it may become the trial.
+// Begin tells the circuit of an attempt: it becomes the trial if the circuit is half-open and has none.
 func (h *Health) Begin(number uint64) {
-	h.change(func(is *condition, now time.Time) { is.circuit.begin(number, now) })
+	h.change(func(is *condition, now time.Time) {
+		if c := &is.circuit; c.halfOpen(now) && (c.trial == 0 || !now.Before(c.lapses)) {
+			c.trial, c.lapses = number, now.Add(openMax)
+		}
+	})
 }
 
-// End tells the circuit that an attempt has ended.
+// End tells the circuit that an attempt has ended, with any result.
 func (h *Health) End(number uint64) {
-	h.change(func(is *condition, _ time.Time) { is.circuit.end(number) })
+	h.change(func(is *condition, _ time.Time) {
+		if is.circuit.trial == number {
+			is.circuit.trial = 0
+		}
+	})
 }
 
 // Closed reports whether the circuit is closed: not even waiting for a turn to try the engine.
 func (h *Health) Closed() bool { return h.read().circuit.pause == 0 }
 
-// Served records that a leg has ended properly, a stream with its last event.
+// Served records that a leg has ended properly, a stream with its last event. It closes the circuit if that is half-open.
 func (h *Health) Served() {
 	closed := false
-	h.change(func(is *condition, now time.Time) { closed = is.circuit.served(now) })
+	h.change(func(is *condition, now time.Time) {
+		if c := &is.circuit; !c.open(now) {
+			closed = c.pause > 0
+			*c = circuit{heard: c.heard}
+		}
+	})
 	if closed {
 		h.cfg.Log().Info("engine closes its circuit")
 		h.cfg.Tell("closes its circuit: it has served a leg")
@@ -144,22 +97,42 @@ func (h *Health) Served() {
 // stream, no answer in time, or an answer that makes no sense. Failures that the request, the client or one of our
 // tickets caused are not to be recorded here.
 func (h *Health) Failed(leg *upstream.LegError) {
-	var opened bool
-	var c circuit
+	var opened circuit
 	h.change(func(is *condition, now time.Time) {
-		opened = is.circuit.fail(how(leg), now)
-		c = is.circuit
+		c := &is.circuit
+		if c.open(now) {
+			return
+		}
+		if c.failures == 0 {
+			c.since = now
+		}
+		c.failures++
+		if c.last = leg.Kind.String(); leg.Kind == upstream.Status {
+			c.last = fmt.Sprintf("status %d", leg.Status)
+		}
+		if (c.pause > 0 || c.failures >= FailuresToOpen) && c.trip(now) {
+			opened = *c
+		}
 	})
-	if opened {
-		h.cfg.Log().Warn("engine opens its circuit", "failures", c.failures, "last", c.last, "tried_again_in", c.pause.String())
-		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: %d legs in a row have failed, the last with %s", c.pause, c.failures, c.last))
+	if opened.pause > 0 {
+		h.cfg.Log().Warn("engine opens its circuit", "failures", opened.failures, "last", opened.last, "tried_again_in", opened.pause.String())
+		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: %d legs in a row have failed, the last with %s", opened.pause, opened.failures, opened.last))
 	}
 }
 
 // Doubted is Failed where the request may have caused the failure: what clients send opens no circuit. It reports whether the engine is to be
 // asked by a request of our own, of which Asked tells.
 func (h *Health) Doubted() (ask bool) {
-	h.change(func(is *condition, now time.Time) { ask = is.circuit.doubt(now) })
+	h.change(func(is *condition, now time.Time) {
+		c := &is.circuit
+		if c.open(now) {
+			return
+		}
+		c.doubted++
+		if ask = (c.pause > 0 || c.failures+c.doubted >= FailuresToOpen) && now.Sub(c.asked) >= askedFor; ask {
+			c.asked = now
+		}
+	})
 	return ask
 }
 
@@ -175,28 +148,19 @@ func (h *Health) Asked(failure *upstream.LegError) {
 	h.Failed(failure)
 }
 
-// how says in a word how a leg has failed.
-func how(leg *upstream.LegError) string {
-	if leg.Kind == upstream.Status {
-		return fmt.Sprintf("status %d", leg.Status)
-	}
-	return leg.Kind.String()
-}
-
 // Unanswered is called after Failed for a leg that began at began and had no answer within its time limit. If the
 // engine has answered no other leg since, the circuit opens at once: each further failure would cost a client that
 // whole time.
 func (h *Health) Unanswered(began time.Time) {
-	var opened bool
-	var c circuit
+	pause := time.Duration(0)
 	h.change(func(is *condition, now time.Time) {
-		if opened = is.circuit.pause == 0 && is.circuit.unresponsive(began); opened {
-			is.circuit.trip(now)
+		if c := &is.circuit; c.pause == 0 && c.heard.Before(began) {
+			c.trip(now)
+			pause = c.pause
 		}
-		c = is.circuit
 	})
-	if opened {
-		h.cfg.Log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", c.pause.String())
-		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: it has let a leg reach its time limit, and has answered no other", c.pause))
+	if pause > 0 {
+		h.cfg.Log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
+		h.cfg.Tell(fmt.Sprintf("opens its circuit for %s: it has let a leg reach its time limit, and has answered no other", pause))
 	}
 }

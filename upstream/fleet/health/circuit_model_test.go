@@ -76,11 +76,11 @@ func (m circuitModel) after(event string) (next circuitModel, seen seenOf) {
 func playCircuit(events []string) (seen seenOf) {
 	now := time.Now()
 	began := now
-	var shown Shown
-	h := New(Config{
+	h := &Health{}
+	h.Init(Config{
 		Now: func() time.Time { return now }, Born: now, Log: func() *slog.Logger { return slog.New(slog.DiscardHandler) },
 		Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(string) {},
-	}, &shown)
+	})
 	attempts := uint64(0)
 	trials := []uint64{0, 0}
 	for _, event := range events {
@@ -108,7 +108,7 @@ func playCircuit(events []string) (seen seenOf) {
 		case waits:
 			now = now.Add(openMax)
 		}
-		seen.up = shown.Up(now.Sub(began))
+		seen.up = h.Up(now.Sub(began))
 	}
 	return seen
 }

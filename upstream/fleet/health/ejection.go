@@ -33,12 +33,6 @@ type legSpeed struct {
 	legs, work, took float64
 }
 
-func (t *legSpeed) learn(work int, took time.Duration) {
-	const keeps = 0.8
-	t.samples++
-	t.legs, t.work, t.took = t.legs*keeps+1, t.work*keeps+float64(work), t.took*keeps+float64(took)
-}
-
 // ejection is the present or last ejection of the engine.
 type ejection struct {
 	times        int // ejections in a row
@@ -58,7 +52,10 @@ func (h *Health) Took(work int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if work > 0 && !h.is.ejection.lasts(h.cfg.Now()) {
-		h.is.legSpeed.learn(work, took)
+		const keeps = 0.8
+		t := &h.is.legSpeed
+		t.samples++
+		t.legs, t.work, t.took = t.legs*keeps+1, t.work*keeps+float64(work), t.took*keeps+float64(took)
 	}
 }
 

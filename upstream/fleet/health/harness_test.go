@@ -14,7 +14,6 @@ type role struct {
 	now     time.Time
 	born    time.Time
 	members []Member
-	shown   []*Shown
 	log     bytes.Buffer
 	told    []string // to operators
 }
@@ -25,11 +24,11 @@ func newRole(t *testing.T, engines int) *role {
 	r := &role{t: t, now: began, born: began}
 	for i := range engines {
 		log := slog.New(slog.NewTextHandler(&r.log, nil)).With("instance", string(rune('a'+i)))
-		r.shown = append(r.shown, &Shown{})
-		r.members = append(r.members, Member{Health: New(Config{
+		r.members = append(r.members, Member{Health: &Health{}})
+		r.members[i].Health.Init(Config{
 			Now: func() time.Time { return r.now }, Born: began, Log: func() *slog.Logger { return log },
 			Heard: func() {}, Back: func() {}, Down: func(string) {}, Tell: func(what string) { r.told = append(r.told, string(rune('a'+i))+" "+what) },
-		}, r.shown[i])})
+		})
 	}
 	return r
 }
@@ -38,7 +37,7 @@ func newRole(t *testing.T, engines int) *role {
 func (r *role) pass(d time.Duration) { r.now = r.now.Add(d) }
 
 // up reports whether picks prefer an engine now.
-func (r *role) up(i int) bool { return r.shown[i].Up(r.now.Sub(r.born)) }
+func (r *role) up(i int) bool { return r.members[i].Health.Up(r.now.Sub(r.born)) }
 
 // logged returns how many lines of the log have all of the words.
 func (r *role) logged(words ...string) (n int) {

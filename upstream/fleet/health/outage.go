@@ -1,6 +1,8 @@
 package health
 
-import "time"
+import (
+	"time"
+)
 
 // DownFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
 // short because avoiding is only a preference: an engine that is avoided is still tried when no other is left.
@@ -62,7 +64,10 @@ func (h *Health) comeBack(leg bool) {
 	told := false
 	h.change(func(is *condition, now time.Time) {
 		if leg {
-			is.circuit.answered(now)
+			// Another attempt may try: a stream may run for minutes, and its headers are reason enough, unless the engine was silent behind them.
+			if is.circuit.heard = now; !is.circuit.silent {
+				is.circuit.trial = 0
+			}
 		}
 		told = is.outage.told
 		is.outage = outage{}
@@ -96,4 +101,32 @@ func (h *Health) Probed(healthy bool) {
 		h.cfg.Down("health probes fail")
 	}
 	h.tellSilence()
+}
+
+// Paused records that the engine refused a request because it is paused. Picks avoid it for DownFor. Its health is
+// good meanwhile, and its blocks can be read and released.
+func (h *Health) Paused() {
+	h.change(func(is *condition, now time.Time) { is.pausedUntil = now.Add(DownFor) })
+}
+
+// Pauses reports whether the engine was seen to be paused within the last two seconds.
+func (h *Health) Pauses() bool { return h.cfg.Now().Before(h.read().pausedUntil) }
+
+// StillPaused reports whether an engine that has refused a request as paused is paused still. It asks the engine if it
+// has, and stores the answer. Of an engine that does not tell, Pauses is all that is known.
+func (h *Health) StillPaused(ask func() (paused, told bool)) (still bool) {
+	if h.read().pausedUntil.IsZero() {
+		return false
+	}
+	paused, told := ask()
+	h.change(func(is *condition, now time.Time) {
+		switch {
+		case paused:
+			is.pausedUntil = now.Add(DownFor)
+		case told || !now.Before(is.pausedUntil):
+			is.pausedUntil = time.Time{}
+		}
+		still = !is.pausedUntil.IsZero()
+	})
+	return still
 }

@@ -20,52 +20,17 @@ type silence struct {
 // limit returns how long the engine may send nothing: several times what a first byte has taken at most recently, and leastSilence.
 func (s *silence) limit() time.Duration { return max(4*s.longest, s.least) }
 
-// begin adds a stream, whose first byte has to come within firstByte. A client whose patience is short is not let wait for leastSilence.
-func (s *silence) begin(firstByte time.Duration, now time.Time) {
-	if s.least = min(leastSilence, firstByte/4); len(s.waiting) == 0 {
-		s.since = now
-	}
-	s.waiting = append(s.waiting, now)
-}
-
-// first records a first byte. took is 0 for a leg whose first byte depends on its work. A wait teaches no more than the limit: else an engine
-// that has hung once might hang for four times as long.
-func (s *silence) first(began time.Time, took time.Duration) {
-	s.longest = max(min(took, s.limit()), s.longest/16*15)
-	s.waiting = slices.DeleteFunc(s.waiting, func(w time.Time) bool { return !w.After(began) })
-	if len(s.waiting) > 0 {
-		s.since = s.waiting[0]
-	}
-}
-
-// end removes a stream that has ended without a byte. It reports whether it was the last one of an engine that is silent.
-func (s *silence) end(began time.Time, silent bool) (last bool) {
-	at, found := slices.BinarySearchFunc(s.waiting, began, time.Time.Compare)
-	if !found {
-		return false
-	}
-	s.waiting = slices.Delete(s.waiting, at, at+1)
-	if len(s.waiting) > 0 && !silent {
-		s.since = s.waiting[0]
-	}
-	return silent && len(s.waiting) == 0
-}
-
 // Silent reports whether the engine is suspected to hang, so that it gets no turns at all: it has sent nothing to streams that wait, and no
 // leg has heard of it meanwhile. When no stream waits any more, its circuit is open, and one turn at a time tries it.
-func (s *Shown) Silent(now time.Duration) bool {
-	return isSilent(int64(now), s.waits.Load(), s.heard.Load(), s.limit.Load(), s.refuse.Load())
-}
-
-// isSilent decides that for streams that wait since waits, 0 for none.
-func isSilent(now, waits, heard, limit, refuse int64) bool {
-	return now < refuse || waits > 0 && now-max(waits, heard) >= limit
+func (h *Health) Silent(now time.Duration) bool {
+	waits := h.waits.Load()
+	return int64(now) < h.refuse.Load() || waits > 0 && int64(now)-max(waits, h.heard.Load()) >= h.limit.Load()
 }
 
 // Suspected reports whether the engine is silent, or has been and has not answered since: its blocks may not be read.
-func (h *Health) Suspected() bool { return h.shown.refuse.Load() > 0 || h.shown.Silent(h.clock()) }
+func (h *Health) Suspected() bool { return h.refuse.Load() > 0 || h.Silent(h.clock()) }
 
-// clock returns the time as Shown counts it.
+// clock returns the time since the fleet was made.
 func (h *Health) clock() time.Duration { return h.cfg.Now().Sub(h.cfg.Born) }
 
 // Wait is the wait of a leg for the beginning of its answer. One goroutine may use it.
@@ -81,9 +46,15 @@ type Wait struct {
 func (h *Health) Wait(limit time.Duration) (w Wait) {
 	w = Wait{health: h, soon: limit > 0}
 	h.change(func(is *condition, now time.Time) {
-		if w.began = now; w.soon {
-			is.silence.begin(limit, now)
+		if w.began = now; !w.soon {
+			return
 		}
+		s := &is.silence
+		// A client whose patience is short is not let wait for leastSilence.
+		if s.least = min(leastSilence, limit/4); len(s.waiting) == 0 {
+			s.since = now
+		}
+		s.waiting = append(s.waiting, now)
 	})
 	return w
 }
@@ -92,8 +63,8 @@ func (h *Health) Wait(limit time.Duration) (w Wait) {
 func (w *Wait) Heard() {
 	h := w.health
 	now := h.clock()
-	suspected := h.shown.refuse.Load() > 0 || h.shown.Silent(now)
-	h.shown.heard.Store(int64(now))
+	suspected := h.refuse.Load() > 0 || h.Silent(now)
+	h.heard.Store(int64(now))
 	if w.over && !suspected {
 		return
 	}
@@ -102,8 +73,15 @@ func (w *Wait) Heard() {
 		took = now - w.began.Sub(h.cfg.Born)
 	}
 	if h.speaks(func(is *condition) {
-		if first {
-			is.silence.first(w.began, took)
+		s := &is.silence
+		if !first {
+			return
+		}
+		// A wait teaches no more than the limit: else an engine that has hung once might hang for four times as long.
+		s.longest = max(min(took, s.limit()), s.longest/16*15)
+		s.waiting = slices.DeleteFunc(s.waiting, func(began time.Time) bool { return !began.After(w.began) })
+		if len(s.waiting) > 0 {
+			s.since = s.waiting[0]
 		}
 	}) {
 		h.cfg.Back()
@@ -118,9 +96,18 @@ func (w *Wait) Over() {
 	w.over = true
 	h := w.health
 	h.change(func(is *condition, now time.Time) {
-		if c := &is.circuit; is.silence.end(w.began, h.shown.Silent(now.Sub(h.cfg.Born))) {
+		s, c := &is.silence, &is.circuit
+		at, found := slices.BinarySearchFunc(s.waiting, w.began, time.Time.Compare)
+		if !found {
+			return
+		}
+		s.waiting = slices.Delete(s.waiting, at, at+1)
+		switch silent := h.Silent(now.Sub(h.cfg.Born)); {
+		case len(s.waiting) > 0 && !silent:
+			s.since = s.waiting[0]
+		case len(s.waiting) == 0 && silent: // it was the last one of an engine that is silent
 			if c.silent = true; !c.open(now) {
-				c.since = is.silence.since
+				c.since = s.since
 				c.trip(now)
 			}
 		}
@@ -130,11 +117,12 @@ func (w *Wait) Over() {
 // Worked records that the engine has generated tokens after a time, for whomever. A health probe does not show as much: the API server
 // answers it while the engine core hangs.
 func (h *Health) Worked(after time.Time) {
-	s, at := h.shown, int64(after.Sub(h.cfg.Born))
-	if after.Before(h.read().silence.since) || at <= s.heard.Load() {
+	at := int64(after.Sub(h.cfg.Born))
+	if after.Before(h.read().silence.since) || at <= h.heard.Load() {
 		return
 	}
-	if s.heard.Store(at); !isSilent(int64(h.clock()), s.waits.Load(), at, s.limit.Load(), 0) {
+	h.heard.Store(at)
+	if now, waits := int64(h.clock()), h.waits.Load(); waits == 0 || now-max(waits, at) < h.limit.Load() {
 		h.speaks(func(*condition) {})
 	}
 }
@@ -160,7 +148,7 @@ func (h *Health) tellSilence() {
 	first := false
 	var since time.Time
 	h.change(func(is *condition, now time.Time) {
-		first = !is.silence.told && h.shown.Silent(now.Sub(h.cfg.Born))
+		first = !is.silence.told && h.Silent(now.Sub(h.cfg.Born))
 		is.silence.told = is.silence.told || first
 		since = is.silence.since
 	})

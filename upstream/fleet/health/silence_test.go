@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestIsSilent(t *testing.T) {
+func TestSilent(t *testing.T) {
 	for name, row := range map[string]struct {
 		now, waits, heard, limit, refuse int64
 		want                             bool
@@ -22,7 +22,12 @@ func TestIsSilent(t *testing.T) {
 		"its circuit is half-open":          {now: 101, limit: 10, refuse: 101},
 		"half-open, and one waits too long": {now: 101, waits: 80, limit: 10, refuse: 90, want: true},
 	} {
-		if got := isSilent(row.now, row.waits, row.heard, row.limit, row.refuse); got != row.want {
+		h := &Health{}
+		h.waits.Store(row.waits)
+		h.heard.Store(row.heard)
+		h.limit.Store(row.limit)
+		h.refuse.Store(row.refuse)
+		if got := h.Silent(time.Duration(row.now)); got != row.want {
 			t.Errorf("%s: silent %t, want %t", name, got, row.want)
 		}
 	}
@@ -38,15 +43,20 @@ func TestSilence_Limit(t *testing.T) {
 		{8 * time.Second, 0, 2 * time.Second},
 		{8 * time.Second, time.Second, 4 * time.Second},
 	} {
-		var s silence
-		began := time.Now()
-		s.begin(row.limit, began)
-		s.first(began, row.took)
+		r := newRole(t, 1)
+		h := r.members[0].Health
+		answer := func(took time.Duration) {
+			w := h.Wait(row.limit)
+			r.pass(took)
+			w.Heard()
+		}
+		answer(row.took)
+		s := &h.is.silence
 		if got := s.limit(); got != row.want || len(s.waiting) > 0 {
 			t.Errorf("%v behind a first byte after %v: %v, want %v; %d wait", row.limit, row.took, got, row.want, len(s.waiting))
 		}
 		for range 50 {
-			s.first(began, 0)
+			answer(0)
 		}
 		if row.took > 0 && s.limit() > 4*row.took && s.limit() != s.least {
 			t.Errorf("%v is never forgotten: %v", row.took, s.limit())
@@ -71,7 +81,7 @@ func silentAfter(t *testing.T, streams int) (*role, *Health, []Wait) {
 	return r, h, waits
 }
 
-func (r *role) silent(i int) bool { return r.shown[i].Silent(r.now.Sub(r.born)) }
+func (r *role) silent(i int) bool { return r.members[i].Health.Silent(r.now.Sub(r.born)) }
 
 func TestSilence_AnyLegEndsIt(t *testing.T) {
 	r, h, _ := silentAfter(t, 2)

@@ -1,3 +1,25 @@
+// Package pairs has what a prefill and a decode incarnation have shown together: whether prefill answers decode's
+// tickets, whether decode reads prefill's hand-overs, and whether a leg of the two may release
+// tickets (state.go). Package fleet keeps one [State] for each pair, and drops it with either incarnation.
+//
+// It promises that
+//
+//   - a pair that has never answered a ticket gets one at a time, and a stopped pair gets none before its next trial is
+//     due;
+//   - an unused ticket is released only by a pair whose incarnations have exchanged KV;
+//   - a nil State, and one of an incarnation that has ended, allow no reuse.
+//
+// # Trials and strikes
+//
+// Some engines never answer a ticket (a prefill instance without bidirectional_kv_xfer; kv_load_failure_policy
+// "recompute" on vLLM 0.32), and some answer each with a 5xx. So the first ticket on a pair is a trial, one at a time,
+// with a time limit. A pair that does not answer its trial is stopped; so is any pair after three tickets in a row that
+// were unanswered or answered 5xx. An answer clears the strikes before it; it counts when prefill has answered, not when
+// the turn ends. A broken connection is no strike: busy API servers close idle connections under legs. A stopped pair is
+// left alone for 1, 2, 4, 8, 16, 30, 30 … minutes, and then one turn is its trial again.
+//
+// Hand-overs have the same strikes and stops, apart from those of tickets, but no first trial: nearly all pairs can
+// exchange KV, and those that can't have a wrong address or another version.
 package pairs
 
 import (
@@ -6,50 +28,8 @@ import (
 	"time"
 )
 
-// Status says whether a turn may offer a ticket on a pair.
-type Status int
-
-// The statuses that [State.Begin] returns.
-const (
-	// Proven: prefill has answered a ticket of this decode incarnation.
-	Proven Status = iota + 1
-	// Trial: this turn is the pair's trial; no other may offer it a ticket until
-	// the trial is over.
-	Trial
-	// Busy: another turn is the pair's trial now.
-	Busy
-	// NoReuse: the pair is stopped, and its next trial is not due yet.
-	NoReuse
-)
-
-// Outcome is how a ticket on a pair ended.
-type Outcome int
-
-// The outcomes of a ticket.
-const (
-	// Inconclusive: the ticket was never sent, refused as the client's fault, or lost with the connection or the
-	// client.
-	Inconclusive Outcome = iota
-	Answered
-	// Unanswered: no answer within the time limit.
-	Unanswered
-	// Failed: prefill answered 5xx.
-	Failed
-)
-
-// Strikes is how many tickets in a row may go wrong before the pair is stopped. Load can make one ticket late, and a
-// block that is gone makes one fail; three in a row show that the pair itself does not work.
-const Strikes = 3
-
-// A stopped pair gets no ticket for RetrialAfter, and for twice as long after each further stop, up to retrialMax: a
-// trial that is not answered costs one client the time limit.
-const (
-	RetrialAfter = time.Minute
-	retrialMax   = 30 * time.Minute
-)
-
 // State is what is known of a prefill incarnation together with a decode incarnation: whether prefill answers
-// decode's tickets, whether decode reads prefill's hand-overs (loads.go), and whether prefill may carry releases to decode.
+// decode's tickets, whether decode reads prefill's hand-overs, and whether prefill may carry releases to decode.
 //
 // Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer parks the request for ever
 // (vLLM nixl/pull_scheduler.py), and so does kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be
@@ -62,13 +42,14 @@ type State struct {
 	over  bool            // one of the incarnations had ended when it was made; only its caller has it
 	stops []*atomic.Int64 // the counts of stopped pairs that it belongs to
 
-	mu       sync.Mutex // guards the rest; no other lock is taken under it
-	tickets  trials
-	loads    trials
-	loaded   bool // a hand-over, ever
-	counted  bool // it is among the stopped pairs
-	dropped  bool // the incarnations do not share it any more
-	releases releases
+	mu        sync.Mutex // guards the rest; no other lock is taken under it
+	tickets   trials
+	loads     trials
+	counted   bool      // it is among the stopped pairs
+	dropped   bool      // the incarnations do not share it any more
+	exchanged bool      // decode has read KV of prefill, ever
+	paused    time.Time // no release on this pair before
+	spares    time.Time // turns' legs on this pair carry no release before
 }
 
 // New returns the state of a pair that was never tried. It counts itself in stops while it is stopped.
@@ -80,17 +61,6 @@ func New(now func() time.Time, stops ...*atomic.Int64) *State {
 // shared would allow one trial per caller.
 func Over(now func() time.Time) *State {
 	return &State{now: now, over: true, loads: trials{proven: true}}
-}
-
-// trials is what is known of a pair's tickets, or of its hand-overs. The zero value is a pair that was never tried.
-type trials struct {
-	proven  bool
-	trial   bool          // a turn is the pair's trial now
-	strikes int           // those that went wrong since the last answer
-	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
-	until   time.Time     // when the last stop ends
-	of      string        // the client whose tickets have gone wrong since the last answer
-	all     bool          // several clients' have, or one of our own: a stop holds for everybody
 }
 
 // Begin asks for permission to offer a ticket of decode to prefill, for a turn of a client or, with "", for a leg of our
@@ -105,26 +75,6 @@ func (ps *State) Begin(client string) Status {
 		return Busy
 	}
 	return ps.tickets.begin(client, ps.now())
-}
-
-func (r *trials) begin(client string, now time.Time) Status {
-	status := r.status(client, now)
-	r.trial = r.trial || status == Trial
-	return status
-}
-
-// status is what begin returns. A stop by the tickets of one client holds for that client: the next turn of another, or
-// leg of our own, tries the pair.
-func (r *trials) status(client string, now time.Time) Status {
-	switch {
-	case r.proven:
-		return Proven
-	case r.trial:
-		return Busy
-	case now.Before(r.until) && (r.all || client == r.of):
-		return NoReuse
-	}
-	return Trial
 }
 
 // Status returns what Begin would return to a leg of our own, and begins nothing.
@@ -158,33 +108,6 @@ func (ps *State) End(outcome Outcome, client string) (pause time.Duration, resum
 	return pause, resumed
 }
 
-func (r *trials) end(outcome Outcome, client string, now time.Time) (pause time.Duration, resumed bool) {
-	if !r.proven && !r.trial {
-		return 0, false
-	}
-	r.trial = false
-	switch outcome {
-	case Inconclusive:
-		return 0, false
-	case Answered:
-		resumed = r.pause > 0
-		*r = trials{proven: true}
-		return 0, resumed
-	}
-	r.all = r.all || client == "" || r.of != "" && r.of != client
-	r.of = client
-	r.strikes++
-	if r.strikes < Strikes && r.pause == 0 && (r.proven || outcome == Failed) {
-		return 0, false
-	}
-	pause = min(max(RetrialAfter, 2*r.pause), retrialMax)
-	*r = trials{pause: pause, until: now.Add(pause), of: r.of, all: r.all}
-	return pause, false
-}
-
-// stopped reports whether begin would return NoReuse.
-func (r *trials) stopped(now time.Time) bool { return !r.proven && !r.trial && now.Before(r.until) }
-
 // count adds the pair to the stopped ones while it is stopped, or removes it. It needs ps.mu.
 func (ps *State) count() {
 	stopped := !ps.dropped && ps.tickets.pause+ps.loads.pause > 0
@@ -216,16 +139,97 @@ func (ps *State) Drop() {
 	ps.count()
 }
 
-// Stopped reports whether Begin would return NoReuse.
-func (ps *State) Stopped(now time.Time) bool {
+// Stopped reports whether Begin would return NoReuse to a client that the stop holds for. A nil State was never tried.
+func (ps *State) Stopped() bool {
+	if ps == nil {
+		return false
+	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.tickets.stopped(now)
+	return !ps.tickets.proven && !ps.tickets.trial && ps.now().Before(ps.tickets.until)
 }
 
 // Retry ends the pair's stops and the pause of its releases.
 func (ps *State) Retry() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.releases.paused, ps.tickets.until, ps.loads.until = time.Time{}, time.Time{}, time.Time{}
+	ps.paused, ps.tickets.until, ps.loads.until = time.Time{}, time.Time{}, time.Time{}
+}
+
+// BeginLoad asks for permission to hand KV of prefill to decode. A pair is not on trial before it has failed: it is
+// stopped by three hand-overs in a row that decode could not load, and by one in the trial after a stop. A caller that
+// gets Trial must call EndLoad, or the pair stays in its trial.
+func (ps *State) BeginLoad() Status {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.loads.begin("", ps.now())
+}
+
+// EndLoad reports how a hand-over ended: Answered as soon as decode shows that it has the KV. Else it is as End.
+func (ps *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.exchanged = ps.exchanged || outcome == Answered
+	pause, resumed = ps.loads.end(outcome, "", ps.now())
+	ps.count()
+	return pause, resumed
+}
+
+// Loaded reports whether decode has ever read KV of prefill.
+func (ps *State) Loaded() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.exchanged
+}
+
+// Apart reports whether BeginLoad would refuse a hand-over, and when the stop ends. A nil State was never tried.
+func (ps *State) Apart() (until time.Time, apart bool) {
+	if ps == nil {
+		return until, false
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	status := ps.loads.status("", ps.now())
+	return ps.loads.until, status == Busy || status == NoReuse
+}
+
+// ReleasePause is how long a pair releases nothing after a release failed.
+const ReleasePause = 5 * time.Minute
+
+// ExchangedKV records that decode has read KV of prefill: from then on the pair may release.
+func (ps *State) ExchangedKV() {
+	if ps == nil {
+		return
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.exchanged = true
+}
+
+// ReleaseFailed stops turns' legs on the pair from carrying releases for five minutes, and with own also legs of our
+// own: a turn's leg may have failed for another reason.
+func (ps *State) ReleaseFailed(own bool) {
+	if ps == nil {
+		return
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.spares = ps.now().Add(ReleasePause)
+	if own {
+		ps.paused = ps.spares
+	}
+}
+
+// Releases reports whether a leg of our own may release on the pair now. It may not while the two have exchanged no KV or
+// the pair pauses its releases.
+func (ps *State) Releases() bool { return ps != nil && ps.mayRelease(true) }
+
+// CarriesReleases reports the same of a turn's leg.
+func (ps *State) CarriesReleases() bool { return ps != nil && ps.mayRelease(false) }
+
+func (ps *State) mayRelease(own bool) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	now := ps.now()
+	return ps.exchanged && !now.Before(ps.paused) && (own || !now.Before(ps.spares))
 }

@@ -1,8 +1,6 @@
 package prefixindex
 
-import (
-	"sync"
-)
+import "sync"
 
 // Blocks are consecutive blocks that an engine has added to its prefix cache.
 type Blocks struct {
@@ -28,9 +26,8 @@ type Cache struct {
 	gone  func() bool // whether the engine was removed
 	slot  int         // index, from 1, in holders.caches; 0 if the cached blocks are not known. index.mu guards it
 
-	mu     sync.Mutex // guards the rest. Lock order: the caller's, Cache, Index
-	known  bool       // the record is complete
-	blocks map[uint64]cachedBlock
+	mu     sync.Mutex             // guards the rest. Lock order: the caller's, Cache, Index
+	blocks map[uint64]cachedBlock // nil if the record is not complete
 }
 
 // NewCache returns the cache of an engine, of which nothing is known. place is where picks note the engine.
@@ -57,7 +54,7 @@ func (b cachedBlock) mark() uint64 {
 func (h *Cache) Count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.known {
+	if h.blocks == nil {
 		return -1
 	}
 	return len(h.blocks)
@@ -77,7 +74,9 @@ func (h *Cache) forget(known bool) {
 	defer h.mu.Unlock()
 	known = known && !h.gone()
 	h.index.forget(h, h.blocks, known)
-	h.known, h.blocks = known, nil
+	if h.blocks = nil; known {
+		h.blocks = map[uint64]cachedBlock{}
+	}
 }
 
 // Stored records blocks that the engine has added to its prefix cache. Blocks whose parent is not recorded are
@@ -86,7 +85,7 @@ func (h *Cache) Stored(b Blocks) {
 	p := h.index
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.known || b.Size <= 0 {
+	if h.blocks == nil || b.Size <= 0 {
 		return
 	}
 	at := cachedBlock{prefix: p.root(b.Adapter)}
@@ -96,9 +95,6 @@ func (h *Cache) Stored(b Blocks) {
 			return
 		}
 		at = parent
-	}
-	if h.blocks == nil {
-		h.blocks = map[uint64]cachedBlock{}
 	}
 	var added, removed []uint64
 	for i, hash := range b.Hashes {
@@ -117,7 +113,7 @@ func (h *Cache) Stored(b Blocks) {
 		if len(h.blocks) > MaxCachedBlocks {
 			p.holds(h, nil, removed)
 			p.forget(h, h.blocks, false)
-			h.known, h.blocks = false, nil
+			h.blocks = nil
 			return
 		}
 	}

@@ -1,6 +1,17 @@
+// Package prefixindex says which prefill engines hold which beginnings of prompts, so that a prompt goes where its
+// beginning is in the prefix cache. Beginnings are told apart by hashes of pieces of text. Which an engine has is known by
+// what was sent to it (index.go), or, of an engine that publishes KV events, by what it holds (cache.go, holders.go).
+//
+// It promises that
+//
+//   - the index is bounded and refers to no incarnation that has ended (index.go, holders.go);
+//   - of an engine that publishes KV events the cached blocks are known completely or not at all (cache.go);
+//   - hashes are seeded, so that no client can construct prompts that count as those of others (index.go);
+//   - events of one engine don't keep picks waiting for all of the others (holders.go).
 package prefixindex
 
 import (
+	"math/rand/v2"
 	"sync"
 )
 
@@ -77,16 +88,21 @@ func (s *Computed) Record(chain []uint64) {
 		p.computed[s.number] = s
 	}
 	for _, hash := range chain {
-		known, young := p.young[hash]
+		known, young := p.piece(hash)
 		if young && known.by[0] == s.number {
 			continue
-		}
-		if !young {
-			known = p.old[hash]
 		}
 		known.by = known.by.first(s.number)
 		p.put(hash, known, young)
 	}
+}
+
+// piece returns what is known of a piece, and whether it is in the young generation. It needs p.mu.
+func (p *Index) piece(hash uint64) (known piece, young bool) {
+	if known, young = p.young[hash]; !young {
+		known = p.old[hash]
+	}
+	return known, young
 }
 
 // put stores a piece in the young generation. It needs p.mu.
@@ -124,3 +140,39 @@ func (s *Computed) Drop() {
 		s.number = 0
 	}
 }
+
+// markEvery is the distance of marks in tokens, half of what a piece of text has. A mark is the end of the first block
+// that reaches or passes a multiple of markEvery; picks know which engines hold a prompt up to its marks.
+const markEvery = TokensPerPiece / 2
+
+// marks reports whether a block of size tokens that ends at token end is a mark.
+func marks(end, size int) bool { return size > 0 && end/markEvery > (end-size)/markEvery }
+
+// mix is splitmix64 (Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// prefixHash extends the hash before by tokens. It does not depend on where blocks end, so engines with different
+// block sizes can be compared. 0 means no hash; a real hash is 0 once in 2^64.
+func prefixHash(before uint64, tokens []uint32) uint64 {
+	for _, token := range tokens {
+		before = mix(before ^ uint64(token) + 1)
+	}
+	return before
+}
+
+// mixText extends the hash before by a text.
+func mixText(before uint64, text string) uint64 {
+	for i := range len(text) {
+		before = mix(before ^ uint64(text[i]) + 1)
+	}
+	return mix(before ^ uint64(len(text)))
+}
+
+// newSeed returns the seed of this process, without which a client can't construct prompts whose hashes collide with
+// those of others.
+func newSeed() uint64 { return rand.Uint64() | 1 }

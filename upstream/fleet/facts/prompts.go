@@ -1,0 +1,315 @@
+package facts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/body"
+)
+
+// ErrNotComparable is returned by [Prompts.Read] if only the completion endpoint can tell the request's ids.
+var ErrNotComparable = errors.New("not comparable")
+
+// Prompt is a request's prompt as the engine reads it.
+type Prompt struct {
+	IDs []uint32
+	// List is the JSON list that IDs were read from. It is not to be changed.
+	List []byte
+	// ContextLength is how many tokens prompt and answer may have together, 0 if that is not known.
+	ContextLength int
+
+	buffer *promptBuffer // the buffer that holds them, nil if the request does
+}
+
+// Prompts tells how an incarnation reads prompts.
+type Prompts struct {
+	*asker
+
+	own renderer // the engine
+
+	mu   sync.Mutex // guards the rest
+	late late
+}
+
+// ReadSoon is Read for a caller that can do without: it returns ErrLate at once for a prompt that is as long as one which the engine has not
+// read in time a while ago.
+func (p *Prompts) ReadSoon(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+	p.mu.Lock()
+	spared := p.late.spares(req.Prompt().Bytes(), p.shared.Now())
+	p.mu.Unlock()
+	if spared {
+		return Prompt{}, ErrLate
+	}
+	return p.Read(ctx, req, authorization)
+}
+
+// Read returns the prompt: with the ids of the request itself if it has ids, else with what the engine
+// makes of its text, within a limit that grows with the text. A chat is rendered by the endpoint that does nothing else
+// (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
+// incarnation that is not known is not asked to render, because a refusal could not be remembered. The prompt may use a shared buffer until
+// [Prompt.Done].
+//
+// Prompts whose ids only render endpoints can tell ([body.API.Rendered]) are rendered: the error is ErrNoRender
+// without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. Other errors are ErrLate or
+// *upstream.LegError, which has the engine's refusal if it refuses the request.
+func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+	if ids, ok := req.Prompt().IDs(); ok {
+		list := req.Prompt().Text()
+		return Prompt{IDs: ids, List: list, ContextLength: ContextLength(p.engine.Models(), req.Model())}, nil
+	}
+	size := req.Prompt().Bytes()
+	limited, cancel := context.WithTimeout(ctx, askLimit(p.shared.AskLimit, size))
+	defer cancel()
+	prompt, err := p.ask(limited, req, authorization)
+	var failed *upstream.LegError
+	if err == nil || limited.Err() != nil && ctx.Err() == nil && errors.As(err, &failed) && failed.Sent {
+		p.took(size, err == nil)
+	}
+	return prompt, err
+}
+
+// ask asks for the prompt's ids.
+func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
+	if req.API().Rendered() {
+		return p.rendered(ctx, req, authorization)
+	}
+	buffers := &p.shared.buffers
+	buffer, question := buffers.take(), buffers.ask()
+	raw, why, ok := req.TokenizeBody(question.body)
+	if !ok {
+		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
+	}
+	question.body = raw
+	if req.API() == body.Chat && p.known && p.own.renders(body.Chat, p.shared.Now()) != No {
+		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
+		// the parity that was learnt with the render endpoint's.
+		if prompt, err := p.askRender(ctx, &p.own, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
+			prompt.ContextLength = ContextLength(p.engine.Models(), req.Model())
+			buffers.done(question) // the question was not sent
+			return prompt, err
+		}
+	}
+	at := p.instance()
+	status, err := buffer.post(ctx, p.shared.Client, at, "/tokenize", raw, authorization)
+	if err != nil || status != http.StatusOK {
+		return Prompt{}, askFailed(at, "tokenize", status, buffer.answer, err)
+	}
+	buffers.done(question)
+	prompt, err := buffer.read("tokens")
+	if err != nil {
+		return Prompt{}, askFailed(at, "tokenize", status, nil, err)
+	}
+	return prompt, nil
+}
+
+// ContextLength returns max_model_len of a model's entry in /v1/models, 0 if it is not known. Of a name without one it is that of the first
+// entry: a vLLM instance has one for all that it serves, and tells none of adapters (serving_models.py, 0.33).
+func ContextLength(models []Model, model string) (length int) {
+	for _, m := range models {
+		if m.ID == model && m.length > 0 {
+			return m.length
+		}
+		length = cmp.Or(length, m.length)
+	}
+	return length
+}
+
+// askFailed returns the error of a question about a prompt that had no proper answer.
+func askFailed(at *upstream.Instance, what string, status int, answer []byte, err error) error {
+	failed := &upstream.LegError{Role: at.Role, Instance: at.Name, Kind: upstream.Garbage, Sent: true}
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		failed.Kind, failed.Sent = upstream.Dial, false
+	case err != nil && status == 0:
+		failed.Kind = upstream.Broken
+	case status != http.StatusOK:
+		failed.Kind, failed.Status, failed.Fault = upstream.Status, status, upstream.ReadFault(answer)
+	}
+	if err != nil {
+		failed.Err = fmt.Errorf("%s: %w", what, err)
+	}
+	return failed
+}
+
+// readPrompt parses an answer whose member name is the list of ids. If the answer has a count, it must agree. The list
+// is validated and read in one pass; the ids are stored in into if they fit.
+func readPrompt(answer []byte, name string, into []uint32) (prompt Prompt, err error) {
+	found := false
+	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
+		if string(member) != name {
+			return s.Skip()
+		}
+		from := s.Pos
+		if prompt.IDs, found = s.IDsInto(into); !found {
+			return s.Fault("expected a list of token ids")
+		}
+		prompt.List = answer[from:s.Pos]
+		return nil
+	})
+	if err != nil {
+		return Prompt{}, fmt.Errorf("read answer: %w", err)
+	}
+	if !found || len(prompt.IDs) == 0 {
+		return Prompt{}, errors.New("answer without ids")
+	}
+	if n, given := rawjson.Integer(o.Get("count")); given && n != len(prompt.IDs) {
+		return Prompt{}, errors.New("answer with another count than its ids")
+	}
+	length, _ := rawjson.Integer(o.Get("max_model_len"))
+	prompt.ContextLength = max(length, 0)
+	return prompt, nil
+}
+
+// ErrLate says that an engine is not asked for the ids of a prompt, because it was late with one that is no longer.
+var ErrLate = errors.New("prompts of that length are not read in time")
+
+// askedWithin is how many bytes of a prompt have a limit of their own. vLLM tokenises some hundred times as fast.
+const askedWithin = 8 << 10
+
+// askLimit returns how long an engine may take to read a prompt of so many bytes, by the limit of a short one: a turn waits for it.
+func askLimit(limit time.Duration, bytes int) time.Duration {
+	return limit + limit*time.Duration(min(bytes, 14*askedWithin))/askedWithin
+}
+
+// An engine that was late with a prompt is not asked for such prompts for lateFirst, and for twice as long after each that is late again, up
+// to lateMax: each costs a turn its whole limit.
+const (
+	lateFirst = 10 * time.Second
+	lateMax   = 30 * time.Minute
+)
+
+// late is from which length on an engine does not read prompts in time. The zero value knows none.
+type late struct {
+	bytes  int           // of the shortest
+	pause  time.Duration // 0 if there is none
+	until  time.Time     // when one is asked for again
+	trying bool          // one is
+}
+
+// spares reports whether a prompt of so many bytes is not asked for. When the pause is over, one may be.
+func (l *late) spares(bytes int, now time.Time) bool {
+	if l.pause == 0 || bytes < l.bytes {
+		return false
+	}
+	if now.Before(l.until) {
+		return true
+	}
+	l.until, l.trying = now.Add(lateFirst), true // its client may leave
+	return false
+}
+
+// took records that a prompt of so many bytes was read in time or late, and reports whether it is the first that was late.
+func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
+	switch {
+	case inTime && bytes >= l.bytes:
+		*l = late{}
+	case inTime:
+	case l.pause == 0:
+		if *l = (late{bytes: bytes, pause: lateFirst, until: now}); bytes >= askedWithin { // else it may have been busy for a moment
+			l.until = now.Add(lateFirst)
+		}
+		return true
+	default:
+		l.bytes = min(l.bytes, bytes)
+		if l.trying { // else it was asked for before
+			l.pause, l.trying = min(2*l.pause, lateMax), false
+			l.until = now.Add(l.pause)
+		}
+	}
+	return false
+}
+
+// took has the log report the first prompt that is late.
+func (p *Prompts) took(bytes int, inTime bool) {
+	p.mu.Lock()
+	first := p.late.took(bytes, inTime, p.shared.Now())
+	p.mu.Unlock()
+	if first {
+		p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
+			"instance", p.instance().Name, "bytes", bytes, "limit", askLimit(p.shared.AskLimit, bytes).String(),
+			"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
+	}
+}
+
+// promptBuffer is reusable memory for an engine's answer about a prompt. With that for the question, it is most of
+// what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
+type promptBuffer struct {
+	of     *promptBuffers
+	answer []byte
+	ids    []uint32
+}
+
+// questionBuffer is reusable memory for a question about a prompt. It is as large as the request, and is needed only
+// until the engine has answered.
+type questionBuffer struct{ body []byte }
+
+// maxPromptBuffer is the largest buffer of either kind that is kept, in bytes: an answer with some 60,000 tokens.
+const maxPromptBuffer = 1 << 20
+
+// promptBuffers are the buffers that are free.
+type promptBuffers struct{ pool, asked sync.Pool }
+
+func (p *promptBuffers) take() *promptBuffer {
+	if buffer, ok := p.pool.Get().(*promptBuffer); ok {
+		return buffer
+	}
+	return &promptBuffer{of: p}
+}
+
+// ask returns a buffer for a question.
+func (p *promptBuffers) ask() *questionBuffer {
+	if a, ok := p.asked.Get().(*questionBuffer); ok {
+		return a
+	}
+	return &questionBuffer{}
+}
+
+// done takes back the buffer of a question that was answered: the question is written by then, and net/http has its
+// own copy of what it may still write.
+func (p *promptBuffers) done(a *questionBuffer) {
+	if cap(a.body) <= maxPromptBuffer {
+		p.asked.Put(a)
+	}
+}
+
+// post sends a question to an instance and reads the answer into the buffer.
+func (r *promptBuffer) post(
+	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
+) (status int, err error) {
+	status, answer, err := client.Post(ctx, at, path, body, authorization, r.answer)
+	if err == nil {
+		r.answer = answer
+	} else {
+		r.answer = r.answer[:0]
+	}
+	return status, err
+}
+
+// read parses the answer, see readPrompt.
+func (r *promptBuffer) read(name string) (Prompt, error) {
+	prompt, err := readPrompt(r.answer, name, r.ids)
+	if err == nil {
+		r.ids, prompt.buffer = prompt.IDs, r
+	}
+	return prompt, err
+}
+
+// Done gives the prompt's buffer back for other prompts. Nothing may use IDs, List or a copy of the Prompt afterwards.
+// A caller that is not certain of that does not call Done, and the memory stays the prompt's.
+func (p *Prompt) Done() {
+	buffer := p.buffer
+	*p = Prompt{}
+	if buffer == nil || cap(buffer.answer)+4*cap(buffer.ids) > maxPromptBuffer {
+		return
+	}
+	buffer.of.pool.Put(buffer)
+}
