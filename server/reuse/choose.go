@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/pairs"
 )
@@ -156,11 +157,11 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 }
 
 // fault returns what is wrong with a conversation's id, as far as a look-up shows it. shared says that many conversations have it.
-func (f *Found) fault(a *Admitted, shared bool) string {
+func (f *Found) fault(c *request.Conversation, shared bool) string {
 	switch {
 	case f.foreign, shared:
 		return record.NameShared
-	case f.byContent && !a.Conversation.ByContent():
+	case f.byContent && !c.ByContent():
 		return record.NameUnseen
 	}
 	return ""
