@@ -202,13 +202,7 @@ func (b *Builder) Waited(waited time.Duration, ok bool) {
 }
 
 func (r *Turn) noteStep(s Step) {
-	if !r.Trace.Recorded() {
-		return
-	}
-	if r.Steps == nil {
-		r.Steps = make([]Step, 0, 4)
-	}
-	if len(r.Steps) < maxSteps {
+	if r.Trace.Recorded() && len(r.Steps) < maxSteps {
 		r.Steps = append(r.Steps, s)
 	}
 }
