@@ -52,9 +52,12 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 	var refused []*fleet.Engine
 	for {
 		d, err := a.decodeOn(ctx, incarnation, h)
+		if err == nil {
+			return d, nil
+		}
 		var leg *upstream.LegError
-		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
-			return d, err
+		if !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
+			return nil, err
 		}
 		refused = append(refused, incarnation.Engine())
 		a.failed.bound, a.failed.tied = h.Leg != nil && h.Bound, a.pair.Tied

@@ -251,8 +251,7 @@ func (r *reading) start() {
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *reading) ended(err error) error {
 	r.out.record.Answered(r.Record(r.relay.Stats()))
-	var write *sse.WriteError
-	unwritten, abandoned := errors.As(err, &write), errors.Is(context.Cause(r.ctx), background.ErrShuttingDown)
+	unwritten, abandoned := writeFailed(err), errors.Is(context.Cause(r.ctx), background.ErrShuttingDown)
 	gone := unwritten || r.ctx.Err() != nil && !abandoned
 	left := err != nil && (gone || abandoned) // decode may have had more to send
 	if left && r.Seen() {                     // the event that waits for the next one
@@ -292,6 +291,15 @@ func (r *reading) ended(err error) error {
 		r.out.lastWords(broken, r.relay.Stats().Events)
 	}
 	return broken
+}
+
+// writeFailed reports whether the reading of a stream ended because the client could not be written to.
+func writeFailed(err error) bool {
+	if err == nil {
+		return false
+	}
+	var write *sse.WriteError
+	return errors.As(err, &write)
 }
 
 // Why an answer can't be given to a client.
