@@ -18,10 +18,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
-// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
-// an answer that did not get that far.
-func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) {
+// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and has the answer's blocks
+// released. It is called before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the
+// ticket; or on the exit of an answer that did not get that far.
+func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) string {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
 		o.State.ExchangedKV()
@@ -33,7 +33,6 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	ticket, parsed, why := t.ticketOf(o, &got)
 	if why != "" {
-		turn.Stored(why)
 		left := pins.Leftover{Decode: o.Decode, Model: o.Model, FreshAsOf: got.FreshAsOf}
 		if parsed.Params != nil {
 			tickets.Releases.UnuseParsed(parsed, left)
@@ -43,12 +42,11 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		if c.Final && !f.byContent && complete {
 			t.giveUp(ctx, f.Branches, o.Model)
 		}
-		return
+		return why
 	}
 	if !tickets.Fresh(ticket.Decode.Instance, parsed) {
-		turn.Stored("duplicate")
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
-		return
+		return "duplicate"
 	}
 	if o.IDs.Learning() {
 		learning, learnt := t.bounded(ctx)
@@ -61,24 +59,22 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	if !c.Known {
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-		turn.Stored("hand_back")
-		if !tickets.HandBacks.Outside(to, &ticket) {
-			turn.Stored(record.ReasonNoConversation)
-			tickets.Releases.Unuse(ticket, o.Model)
+		if tickets.HandBacks.Outside(to, &ticket) {
+			return "hand_back"
 		}
-		return
+		tickets.Releases.Unuse(ticket, o.Model)
+		return record.ReasonNoConversation
 	}
 	to.Key = f.home(c)
 	choice := tickets.HandBacks.Choose(to, c.Tenant, kind, &ticket)
 	turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if choice.AtOnce() {
 		ticket.Params = bytes.Clone(ticket.Params) // as above
-		turn.Stored("released")
 		tickets.Continuations.Released(c.Home(), o.prompt)
 		tickets.Releases.Unuse(ticket, o.Model)
-		return
+		return "released"
 	}
-	turn.Stored(t.store(ctx, o, f, &ticket, to, choice, turn))
+	return t.store(ctx, o, f, &ticket, to, choice, turn)
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. It returns "yes", or why the ticket is not stored.
@@ -107,19 +103,18 @@ func (t *Tickets) store(
 }
 
 // alias lets the next turn find the conversation by content if it has another id, and forgets the aliases by which this turn has found a
-// ticket. It returns a function that waits for the new alias.
+// ticket. It returns a function that waits for both.
 func (t *Tickets) alias(ctx context.Context, o *Origin, f *Found, home convcache.Key) (wait func()) {
 	var group sync.WaitGroup
-	background, beside := t.deps.Background, group.Go
+	beside := group.Go
 	if t.cfg.StoreTimeout == 0 { // the store is in this process, and does not wait
-		background, beside = func(_, _ string, work func()) { work() }, func(work func()) { work() }
+		beside = func(work func()) { work() }
 	}
-	model := o.Model
 	if outdated := f.leadingTo(f.taken.Key); len(outdated) > 0 {
-		background("alias", o.turn, func() { t.giveUp(context.WithoutCancel(ctx), outdated, model) })
+		beside(func() { t.giveUp(ctx, outdated, o.Model) })
 	}
 	if key, due := f.needsAlias(&o.Conversation, home); due {
-		beside(func() { t.deps.Pins.PutAlias(ctx, o.Account, key, home, model) })
+		beside(func() { t.deps.Pins.PutAlias(ctx, o.Account, key, home, o.Model) })
 	}
 	return group.Wait
 }

@@ -123,7 +123,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
 		result.Params = r.relay.Blanked()
 	}
-	r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record)
+	r.out.record.Stored(r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record))
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
