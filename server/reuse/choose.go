@@ -65,9 +65,6 @@ func missed(a *Admitted, outcome convcache.Outcome, silent bool) string {
 		return record.ReasonConsumed
 	case convcache.Fenced:
 		return record.ReasonStoreFailedOver
-	case convcache.Taken:
-		// The ticket that was taken is not the one that was looked at, and is given up.
-		return record.ReasonRewritten
 	}
 	return record.ReasonStoreUnavailable
 }

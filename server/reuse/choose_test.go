@@ -55,7 +55,6 @@ func TestMissed(t *testing.T) {
 		{convcache.Expired, chat, true, record.ReasonExpired},
 		{convcache.Consumed, chat, false, record.ReasonConsumed},
 		{convcache.Fenced, chat, false, record.ReasonStoreFailedOver},
-		{convcache.Taken, chat, false, record.ReasonRewritten},
 		{convcache.Unavailable, chat, false, record.ReasonStoreUnavailable},
 	} {
 		if got := missed(row.proof.Admitted, row.outcome, row.silent); got != row.want {

@@ -96,21 +96,20 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice
 	takes := 0
 	for i := range choices {
 		c := &choices[i]
-		claim, denied := t.usable(ctx, p, c)
-		if denied != "" {
-			if rewritten(why) { // else a better branch has said it
-				why = denied
-			}
-			continue
-		}
-		var outcome convcache.Outcome
-		if outcome, why = t.takeBranch(ctx, p, c, &claim); claim.Ticket != nil {
+		claim, outcome, missed := t.takeBranch(ctx, p, c)
+		switch {
+		case missed == "":
 			f.taken = c.branch
 			return claim, ""
+		case outcome == unasked:
+			if rewritten(why) { // else a better branch has said it
+				why = missed
+			}
+			continue
+		case missed == record.ReasonConsumed && t.deps.Pins.HandBacks.UnderWay(c.branch.Key):
+			missed = record.ReasonHandingBack
 		}
-		if why == record.ReasonConsumed && t.deps.Pins.HandBacks.UnderWay(c.branch.Key) {
-			why = record.ReasonHandingBack
-		}
+		why = missed
 		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced && why != record.ReasonInstanceGone || takes == 2 {
 			break
 		}
@@ -118,33 +117,31 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice
 	return Claim{}, why
 }
 
-// usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
-// this pair can't use the branch now.
-func (t *Tickets) usable(ctx context.Context, p *Proof, c *choice) (_ Claim, why string) {
+// unasked stands for the outcome of a take that was not tried.
+const unasked = convcache.Found
+
+// takeBranch takes the ticket of one branch from the incarnation of decode that holds it. If this pair can't use the branch now, or there is no
+// ticket, or another one than the look showed, why is the reason, and the trial of the pair that may have begun ends, even if the store
+// panics: a pair whose trial never ends would never reuse anything again.
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Claim, outcome convcache.Outcome, why string) {
 	if c.leaves != "" {
-		return Claim{}, c.leaves
+		return claim, unasked, c.leaves
 	}
 	holder := t.holder(ctx, p.Pair.Decode, &c.branch.Branch)
 	if holder == nil {
-		return Claim{}, record.ReasonInstanceGone
+		return claim, unasked, record.ReasonInstanceGone
 	}
 	if c.branch.Epoch != t.deps.Epoch.Now() { // since the look
-		return Claim{}, record.ReasonQuarantined
+		return claim, unasked, record.ReasonQuarantined
 	}
-	state := p.Pair.Prefill.PairWith(holder)
-	return Claim{
-		Claim: pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: state, Account: p.Account}, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: c.branch.FreshAsOf},
-	}, denies(state.Begin(p.Account))
-}
-
-// takeBranch takes the ticket of one branch into the claim. The ticket must offer what the branch promised. If there is no ticket, why is
-// the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial never ends would never reuse
-// anything again.
-func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice, claim *Claim) (outcome convcache.Outcome, why string) {
+	of := pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: p.Pair.Prefill.PairWith(holder), Account: p.Account}
+	if why = denies(of.PairState.Begin(p.Account)); why != "" {
+		return claim, unasked, why
+	}
 	held := false
 	defer func() {
 		if !held {
-			claim.PairState.End(pairs.Inconclusive, claim.Account)
+			of.PairState.End(pairs.Inconclusive, of.Account)
 		}
 	}()
 	bounded, cancel := t.bounded(ctx)
@@ -152,19 +149,21 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice, claim *Cl
 	tickets := t.deps.Pins
 	ticket, outcome := tickets.Take(bounded, c.branch.Key, c.branch.ID)
 	if outcome != convcache.Taken {
-		return outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
+		return claim, outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
 	}
-	claim.Claim, held = tickets.Hold(&ticket, claim.Claim, p.Model, p.turn), true
+	claim, held = Claim{
+		Claim: tickets.Hold(&ticket, of, p.Model, p.turn), key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: ticket.FreshAsOf},
+	}, true
 	switch got := ticket.Branch; {
-	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode: // the ticket is another than the look showed
-		why = missed(p.Admitted, outcome, false)
+	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode:
+		why = record.ReasonRewritten
 	case tickets.Releases.Outdated(&ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
 	default:
-		return outcome, ""
+		return claim, outcome, ""
 	}
 	claim.GiveUp()
-	return outcome, why
+	return claim, outcome, why
 }
 
 // holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart

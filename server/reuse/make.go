@@ -35,9 +35,6 @@ func (o *Origin) Listen() *proof.IDs {
 	return o.IDs
 }
 
-// HandedOver reports whether decode got a hand-over.
-func (o *Origin) HandedOver() bool { return o.Prefill != nil }
-
 // refuses returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
 func refuses(o *Origin, got *answer.Result) (why string) {
 	switch {
@@ -47,7 +44,7 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 		return "final"
 	case o.Ineligible != "":
 		return "ineligible_" + o.Ineligible
-	case !o.HandedOver():
+	case o.Prefill == nil:
 		return "no_handover"
 	case o.Pair.Quarantined: // the hand-over comes from such a prefill instance
 		return record.ReasonQuarantined

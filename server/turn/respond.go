@@ -75,7 +75,7 @@ func (d *decoding) failed(kind upstream.Kind, err error) *upstream.LegError {
 func (r *reading) Begun() {
 	r.begun = true
 	r.wait.Heard()
-	if r.sent.Began(); r.origin.HandedOver() {
+	if r.sent.Began(); r.origin.Prefill != nil {
 		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
 	}
 }
