@@ -16,14 +16,13 @@ import (
 
 // Origin says where the KV of an answer comes from, and which leg has brought it.
 type Origin struct {
-	*Proof                                // of the attempt
-	Prefill, Decode *fleet.Incarnation    // Prefill gave the hand-over, nil if there was none
-	State           *pairs.State          // of the two, nil if one of them is not known
-	Began           time.Time             // when the leg to decode was sent
-	BlockSize       int                   // decode's block size by then
-	Epoch           int64                 // of the legs
-	Prefilled       []convcache.Prefilled // as in Outcome
-	Shared          int                   // the same
+	*Proof                             // of the attempt
+	Prefill, Decode *fleet.Incarnation // Prefill gave the hand-over, nil if there was none
+	State           *pairs.State       // of the two, nil if one of them is not known
+	Began           time.Time          // when the leg to decode was sent
+	BlockSize       int                // decode's block size by then
+	Epoch           int64              // of the legs
+	Caches
 }
 
 // Listen begins to collect the ids of an answer for a ticket.

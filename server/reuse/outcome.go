@@ -44,9 +44,14 @@ func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
 // Outcome is what an attempt has reused.
 type Outcome struct {
 	record.Reuse
-	Prefilled []convcache.Prefilled // what prefix caches hold of the prompt from now on, without any ticket
-	Shared    int                   // tokens that prefill's caches had of the conversation's first turn: what conversations share, such as a system prompt
-	Kept      facts.Finding         // whether prefill's prefix cache has kept what was handed back
+	Caches
+	Kept facts.Finding // whether prefill's prefix cache has kept what was handed back
+}
+
+// Caches is what prefix caches hold of a prompt without any ticket.
+type Caches struct {
+	Prefilled []convcache.Prefilled // those of prefill instances from now on
+	Shared    int                   // tokens that they had of the conversation's first turn: what conversations share, such as a system prompt
 }
 
 // Outcome is that of a turn that has made no attempt.
@@ -96,7 +101,7 @@ type evidence struct {
 	*Proof
 	Told
 	found  *Found
-	shared int // as in Outcome
+	shared int // as in Caches
 }
 
 // same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.

@@ -86,10 +86,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	plan := upstream.LegPlan{API: api}
 	d := &decoding{
 		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices()}, whole: !stream,
-		origin: reuse.Origin{
-			Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch,
-			Prefilled: h.prefilled, Shared: h.shared,
-		},
+		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
 	asks, wanted := &d.leg.Asks, ids.Wanted()
 	asks.IDs = wanted && asksIDs(api, incarnation.PlugIn.Found())
