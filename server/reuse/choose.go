@@ -31,11 +31,11 @@ func (p *Proof) excludes(without string) string {
 		return record.ReasonNoConversation
 	case p.Ineligible != "":
 		return "ineligible_" + p.Ineligible
-	case p.Pair.Prefill == nil && !p.Pair.Quarantined:
+	case p.Prefill == nil && !p.Quarantined:
 		return record.ReasonBypass
 	case without != "":
 		return without
-	case p.Pair.Quarantined:
+	case p.Quarantined:
 		return record.ReasonQuarantined
 	case p.lacks != "":
 		return proof.Unproven(p.lacks)

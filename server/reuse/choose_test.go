@@ -25,15 +25,15 @@ func TestExcludes(t *testing.T) {
 		"nothing":              {func(*Proof) {}, "", ""},
 		"the client":           {func(p *Proof) { p.Conversation.Off, p.Conversation.Known = true, false }, "", record.ReasonBypass},
 		"no conversation":      {func(p *Proof) { p.Conversation.Known, p.Ineligible = false, body.WhyN }, "", record.ReasonNoConversation},
-		"the request":          {func(p *Proof) { p.Ineligible, p.Pair.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
-		"decode alone":         {func(p *Proof) { p.Pair.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
-		"an attempt before":    {func(p *Proof) { p.Pair.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
-		"a quarantine":         {func(p *Proof) { p.Pair.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
-		"quarantined and gone": {func(p *Proof) { p.Pair.Quarantined, p.Pair.Prefill = true, nil }, "", record.ReasonQuarantined},
+		"the request":          {func(p *Proof) { p.Ineligible, p.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
+		"decode alone":         {func(p *Proof) { p.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
+		"an attempt before":    {func(p *Proof) { p.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
+		"a quarantine":         {func(p *Proof) { p.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
+		"quarantined and gone": {func(p *Proof) { p.Quarantined, p.Prefill = true, nil }, "", record.ReasonQuarantined},
 		"no proof":             {func(p *Proof) { p.lacks = "ids" }, "", "ineligible_unproven;why=ids"},
 	} {
 		p := proofOf(body.Chat, nil)
-		p.Pair.Prefill = prefill
+		p.Prefill = prefill
 		if row.change(p); p.excludes(row.without) != row.want {
 			t.Errorf("%s: got %q, want %q", name, p.excludes(row.without), row.want)
 		}

@@ -51,7 +51,7 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 
 // nothing returns the reason why the look-up found nothing.
 func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
-	reason := missed(p.Admitted, looked, p.Pair.Decode.Silence.Silent())
+	reason := missed(p.Admitted, looked, p.Decode.Silence.Silent())
 	if reason == record.ReasonNothingStored {
 		for _, key := range p.Keys() {
 			if why := t.deps.Pins.WhyGone(key); why != "" {
@@ -127,14 +127,14 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Cl
 	if c.leaves != "" {
 		return claim, unasked, c.leaves
 	}
-	holder := t.holder(ctx, p.Pair.Decode, &c.branch.Branch)
+	holder := t.holder(ctx, p.Decode, &c.branch.Branch)
 	if holder == nil {
 		return claim, unasked, record.ReasonInstanceGone
 	}
 	if c.branch.Epoch != t.deps.Epoch.Now() { // since the look
 		return claim, unasked, record.ReasonQuarantined
 	}
-	of := pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: p.Pair.Prefill.PairWith(holder), Account: p.Account}
+	of := pins.Claim{Holder: holder, Reader: p.Prefill, PairState: p.Prefill.PairWith(holder), Account: p.Account}
 	if why = denies(of.PairState.Begin(p.Account)); why != "" {
 		return claim, unasked, why
 	}
@@ -149,7 +149,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Cl
 	tickets := t.deps.Pins
 	ticket, outcome := tickets.Take(bounded, c.branch.Key, c.branch.ID)
 	if outcome != convcache.Taken {
-		return claim, outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
+		return claim, outcome, missed(p.Admitted, outcome, p.Decode.Silence.Silent())
 	}
 	claim, held = Claim{
 		Claim: tickets.Hold(&ticket, of, p.Model, p.turn), key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: ticket.FreshAsOf},

@@ -45,7 +45,7 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 		return "ineligible_" + o.Ineligible
 	case o.Prefill == nil:
 		return "no_handover"
-	case o.Pair.Quarantined: // the hand-over comes from such a prefill instance
+	case o.Quarantined: // the hand-over comes from such a prefill instance
 		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)

@@ -24,8 +24,8 @@ func TestRefuses(t *testing.T) {
 		"outside":           {func(o *Origin) { o.Conversation.Known = false }, ""}, // it is handed back
 		"the last turn":     {func(o *Origin) { o.Conversation.Final, o.Ineligible = true, "n" }, "final"},
 		"the request":       {func(o *Origin) { o.Ineligible, o.Prefill = "n", nil }, "ineligible_n"},
-		"decode alone":      {func(o *Origin) { o.Prefill, o.Pair.Quarantined = nil, true }, "no_handover"},
-		"a quarantine":      {func(o *Origin) { o.Pair.Quarantined, o.State = true, nil }, record.ReasonQuarantined},
+		"decode alone":      {func(o *Origin) { o.Prefill, o.Quarantined = nil, true }, "no_handover"},
+		"a quarantine":      {func(o *Origin) { o.Quarantined, o.State = true, nil }, record.ReasonQuarantined},
 		"an unknown engine": {func(o *Origin) { o.State = nil }, "ineligible_unproven;why=incarnation"},
 		"a part":            {func(*Origin) { got.Completeness, got.Ineligible = answer.Incomplete, "choices" }, "incomplete"},
 		"several choices":   {func(*Origin) { got.Ineligible, got.Identified = "choices", false }, "ineligible_choices"},

@@ -32,12 +32,12 @@ type Told struct {
 
 // Tell returns what an answer of an attempt's prefill shows, and tells the incarnation which engine has answered.
 func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
-	prefill := p.Pair.Prefill
+	prefill := p.Prefill
 	return Told{
 		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, IDs: len(p.IDs.Prompt()) > 0,
 		Same:   prefill.PrefixCache.AnsweredAs(handover.EngineID),
-		Keeps:  !p.Pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
-		Silent: p.Pair.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
+		Keeps:  !p.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
+		Silent: p.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
 	}
 }
 
