@@ -97,13 +97,21 @@ type Proof struct {
 	IDs             *proof.IDs         // of the prompt, nil if none are compared
 
 	turn   string // names the turn in the log
-	offers offers
+	offers offers // nil if no ids are compared
 	lacks  string // what the attempt lacks for a proof, "" if it lacks nothing
 }
 
 // offers tells how much of a branch a request may use.
 type offers interface {
 	Offer(b convcache.Branch) convcache.Offer
+}
+
+// offer returns how much of a branch the request may use, as far as ids prove it.
+func (p *Proof) offer(b convcache.Branch) convcache.Offer {
+	if p.offers == nil {
+		return convcache.Offer{}
+	}
+	return p.offers.Offer(b)
 }
 
 // Prove begins the proof of an attempt on a pair, and discards that of the attempt before. Work that the legs do not wait for runs in the

@@ -79,7 +79,7 @@ type choice struct {
 // choose lists the branches that the request may use, in order. why says why nothing is reused if none of them can be taken.
 func (c *Config) choose(p *Proof, f *Found) (choices []choice, why string) {
 	for _, b := range f.Branches {
-		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
+		if o := p.offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o, c.leaves(p, f, &b, o)})
 		}
 	}
@@ -146,7 +146,7 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {
 		b := &branches[i].Branch
-		if parts, known := p.outline.agrees(b); known && parts > most && !p.offers.Offer(*b).Whole {
+		if parts, known := p.outline.agrees(b); known && parts > most && !p.offer(*b).Whole {
 			most, part = parts, p.API.PartName(parts)
 		}
 	}

@@ -32,8 +32,8 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 		if rewritten(why) {
 			claim.Differs = without.Differs
 		}
-	case f.Outcome != convcache.Found:
-		why = t.nothing(p, f.Outcome)
+	case f.outcome != convcache.Found:
+		why = t.nothing(p, f.outcome)
 	case f.allHandedBack():
 		why = record.ReasonHandBackUnreported // until prefill reports what it found
 	default:
@@ -155,7 +155,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Cl
 		Claim: tickets.Hold(&ticket, of, p.Model, p.turn), key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: ticket.FreshAsOf},
 	}, true
 	switch got := ticket.Branch; {
-	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode:
+	case p.offer(got) != c.offer || got.Decode != c.branch.Decode:
 		why = record.ReasonRewritten
 	case tickets.Releases.Outdated(&ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone

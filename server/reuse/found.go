@@ -17,7 +17,7 @@ import (
 type Found struct {
 	Branches []convcache.KeyedBranch // the tickets, those of the first key first and the newest of a key first
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
-	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
+	outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
 	byContent bool                    // the branches were found by content, so that they may be of others who began alike
 	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
@@ -39,16 +39,16 @@ type shown struct {
 // A turn that can use no ticket does not ask, and keeps what its last look has seen.
 func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, last Found, without bool) Found {
 	if keys := a.Keys(); a.proof == nil || len(keys) == 0 || without {
-		last.Outcome = convcache.Empty
+		last.outcome = convcache.Empty
 	} else {
 		byID := t.look(ctx, a, keys, a.Conversation.ByContent(), &last.shown)
-		if keys = a.ContentKeys(); len(keys) > 0 && byID.empty() && byID.Outcome != convcache.Unavailable {
+		if keys = a.ContentKeys(); len(keys) > 0 && byID.empty() && byID.outcome != convcache.Unavailable {
 			if found := t.look(ctx, a, keys, true, &last.shown); !found.empty() {
 				byID = found
 			}
 		}
 		byID.shown = last.shown
-		byID.continues = last.continues || byID.Outcome == convcache.Found || byID.Outcome == convcache.Expired
+		byID.continues = last.continues || byID.outcome == convcache.Found || byID.outcome == convcache.Expired
 		last = byID
 	}
 	if !last.learnt {
@@ -82,7 +82,7 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, found *Found) (releas
 // look asks the store once, and once more where aliases lead.
 func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, shown *shown) Found {
 	f := Found{byContent: byContent}
-	f.Outcome = t.peek(ctx, a, keys, &f, shown)
+	f.outcome = t.peek(ctx, a, keys, &f, shown)
 	var homes []convcache.Key
 	for i := range f.aliases {
 		if home, _ := f.aliases[i].Home(); !slices.Contains(homes, home) {
@@ -91,7 +91,7 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 	}
 	for some := range slices.Chunk(homes, convcache.MaxKeys) {
 		if there := t.peek(ctx, a, some, &f, shown); f.empty() && f.dropped == "" {
-			f.Outcome = there
+			f.outcome = there
 		}
 	}
 	return f

@@ -75,6 +75,8 @@ func TestOutcome(t *testing.T) {
 	moved.Same, silent.IDs, silent.Silent = false, false, true
 	unread := silent
 	unread.Silent = false
+	unproven := proofOf(body.Chat, nil, parts...)
+	unproven.offers = nil
 	hit, text := ticket(400, true, ""), proofOf(body.Text, nil)
 	cutHit := ticket(96, false, "messages[1]")
 	missed := func(why string) Choice { return Choice{Why: why} }
@@ -126,6 +128,7 @@ func TestOutcome(t *testing.T) {
 		"handed back to another instance, which has a prefix": {chat(all), notes(mine, there), unreported, told(384, 900), "hit;tokens=384;read=0;proof=engine;confirmed=384;reason=prefill_had_it", 0, 0, 0},
 		"handed back, of a prompt that was computed before":   {chat(all), notes(mine, here), unreported, told(880, 900), "hit;tokens=880;read=0;proof=engine;confirmed=880;reason=prefill_had_it", 0, 0, facts.Yes},
 		"handed back, and a part found":                       {chat(half), notes(mine, here), unreported, told(192, 900), "hit;tokens=192;read=192;proof=engine;confirmed=192;differs=add_special_tokens", 192, 0, facts.Yes},
+		"handed back, where no ids are compared":              {unproven, notes(mine, there), unreported, told(384, 900), "hit;tokens=384;read=0;proof=engine;confirmed=384;reason=prefill_had_it;differs=add_special_tokens", 0, 0, 0},
 		"handed back, and evicted":                            {chat(all), notes(mine, here), unreported, told0, "miss;reason=handed_back_evicted", 0, 0, facts.No},
 		"handed back elsewhere":                               {chat(all), notes(mine, there), unreported, told0, "miss;reason=handed_back_elsewhere", 0, 0, 0},
 		"handed back to an instance that was restarted":       {chat(all), notes(mine, here), unreported, moved, "miss;reason=handed_back_elsewhere", 0, 0, 0},

@@ -81,7 +81,7 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 	tickets, lookup := h.deps.Tickets, t.record.Step(record.StepLookup)
 	t.failed = failure{}
 	t.found = tickets.Look(ctx, &t.admitted, t.body, t.found, t.retries.without.Why != "") // which tickets the conversation has, and on which engines
-	t.record.Follows(t.admitted.Outcome(&t.found))
+	t.record.Follows(t.admitted.Nothing(&t.found))
 	if t.chain == nil {
 		t.chain = h.deps.Picker.PromptChain(t.body)
 	}
