@@ -28,19 +28,20 @@ type Claim struct {
 	paused      bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
 }
 
-// Take takes a ticket out of the store into a claim of its pair, if the outcome is Taken: then End or GiveUp must follow. At most one caller ever
-// gets it. turn names the turn in the log.
-func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, model, turn string, c *Claim) convcache.Outcome {
+// Take takes a ticket out of the store, if the outcome is Taken, and makes it a claim of the pair that of names: End or GiveUp must follow. At
+// most one caller ever gets it. turn names the turn in the log.
+func (p *Pins) Take(ctx context.Context, key convcache.Key, id convcache.TicketID, of Claim, model, turn string) (Claim, convcache.Outcome) {
 	ticket, outcome := p.take(ctx, key, id)
-	if outcome == convcache.Taken {
-		p.hold(&ticket, c, model, turn)
+	if outcome != convcache.Taken {
+		return of, outcome
 	}
-	return outcome
+	return p.hold(&ticket, of, model, turn), outcome
 }
 
 // hold makes a claim of a ticket that is out of the store.
-func (p *Pins) hold(ticket *convcache.Ticket, c *Claim, model, turn string) {
-	c.Ticket, c.pins, c.model, c.turn = ticket, p, model, turn
+func (p *Pins) hold(ticket *convcache.Ticket, of Claim, model, turn string) Claim {
+	of.Ticket, of.pins, of.model, of.turn = ticket, p, model, turn
+	return of
 }
 
 // become moves the pin of a ticket that is out of the store.

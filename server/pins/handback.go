@@ -50,7 +50,7 @@ func (p *Pins) handBack(ctx context.Context, of pair, n, was *pin) (again bool) 
 		}
 		ticket = &taken
 	}
-	p.hold(ticket, &claim, was.model, "hand-back")
+	claim = p.hold(ticket, claim, was.model, "hand-back")
 	switch {
 	case ticket.Epoch != p.deps.Epoch.Now(), p.Outdated(ticket):
 		claim.GiveUp()

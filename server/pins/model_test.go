@@ -104,10 +104,11 @@ func (h *history) step(ctx context.Context) {
 			if shown.HandedBack() {
 				return
 			}
-			claim := &Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}
-			claim.PairState.Begin("")
-			if r.Take(ctx, key, shown.ID, "m", "turn", claim) == convcache.Taken {
-				h.claims = append(h.claims, &modelClaim{claim, r, key})
+			pair := r.prefill.PairWith(r.decode)
+			pair.Begin("")
+			claim, outcome := r.Take(ctx, key, shown.ID, Claim{Holder: r.decode, Reader: r.prefill, PairState: pair}, "m", "turn")
+			if outcome == convcache.Taken {
+				h.claims = append(h.claims, &modelClaim{&claim, r, key})
 			}
 		},
 		"end of a claim": func() { h.settle(ctx) },

@@ -68,8 +68,10 @@ func TestPins_ReleaseLate(t *testing.T) {
 		r.plan(ticket.ID, time.Time{}, now.Add(time.Duration(3-i)*time.Second))
 		tickets = append(tickets, ticket)
 	}
-	claim := &Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}
-	if outcome := r.Take(t.Context(), convcache.Key{1}, tickets[1].ID, "m", "turn", claim); outcome != convcache.Taken {
+	claim, outcome := r.Take(
+		t.Context(), convcache.Key{1}, tickets[1].ID, Claim{Holder: r.decode, Reader: r.prefill, PairState: r.prefill.PairWith(r.decode)}, "m", "turn",
+	)
+	if outcome != convcache.Taken {
 		t.Fatal(outcome)
 	}
 	for after, want := range []int{2, 2, 1, 1, 0, 0} { // seconds

@@ -125,21 +125,21 @@ func (b *Builder) Sent(leg *upstream.Leg, incarnation string) SentLeg {
 }
 
 // Answered records how long the leg took to be answered, and its failure if it has one.
-func (n SentLeg) Answered(took time.Duration, err error) {
-	leg := &n.of.Legs[n.at]
+func (s SentLeg) Answered(took time.Duration, err error) {
+	leg := &s.of.Legs[s.at]
 	leg.Took, leg.Whole, leg.Err = took, took, err
 }
 
 // Began notes that the answer has begun.
-func (n SentLeg) Began() {
-	leg := &n.of.Legs[n.at]
+func (s SentLeg) Began() {
+	leg := &s.of.Legs[s.at]
 	leg.First = time.Since(leg.Began)
 }
 
 // Over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
 // client or of the other leg.
-func (n SentLeg) Over(err error) {
-	leg := &n.of.Legs[n.at]
+func (s SentLeg) Over(err error) {
+	leg := &s.of.Legs[s.at]
 	leg.Whole = time.Since(leg.Began)
 	if err == nil {
 		return
@@ -184,12 +184,12 @@ func (b *Builder) Step(name string) BegunStep {
 }
 
 // Ended records the step, and whether it succeeded. That of the look-up says that the attempt has decided what to reuse.
-func (n BegunStep) Ended(ok bool) {
-	took := time.Since(n.began)
-	if ok && n.name == StepLookup {
-		n.of.Lookup = took - (n.of.Queued - n.queued)
+func (b BegunStep) Ended(ok bool) {
+	took := time.Since(b.began)
+	if ok && b.name == StepLookup {
+		b.of.Lookup = took - (b.of.Queued - b.queued)
 	}
-	n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: took, Failed: !ok})
+	b.of.noteStep(Step{Name: b.name, Attempt: b.of.Retries, Began: b.began, Took: took, Failed: !ok})
 }
 
 // Waited records a wait that has just ended.
@@ -202,13 +202,7 @@ func (b *Builder) Waited(waited time.Duration, ok bool) {
 }
 
 func (r *Turn) noteStep(s Step) {
-	if !r.Trace.Recorded() {
-		return
-	}
-	if r.Steps == nil {
-		r.Steps = make([]Step, 0, 4)
-	}
-	if len(r.Steps) < maxSteps {
+	if r.Trace.Recorded() && len(r.Steps) < maxSteps {
 		r.Steps = append(r.Steps, s)
 	}
 }

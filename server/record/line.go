@@ -47,12 +47,13 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		if !handler.Enabled(context.Background(), level) {
 			return
 		}
-		outcome, reason := r.Reuse.Outcome()
+		u, got, end := &r.Reuse, &r.Answer, &r.End
+		outcome, reason := u.Outcome()
 		hit := outcome == Hit
 		blamed, kind := r.Blamed()
 		failure := ""
-		if r.End.Err != nil {
-			failure = r.End.Err.Error()
+		if end.Err != nil {
+			failure = end.Err.Error()
 		}
 		attrs := make([]slog.Attr, 0, 46) // stays on the stack
 		add := func(empty bool, attr slog.Attr) {
@@ -65,38 +66,38 @@ func Log(logger *slog.Logger, redis func() string) Observer {
 		times := func(key string, d time.Duration) { add(d < 50*time.Microsecond, slog.Float64(key, Milliseconds(d))) } // it would be shown as 0
 		text("outcome", outcome)
 		text("reason", reason)
-		text("differs", r.Reuse.Differs)
-		add(!hit && r.Reuse.Offered <= 0, slog.Int("tokens_offered", r.Reuse.Offered))
-		add(!hit && r.Reuse.Read <= 0, slog.Int("tokens_read", r.Reuse.Read))
-		number("tokens_confirmed", r.Reuse.Cached)
-		number("prompt_tokens", r.Answer.PromptTokens)
-		number("completion_tokens", r.Answer.CompletionTokens)
+		text("differs", u.Differs)
+		add(!hit && u.Offered <= 0, slog.Int("tokens_offered", u.Offered))
+		add(!hit && u.Read <= 0, slog.Int("tokens_read", u.Read))
+		number("tokens_confirmed", u.Cached)
+		number("prompt_tokens", got.PromptTokens)
+		number("completion_tokens", got.CompletionTokens)
 		times("ttft_ms", r.TTFT)
 		times("answer_ms", r.Whole)
 		times("duration_ms", r.Took)
 		text("prefill", r.Leg(upstream.RolePrefill).Instance)
 		text("decode", r.Leg(upstream.RoleDecode).Instance)
-		add(false, slog.Int("status", r.End.Status))
-		text("code", r.End.Code)
+		add(false, slog.Int("status", end.Status))
+		text("code", end.Code)
 		text("blame", blamed)
 		text("kind", kind)
 		text("error", failure)
 		text("hint", r.Hint())
 		text("stored", r.Stored)
-		text("keep", r.End.Keep.What)
-		times("keep_ms", r.End.Keep.For)
-		text("finish", r.Answer.Finish)
-		text("reuse", r.Reuse.Header(now))
+		text("keep", end.Keep.What)
+		times("keep_ms", end.Keep.For)
+		text("finish", got.Finish)
+		text("reuse", u.Header(now))
 		text("kv_path", r.Path.Header())
-		text("proof", r.Reuse.Proof)
+		text("proof", u.Proof)
 		number("legs", len(r.Legs))
 		number("retries", r.Retries)
-		number("events", int(r.Answer.Events))
-		number("bytes", int(r.Answer.Bytes))
+		number("events", int(got.Events))
+		number("bytes", int(got.Bytes))
 		times("queue_ms", r.Queued)
 		times("lookup_ms", r.Lookup)
 		times("prefill_ms", r.PrefillTook())
-		times("saved_ms", r.Reuse.Saved)
+		times("saved_ms", u.Saved)
 		text("turn", r.Turn)
 		text("trace", r.Trace.Shown())
 		text("path", r.API.Path())

@@ -190,6 +190,9 @@ const StatusClientGone = 499
 // Blamed returns the instance whose leg failed the turn, and the kind of failure as [upstream.Kind] names it; both are "" if no leg failed
 // it.
 func (r *Turn) Blamed() (instance, kind string) {
+	if r.End.Err == nil {
+		return "", ""
+	}
 	var failed *upstream.LegError
 	if errors.As(r.End.Err, &failed) {
 		return failed.Instance, failed.Kind.String()
@@ -199,6 +202,9 @@ func (r *Turn) Blamed() (instance, kind string) {
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Turn) Aborted() bool {
+	if r.End.Err == nil { // which allocates nothing
+		return false
+	}
 	var abort *AbortError
 	return errors.As(r.End.Err, &abort)
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -14,29 +15,19 @@ type Term struct {
 	Do    string // what an operator or a client can do, as a sentence; "" where nothing is wrong, or Means says it
 }
 
-// hint returns the sentences of a term on one line.
-func (t *Term) hint() string {
-	if t.Do == "" {
-		return t.Means
-	}
-	return t.Means + " " + t.Do
-}
-
-// hints has the sentences of terms by their names.
-type hints map[string]string
-
-func hintsOf(terms []Term) hints {
-	all := make(hints, len(terms))
-	for i := range terms {
-		all[terms[i].Name] = terms[i].hint()
+// hintsOf returns the sentences of terms, each on one line, by their names. Of equal names the last one counts.
+func hintsOf(tables ...[]Term) map[string]string {
+	all := map[string]string{}
+	for _, term := range slices.Concat(tables...) {
+		all[term.Name] = strings.TrimSuffix(term.Means+" "+term.Do, " ")
 	}
 	return all
 }
 
 //nolint:gochecknoglobals // immutable tables
 var (
-	missHints, ineligibleHints  = hintsOf(slices.Concat(MissReasons(), EmptyHits())), hintsOf(IneligibleReasons())
-	aloneHints, storedTermHints = hintsOf(AloneReasons()), hintsOf(StoredResults())
+	reasonHints             = hintsOf(StoredResults(), IneligibleReasons(), MissReasons(), EmptyHits())
+	aloneHints, storedHints = hintsOf(AloneReasons()), hintsOf(StoredResults())
 )
 
 //nolint:gochecknoglobals // immutable table
@@ -68,32 +59,20 @@ func Hint(reason, alone string) string {
 	case reason == ReasonBypass && aloneHints[alone] != "":
 		return aloneHints[alone]
 	}
-	return hintOf(reason)
+	// An answer may be ruled out as a history with such a message is.
+	why := strings.TrimPrefix(reason, "ineligible_")
+	if hint := cmp.Or(reasonHints[reason], reasonHints[why]); hint != "" {
+		return hint
+	}
+	return "The request or its answer can take no part in reuse (" + why + ")."
 }
 
 // StoredHint returns in plain words why an answer left no ticket, "" if it left one or there was no answer.
 func StoredHint(stored string) string {
-	if stored == "" || stored == "yes" {
+	if stored == "yes" {
 		return ""
 	}
-	if hint := storedTermHints[stored]; hint != "" {
-		return hint
-	}
-	return hintOf(stored)
-}
-
-func hintOf(reason string) string {
-	if hint := missHints[reason]; hint != "" {
-		return hint
-	}
-	why := strings.TrimPrefix(reason, "ineligible_")
-	if hint := ineligibleHints[why]; hint != "" {
-		return hint
-	}
-	if hint := storedTermHints[reason]; hint != "" { // of an answer as of a history with such a message
-		return hint
-	}
-	return "The request or its answer can take no part in reuse (" + why + ")."
+	return cmp.Or(storedHints[stored], Hint(stored, ""))
 }
 
 // MissReasons returns every reason for which a turn reuses nothing, but for ineligible_<why>, whose words IneligibleReasons has.

@@ -89,20 +89,15 @@ func (a *Admitted) Discard() {
 	}
 }
 
-// Incarnations are those of an attempt's two engines.
-type Incarnations struct {
-	Prefill, Decode *fleet.Incarnation // Prefill is nil if decode prefills by itself
-	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
-}
-
 // Proof is what an attempt of a request proves tokens with.
 type Proof struct {
 	*Admitted
-	Pair Incarnations
-	IDs  *proof.IDs // of the prompt, nil if none are compared
+	Prefill, Decode *fleet.Incarnation // of the attempt's two engines; Prefill is nil if decode prefills by itself
+	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
+	IDs             *proof.IDs         // of the prompt, nil if none are compared
 
 	turn   string // names the turn in the log
-	offers offers
+	offers offers // nil if no ids are compared
 	lacks  string // what the attempt lacks for a proof, "" if it lacks nothing
 }
 
@@ -111,18 +106,26 @@ type offers interface {
 	Offer(b convcache.Branch) convcache.Offer
 }
 
+// offer returns how much of a branch the request may use, as far as ids prove it.
+func (p *Proof) offer(b convcache.Branch) convcache.Offer {
+	if p.offers == nil {
+		return convcache.Offer{}
+	}
+	return p.offers.Offer(b)
+}
+
 // Prove begins the proof of an attempt on a pair, and discards that of the attempt before. Work that the legs do not wait for runs in the
 // background.
-func (t *Tickets) Prove(ctx context.Context, a *Admitted, pair Incarnations, turn string) Proof {
-	p := Proof{Admitted: a, Pair: pair, turn: turn}
+func (t *Tickets) Prove(ctx context.Context, a *Admitted, prefill, decode *fleet.Incarnation, quarantined bool, turn string) Proof {
+	p := Proof{Admitted: a, Prefill: prefill, Decode: decode, Quarantined: quarantined, turn: turn}
 	if a.proof == nil {
 		return p
 	}
 	a.proof.IDs().Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	a.proof.IDs().Discard()
-	if pair.Prefill != nil && !pair.Quarantined {
+	if prefill != nil && !quarantined {
 		p.lacks = a.proof.Begin(ctx, proof.Attempt{
-			TurnID: turn, Prefill: pair.Prefill, Decode: pair.Decode, Authorization: a.Authorization, Account: a.Account,
+			TurnID: turn, Prefill: prefill, Decode: decode, Authorization: a.Authorization, Account: a.Account,
 			Background: func(f func()) { t.deps.Background("parity", turn, f) },
 		})
 		p.IDs, p.offers = a.proof.IDs(), a.proof

@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/server/record"
+	"carryover/server/request"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet/pairs"
 )
@@ -30,11 +31,11 @@ func (p *Proof) excludes(without string) string {
 		return record.ReasonNoConversation
 	case p.Ineligible != "":
 		return "ineligible_" + p.Ineligible
-	case p.Pair.Prefill == nil && !p.Pair.Quarantined:
+	case p.Prefill == nil && !p.Quarantined:
 		return record.ReasonBypass
 	case without != "":
 		return without
-	case p.Pair.Quarantined:
+	case p.Quarantined:
 		return record.ReasonQuarantined
 	case p.lacks != "":
 		return proof.Unproven(p.lacks)
@@ -64,9 +65,6 @@ func missed(a *Admitted, outcome convcache.Outcome, silent bool) string {
 		return record.ReasonConsumed
 	case convcache.Fenced:
 		return record.ReasonStoreFailedOver
-	case convcache.Taken:
-		// The ticket that was taken is not the one that was looked at, and is given up.
-		return record.ReasonRewritten
 	}
 	return record.ReasonStoreUnavailable
 }
@@ -81,7 +79,7 @@ type choice struct {
 // choose lists the branches that the request may use, in order. why says why nothing is reused if none of them can be taken.
 func (c *Config) choose(p *Proof, f *Found) (choices []choice, why string) {
 	for _, b := range f.Branches {
-		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
+		if o := p.offer(b.Branch); o.Tokens > 0 {
 			choices = append(choices, choice{b, o, c.leaves(p, f, &b, o)})
 		}
 	}
@@ -148,7 +146,7 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 	most := -1
 	for i := range branches {
 		b := &branches[i].Branch
-		if parts, known := p.outline.agrees(b); known && parts > most && !p.offers.Offer(*b).Whole {
+		if parts, known := p.outline.agrees(b); known && parts > most && !p.offer(*b).Whole {
 			most, part = parts, p.API.PartName(parts)
 		}
 	}
@@ -156,11 +154,11 @@ func (p *Proof) differs(branches []convcache.KeyedBranch) (part string) {
 }
 
 // fault returns what is wrong with a conversation's id, as far as a look-up shows it. shared says that many conversations have it.
-func (f *Found) fault(a *Admitted, shared bool) string {
+func (f *Found) fault(c *request.Conversation, shared bool) string {
 	switch {
 	case f.foreign, shared:
 		return record.NameShared
-	case f.byContent && !a.Conversation.ByContent():
+	case f.byContent && !c.ByContent():
 		return record.NameUnseen
 	}
 	return ""

@@ -1,6 +1,7 @@
 package reuse
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -24,15 +25,15 @@ func TestExcludes(t *testing.T) {
 		"nothing":              {func(*Proof) {}, "", ""},
 		"the client":           {func(p *Proof) { p.Conversation.Off, p.Conversation.Known = true, false }, "", record.ReasonBypass},
 		"no conversation":      {func(p *Proof) { p.Conversation.Known, p.Ineligible = false, body.WhyN }, "", record.ReasonNoConversation},
-		"the request":          {func(p *Proof) { p.Ineligible, p.Pair.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
-		"decode alone":         {func(p *Proof) { p.Pair.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
-		"an attempt before":    {func(p *Proof) { p.Pair.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
-		"a quarantine":         {func(p *Proof) { p.Pair.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
-		"quarantined and gone": {func(p *Proof) { p.Pair.Quarantined, p.Pair.Prefill = true, nil }, "", record.ReasonQuarantined},
+		"the request":          {func(p *Proof) { p.Ineligible, p.Prefill = body.WhyN, nil }, "", "ineligible_" + body.WhyN},
+		"decode alone":         {func(p *Proof) { p.Prefill = nil }, record.ReasonRetried, record.ReasonBypass},
+		"an attempt before":    {func(p *Proof) { p.Quarantined = true }, record.ReasonRetried, record.ReasonRetried},
+		"a quarantine":         {func(p *Proof) { p.Quarantined, p.lacks = true, "ids" }, "", record.ReasonQuarantined},
+		"quarantined and gone": {func(p *Proof) { p.Quarantined, p.Prefill = true, nil }, "", record.ReasonQuarantined},
 		"no proof":             {func(p *Proof) { p.lacks = "ids" }, "", "ineligible_unproven;why=ids"},
 	} {
 		p := proofOf(body.Chat, nil)
-		p.Pair.Prefill = prefill
+		p.Prefill = prefill
 		if row.change(p); p.excludes(row.without) != row.want {
 			t.Errorf("%s: got %q, want %q", name, p.excludes(row.without), row.want)
 		}
@@ -41,29 +42,27 @@ func TestExcludes(t *testing.T) {
 
 // The reason of a miss for each outcome of a store, and for each status of a pair.
 func TestMissed(t *testing.T) {
+	chat := proofOf(body.Chat, nil)
 	for _, row := range []struct {
 		outcome convcache.Outcome
 		proof   *Proof
 		silent  bool
 		want    string
 	}{
-		{convcache.Empty, proofOf(body.Chat, nil), false, record.ReasonNothingStored},
-		{convcache.Empty, proofOf(body.Chat, nil), true, record.ReasonNoParams},
+		{convcache.Empty, chat, false, record.ReasonNothingStored},
+		{convcache.Empty, chat, true, record.ReasonNoParams},
 		{convcache.Empty, proofOf(body.Text, nil), false, record.ReasonFirstTurn},
-		{convcache.Expired, proofOf(body.Chat, nil), true, record.ReasonExpired},
-		{convcache.Consumed, proofOf(body.Chat, nil), false, record.ReasonConsumed},
-		{convcache.Fenced, proofOf(body.Chat, nil), false, record.ReasonStoreFailedOver},
-		{convcache.Taken, proofOf(body.Chat, nil), false, record.ReasonRewritten},
-		{convcache.Unavailable, proofOf(body.Chat, nil), false, record.ReasonStoreUnavailable},
+		{convcache.Expired, chat, true, record.ReasonExpired},
+		{convcache.Consumed, chat, false, record.ReasonConsumed},
+		{convcache.Fenced, chat, false, record.ReasonStoreFailedOver},
+		{convcache.Unavailable, chat, false, record.ReasonStoreUnavailable},
 	} {
 		if got := missed(row.proof.Admitted, row.outcome, row.silent); got != row.want {
 			t.Errorf("%v, silent %t: got %q, want %q", row.outcome, row.silent, got, row.want)
 		}
 	}
-	for status, want := range map[pairs.Status]string{pairs.NoReuse: record.ReasonNotBidirectional, pairs.Busy: record.ReasonPairOnTrial} {
-		if got := denies(status); got != want {
-			t.Errorf("status %v: got %q, want %q", status, got, want)
-		}
+	if denies(pairs.NoReuse) != record.ReasonNotBidirectional || denies(pairs.Busy) != record.ReasonPairOnTrial {
+		t.Error("a pair that may get no ticket is not told")
 	}
 }
 
@@ -84,52 +83,55 @@ func TestChoose(t *testing.T) {
 	alias := branchOf(9, 0)
 	alias.Branch = convcache.Alias("", convcache.Key{1}, time.Now()).Branch
 	parts := []uint64{system, question, answered, next}
+	cut := proves{id(1): offer(300, false)}
+	byID := func(all ...convcache.KeyedBranch) Found { return Found{Branches: all} }
+	byContent := func(all ...convcache.KeyedBranch) Found { return Found{Branches: all, byContent: true} }
 	for name, row := range map[string]struct {
 		api    body.API
 		proves proves
 		found  Found
 		want   string
-		why    string
+		why    string // history_rewritten if empty
 	}{
-		"nothing":                {want: "", why: record.ReasonRewritten},
-		"nothing of this epoch":  {found: Found{dropped: record.ReasonQuarantined}, want: "", why: record.ReasonQuarantined},
-		"nothing that is proven": {found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}}, want: "", why: record.ReasonRewritten},
-		"a whole ticket": {proves: proves{id(1): offer(400, true)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}},
-			want: "1 400", why: record.ReasonRewritten},
-		"too few tokens": {proves: proves{id(1): offer(63, true)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 63)}},
-			want: "1 63 below_threshold", why: record.ReasonRewritten},
-		"too small a share": {proves: proves{id(1): offer(199, false)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 400)}},
-			want: "1 199 below_threshold", why: record.ReasonRewritten},
-		"most tokens first": {proves: proves{id(1): offer(200, true), id(2): offer(300, false)}, found: Found{Branches: []convcache.KeyedBranch{branchOf(1, 200), branchOf(2, 400)}},
-			want: "2 300, 1 200", why: record.ReasonRewritten},
+		"nothing":                {want: ""},
+		"nothing of this epoch":  {found: Found{dropped: record.ReasonQuarantined}, why: record.ReasonQuarantined},
+		"nothing that is proven": {found: byID(branchOf(1, 400))},
+		"a whole ticket": {proves: proves{id(1): offer(400, true)}, found: byID(branchOf(1, 400)),
+			want: "1 400"},
+		"too few tokens": {proves: proves{id(1): offer(63, true)}, found: byID(branchOf(1, 63)),
+			want: "1 63 below_threshold"},
+		"too small a share": {proves: proves{id(1): offer(199, false)}, found: byID(branchOf(1, 400)),
+			want: "1 199 below_threshold"},
+		"most tokens first": {proves: proves{id(1): offer(200, true), id(2): offer(300, false)}, found: byID(branchOf(1, 200), branchOf(2, 400)),
+			want: "2 300, 1 200"},
 		"by content whole ones come first": {proves: proves{id(1): offer(200, true), id(2): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 200), branchOf(2, 400)}},
-			want:  "1 200, 2 300", why: record.ReasonRewritten},
-		"by content a cut one of another prompt is left to its conversation": {proves: proves{id(1): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, 9), branchOf(2, 400)}},
-			want:  "1 300 nothing_stored", why: record.ReasonRewritten},
-		"by content a cut one is used if it is the only one": {proves: proves{id(1): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, 9), under(2, branchOf(2, 400))}},
-			want:  "1 300", why: record.ReasonRewritten},
-		"by content a cut one is used if it goes on": {proves: proves{id(1): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400, system, question), branchOf(2, 400)}},
-			want:  "1 300", why: record.ReasonRewritten},
-		"by content a cut one that an alias has led to is left to its id": {proves: proves{id(1): offer(300, false)},
+			found: byContent(branchOf(1, 200), branchOf(2, 400)),
+			want:  "1 200, 2 300"},
+		"by content a cut one of another prompt is left to its conversation": {proves: cut,
+			found: byContent(branchOf(1, 400, system, 9), branchOf(2, 400)),
+			want:  "1 300 nothing_stored"},
+		"by content a cut one is used if it is the only one": {proves: cut,
+			found: byContent(branchOf(1, 400, system, 9), under(2, branchOf(2, 400))),
+			want:  "1 300"},
+		"by content a cut one is used if it goes on": {proves: cut,
+			found: byContent(branchOf(1, 400, system, question), branchOf(2, 400)),
+			want:  "1 300"},
+		"by content a cut one that an alias has led to is left to its id": {proves: cut,
 			found: Found{byContent: true, Branches: []convcache.KeyedBranch{branchOf(1, 400)}, aliases: []convcache.KeyedBranch{alias}},
-			want:  "1 300 nothing_stored", why: record.ReasonRewritten},
-		"by content a text of another prompt is left": {api: body.Text, proves: proves{id(1): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{prefilled(316)}},
-			want:  "1 300 history_rewritten", why: record.ReasonRewritten},
-		"by content a text that goes on is used": {api: body.Text, proves: proves{id(1): offer(300, false)},
-			found: Found{byContent: true, Branches: []convcache.KeyedBranch{prefilled(315)}},
-			want:  "1 300", why: record.ReasonRewritten},
+			want:  "1 300 nothing_stored"},
+		"by content a text of another prompt is left": {api: body.Text, proves: cut,
+			found: byContent(prefilled(316)),
+			want:  "1 300 history_rewritten"},
+		"by content a text that goes on is used": {api: body.Text, proves: cut,
+			found: byContent(prefilled(315)),
+			want:  "1 300"},
 	} {
 		choices, why := cfg.choose(proofOf(row.api, row.proves, parts...), &row.found)
 		var got []string
 		for _, c := range choices {
 			got = append(got, strings.TrimSpace(fmt.Sprintf("%d %d %s", c.branch.ID[0], c.offer.Tokens, c.leaves)))
 		}
-		if strings.Join(got, ", ") != row.want || why != row.why {
+		if strings.Join(got, ", ") != row.want || why != cmp.Or(row.why, record.ReasonRewritten) {
 			t.Errorf("%s: got %q, %q; want %q, %q", name, got, why, row.want, row.why)
 		}
 	}

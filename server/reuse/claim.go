@@ -32,8 +32,8 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 		if rewritten(why) {
 			claim.Differs = without.Differs
 		}
-	case f.Outcome != convcache.Found:
-		why = t.nothing(p, f.Outcome)
+	case f.outcome != convcache.Found:
+		why = t.nothing(p, f.outcome)
 	case f.allHandedBack():
 		why = record.ReasonHandBackUnreported // until prefill reports what it found
 	default:
@@ -44,14 +44,14 @@ func (t *Tickets) Find(ctx context.Context, p *Proof, f Found, without Choice) (
 			}
 		}
 	}
-	claim.Why, claim.Name = why, f.fault(p.Admitted, t.names.shared(&p.Conversation))
+	claim.Why, claim.Name = why, f.fault(&p.Conversation, t.names.shared(&p.Conversation))
 	p.IDs.Forward(claim.Ticket != nil)
 	return claim, f
 }
 
 // nothing returns the reason why the look-up found nothing.
 func (t *Tickets) nothing(p *Proof, looked convcache.Outcome) string {
-	reason := missed(p.Admitted, looked, p.Pair.Decode.Silence.Silent())
+	reason := missed(p.Admitted, looked, p.Decode.Silence.Silent())
 	if reason == record.ReasonNothingStored {
 		for _, key := range p.Keys() {
 			if why := t.deps.Pins.WhyGone(key); why != "" {
@@ -96,21 +96,20 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice
 	takes := 0
 	for i := range choices {
 		c := &choices[i]
-		claim, denied := t.usable(ctx, p, c)
-		if denied != "" {
-			if rewritten(why) { // else a better branch has said it
-				why = denied
-			}
-			continue
-		}
-		var outcome convcache.Outcome
-		if outcome, why = t.takeBranch(ctx, p, c, &claim); claim.Ticket != nil {
+		claim, outcome, missed := t.takeBranch(ctx, p, c)
+		switch {
+		case missed == "":
 			f.taken = c.branch
 			return claim, ""
+		case outcome == unasked:
+			if rewritten(why) { // else a better branch has said it
+				why = missed
+			}
+			continue
+		case missed == record.ReasonConsumed && t.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack:
+			missed = record.ReasonHandingBack
 		}
-		if why == record.ReasonConsumed && t.deps.Pins.WhyGone(c.branch.Key) == record.ReasonHandingBack {
-			why = record.ReasonHandingBack
-		}
+		why = missed
 		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced && why != record.ReasonInstanceGone || takes == 2 {
 			break
 		}
@@ -118,51 +117,51 @@ func (t *Tickets) take(ctx context.Context, p *Proof, f *Found, choices []choice
 	return Claim{}, why
 }
 
-// usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
-// this pair can't use the branch now.
-func (t *Tickets) usable(ctx context.Context, p *Proof, c *choice) (_ Claim, why string) {
+// unasked stands for the outcome of a take that was not tried.
+const unasked = convcache.Found
+
+// takeBranch takes the ticket of one branch from the incarnation of decode that holds it. If this pair can't use the branch now, or there is no
+// ticket, or another one than the look showed, why is the reason, and the trial of the pair that may have begun ends, even if the store
+// panics: a pair whose trial never ends would never reuse anything again.
+func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice) (claim Claim, outcome convcache.Outcome, why string) {
 	if c.leaves != "" {
-		return Claim{}, c.leaves
+		return claim, unasked, c.leaves
 	}
-	holder := t.holder(ctx, p.Pair.Decode, &c.branch.Branch)
+	holder := t.holder(ctx, p.Decode, &c.branch.Branch)
 	if holder == nil {
-		return Claim{}, record.ReasonInstanceGone
+		return claim, unasked, record.ReasonInstanceGone
 	}
 	if c.branch.Epoch != t.deps.Epoch.Now() { // since the look
-		return Claim{}, record.ReasonQuarantined
+		return claim, unasked, record.ReasonQuarantined
 	}
-	state := p.Pair.Prefill.PairWith(holder)
-	return Claim{
-		Claim: pins.Claim{Holder: holder, Reader: p.Pair.Prefill, PairState: state, Account: p.Account}, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: c.branch.FreshAsOf},
-	}, denies(state.Begin(p.Account))
-}
-
-// takeBranch takes the ticket of one branch into the claim. The ticket must offer what the branch promised. If there is no ticket, why is
-// the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial never ends would never reuse
-// anything again.
-func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *choice, claim *Claim) (outcome convcache.Outcome, why string) {
+	of := pins.Claim{Holder: holder, Reader: p.Prefill, PairState: p.Prefill.PairWith(holder), Account: p.Account}
+	if why = denies(of.PairState.Begin(p.Account)); why != "" {
+		return claim, unasked, why
+	}
 	held := false
 	defer func() {
 		if !held {
-			claim.PairState.End(pairs.Inconclusive, claim.Account)
+			of.PairState.End(pairs.Inconclusive, of.Account)
 		}
 	}()
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
-	if outcome = t.deps.Pins.Take(bounded, c.branch.Key, c.branch.ID, p.Model, p.turn, &claim.Claim); outcome != convcache.Taken {
-		return outcome, missed(p.Admitted, outcome, p.Pair.Decode.Silence.Silent())
+	taken, outcome := t.deps.Pins.Take(bounded, c.branch.Key, c.branch.ID, of, p.Model, p.turn)
+	if outcome != convcache.Taken {
+		return claim, outcome, missed(p.Admitted, outcome, p.Decode.Silence.Silent())
 	}
 	held = true
-	switch got := claim.Ticket.Branch; {
-	case p.offers.Offer(got) != c.offer || got.Decode != c.branch.Decode: // the ticket is another than the look showed
-		why = missed(p.Admitted, outcome, false)
+	claim = Claim{Claim: taken, key: c.branch.Key, Choice: Choice{Offer: c.offer, FreshAsOf: taken.Ticket.FreshAsOf}}
+	switch got := taken.Ticket.Branch; {
+	case p.offer(got) != c.offer || got.Decode != c.branch.Decode:
+		why = record.ReasonRewritten
 	case t.deps.Pins.Outdated(claim.Ticket): // a ticket that can't be read passes: Plan reports what is wrong with it
 		why = record.ReasonInstanceGone
 	default:
-		return outcome, ""
+		return claim, outcome, ""
 	}
 	claim.GiveUp()
-	return outcome, why
+	return claim, outcome, why
 }
 
 // holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart

@@ -17,7 +17,7 @@ import (
 type Found struct {
 	Branches []convcache.KeyedBranch // the tickets, those of the first key first and the newest of a key first
 	Notes    []convcache.KeyedBranch // in the same order, the parts of the conversation that were handed back to prefill
-	Outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
+	outcome  convcache.Outcome       // of the last look; Empty if the turn did not ask
 
 	byContent bool                    // the branches were found by content, so that they may be of others who began alike
 	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
@@ -39,16 +39,16 @@ type shown struct {
 // A turn that can use no ticket does not ask, and keeps what its last look has seen.
 func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, last Found, without bool) Found {
 	if keys := a.Keys(); a.proof == nil || len(keys) == 0 || without {
-		last.Outcome = convcache.Empty
+		last.outcome = convcache.Empty
 	} else {
 		byID := t.look(ctx, a, keys, a.Conversation.ByContent(), &last.shown)
-		if keys = a.ContentKeys(); len(keys) > 0 && byID.empty() && byID.Outcome != convcache.Unavailable {
+		if keys = a.ContentKeys(); len(keys) > 0 && byID.empty() && byID.outcome != convcache.Unavailable {
 			if found := t.look(ctx, a, keys, true, &last.shown); !found.empty() {
 				byID = found
 			}
 		}
 		byID.shown = last.shown
-		byID.continues = last.continues || byID.Outcome == convcache.Found || byID.Outcome == convcache.Expired
+		byID.continues = last.continues || byID.outcome == convcache.Found || byID.outcome == convcache.Expired
 		last = byID
 	}
 	if !last.learnt {
@@ -79,10 +79,10 @@ func (t *Tickets) learn(a *Admitted, parsed *body.Request, found *Found) (releas
 	return released
 }
 
-// look asks the store once, and once more where aliases lead. It gives up the branches of other epochs.
+// look asks the store once, and once more where aliases lead.
 func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, byContent bool, shown *shown) Found {
-	f := sorted(t.peek(ctx, keys, shown))
-	f.byContent = byContent
+	f := Found{byContent: byContent}
+	f.outcome = t.peek(ctx, a, keys, &f, shown)
 	var homes []convcache.Key
 	for i := range f.aliases {
 		if home, _ := f.aliases[i].Home(); !slices.Contains(homes, home) {
@@ -90,51 +90,39 @@ func (t *Tickets) look(ctx context.Context, a *Admitted, keys []convcache.Key, b
 		}
 	}
 	for some := range slices.Chunk(homes, convcache.MaxKeys) {
-		there := sorted(t.peek(ctx, some, shown))
-		if f.Branches, f.Notes = append(f.Branches, there.Branches...), append(f.Notes, there.Notes...); f.empty() {
-			f.Outcome = there.Outcome
+		if there := t.peek(ctx, a, some, &f, shown); f.empty() && f.dropped == "" {
+			f.outcome = there
 		}
-	}
-	epoch := t.deps.Epoch.Now()
-	for _, branches := range [...]*[]convcache.KeyedBranch{&f.Branches, &f.Notes} {
-		*branches = slices.DeleteFunc(*branches, func(b convcache.KeyedBranch) bool {
-			if b.Epoch == epoch {
-				return false
-			}
-			f.dropped = record.ReasonQuarantined
-			t.giveUp(ctx, []convcache.KeyedBranch{b}, a.Model)
-			return true
-		})
 	}
 	return f
 }
 
-// peek looks keys up, behind hand-backs that are under way.
-func (t *Tickets) peek(ctx context.Context, keys []convcache.Key, shown *shown) ([]convcache.KeyedBranch, convcache.Outcome) {
+// peek looks keys up, behind hand-backs that are under way, and sorts what the store has into f. It gives up what is of another epoch: decode
+// frees the blocks of tickets, and notes are forgotten.
+func (t *Tickets) peek(ctx context.Context, a *Admitted, keys []convcache.Key, f *Found, shown *shown) convcache.Outcome {
 	shown.waited = t.deps.Pins.Await(ctx, keys, shown.waited)
 	bounded, cancel := t.bounded(ctx)
 	defer cancel()
-	return t.deps.Store.Peek(bounded, keys)
-}
-
-// sorted divides what the store has of a conversation into tickets, notes and aliases.
-func sorted(all []convcache.KeyedBranch, outcome convcache.Outcome) Found {
-	if !slices.ContainsFunc(all, func(b convcache.KeyedBranch) bool { return b.HandedBack() }) {
-		return Found{Branches: all, Outcome: outcome}
+	all, outcome := t.deps.Store.Peek(bounded, keys)
+	if f.Branches == nil {
+		f.Branches = all[:0] // which has room for all of them
 	}
-	f := Found{Branches: make([]convcache.KeyedBranch, 0, len(all)), Outcome: outcome}
+	epoch := t.deps.Epoch.Now()
 	for _, b := range all {
 		_, alias := b.Home()
 		switch {
 		case alias:
 			f.aliases = append(f.aliases, b)
+		case b.Epoch != epoch:
+			f.dropped = record.ReasonQuarantined
+			t.giveUp(ctx, []convcache.KeyedBranch{b}, a.Model)
 		case b.HandedBack():
 			f.Notes = append(f.Notes, b)
 		default:
 			f.Branches = append(f.Branches, b)
 		}
 	}
-	return f
+	return outcome
 }
 
 // empty reports whether nothing of the conversation was found.

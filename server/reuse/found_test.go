@@ -25,7 +25,7 @@ func TestFound_FaultOfAnID(t *testing.T) {
 		{Found{}, "session_id", true, record.NameShared, "many beginnings"},
 		{Found{byContent: true}, "session_id", true, record.NameShared, "many beginnings, and nothing under the id"},
 	} {
-		if got := row.looked.fault(&Admitted{Request: &request.Request{Conversation: request.Conversation{Source: row.source}}}, row.shared); got != row.want {
+		if got := row.looked.fault(&request.Conversation{Source: row.source}, row.shared); got != row.want {
 			t.Errorf("%s: got %q, want %q", row.because, got, row.want)
 		}
 	}

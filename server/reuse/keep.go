@@ -17,10 +17,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
-// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket; or on the exit of
-// an answer that did not get that far.
-func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) {
+// Keep stores the ticket that an answer leaves, and returns "yes". If there is none, it returns the reason and has the answer's blocks
+// released. It is called before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the
+// ticket; or on the exit of an answer that did not get that far.
+func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Result, turn *record.Builder) string {
 	complete, c, tickets := got.Completeness != answer.Incomplete, &o.Conversation, t.deps.Pins
 	if complete {
 		o.State.ExchangedKV()
@@ -32,12 +32,11 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	ticket, why := t.ticketOf(o, &got)
 	if why != "" {
-		turn.Stored(why)
 		tickets.UnuseParams(got.Params, o.Decode, o.Model, got.FreshAsOf)
 		if c.Final && !f.byContent && complete {
 			t.giveUp(ctx, f.Branches, o.Model)
 		}
-		return
+		return why
 	}
 	to := pins.Answer{
 		Prefill: o.Prefill, Decode: o.Decode, IDs: o.IDs, Account: o.Account, Model: o.Model, Salt: o.Salt,
@@ -47,9 +46,8 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 		to.Key = f.home(c)
 	}
 	if !tickets.Answered(to, &ticket) {
-		turn.Stored("duplicate")
 		t.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", o.turn, "decode", ticket.Decode.Instance)
-		return
+		return "duplicate"
 	}
 	if o.IDs.Learning() {
 		learning, learnt := t.bounded(ctx)
@@ -58,22 +56,20 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	if !c.Known {
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-		turn.Stored("hand_back")
-		if !tickets.HandBack(ticket, got.Usage.Prompt, o.Model) {
-			turn.Stored(record.ReasonNoConversation)
+		if tickets.HandBack(ticket, got.Usage.Prompt, o.Model) {
+			return "hand_back"
 		}
-		return
+		return record.ReasonNoConversation
 	}
 	choice := tickets.Choose(to, c.Tenant, kind, &ticket)
 	turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
 	if choice.AtOnce() {
 		ticket.Params = bytes.Clone(ticket.Params) // as above
-		turn.Stored("released")
 		tickets.Continuations.Released(c.Home(), o.prompt)
 		tickets.Unuse(ticket, o.Model)
-		return
+		return "released"
 	}
-	turn.Stored(t.store(ctx, o, f, &ticket, to.Key, turn))
+	return t.store(ctx, o, f, &ticket, to.Key, turn)
 }
 
 // store puts a ticket, and gives up the tickets that it makes superfluous. It returns "yes", or why the ticket is not stored.
@@ -99,19 +95,18 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 }
 
 // alias lets the next turn find the conversation by content if it has another id, and forgets the aliases by which this turn has found a
-// ticket. It returns a function that waits for the new alias.
+// ticket. It returns a function that waits for both.
 func (t *Tickets) alias(ctx context.Context, o *Origin, f *Found, home convcache.Key) (wait func()) {
 	var group sync.WaitGroup
-	background, beside := t.deps.Background, group.Go
+	beside := group.Go
 	if t.cfg.StoreTimeout == 0 { // the store is in this process, and does not wait
-		background, beside = func(_, _ string, work func()) { work() }, func(work func()) { work() }
+		beside = func(work func()) { work() }
 	}
-	model := o.Model
 	if outdated := f.leadingTo(f.taken.Key); len(outdated) > 0 {
-		background("alias", o.turn, func() { t.giveUp(context.WithoutCancel(ctx), outdated, model) })
+		beside(func() { t.giveUp(ctx, outdated, o.Model) })
 	}
 	if key, due := f.needsAlias(&o.Conversation, home); due {
-		beside(func() { t.deps.Pins.Put(ctx, key, convcache.Alias(o.Account, home, time.Now()), model) })
+		beside(func() { t.deps.Pins.Put(ctx, key, convcache.Alias(o.Account, home, time.Now()), o.Model) })
 	}
 	return group.Wait
 }

@@ -16,14 +16,13 @@ import (
 
 // Origin says where the KV of an answer comes from, and which leg has brought it.
 type Origin struct {
-	*Proof                                // of the attempt
-	Prefill, Decode *fleet.Incarnation    // Prefill gave the hand-over, nil if there was none
-	State           *pairs.State          // of the two, nil if one of them is not known
-	Began           time.Time             // when the leg to decode was sent
-	BlockSize       int                   // decode's block size by then
-	Epoch           int64                 // of the legs
-	Prefilled       []convcache.Prefilled // as in Outcome
-	Shared          int                   // the same
+	*Proof                             // of the attempt
+	Prefill, Decode *fleet.Incarnation // Prefill gave the hand-over, nil if there was none
+	State           *pairs.State       // of the two, nil if one of them is not known
+	Began           time.Time          // when the leg to decode was sent
+	BlockSize       int                // decode's block size by then
+	Epoch           int64              // of the legs
+	Caches
 }
 
 // Listen begins to collect the ids of an answer for a ticket.
@@ -35,9 +34,6 @@ func (o *Origin) Listen() *proof.IDs {
 	return o.IDs
 }
 
-// HandedOver reports whether decode got a hand-over.
-func (o *Origin) HandedOver() bool { return o.Prefill != nil }
-
 // refuses returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
 func refuses(o *Origin, got *answer.Result) (why string) {
 	switch {
@@ -47,9 +43,9 @@ func refuses(o *Origin, got *answer.Result) (why string) {
 		return "final"
 	case o.Ineligible != "":
 		return "ineligible_" + o.Ineligible
-	case !o.HandedOver():
+	case o.Prefill == nil:
 		return "no_handover"
-	case o.Pair.Quarantined: // the hand-over comes from such a prefill instance
+	case o.Quarantined: // the hand-over comes from such a prefill instance
 		return record.ReasonQuarantined
 	case o.State == nil:
 		return proof.Unproven(proof.LacksIncarnation)

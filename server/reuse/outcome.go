@@ -1,6 +1,7 @@
 package reuse
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -32,25 +33,30 @@ type Told struct {
 
 // Tell returns what an answer of an attempt's prefill shows, and tells the incarnation which engine has answered.
 func Tell(p *Proof, handover *upstream.Handover, prompt int) Told {
-	prefill := p.Pair.Prefill
+	prefill := p.Prefill
 	return Told{
 		By: holderOf(prefill), Cached: handover.Cached, Prompt: prompt, IDs: len(p.IDs.Prompt()) > 0,
 		Same:   prefill.PrefixCache.AnsweredAs(handover.EngineID),
-		Keeps:  !p.Pair.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
-		Silent: p.Pair.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
+		Keeps:  !p.Quarantined && prefill.Known() && prefill.PrefixCache.On() != facts.No,
+		Silent: p.Decode.Silence.Silent(), Block: prefill.BlockSize(), PerToken: prefill.Engine().PerToken(),
 	}
 }
 
 // Outcome is what an attempt has reused.
 type Outcome struct {
 	record.Reuse
-	Prefilled []convcache.Prefilled // what prefix caches hold of the prompt from now on, without any ticket
-	Shared    int                   // tokens that prefill's caches had of the conversation's first turn: what conversations share, such as a system prompt
-	Kept      facts.Finding         // whether prefill's prefix cache has kept what was handed back
+	Caches
+	Kept facts.Finding // whether prefill's prefix cache has kept what was handed back
 }
 
-// Outcome is that of a turn that has made no attempt.
-func (a *Admitted) Outcome(f *Found) record.Reuse {
+// Caches is what prefix caches hold of a prompt without any ticket.
+type Caches struct {
+	Prefilled []convcache.Prefilled // those of prefill instances from now on
+	Shared    int                   // tokens that they had of the conversation's first turn: what conversations share, such as a system prompt
+}
+
+// Nothing is what a turn has reused that has made no attempt.
+func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
 		Off: a.Conversation.Off, Proof: proofTokens, Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
 	}
@@ -58,7 +64,7 @@ func (a *Admitted) Outcome(f *Found) record.Reuse {
 
 // OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
 func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
-	o := Outcome{Reuse: p.Outcome(f)}
+	o := Outcome{Reuse: p.Nothing(f)}
 	o.Cached, o.Hit, o.Reason, o.Differs, o.Name = told.Cached, c.Why == "", c.Why, c.Differs, c.Name
 	if o.Offered = c.Offer.Tokens; o.Hit {
 		o.FreshAsOf = c.FreshAsOf
@@ -77,13 +83,9 @@ func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	case len(f.Notes) > 0:
 		e.handedBack(&o, own)
 	}
-	if o.Saved = told.PerToken * time.Duration(o.Read); !o.Hit {
-		if o.Prefix = o.Cached; told.Prompt > 0 {
-			o.Prefix = min(o.Cached, told.Prompt)
-		}
-		if o.Prefix < max(1, told.Block) { // caches hold whole blocks
-			o.Prefix = 0
-		}
+	o.Saved = told.PerToken * time.Duration(o.Read)
+	if prefix := min(o.Cached, cmp.Or(told.Prompt, o.Cached)); !o.Hit && prefix >= max(1, told.Block) { // caches hold whole blocks
+		o.Prefix = prefix
 	}
 	if o.Prefilled = among(nil, had, told.Prompt); told.Prompt > 0 && told.Keeps {
 		o.Prefilled = convcache.AddPrefilled(o.Prefilled, convcache.Prefilled{Prefill: told.By, Tokens: told.Prompt})
@@ -96,7 +98,7 @@ type evidence struct {
 	*Proof
 	Told
 	found  *Found
-	shared int // as in Outcome
+	shared int // as in Caches
 }
 
 // same returns how many of a branch's tokens the prompt begins with, once prefill has told the prompt's ids; all if it does not tell them.
@@ -104,7 +106,7 @@ func (e *evidence) same(b *convcache.KeyedBranch) int {
 	if !e.Told.IDs {
 		return b.Tokens
 	}
-	return e.offers.Offer(b.Branch).Tokens
+	return e.offer(b.Branch).Tokens
 }
 
 // own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts

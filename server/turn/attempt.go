@@ -20,17 +20,17 @@ import (
 
 // attempt runs the legs of one try of a turn: engines have been picked, and a ticket may have been claimed.
 type attempt struct {
-	h              *Handler
-	pick.Attempt          // what the engines were picked for
-	legID          string // X-Request-Id of the legs
-	pair           *pick.Pair
-	proof          *reuse.Proof
-	found          *reuse.Found
-	claim          reuse.Claim
-	epoch          int64    // of the fleet when the first leg was about to be sent
-	withoutRelease bool     // the legs must carry no release
-	doubts         *doubts  // of the turn
-	failed         *failure // what the attempt leaves if it fails
+	h            *Handler
+	pick.Attempt        // what the engines were picked for
+	legID        string // X-Request-Id of the legs
+	pair         *pick.Pair
+	proof        *reuse.Proof
+	found        *reuse.Found
+	claim        reuse.Claim
+	epoch        int64    // of the fleet when the first leg was about to be sent
+	releases     bool     // the legs may carry a release
+	doubts       *doubts  // of the turn
+	failed       *failure // what the attempt leaves if it fails
 }
 
 // reuses records what the attempt reuses, by what prefill has told.
@@ -158,7 +158,7 @@ func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
 	} else if ticket != nil {
 		a.abandon(record.ReasonQuarantined) // the epoch has ended since it was taken
 	}
-	if a.h.cfg.Release && !a.withoutRelease {
+	if a.releases {
 		a.claim.Piggyback = a.h.deps.Pins.Piggyback(a.pair.Prefill)
 	}
 	if a.claim.Piggyback != nil {

@@ -17,11 +17,11 @@ import (
 // nothing comes. The beats take turns with the turn's own goroutine: what stops them waits for a beat that is being written.
 type commitWriter struct {
 	w       http.ResponseWriter
-	control *http.ResponseController // of w
-	limit   time.Duration            // of one write
-	bounded time.Time                // when the limit was last set
-	errors  *apierror.Mapper         // turns an error into the one that clients see
-	whole   bool                     // the first write has all of the answer
+	control http.ResponseController // of w
+	limit   time.Duration           // of one write
+	bounded time.Time               // when the limit was last set
+	errors  *apierror.Mapper        // turns an error into the one that clients see
+	whole   bool                    // the first write has all of the answer
 
 	api       body.API
 	record    *record.Builder
@@ -37,7 +37,7 @@ type commitWriter struct {
 func newCommitWriter(
 	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, began time.Time,
 ) *commitWriter {
-	return &commitWriter{w: w, control: http.NewResponseController(w), limit: limit, bounded: began, errors: errors, api: api, record: record}
+	return &commitWriter{w: w, control: *http.NewResponseController(w), limit: limit, bounded: began, errors: errors, api: api, record: record}
 }
 
 // beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an

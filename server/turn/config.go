@@ -38,11 +38,6 @@ type RoutingConfig struct {
 	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
 }
 
-// Picks is what the picker needs to know of it.
-func (c *RoutingConfig) Picks() pick.Routing {
-	return pick.Routing{Threshold: c.DisaggThreshold, PrefillError: c.PrefillFailure == PrefillError}
-}
-
 // LegConfig bounds every wait of a turn for engines and for its client.
 type LegConfig struct {
 	PrefillTimeout     time.Duration

@@ -52,9 +52,12 @@ func (a *attempt) decode(ctx context.Context, h handed) (*decoding, error) {
 	var refused []*fleet.Engine
 	for {
 		d, err := a.decodeOn(ctx, incarnation, h)
+		if err == nil {
+			return d, nil
+		}
 		var leg *upstream.LegError
-		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
-			return d, err
+		if !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
+			return nil, err
 		}
 		refused = append(refused, incarnation.Engine())
 		a.failed.bound, a.failed.tied = h.Leg != nil && h.Bound, a.pair.Tied
@@ -81,19 +84,13 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation, 
 	api, stream, ids, engine := a.Request.API, a.Request.Stream, a.proof.IDs, incarnation.Engine()
 	prompt := ids.ForDecode(incarnation)
 	plan := upstream.LegPlan{API: api}
+	wanted, usage := ids.Wanted(), a.Body.WantsUsage()
+	asks := answer.Asks{IDs: wanted && asksIDs(api, incarnation.PlugIn.Found()), Usage: wanted && stream && !usage, Stops: a.Body.Has("stop")}
+	asks.Hidden, asks.UsageDue = asks.IDs && !a.Body.WantsTokenIDs(), !stream || asks.Usage || usage
 	d := &decoding{
-		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices()}, whole: !stream,
-		origin: reuse.Origin{
-			Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch,
-			Prefilled: h.prefilled, Shared: h.shared,
-		},
+		leg: answer.Leg{API: api, AnswerIDs: &engine.AnswerIDs, Choices: a.Body.Choices(), Asks: asks}, whole: !stream,
+		origin: reuse.Origin{Proof: a.proof, Decode: incarnation, BlockSize: incarnation.BlockSize(), Epoch: a.epoch, Caches: h.caches},
 	}
-	asks, wanted := &d.leg.Asks, ids.Wanted()
-	asks.IDs = wanted && asksIDs(api, incarnation.PlugIn.Found())
-	asks.Hidden = asks.IDs && !a.Body.WantsTokenIDs()
-	asks.Usage = wanted && stream && !a.Body.WantsUsage()
-	asks.UsageDue = !stream || asks.Usage || a.Body.WantsUsage()
-	asks.Stops = a.Body.Has("stop")
 	if h.Leg != nil {
 		plan = h.Leg(prompt)
 		d.unread = h.Rescue != nil && !h.Left && !h.arrived // else decode finds the KV at home, or in a store

@@ -51,14 +51,17 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	}
 	prefill, decode := newPair(t)
 	tokens := proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler))
-	for name, pair := range map[string]reuse.Incarnations{
-		"prefill and decode":  {Prefill: prefill, Decode: decode},
-		"decode alone":        {Decode: decode},
-		"prefill quarantined": {Prefill: prefill, Decode: decode, Quarantined: true},
+	for name, row := range map[string]struct {
+		prefill     *fleet.Incarnation
+		quarantined bool
+	}{
+		"prefill and decode":  {prefill, false},
+		"decode alone":        {nil, false},
+		"prefill quarantined": {prefill, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, tickets, holdsBody := turnOfLargeBody(t, tokens)
-			tickets.Prove(t.Context(), &turn.admitted, pair, "turn")
+			tickets.Prove(t.Context(), &turn.admitted, row.prefill, decode, row.quarantined, "turn")
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

@@ -18,17 +18,14 @@ import (
 // will do better. vLLM answers 500 to whatever its handlers did not expect. 502, 503 and 504 say that a server, room or time was missing, which
 // is so for any request.
 
-// everywhere reports whether another engine has failed in the same way as the last, of which there is one at least.
+// everywhere reports whether another engine has failed in the same way as the last, of which there is one at least: equally but for ids and
+// times.
 func everywhere(legs []*upstream.LegError) bool {
 	last := legs[len(legs)-1]
 	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {
-		return (leg.Role != last.Role || leg.Instance != last.Instance) && alike(leg, last)
+		return (leg.Role != last.Role || leg.Instance != last.Instance) && leg.Status == last.Status && leg.Type == last.Type &&
+			leg.Param == last.Param && slices.Equal(plainWords(leg.Message), plainWords(last.Message))
 	})
-}
-
-// alike reports whether two failures are equal but for ids and times.
-func alike(a, b *upstream.LegError) bool {
-	return a.Status == b.Status && a.Type == b.Type && a.Param == b.Param && slices.Equal(plainWords(a.Message), plainWords(b.Message))
 }
 
 // plainWords returns the words of a message in which there is no digit.

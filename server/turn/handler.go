@@ -112,7 +112,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	}
 	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
 	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
-	t.record.Reuses(t.admitted.Outcome(&t.found))
+	t.record.Reuses(t.admitted.Nothing(&t.found))
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"carryover/convcache"
 	"carryover/server/pins"
 	"carryover/server/proof"
 	"carryover/server/record"
@@ -27,9 +26,7 @@ type handed struct {
 	until             time.Time          // end of the hand-over budget
 	together          bool               // prefill's leg runs at the same time as decode's
 	arrived           bool               // the KV is at decode already, where no lease ends
-
-	prefilled []convcache.Prefilled // as in reuse.Outcome
-	shared    int                   // the same
+	caches            reuse.Caches
 }
 
 // handed returns a hand-over of prefill. The hand-over budget begins.
@@ -142,22 +139,19 @@ func (a *attempt) conclude(p *prefillLeg) (handed, error) {
 	if reused.Kept != facts.Unknown {
 		prefill.PrefixCache.HandedBackFound(reused.Kept == facts.Yes)
 	}
-	h.prefilled, h.shared = reused.Prefilled, reused.Shared
-	a.learnSpeed(engine, answer.PromptTokens, p.handover.Cached, p.took)
-	return h, nil
-}
-
-// learnSpeed tells the fleet how fast prefill computed. The number of computed tokens is certain only if prefill reports how many it took
-// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough.
-func (a *attempt) learnSpeed(engine *fleet.Engine, tokens, cached int, took time.Duration) {
-	certain := a.claim.Ticket == nil && cached >= 0 && tokens > 0
+	h.caches = reused.Caches
+	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
+	// certainty; for picks an estimate is enough.
+	tokens, cached, ticket := answer.PromptTokens, h.Cached, a.claim.Ticket != nil
+	certain := !ticket && cached >= 0 && tokens > 0
 	if tokens == 0 {
 		tokens = a.Request.Length.Whole.Tokens(request.UsualRatio)
 	}
-	if cached < 0 && a.claim.Ticket != nil {
+	if cached < 0 && ticket {
 		cached = a.claim.Offer.Tokens
 	}
-	engine.LearnPrefill(tokens-max(0, cached), took, certain)
+	engine.LearnPrefill(tokens-max(0, cached), p.took, certain)
+	return h, nil
 }
 
 // grown returns how long prefill may take that is expected to take so long: as the operator has set, or three times as long as expected where

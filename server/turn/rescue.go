@@ -73,9 +73,15 @@ func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
 	r.deps.Background.Run("turn", id, func() {
 		defer func() { <-r.rescues }()
 		defer closePlan(plan)
-		err := r.arrived(plan, &h)
+		var err error
+		if plan.Ready != nil && !h.arrived { // decode must not look for KV that is on its way
+			bounded, cancel := context.WithTimeoutCause(r.deps.Background.Context(), max(0, time.Until(h.until))+detachedLimit, upstream.ErrNotReady)
+			err = plan.Ready(bounded)
+			h.arrived = err == nil
+			cancel()
+		}
 		if err == nil {
-			err = r.rescueOn(r.rescuers(first, h.Bound, model), leg, h, model)
+			err = r.rescueOn(first, leg, h, model)
 		}
 		if err != nil && (h.Leg != nil || h.arrived) { // else nothing has come of which anybody knows
 			r.strand(id, err)
@@ -95,37 +101,16 @@ func (a *attempt) rescueLeg(h handed) upstream.Leg {
 	return leg
 }
 
-// arrived waits for KV that is on its way to decode, which must not look for it before it has arrived.
-func (h *Handler) arrived(plan upstream.Plan, of *handed) error {
-	if plan.Ready == nil || of.arrived {
-		return nil
-	}
-	limit := max(0, time.Until(of.until)) + detachedLimit
-	bounded, cancel := context.WithTimeoutCause(h.deps.Background.Context(), limit, upstream.ErrNotReady)
-	defer cancel()
-	err := plan.Ready(bounded)
-	of.arrived = err == nil
-	return err
-}
-
-// rescuers returns the decode instances that a rescue tries: the first is the one that the hand-over was for.
-func (h *Handler) rescuers(first *fleet.Incarnation, bound bool, model string) []*fleet.Incarnation {
-	all := []*fleet.Incarnation{first}
-	if bound {
-		return all
-	}
+// rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease: first to
+// the one that the hand-over was for. The blocks of decode's answer are released. It returns nil also if an engine has had prefill free the
+// blocks.
+func (h *Handler) rescueOn(first *fleet.Incarnation, leg upstream.Leg, of handed, model string) (err error) {
+	instances, freed := []*fleet.Incarnation{first}, false
 	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
-		if e != first.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
-			all = append(all, e.Last())
+		if !of.Bound && len(instances) < pick.MaxDials && e != first.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
+			instances = append(instances, e.Last())
 		}
 	}
-	return all[:min(len(all), pick.MaxDials)]
-}
-
-// rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease. The blocks
-// of decode's answer are released. It returns nil also if an engine has had prefill free the blocks.
-func (h *Handler) rescueOn(instances []*fleet.Incarnation, leg upstream.Leg, of handed, model string) (err error) {
-	freed := false
 	for _, decode := range instances {
 		if !of.arrived && time.Now().After(of.until) {
 			return errors.Join(errTooLate, err)

@@ -56,7 +56,8 @@ func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *deco
 	}
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		told = r.failed(upstream.LegError{Kind: upstream.Status, Status: fault})
+		failed := r.failed(upstream.Status, nil)
+		failed.Status, told = fault, failed
 		t.record.Broke(told, h.deps.Errors.Map(told).Code)
 	}
 	t.failed.unread = h.blameDecode(d, told, nil, false, t.record.ID())
@@ -64,10 +65,9 @@ func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *deco
 	return err
 }
 
-// failed returns the failure of decode's leg with the rest of what is known of it.
-func (d *decoding) failed(leg upstream.LegError) error {
-	leg.Role, leg.Instance, leg.Sent = upstream.RoleDecode, d.origin.Decode.Engine().Name, true
-	return &leg
+// failed returns a failure of decode's leg.
+func (d *decoding) failed(kind upstream.Kind, err error) *upstream.LegError {
+	return legError(d.origin.Decode.Engine(), kind, err)
 }
 
 // Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
@@ -75,7 +75,7 @@ func (d *decoding) failed(leg upstream.LegError) error {
 func (r *reading) Begun() {
 	r.begun = true
 	r.wait.Heard()
-	if r.sent.Began(); r.origin.HandedOver() {
+	if r.sent.Began(); r.origin.Prefill != nil {
 		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
 	}
 }
@@ -123,7 +123,7 @@ func (r *reading) keep(result answer.Result) {
 	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
 		result.Params = r.relay.Blanked()
 	}
-	r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record)
+	r.out.record.Stored(r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record))
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
@@ -251,8 +251,10 @@ func (r *reading) start() {
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *reading) ended(err error) error {
 	r.out.record.Answered(r.Record(r.relay.Stats()))
-	left := leftEarly(r.ctx, err)
-	if left && r.Seen() { // the event that waits for the next one
+	unwritten, abandoned := writeFailed(err), errors.Is(context.Cause(r.ctx), background.ErrShuttingDown)
+	gone := unwritten || r.ctx.Err() != nil && !abandoned
+	left := err != nil && (gone || abandoned) // decode may have had more to send
+	if left && r.Seen() {                     // the event that waits for the next one
 		r.taken(false)
 	}
 	r.keep(r.Result(left)) // does nothing if the end was seen, because the ticket was stored then
@@ -271,12 +273,14 @@ func (r *reading) ended(err error) error {
 		return nil
 	case fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
-		return r.failed(upstream.LegError{Kind: upstream.Status, Status: fault, Fault: upstream.Fault{Message: why}, Err: errKVLoad})
+		refused := r.failed(upstream.Status, errKVLoad)
+		refused.Status, refused.Message = fault, why
+		return refused
 	case stopped:
-		return r.failed(upstream.LegError{Kind: upstream.KVLoad, Err: errKVLoad})
-	case r.Over() && !writeFailed(err):
+		return r.failed(upstream.KVLoad, errKVLoad)
+	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
-	case clientLeft(r.ctx, err):
+	case gone:
 		return record.ErrClientGone
 	}
 	if r.Unwritable() {
@@ -287,6 +291,15 @@ func (r *reading) ended(err error) error {
 		r.out.lastWords(broken, r.relay.Stats().Events)
 	}
 	return broken
+}
+
+// writeFailed reports whether the reading of a stream ended because the client could not be written to.
+func writeFailed(err error) bool {
+	if err == nil {
+		return false
+	}
+	var write *sse.WriteError
+	return errors.As(err, &write)
 }
 
 // Why an answer can't be given to a client.
@@ -304,31 +317,14 @@ func (r *reading) broken(err error) error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
 	}
-	leg := upstream.LegError{Kind: upstream.Broken, Err: err}
+	kind := upstream.Broken
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
 		return r.h.foreign(r.origin.Decode.Engine())
 	case upstream.IsTimeout(err):
-		leg.Kind = upstream.Timeout
+		kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
-		leg.Kind = upstream.Garbage
+		kind = upstream.Garbage
 	}
-	return r.failed(leg)
-}
-
-// clientLeft reports whether the reading of a stream ended with err because the client has gone.
-func clientLeft(ctx context.Context, err error) bool {
-	return writeFailed(err) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), background.ErrShuttingDown)
-}
-
-// writeFailed reports whether the reading of a stream ended because the client could not be written to.
-func writeFailed(err error) bool {
-	var write *sse.WriteError
-	return errors.As(err, &write)
-}
-
-// leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the
-// program is shutting down.
-func leftEarly(ctx context.Context, err error) bool {
-	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), background.ErrShuttingDown))
+	return r.failed(kind, err)
 }

@@ -54,9 +54,7 @@ func (b *RetryBudget) earn(tenant string) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	b.add(now, budgetPerTurn)
-	if share, spent := b.shares[tenant]; spent {
-		b.keep(tenant, retryShare{share.left(now) + budgetPerTurn, now})
-	}
+	b.keep(tenant, retryShare{b.shares[tenant].left(now) + budgetPerTurn, now})
 }
 
 // take reports whether a retry of the tenant may happen now, and takes it from the budget.
@@ -65,10 +63,7 @@ func (b *RetryBudget) take(tenant string) bool {
 	defer b.mu.Unlock()
 	now := time.Now()
 	b.add(now, 0)
-	own := shareMax
-	if share, spent := b.shares[tenant]; spent {
-		own = share.left(now)
-	}
+	own := b.shares[tenant].left(now)
 	if b.tokens < 1 || b.tokens <= budgetShared && own < 1 {
 		return false
 	}
@@ -93,7 +88,7 @@ func (b *RetryBudget) keep(tenant string, share retryShare) {
 	b.shares[tenant] = share
 }
 
-// left returns how much of its share the tenant has now.
+// left returns how much of its share the tenant has now. The zero value has all.
 func (s retryShare) left(now time.Time) float64 {
 	return min(shareMax, s.tokens+now.Sub(s.at).Seconds()*sharePerSecond)
 }

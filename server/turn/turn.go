@@ -81,14 +81,15 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 	tickets, lookup := h.deps.Tickets, t.record.Step(record.StepLookup)
 	t.failed = failure{}
 	t.found = tickets.Look(ctx, &t.admitted, t.body, t.found, t.retries.without.Why != "") // which tickets the conversation has, and on which engines
-	t.record.Follows(t.admitted.Outcome(&t.found))
+	t.record.Follows(t.admitted.Nothing(&t.found))
 	if t.chain == nil {
 		t.chain = h.deps.Picker.PromptChain(t.body)
 	}
 	holds, owned := t.found.Holdings(&t.admitted)
 	asked := pick.Attempt{
 		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
-		Tickets: t.admitted.TakesPart(), Routing: t.routing.Picks(), Record: &t.record, Earlier: t.retries.earlier,
+		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
+		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
 	}
 	pair, earlier, err := h.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
 	t.retries.earlier, asked.Earlier = earlier, earlier
@@ -102,12 +103,14 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 		}
 	}()
 
-	a := &attempt{h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed}
-	t.proof = tickets.Prove(ctx, &t.admitted, reuse.Incarnations{Prefill: pair.Prefill, Decode: pair.Decode, Quarantined: pair.Quarantined}, t.record.ID())
+	a := &attempt{
+		h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed,
+		releases: h.cfg.Release && t.retries.without.Why == "",
+	}
+	t.proof = tickets.Prove(ctx, &t.admitted, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a.claim, t.found = tickets.Find(ctx, &t.proof, t.found, t.retries.without) // the ticket to use; a miss is a claim without one
 	a.reuses(reuse.Told{Cached: -1})
 	lookup.Ended(true)
-	a.withoutRelease = t.retries.without.Why != ""
 	if answer, err = a.run(ctx); err != nil { // prefill and decode in the connector's order; every exit settles the claim
 		return nil, nil, err
 	}
