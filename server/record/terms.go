@@ -169,6 +169,7 @@ func StoredResults() []Term {
 		{"duplicate", "Another answer named the same KV blocks, so the ticket was dropped.", "Report this: an engine should not do it."},
 		{"ineligible_bad_params", "Decode's kv_transfer_params can't be read, or name more or fewer blocks than the tokens need.", "Check that both engines run the same vLLM version."},
 		{"ineligible_block_groups", "The model has several groups of KV blocks, of which vLLM can take a failed load for one that succeeded.", ""},
+		{"ineligible_token_count", "Decode's answer has another number of tokens than its usage or its params say.", ""},
 		{"ineligible_response_id", "The answer does not carry the id of the request that was sent.", ""},
 		{"ineligible_choices", "The answer has several choices.", ""},
 		{"ineligible_prompt_ids", "The answer does not tell in one piece which ids its prompt had.", ""},
