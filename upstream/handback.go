@@ -103,11 +103,11 @@ func newEventReader(stream io.Reader, most int) *eventReader {
 
 // next returns the data of the next event that has data. At the end of the stream an incomplete event is dropped, and the error is that of
 // the source; beyond the limit it is ErrAnswerTooLarge.
-func (r *eventReader) next() (data []byte, err error) {
-	for lines := 0; r.lines.Scan(); {
-		line := r.lines.Bytes()
-		if !r.begun {
-			line, r.begun = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), true
+func (e *eventReader) next() (data []byte, err error) {
+	for lines := 0; e.lines.Scan(); {
+		line := e.lines.Bytes()
+		if !e.begun {
+			line, e.begun = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf")), true
 		}
 		if len(line) == 0 {
 			if len(data) > 0 {
@@ -125,8 +125,8 @@ func (r *eventReader) next() (data []byte, err error) {
 		}
 		data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 	}
-	if r.from.N == 0 {
+	if e.from.N == 0 {
 		return nil, ErrAnswerTooLarge
 	}
-	return nil, cmp.Or(r.lines.Err(), io.EOF)
+	return nil, cmp.Or(e.lines.Err(), io.EOF)
 }

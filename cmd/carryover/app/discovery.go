@@ -64,8 +64,8 @@ func openSources(cfg config.Config, logger *slog.Logger) (sources, error) {
 // newInstances are the instances of the configuration's lists.
 func newInstances(cfg config.Config) ([]upstream.Instance, error) {
 	var all []upstream.Instance
-	for role, configured := range map[upstream.Role][]config.InstanceConfig{upstream.RolePrefill: cfg.Prefill, upstream.RoleDecode: cfg.Decode} {
-		for _, c := range configured {
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, c := range *cfg.Instances(role.String()) {
 			instance, err := upstream.NewInstance(role, c.Name, c.URL)
 			if err != nil {
 				return nil, err

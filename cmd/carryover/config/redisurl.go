@@ -16,23 +16,23 @@ import (
 type RedisURL string
 
 // String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
-func (u RedisURL) String() string {
-	at := strings.LastIndexByte(string(u), '@')
+func (r RedisURL) String() string {
+	at := strings.LastIndexByte(string(r), '@')
 	if at < 0 {
-		return string(u)
+		return string(r)
 	}
-	hidden := redacted + string(u[at:])
-	if scheme, _, ok := strings.Cut(string(u[:at]), "://"); ok {
+	hidden := redacted + string(r[at:])
+	if scheme, _, ok := strings.Cut(string(r[:at]), "://"); ok {
 		hidden = scheme + "://" + hidden
 	}
 	return hidden
 }
 
 // GoString hides user and password from %#v.
-func (u RedisURL) GoString() string { return strconv.Quote(u.String()) }
+func (r RedisURL) GoString() string { return strconv.Quote(r.String()) }
 
 // MarshalText hides user and password from encoders, slog's JSON handler among them.
-func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+func (r RedisURL) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // redisServers is the content of a RedisURL: the members of redisstore.Config that it sets, and what the scheme says.
 type redisServers struct {
@@ -61,8 +61,8 @@ const (
 
 // parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
 // accepted. It never repeats a part: in redis://:hunter2 a password stands in the port's place.
-func (u RedisURL) parse() (redisServers, []string) {
-	scheme, rest, _ := strings.Cut(string(u), "://")
+func (r RedisURL) parse() (redisServers, []string) {
+	scheme, rest, _ := strings.Cut(string(r), "://")
 	s, known := redisSchemes()[strings.ToLower(scheme)]
 	if !known || !upstream.IsVisible(rest) {
 		return s, []string{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster:// with an address, in printable ASCII"}
@@ -81,44 +81,44 @@ func (u RedisURL) parse() (redisServers, []string) {
 	if s.socket {
 		return s, append(wants, s.readSocket(hosts, path, query)...)
 	}
-	if strings.Contains(string(u), "?") {
+	if strings.Contains(string(r), "?") {
 		wants = append(wants, "no query: only unix:// has one, and the number of a database follows the host, as in redis://host/1")
 	}
 	wants = append(wants, s.readHosts(hosts)...)
 	return s, append(wants, s.readPath(path)...)
 }
 
-func (s *redisServers) readUser(text string) []string {
+func (r *redisServers) readUser(text string) []string {
 	username, password, _ := strings.Cut(text, ":")
 	var errUser, errPassword error
-	s.Username, errUser = url.PathUnescape(username)
-	s.Password, errPassword = url.PathUnescape(password)
+	r.Username, errUser = url.PathUnescape(username)
+	r.Password, errPassword = url.PathUnescape(password)
 	if errUser != nil || errPassword != nil {
 		return []string{"a user and a password in which % is written %25"}
 	}
 	return nil
 }
 
-func (s *redisServers) readSocket(host, path, query string) []string {
+func (r *redisServers) readSocket(host, path, query string) []string {
 	var wants []string
 	path, err := url.PathUnescape(path)
 	if host != "" || path == "" || err != nil {
 		wants = append(wants, "a path behind unix://, as in unix:///run/redis/redis.sock, or behind the @ of a user")
 	}
-	s.Addresses = []string{"/" + path}
+	r.Addresses = []string{"/" + path}
 	if query == "" {
 		return wants
 	}
 	number, ok := strings.CutPrefix(query, "db=")
-	if !ok || !s.readDB(number) {
+	if !ok || !r.readDB(number) {
 		wants = append(wants, "no query but db and a number, as in ?db=1")
 	}
 	return wants
 }
 
-func (s *redisServers) readHosts(text string) []string {
+func (r *redisServers) readHosts(text string) []string {
 	port := redisPort
-	if s.Topology == redisstore.Sentinel {
+	if r.Topology == redisstore.Sentinel {
 		port = sentinelPort
 	}
 	list := strings.Split(text, ",")
@@ -127,9 +127,9 @@ func (s *redisServers) readHosts(text string) []string {
 		if !ok {
 			return []string{"a host in every place, each a name or an IP address, IPv6 in brackets, with a port from 1 to 65535 or without"}
 		}
-		s.Addresses = append(s.Addresses, address)
+		r.Addresses = append(r.Addresses, address)
 	}
-	if s.Topology == redisstore.Single && len(list) > 1 {
+	if r.Topology == redisstore.Single && len(list) > 1 {
 		return []string{"one host; several are for +sentinel and +cluster"}
 	}
 	return nil
@@ -156,9 +156,9 @@ func redisAddress(text, port string) (string, bool) {
 }
 
 // readPath reads the part behind the hosts: /db, /master-name[/db], or nothing.
-func (s *redisServers) readPath(path string) []string {
+func (r *redisServers) readPath(path string) []string {
 	number := path
-	switch s.Topology {
+	switch r.Topology {
 	case redisstore.Cluster:
 		if path != "" {
 			return []string{"no database: a cluster has only 0"}
@@ -168,18 +168,18 @@ func (s *redisServers) readPath(path string) []string {
 		var name string
 		var err error
 		name, number, _ = strings.Cut(path, "/")
-		if s.Master, err = url.PathUnescape(name); err != nil || s.Master == "" {
+		if r.Master, err = url.PathUnescape(name); err != nil || r.Master == "" {
 			return []string{"the name under which the Sentinels know the master, as in redis+sentinel://host/mymaster"}
 		}
 	}
-	if number != "" && !s.readDB(number) {
+	if number != "" && !r.readDB(number) {
 		return []string{"the number of a database at the end, or nothing"}
 	}
 	return nil
 }
 
-func (s *redisServers) readDB(text string) bool {
+func (r *redisServers) readDB(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 31)
-	s.DB = int(n)
+	r.DB = int(n)
 	return err == nil
 }
