@@ -1,19 +1,18 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/admission"
+	"carryover/server/pick"
 	"carryover/server/pins"
 	"carryover/server/quarantine"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/reuse"
 	"carryover/server/turn"
-	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
 
@@ -71,13 +70,8 @@ func (c *Config) reuse() reuse.Config {
 // Store keeps tickets between turns. Every method returns within the store's time limit. A failure is an outcome, which costs a miss;
 // clients never get an error for it.
 type Store interface {
-	// Peek lists the tickets and notes of at most [convcache.MaxKeys] keys, those of the first key first and the newest of a key first, and
-	// removes nothing.
-	Peek(ctx context.Context, keys []convcache.Key) ([]convcache.KeyedBranch, convcache.Outcome)
-	// Take removes the ticket with this id. At most one caller ever gets it.
-	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
-	// Put stores a ticket for ttl and returns the tickets that it displaced.
-	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
+	reuse.Store
+	pins.Store
 	// Len is the number of conversations that have something in the store.
 	Len() int
 	// EvictStale drops expired tickets and returns how many conversations it removed.
@@ -96,26 +90,16 @@ type Shared interface {
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
 	turn.Legs
-	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
-	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Reach returns an error if the instance accepts no connection. It sends nothing.
-	Reach(ctx context.Context, instance *upstream.Instance) error
-	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body of at most so many bytes.
-	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
+	pins.Legs
+	pick.Dialer
+	reuse.Fetcher
 }
 
 // Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. Its methods only compute. An error means
 // that an object can't be used, and then nothing of it may be sent.
 type Connector interface {
 	turn.Planner
-	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
-	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
-	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
-	// Release makes the leg that has a ticket's decode engine free its blocks. model must be one that the engines serve.
-	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the offer's token ids, which are a JSON
-	// list, and under the cache_salt, "" for none.
-	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
+	pins.Connector
 }
 
 // Deps is what a Server works with. All fields are required, except RedisState, Shared, Prefillers, Observers

@@ -87,11 +87,13 @@ type Legs interface {
 // Connector reads tickets and makes the legs that free their blocks. Its methods only compute.
 type Connector interface {
 	Traits() upstream.Traits
-	// ParseTicket reads decode's last kv_transfer_params. blockSize is decode's block size in tokens, 0 if it is not known.
+	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
+	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
-	// Release makes the leg that has a ticket's decode engine free its blocks.
+	// Release makes the leg that has a ticket's decode engine free its blocks. model must be one that the engines serve.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the cache_salt, "" for none.
+	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the offer's token ids, which are a JSON
+	// list, and under the cache_salt, "" for none.
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 

@@ -44,7 +44,7 @@ type Deps struct {
 	Store      Store
 	Fleet      *fleet.Fleet
 	Legs       Fetcher
-	Connector  Connector
+	Connector  pins.Connector
 	Epoch      *quarantine.Epoch
 	Tokens     *proof.Tokens
 	Outlines   convcache.ChainKey                 // key of tickets' outlines
@@ -62,14 +62,6 @@ type Store interface {
 type Fetcher interface {
 	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body of at most so many bytes.
 	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
-}
-
-// Connector knows one KV connector of vLLM.
-type Connector interface {
-	Traits() upstream.Traits
-	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
-	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
-	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
 }
 
 // Tickets finds the tickets of turns and makes those that they leave. It is safe for concurrent use.
