@@ -282,23 +282,23 @@ func (p *promptBuffers) done(a *questionBuffer) {
 }
 
 // post sends a question to an instance and reads the answer into the buffer.
-func (r *promptBuffer) post(
+func (p *promptBuffer) post(
 	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
 ) (status int, err error) {
-	status, answer, err := client.PostInto(ctx, at, path, body, authorization, r.answer)
+	status, answer, err := client.PostInto(ctx, at, path, body, authorization, p.answer)
 	if err == nil {
-		r.answer = answer
+		p.answer = answer
 	} else {
-		r.answer = r.answer[:0]
+		p.answer = p.answer[:0]
 	}
 	return status, err
 }
 
 // read parses the answer, see readPrompt.
-func (r *promptBuffer) read(name string) (Prompt, error) {
-	prompt, err := readPrompt(r.answer, name, r.ids)
+func (p *promptBuffer) read(name string) (Prompt, error) {
+	prompt, err := readPrompt(p.answer, name, p.ids)
 	if err == nil {
-		r.ids, prompt.buffer = prompt.IDs, r
+		p.ids, prompt.buffer = prompt.IDs, p
 	}
 	return prompt, err
 }

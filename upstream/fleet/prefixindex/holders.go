@@ -2,6 +2,7 @@ package prefixindex
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 
 	"carryover/upstream/body"
@@ -45,8 +46,8 @@ func (p *Index) root(adapter string) uint64 {
 
 // begin needs p.mu.
 func (p *Index) begin(adapter string) uint64 {
-	if p.seed == 0 {
-		p.seed = newSeed()
+	if p.seed == 0 { // without it a client can't construct prompts whose hashes collide with those of others
+		p.seed = rand.Uint64() | 1
 	}
 	return mixText(p.seed, adapter)
 }
@@ -124,8 +125,8 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 
 // slotBit returns the engine's bit in the bit sets: its word, and the bit in it. The engine must have a slot. It needs
 // the lock of the Index.
-func (e *Cache) slotBit() (word int, bit uint64) {
-	return (e.slot - 1) / 64, uint64(1) << ((e.slot - 1) % 64)
+func (c *Cache) slotBit() (word int, bit uint64) {
+	return (c.slot - 1) / 64, uint64(1) << ((c.slot - 1) % 64)
 }
 
 // ComputedPrompt is a prompt whose tokens are known.

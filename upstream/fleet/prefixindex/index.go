@@ -6,12 +6,11 @@
 //
 //   - the index is bounded and refers to no incarnation that has ended (index.go, holders.go);
 //   - of an engine that publishes KV events the cached blocks are known completely or not at all (cache.go);
-//   - hashes are seeded, so that no client can construct prompts that count as those of others (index.go);
+//   - hashes are seeded, so that no client can construct prompts that count as those of others (holders.go);
 //   - events of one engine don't keep picks waiting for all of the others (holders.go).
 package prefixindex
 
 import (
-	"math/rand/v2"
 	"sync"
 )
 
@@ -72,27 +71,27 @@ func (p *Index) NewComputed(cache *Cache, current, latest func() bool) *Computed
 // Record records that the incarnation computes a prompt, or has it in its prefix cache by a hand-back of what another
 // one computed: the next prompt that begins so is sent to either. It does nothing for an incarnation that has ended or
 // whose engine is gone.
-func (s *Computed) Record(chain []uint64) {
-	p := s.index
+func (c *Computed) Record(chain []uint64) {
+	p := c.index
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !s.current() {
+	if !c.current() {
 		return
 	}
-	if s.number == 0 {
+	if c.number == 0 {
 		if p.computed == nil {
 			p.computed = map[uint32]*Computed{}
 		}
 		p.last++
-		s.number = p.last
-		p.computed[s.number] = s
+		c.number = p.last
+		p.computed[c.number] = c
 	}
 	for _, hash := range chain {
 		known, young := p.piece(hash)
-		if young && known.by[0] == s.number {
+		if young && known.by[0] == c.number {
 			continue
 		}
-		known.by = known.by.first(s.number)
+		known.by = known.by.first(c.number)
 		p.put(hash, known, young)
 	}
 }
@@ -131,13 +130,13 @@ func (c computers) first(number uint32) computers {
 
 // Drop takes the number from the incarnation: it has ended, or its engine is gone. If the engine comes back, it gets
 // another one.
-func (s *Computed) Drop() {
-	p := s.index
+func (c *Computed) Drop() {
+	p := c.index
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.number != 0 {
-		delete(p.computed, s.number)
-		s.number = 0
+	if c.number != 0 {
+		delete(p.computed, c.number)
+		c.number = 0
 	}
 }
 
@@ -172,7 +171,3 @@ func mixText(before uint64, text string) uint64 {
 	}
 	return mix(before ^ uint64(len(text)))
 }
-
-// newSeed returns the seed of this process, without which a client can't construct prompts whose hashes collide with
-// those of others.
-func newSeed() uint64 { return rand.Uint64() | 1 }
