@@ -17,7 +17,7 @@ type picking struct {
 	most            int // how many attempts an engine may run at once; 0 means no limit
 
 	clock      time.Duration // when it is made, since the fleet was
-	round      uint64        // number of the pick; engines and lists of models remember it
+	round      uint64        // number of the pick, which the places of engines remember
 	candidates []upstream.Candidate
 	engines    []*Engine      // the engine of each candidate, by index
 	busy       bool           // an engine was left out because it has as many attempts as it may

@@ -71,7 +71,14 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 	prompt, err := p.ask(limited, req, authorization)
 	var failed *upstream.LegError
 	if err == nil || limited.Err() != nil && ctx.Err() == nil && errors.As(err, &failed) && failed.Sent {
-		p.took(size, err == nil)
+		p.mu.Lock()
+		first := p.late.took(size, err == nil, p.shared.Now())
+		p.mu.Unlock()
+		if first {
+			p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
+				"instance", p.instance().Name, "bytes", size, "limit", askLimit(p.shared.AskLimit, size).String(),
+				"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
+		}
 	}
 	return prompt, err
 }
@@ -226,18 +233,6 @@ func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
 		}
 	}
 	return false
-}
-
-// took has the log report the first prompt that is late.
-func (p *Prompts) took(bytes int, inTime bool) {
-	p.mu.Lock()
-	first := p.late.took(bytes, inTime, p.shared.Now())
-	p.mu.Unlock()
-	if first {
-		p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
-			"instance", p.instance().Name, "bytes", bytes, "limit", askLimit(p.shared.AskLimit, bytes).String(),
-			"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
-	}
 }
 
 // promptBuffer is reusable memory for an engine's answer about a prompt. With that for the question, it is most of

@@ -108,7 +108,7 @@ func (s *State) End(outcome Outcome, client string) (pause time.Duration, resume
 	return pause, resumed
 }
 
-// count adds the pair to the stopped ones while it is stopped, or removes it. It needs ps.mu.
+// count adds the pair to the stopped ones while it is stopped, or removes it. It needs s.mu.
 func (s *State) count() {
 	stopped := !s.dropped && s.tickets.pause+s.loads.pause > 0
 	if stopped == s.counted || s.over {
