@@ -24,7 +24,7 @@ type Cache struct {
 	index *Index
 	place *Place      // of the engine
 	gone  func() bool // whether the engine was removed
-	slot  int         // index, from 1, in holders.caches; 0 if the cached blocks are not known. index.mu guards it
+	slot  int         // index, from 1, in Index.caches; 0 if the cached blocks are not known. index.mu guards it
 
 	mu     sync.Mutex             // guards the rest. Lock order: the caller's, Cache, Index
 	blocks map[uint64]cachedBlock // nil if the record is not complete

@@ -21,16 +21,6 @@ const (
 	MaxCredits = 256
 )
 
-// holders says which engines hold prompts up to which marks. The lock of the Index guards it.
-type holders struct {
-	seed     uint64
-	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
-	told     int                 // how many engines that are
-	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
-	credited []uint64            // a bit set of the slots that the current pick has credited
-	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
-}
-
 // root returns the hash with which prompts for an adapter begin.
 func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()

@@ -35,13 +35,20 @@ type Index struct {
 	young, old map[uint64]piece
 	computed   map[uint32]*Computed
 	last       uint32 // the number that was given last
-	holders
+
+	// Which engines hold prompts up to which marks (holders.go).
+	seed     uint64
+	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
+	told     int                 // how many engines that are
+	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
+	credited []uint64            // a bit set of the slots that the current pick has credited
+	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
 }
 
 // piece is what the index has about a piece of a prompt.
 type piece struct {
 	by   computers
-	mark uint64 // hash of the prompt up to the last block end within the piece (holders.marks); 0 if that is not known
+	mark uint64 // hash of the prompt up to the last block end within the piece (Index.marks); 0 if that is not known
 }
 
 // computers are numbers of incarnations, the latest to compute the piece first; 0 is none.
