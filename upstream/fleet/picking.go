@@ -63,7 +63,8 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 	var same *modelSet
 	serves := true
 	for _, e := range engines {
-		if !choosy.admits(e, p.clock) || choosy == together && !e.fleet.reads(e) || prefill && !hint.AllowQuarantined && e.Quarantined() || exclude != nil && exclude(e) || e.gone.Load() {
+		if !choosy.admits(e, p.clock) || choosy == together && !e.fleet.reads(e) || prefill && !hint.AllowQuarantined && e.Quarantined() ||
+			exclude != nil && exclude(e) || e.gone.Load() {
 			continue
 		}
 		if models := e.served.Load(); models != same { // the same list as the engine before, mostly
