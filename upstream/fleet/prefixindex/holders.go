@@ -275,18 +275,3 @@ func (p *Index) Lacks(e *Cache, pieces []uint64) bool {
 	}
 	return false
 }
-
-// Size is how much an Index remembers.
-type Size struct {
-	Pieces   int // of both generations
-	Computed int // incarnations that have computed any
-	Caches   int // engines whose cached blocks are known
-	Marks    int
-}
-
-// Size returns how much the index remembers.
-func (p *Index) Size() Size {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Size{Pieces: len(p.young) + len(p.old), Computed: len(p.computed), Caches: p.told, Marks: len(p.marks)}
-}
