@@ -94,25 +94,25 @@ type decodeOnlySlots struct {
 }
 
 // take gives a turn of the tenant a slot, if one is free. leave gives it back, and is called once.
-func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken >= maxDecodeOnly && (s.taken >= maxDecodeOnly+spareDecodeOnly || s.tenants[tenant] > 0) {
+func (d *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.taken >= maxDecodeOnly && (d.taken >= maxDecodeOnly+spareDecodeOnly || d.tenants[tenant] > 0) {
 		return nil, false
 	}
-	if s.tenants == nil {
-		s.tenants = map[string]int{}
+	if d.tenants == nil {
+		d.tenants = map[string]int{}
 	}
-	s.taken++
-	s.tenants[tenant]++
-	return func() { s.leave(tenant) }, true
+	d.taken++
+	d.tenants[tenant]++
+	return func() { d.leave(tenant) }, true
 }
 
-func (s *decodeOnlySlots) leave(tenant string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.taken--
-	if s.tenants[tenant]--; s.tenants[tenant] == 0 {
-		delete(s.tenants, tenant)
+func (d *decodeOnlySlots) leave(tenant string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.taken--
+	if d.tenants[tenant]--; d.tenants[tenant] == 0 {
+		delete(d.tenants, tenant)
 	}
 }

@@ -62,18 +62,18 @@ func New(deps Deps) *Picker {
 }
 
 // PromptChain returns hashes of the prompt's beginning, by which prefill instances are picked; nil where there is no choice.
-func (k *Picker) PromptChain(prompt *body.Request) []uint64 {
-	if len(k.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {
+func (p *Picker) PromptChain(prompt *body.Request) []uint64 {
+	if len(p.deps.Fleet.Engines(upstream.RolePrefill)) <= 1 {
 		return nil
 	}
-	return prompt.Prompt().Chain(k.seed)
+	return prompt.Prompt().Chain(p.seed)
 }
 
 // Pick chooses the engines of an attempt and the path. Decode serves alone while no prefill instance can serve, where a hand-over does
 // not pay, and for requests that disaggregation can't serve (several choices or prompts share one hand-over, vLLM #43509). The caller
 // gives the pair's slots back ([Pair.Done]). What it returns for the turn's further attempts counts with an error, too.
-func (k *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, error) {
-	g := picking{Picker: k, Attempt: attempt, pair: &Pair{}}
+func (p *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, error) {
+	g := picking{Picker: p, Attempt: attempt, pair: &Pair{}}
 	picked := false
 	defer func() {
 		if !picked { // an error or a panic
@@ -89,11 +89,11 @@ func (k *Picker) Pick(ctx context.Context, attempt Attempt) (*Pair, Earlier, err
 
 // AnotherDecode replaces a pair's decode instance, after that has refused a connection, by one that is not among the refused. It waits for
 // no slot, and asks no engine. With an error the pair is as before.
-func (k *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
+func (p *Picker) AnotherDecode(attempt Attempt, pair *Pair, refused []*fleet.Engine) (*fleet.Engine, error) {
 	attempt.Excluded = refused
-	g := picking{Picker: k, Attempt: attempt, pair: pair}
+	g := picking{Picker: p, Attempt: attempt, pair: pair}
 	apart := false
-	next, leave, err := k.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
+	next, leave, err := p.deps.Fleet.Pick(upstream.RoleDecode, g.hint(), func(e *fleet.Engine) bool {
 		if slices.Contains(refused, e) {
 			return true
 		}
@@ -119,102 +119,102 @@ type picking struct {
 	unlisted bool // no decode engine shows the model, so that one is asked whether it loads it
 }
 
-func (g *picking) pick(ctx context.Context) error {
-	ratio := g.deps.Ratios.Get(g.Request.Model)
-	g.uncached(g.Request.Length.Whole.Tokens(ratio))
-	decode, err := g.decode(ctx)
+func (p *picking) pick(ctx context.Context) error {
+	ratio := p.deps.Ratios.Get(p.Request.Model)
+	p.uncached(p.Request.Length.Whole.Tokens(ratio))
+	decode, err := p.decode(ctx)
 	switch {
 	case err == nil:
-	case g.Failed != nil: // it led to this attempt, and says more than that no instance is left
-		return g.Failed
+	case p.Failed != nil: // it led to this attempt, and says more than that no instance is left
+		return p.Failed
 	case errors.Is(err, upstream.ErrNoModel):
-		return &NoModelError{g.Request.Model}
+		return &NoModelError{p.Request.Model}
 	default:
 		return err
 	}
-	cached := g.cachedOn(decode)
-	g.uncached(request.Uncached(g.Request.Length, ratio, cached))
-	if why := g.alone(decode, ratio); why != "" {
-		g.Record.Alone(why)
-		g.pair.Tied = why == record.WhyThreshold && cached > 0
-		g.pin(ctx, nil, decode)
+	cached := p.cachedOn(decode)
+	p.uncached(request.Uncached(p.Request.Length, ratio, cached))
+	if why := p.alone(decode, ratio); why != "" {
+		p.Record.Alone(why)
+		p.pair.Tied = why == record.WhyThreshold && cached > 0
+		p.pin(ctx, nil, decode)
 		return nil
 	}
-	prefill, err := g.prefill(ctx, decode, false)
+	prefill, err := p.prefill(ctx, decode, false)
 	if prefill == nil && err == nil {
-		prefill, err = g.withoutPrefill(ctx, decode)
+		prefill, err = p.withoutPrefill(ctx, decode)
 	}
 	if err != nil {
 		return err
 	}
 	if prefill != nil {
-		g.Record.Disaggregate()
+		p.Record.Disaggregate()
 	}
-	g.pin(ctx, prefill, decode)
+	p.pin(ctx, prefill, decode)
 	return nil
 }
 
 // uncached notes an estimate of the prompt's tokens that are in no cache.
-func (g *picking) uncached(tokens int) {
-	g.pair.Uncached = tokens
-	g.Record.Uncached(tokens)
+func (p *picking) uncached(tokens int) {
+	p.pair.Uncached = tokens
+	p.Record.Uncached(tokens)
 }
 
 // engine picks an engine that serves the turn's model, and stores the attempt's slot on it in in. If none serves the model
 // (upstream.ErrNoModel), the engines are asked for their models once more, because a model that has just been loaded is not known yet.
 // Then one engine is asked for the model itself, which may be loaded when it is asked for.
-func (g *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
-	hint := g.hint()
+func (p *picking) engine(ctx context.Context, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
+	hint := p.hint()
 	hint.AllowQuarantined = quarantined
-	engine, err := g.awaitSlot(ctx, role, hint, in)
-	if errors.Is(err, upstream.ErrNoModel) && !g.Refreshed {
-		g.Refreshed = true
-		g.deps.Fleet.Catalogue.Refresh(ctx)
-		engine, err = g.awaitSlot(ctx, role, hint, in)
+	engine, err := p.awaitSlot(ctx, role, hint, in)
+	if errors.Is(err, upstream.ErrNoModel) && !p.Refreshed {
+		p.Refreshed = true
+		p.deps.Fleet.Catalogue.Refresh(ctx)
+		engine, err = p.awaitSlot(ctx, role, hint, in)
 	}
-	if errors.Is(err, upstream.ErrNoModel) && g.deps.Fleet.Catalogue.MayTry(g.Request.Account, role, hint.Model) {
-		hint.Model, g.unlisted = "", g.unlisted || role == upstream.RoleDecode
-		engine, err = g.awaitSlot(ctx, role, hint, in)
+	if errors.Is(err, upstream.ErrNoModel) && p.deps.Fleet.Catalogue.MayTry(p.Request.Account, role, hint.Model) {
+		hint.Model, p.unlisted = "", p.unlisted || role == upstream.RoleDecode
+		engine, err = p.awaitSlot(ctx, role, hint, in)
 	}
 	return engine, err
 }
 
 // awaitSlot picks an engine, and waits while all engines that could be picked are full. It stores the attempt's slot there in in.
-func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *slot) (engine *fleet.Engine, err error) {
-	claim := queue.Claim{Tenant: g.Request.Account, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
-	exclude := g.excluding(role)
+func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.Hint, in *slot) (engine *fleet.Engine, err error) {
+	claim := queue.Claim{Tenant: p.Request.Account, Class: slotClass(role, hint.Model, p.Request.Prefiller, p.Excluded)}
+	exclude := p.excluding(role)
 	var free func()
-	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {
-		engine, free, err = g.deps.Fleet.Pick(role, hint, exclude)
+	waited, full := p.deps.Queue.Wait(ctx, claim, p.Record.Times().Queued, func() bool {
+		engine, free, err = p.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
-	g.Record.Waited(waited, full == nil)
+	p.Record.Waited(waited, full == nil)
 	switch {
 	case full != nil:
 		return nil, full
 	case err != nil:
-		g.deps.Queue.Leave(claim)
+		p.deps.Queue.Leave(claim)
 		return nil, err
 	}
-	in.take(g.deps.Queue, claim, free)
+	in.take(p.deps.Queue, claim, free)
 	return engine, nil
 }
 
 // hint tells the routing policies about the turn: its conversation, how many tokens of it each incarnation of decode holds, and how many
 // are left to compute.
-func (g *picking) hint() fleet.Hint {
+func (p *picking) hint() fleet.Hint {
 	return fleet.Hint{
-		Key: g.Request.Conversation.Affinity, Holds: g.Holds, PrefixHints: g.PrefixHints, Model: g.Request.Model, Tokens: g.pair.Uncached, Chain: g.Chain,
+		Key: p.Request.Conversation.Affinity, Holds: p.Holds, PrefixHints: p.PrefixHints, Model: p.Request.Model, Tokens: p.pair.Uncached, Chain: p.Chain,
 	}
 }
 
 // excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of
 // the role.
-func (g *picking) excluding(role upstream.Role) func(*fleet.Engine) bool {
-	if len(g.Excluded) == 0 && (role == upstream.RoleDecode || g.Request.Prefiller == "") {
+func (p *picking) excluding(role upstream.Role) func(*fleet.Engine) bool {
+	if len(p.Excluded) == 0 && (role == upstream.RoleDecode || p.Request.Prefiller == "") {
 		return nil
 	}
-	excluded, request := g.Excluded, g.Request // not g, which would then be allocated with each pick
+	excluded, request := p.Excluded, p.Request // not g, which would then be allocated with each pick
 	return func(e *fleet.Engine) bool {
 		return slices.Contains(excluded, e) || role == upstream.RolePrefill && !request.MayPrefill(e.Name)
 	}

@@ -74,7 +74,7 @@ func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 	if p0, p1 := p0.Live().CachedBlocks, p1.Live().CachedBlocks; p0 != 0 || p1 != 12*prefixindex.TokensPerPiece/16 {
 		t.Errorf("%d and %d blocks are held", p0, p1)
 	}
-	if n := w.Prefixes.Size().Marks; n != 12*2 {
+	if n := sizeOf(w.Prefixes).Marks; n != 12*2 {
 		t.Errorf("%d places are held, want those of one prompt", n)
 	}
 }
@@ -159,10 +159,10 @@ func TestCachedBlocks_UnknownAgain(t *testing.T) {
 	tells(w.Engine(upstream.RolePrefill, "p1"), "1")
 	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
 	p0.Cache.Lost()
-	if w.Prefixes.Size().Caches != 0 || p0.Live().CachedBlocks != -1 {
+	if sizeOf(w.Prefixes).Caches != 0 || p0.Live().CachedBlocks != -1 {
 		t.Error("an engine of which nothing is known has a place among those that tell")
 	}
-	if n := w.Prefixes.Size(); n.Marks != 0 || n.Caches != 0 || p1.Cache.Count() != -1 {
+	if n := sizeOf(w.Prefixes); n.Marks != 0 || n.Caches != 0 || p1.Cache.Count() != -1 {
 		t.Errorf("%d places of %d engines are known", n.Marks, n.Caches)
 	}
 }
@@ -176,10 +176,10 @@ func TestCachedBlocks_AreBounded(t *testing.T) {
 		ids[0] = uint32(n)
 		p0.Cache.Stored(blocksOf(ids, 1))
 	}
-	if n := p0.Cache.Count(); n != -1 || w.Prefixes.Size().Caches != 1 {
+	if n := p0.Cache.Count(); n != -1 || sizeOf(w.Prefixes).Caches != 1 {
 		t.Errorf("%d blocks of an engine with more than %d are known", n, prefixindex.MaxCachedBlocks)
 	}
-	if n := w.Prefixes.Size().Marks; n != 0 {
+	if n := sizeOf(w.Prefixes).Marks; n != 0 {
 		t.Errorf("%d places are left", n)
 	}
 }
@@ -246,7 +246,7 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 			told++
 		}
 	}
-	if got := r.Prefixes.Size().Caches; got != told {
+	if got := sizeOf(r.Prefixes).Caches; got != told {
 		t.Errorf("%d engines have a place among those that tell, want %d", got, told)
 	}
 }

@@ -25,8 +25,9 @@
 //     models every five seconds at most (models.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Lock order: Fleet, picking or Holders, Engine, its Health, Incarnation, then a pair. An Incarnation that an attempt holds does not change identity when its engine is restarted or removed; what is
-// learnt of it then goes with it, except quarantines.
+// Lock order: Fleet, picking or Holders, Engine, its Health, Incarnation, then a pair. An Incarnation that an
+// attempt holds does not change identity when its engine is restarted or removed; what is learnt of it then goes with it,
+// except quarantines.
 //
 // Package server and the steps of its turns call this package. The fleet asks engines through [upstream.Client], and an [upstream.Source] tells it
 // which instances there are.

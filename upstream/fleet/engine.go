@@ -22,7 +22,6 @@ type Engine struct {
 	settings  atomic.Pointer[upstream.Instance]
 	gone      atomic.Bool // Set has removed it
 	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (holders.go)
-	releases  atomic.Bool // a leg of our own is releasing blocks of this decode engine
 	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of Holders guards it
 
 	// What picks read without a lock: with a thousand engines, locks alone took 16 µs per pick. The values may belong to different moments.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -70,11 +71,7 @@ func (h *Holders) depart(e *Engine) bool {
 
 // lastBlock returns until when an engine that gets no turn from now on may pin blocks.
 func (h *Holders) lastBlock(e *Engine) time.Time {
-	ttl := e.Instance().KVTTL
-	if ttl <= 0 {
-		ttl = unsetKVTTL
-	}
-	return h.now().Add(ttl)
+	return h.now().Add(cmp.Or(max(e.kvTTL(), 0), unsetKVTTL))
 }
 
 // update sets the decode engines that are in the fleet. It drops the departed engines whose last block has expired, and

@@ -35,11 +35,11 @@ type listing struct {
 type modelSet map[string]struct{}
 
 // serves reports whether the model is in the set.
-func (s *modelSet) serves(model string) bool {
-	if s == nil || model == "" {
+func (m *modelSet) serves(model string) bool {
+	if m == nil || model == "" {
 		return true
 	}
-	_, serves := (*s)[model]
+	_, serves := (*m)[model]
 	return serves
 }
 

@@ -17,7 +17,7 @@ type picking struct {
 	most            int // how many attempts an engine may run at once; 0 means no limit
 
 	clock      time.Duration // when it is made, since the fleet was
-	round      uint64        // number of the pick; engines and lists of models remember it
+	round      uint64        // number of the pick, which the places of engines remember
 	candidates []upstream.Candidate
 	engines    []*Engine      // the engine of each candidate, by index
 	busy       bool           // an engine was left out because it has as many attempts as it may
@@ -63,7 +63,8 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 	var same *modelSet
 	serves := true
 	for _, e := range engines {
-		if !choosy.admits(e, p.clock) || choosy == together && !e.fleet.reads(e) || prefill && !hint.AllowQuarantined && e.Quarantined() || exclude != nil && exclude(e) || e.gone.Load() {
+		if !choosy.admits(e, p.clock) || choosy == together && !e.fleet.reads(e) || prefill && !hint.AllowQuarantined && e.Quarantined() ||
+			exclude != nil && exclude(e) || e.gone.Load() {
 			continue
 		}
 		if models := e.served.Load(); models != same { // the same list as the engine before, mostly

@@ -222,3 +222,6 @@ func mustParse(tb testing.TB, api body.API, raw string) *body.Request {
 }
 
 const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
+
+// Renders says whether prompts of an API can be rendered, by the fleet's renderer or by the engine; Unknown before either was asked.
+func (p *Prompts) Renders(api body.API) Finding { return p.renderer().renders(api, p.shared.Now()) }

@@ -97,54 +97,54 @@ type samples struct {
 	manyIncarnations, manySizes bool
 }
 
-func (m *samples) line(line []byte) {
+func (s *samples) line(line []byte) {
 	at := bytes.IndexAny(line, " \t{")
 	if at < 0 {
 		return
 	}
-	rest, use := line[at:], &m.told.Use
+	rest, use := line[at:], &s.told.Use
 	switch string(line[:at]) {
 	case startMetric:
 		value, _, ok := sample(string(rest))
-		m.manyIncarnations = m.manyIncarnations || !ok || m.started != "" && m.started != value
-		m.started = value
+		s.manyIncarnations = s.manyIncarnations || !ok || s.started != "" && s.started != value
+		s.started = value
 	case cacheMetric:
 		_, l, ok := sample(string(rest))
-		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != l.blockSize
-		if m.size = l.blockSize; ok && m.counts(l) {
-			m.cache(l)
+		s.manySizes = s.manySizes || !ok || s.size != "" && s.size != l.blockSize
+		if s.size = l.blockSize; ok && s.counts(l) {
+			s.cache(l)
 		}
 	case runningMetric:
-		n, _, _ := m.gauge(rest)
+		n, _, _ := s.gauge(rest)
 		add(&use.Running, n)
 	case waitingMetric:
-		n, _, _ := m.gauge(rest)
+		n, _, _ := s.gauge(rest)
 		add(&use.Waiting, n)
 	case reasonMetric:
-		n, l, found := m.gauge(rest)
+		n, l, found := s.gauge(rest)
 		if use.reasons = use.reasons || found; l.reason == forRoom {
 			add(&use.Short, n)
 		}
 	case usageMetric:
-		n, _, _ := m.gauge(rest)
+		n, _, _ := s.gauge(rest)
 		use.Usage = max(use.Usage, min(n, 1))
 	case generatedMetric:
-		n, _, _ := m.gauge(rest)
+		n, _, _ := s.gauge(rest)
 		use.Generated += n
 	case sleepMetric:
-		n, l, found := m.gauge(rest)
-		m.told.Asleep = m.told.Asleep || found && n == 0 && l.state == "awake"
+		n, l, found := s.gauge(rest)
+		s.told.Asleep = s.told.Asleep || found && n == 0 && l.state == "awake"
 	}
 }
 
 // cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
 // Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
-func (m *samples) cache(l labels) {
+func (s *samples) cache(l labels) {
 	switch {
 	case l.prefixes == "False":
-		m.told.Caching = No
-	case l.prefixes == "True" && m.told.Caching == Unknown:
-		m.told.Caching = Yes
+		s.told.Caching = No
+	case l.prefixes == "True" && s.told.Caching == Unknown:
+		s.told.Caching = Yes
 	}
 	tokens, ok := count(l.tokens)
 	if !ok {
@@ -155,16 +155,16 @@ func (m *samples) cache(l labels) {
 		}
 		tokens = size * blocks
 	}
-	m.told.Use.KVTokens = min(m.told.Use.KVTokens+tokens, maxTokens)
+	s.told.Use.KVTokens = min(s.told.Use.KVTokens+tokens, maxTokens)
 }
 
-func (m *samples) counts(l labels) bool { return m.rank == "" || m.rank == l.engine }
+func (s *samples) counts(l labels) bool { return s.rank == "" || s.rank == l.engine }
 
 // gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
-func (m *samples) gauge(rest []byte) (n float64, l labels, found bool) {
+func (s *samples) gauge(rest []byte) (n float64, l labels, found bool) {
 	value, l, ok := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
-	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !m.counts(l) {
+	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
 		return 0, l, false
 	}
 	return n, l, true

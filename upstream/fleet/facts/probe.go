@@ -80,13 +80,9 @@ func (c *Capability) Probe(ctx context.Context, api body.API, authorization stri
 		return found
 	}
 	Wait(ctx, c.ask(ctx, api, ""))
-	c.mu.Lock()
-	found, refused := c.usesIDs[api], c.refused[api]
-	c.mu.Unlock()
-	if found != Unknown || !refused || authorization == "" {
-		return found
+	if authorization != "" && c.UsesIDs(api) == Unknown && c.settled(api) { // our own key was refused
+		Wait(ctx, c.ask(ctx, api, authorization))
 	}
-	Wait(ctx, c.ask(ctx, api, authorization))
 	return c.UsesIDs(api)
 }
 

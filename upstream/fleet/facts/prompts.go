@@ -71,7 +71,14 @@ func (p *Prompts) Read(ctx context.Context, req *body.Request, authorization str
 	prompt, err := p.ask(limited, req, authorization)
 	var failed *upstream.LegError
 	if err == nil || limited.Err() != nil && ctx.Err() == nil && errors.As(err, &failed) && failed.Sent {
-		p.took(size, err == nil)
+		p.mu.Lock()
+		first := p.late.took(size, err == nil, p.shared.Now())
+		p.mu.Unlock()
+		if first {
+			p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
+				"instance", p.instance().Name, "bytes", size, "limit", askLimit(p.shared.AskLimit, size).String(),
+				"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
+		}
 	}
 	return prompt, err
 }
@@ -228,18 +235,6 @@ func (l *late) took(bytes int, inTime bool, now time.Time) (first bool) {
 	return false
 }
 
-// took has the log report the first prompt that is late.
-func (p *Prompts) took(bytes int, inTime bool) {
-	p.mu.Lock()
-	first := p.late.took(bytes, inTime, p.shared.Now())
-	p.mu.Unlock()
-	if first {
-		p.shared.Logger.Warn("engine is late with the ids of a prompt; while it is, prompts of that length reuse nothing",
-			"instance", p.instance().Name, "bytes", bytes, "limit", askLimit(p.shared.AskLimit, bytes).String(),
-			"advice", "give its API server more CPU: it tokenises beside the streams that it serves")
-	}
-}
-
 // promptBuffer is reusable memory for an engine's answer about a prompt. With that for the question, it is most of
 // what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
 type promptBuffer struct {
@@ -282,23 +277,23 @@ func (p *promptBuffers) done(a *questionBuffer) {
 }
 
 // post sends a question to an instance and reads the answer into the buffer.
-func (r *promptBuffer) post(
+func (p *promptBuffer) post(
 	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
 ) (status int, err error) {
-	status, answer, err := client.Post(ctx, at, path, body, authorization, r.answer)
+	status, answer, err := client.Post(ctx, at, path, body, authorization, p.answer)
 	if err == nil {
-		r.answer = answer
+		p.answer = answer
 	} else {
-		r.answer = r.answer[:0]
+		p.answer = p.answer[:0]
 	}
 	return status, err
 }
 
 // read parses the answer, see readPrompt.
-func (r *promptBuffer) read(name string) (Prompt, error) {
-	prompt, err := readPrompt(r.answer, name, r.ids)
+func (p *promptBuffer) read(name string) (Prompt, error) {
+	prompt, err := readPrompt(p.answer, name, p.ids)
 	if err == nil {
-		r.ids, prompt.buffer = prompt.IDs, r
+		p.ids, prompt.buffer = prompt.IDs, p
 	}
 	return prompt, err
 }

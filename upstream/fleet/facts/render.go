@@ -48,13 +48,9 @@ func (p *Prompts) renderer() *renderer {
 	return &p.own
 }
 
-// Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
-// renderer or by the engine; Unknown before either was asked. It sends nothing.
-func (p *Prompts) Renders(api body.API) Finding { return p.renderer().renders(api, p.shared.Now()) }
-
 // rendered returns the ids of a prompt that only a render endpoint can tell.
 func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if p.Renders(req.API()) == No {
+	if p.renderer().renders(req.API(), p.shared.Now()) == No {
 		return Prompt{}, ErrNoRender
 	}
 	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffers.take())

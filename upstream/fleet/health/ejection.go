@@ -43,7 +43,7 @@ type ejection struct {
 	out          bool // it has not been told that the ejection is over
 }
 
-func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
+func (e *ejection) lasts(now time.Time) bool { return now.Before(e.until) }
 
 // Took records the duration of a leg that differs from other legs of its role only by its work: for prefill the sample
 // of facts.Speed, which is the tokens of all legs that were answered meanwhile; 1 for decode's first event after a

@@ -65,26 +65,26 @@ func Over(now func() time.Time) *State {
 
 // Begin asks for permission to offer a ticket of decode to prefill, for a turn of a client or, with "", for a leg of our
 // own. A caller that gets Trial or Proven must call End, or the pair stays in its trial.
-func (ps *State) Begin(client string) Status {
-	if ps == nil {
+func (s *State) Begin(client string) Status {
+	if s == nil {
 		return NoReuse
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if ps.over {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
 		return Busy
 	}
-	return ps.tickets.begin(client, ps.now())
+	return s.tickets.begin(client, s.now())
 }
 
 // Status returns what Begin would return to a leg of our own, and begins nothing.
-func (ps *State) Status() Status {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if ps.over {
+func (s *State) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
 		return Busy
 	}
-	return ps.tickets.status("", ps.now())
+	return s.tickets.status("", s.now())
 }
 
 // End reports how a ticket ended, once per Begin and as soon as that is known.
@@ -97,139 +97,139 @@ func (ps *State) Status() Status {
 // by then: it ends that trial with its own outcome.
 //
 // client is that of Begin. What one client's tickets show decides nothing for others (trials.status).
-func (ps *State) End(outcome Outcome, client string) (pause time.Duration, resumed bool) {
-	if ps == nil {
+func (s *State) End(outcome Outcome, client string) (pause time.Duration, resumed bool) {
+	if s == nil {
 		return 0, false
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	pause, resumed = ps.tickets.end(outcome, client, ps.now())
-	ps.count()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause, resumed = s.tickets.end(outcome, client, s.now())
+	s.count()
 	return pause, resumed
 }
 
-// count adds the pair to the stopped ones while it is stopped, or removes it. It needs ps.mu.
-func (ps *State) count() {
-	stopped := !ps.dropped && ps.tickets.pause+ps.loads.pause > 0
-	if stopped == ps.counted || ps.over {
+// count adds the pair to the stopped ones while it is stopped, or removes it. It needs s.mu.
+func (s *State) count() {
+	stopped := !s.dropped && s.tickets.pause+s.loads.pause > 0
+	if stopped == s.counted || s.over {
 		return
 	}
-	ps.counted = stopped
+	s.counted = stopped
 	change := int64(1)
 	if !stopped {
 		change = -1
 	}
-	for _, count := range ps.stops {
+	for _, count := range s.stops {
 		count.Add(change)
 	}
 }
 
 // OfOneClient reports whether the pair's stop holds for one client alone.
-func (ps *State) OfOneClient() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.tickets.pause > 0 && !ps.tickets.all
+func (s *State) OfOneClient() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tickets.pause > 0 && !s.tickets.all
 }
 
 // Drop removes the pair from the counts, for good: its incarnations do not share it any more.
-func (ps *State) Drop() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.dropped = true
-	ps.count()
+func (s *State) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped = true
+	s.count()
 }
 
 // Stopped reports whether Begin would return NoReuse to a client that the stop holds for. A nil State was never tried.
-func (ps *State) Stopped() bool {
-	if ps == nil {
+func (s *State) Stopped() bool {
+	if s == nil {
 		return false
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return !ps.tickets.proven && !ps.tickets.trial && ps.now().Before(ps.tickets.until)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.tickets.proven && !s.tickets.trial && s.now().Before(s.tickets.until)
 }
 
 // Retry ends the pair's stops and the pause of its releases.
-func (ps *State) Retry() {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.paused, ps.tickets.until, ps.loads.until = time.Time{}, time.Time{}, time.Time{}
+func (s *State) Retry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused, s.tickets.until, s.loads.until = time.Time{}, time.Time{}, time.Time{}
 }
 
 // BeginLoad asks for permission to hand KV of prefill to decode. A pair is not on trial before it has failed: it is
 // stopped by three hand-overs in a row that decode could not load, and by one in the trial after a stop. A caller that
 // gets Trial must call EndLoad, or the pair stays in its trial.
-func (ps *State) BeginLoad() Status {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.loads.begin("", ps.now())
+func (s *State) BeginLoad() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loads.begin("", s.now())
 }
 
 // EndLoad reports how a hand-over ended: Answered as soon as decode shows that it has the KV. Else it is as End.
-func (ps *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.exchanged = ps.exchanged || outcome == Answered
-	pause, resumed = ps.loads.end(outcome, "", ps.now())
-	ps.count()
+func (s *State) EndLoad(outcome Outcome) (pause time.Duration, resumed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exchanged = s.exchanged || outcome == Answered
+	pause, resumed = s.loads.end(outcome, "", s.now())
+	s.count()
 	return pause, resumed
 }
 
 // Loaded reports whether decode has ever read KV of prefill.
-func (ps *State) Loaded() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return ps.exchanged
+func (s *State) Loaded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.exchanged
 }
 
 // Apart reports whether BeginLoad would refuse a hand-over, and when the stop ends. A nil State was never tried.
-func (ps *State) Apart() (until time.Time, apart bool) {
-	if ps == nil {
+func (s *State) Apart() (until time.Time, apart bool) {
+	if s == nil {
 		return until, false
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	status := ps.loads.status("", ps.now())
-	return ps.loads.until, status == Busy || status == NoReuse
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.loads.status("", s.now())
+	return s.loads.until, status == Busy || status == NoReuse
 }
 
 // ReleasePause is how long a pair releases nothing after a release failed.
 const ReleasePause = 5 * time.Minute
 
 // ExchangedKV records that decode has read KV of prefill: from then on the pair may release.
-func (ps *State) ExchangedKV() {
-	if ps == nil {
+func (s *State) ExchangedKV() {
+	if s == nil {
 		return
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.exchanged = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.exchanged = true
 }
 
 // ReleaseFailed stops turns' legs on the pair from carrying releases for five minutes, and with own also legs of our
 // own: a turn's leg may have failed for another reason.
-func (ps *State) ReleaseFailed(own bool) {
-	if ps == nil {
+func (s *State) ReleaseFailed(own bool) {
+	if s == nil {
 		return
 	}
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.spares = ps.now().Add(ReleasePause)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.spares = s.now().Add(ReleasePause)
 	if own {
-		ps.paused = ps.spares
+		s.paused = s.spares
 	}
 }
 
 // Releases reports whether a leg of our own may release on the pair now. It may not while the two have exchanged no KV or
 // the pair pauses its releases.
-func (ps *State) Releases() bool { return ps != nil && ps.mayRelease(true) }
+func (s *State) Releases() bool { return s != nil && s.mayRelease(true) }
 
 // CarriesReleases reports the same of a turn's leg.
-func (ps *State) CarriesReleases() bool { return ps != nil && ps.mayRelease(false) }
+func (s *State) CarriesReleases() bool { return s != nil && s.mayRelease(false) }
 
-func (ps *State) mayRelease(own bool) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	now := ps.now()
-	return ps.exchanged && !now.Before(ps.paused) && (own || !now.Before(ps.spares))
+func (s *State) mayRelease(own bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	return s.exchanged && !now.Before(s.paused) && (own || !now.Before(s.spares))
 }

@@ -55,46 +55,46 @@ type trials struct {
 	all     bool          // several clients' have, or one of our own: a stop holds for everybody
 }
 
-func (r *trials) begin(client string, now time.Time) Status {
-	status := r.status(client, now)
-	r.trial = r.trial || status == Trial
+func (t *trials) begin(client string, now time.Time) Status {
+	status := t.status(client, now)
+	t.trial = t.trial || status == Trial
 	return status
 }
 
 // status is what begin returns. A stop by the tickets of one client holds for that client: the next turn of another, or
 // leg of our own, tries the pair.
-func (r *trials) status(client string, now time.Time) Status {
+func (t *trials) status(client string, now time.Time) Status {
 	switch {
-	case r.proven:
+	case t.proven:
 		return Proven
-	case r.trial:
+	case t.trial:
 		return Busy
-	case now.Before(r.until) && (r.all || client == r.of):
+	case now.Before(t.until) && (t.all || client == t.of):
 		return NoReuse
 	}
 	return Trial
 }
 
-func (r *trials) end(outcome Outcome, client string, now time.Time) (pause time.Duration, resumed bool) {
-	if !r.proven && !r.trial {
+func (t *trials) end(outcome Outcome, client string, now time.Time) (pause time.Duration, resumed bool) {
+	if !t.proven && !t.trial {
 		return 0, false
 	}
-	r.trial = false
+	t.trial = false
 	switch outcome {
 	case Inconclusive:
 		return 0, false
 	case Answered:
-		resumed = r.pause > 0
-		*r = trials{proven: true}
+		resumed = t.pause > 0
+		*t = trials{proven: true}
 		return 0, resumed
 	}
-	r.all = r.all || client == "" || r.of != "" && r.of != client
-	r.of = client
-	r.strikes++
-	if r.strikes < Strikes && r.pause == 0 && (r.proven || outcome == Failed) {
+	t.all = t.all || client == "" || t.of != "" && t.of != client
+	t.of = client
+	t.strikes++
+	if t.strikes < Strikes && t.pause == 0 && (t.proven || outcome == Failed) {
 		return 0, false
 	}
-	pause = min(max(RetrialAfter, 2*r.pause), retrialMax)
-	*r = trials{pause: pause, until: now.Add(pause), of: r.of, all: r.all}
+	pause = min(max(RetrialAfter, 2*t.pause), retrialMax)
+	*t = trials{pause: pause, until: now.Add(pause), of: t.of, all: t.all}
 	return pause, false
 }

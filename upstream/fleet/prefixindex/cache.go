@@ -24,7 +24,7 @@ type Cache struct {
 	index *Index
 	place *Place      // of the engine
 	gone  func() bool // whether the engine was removed
-	slot  int         // index, from 1, in holders.caches; 0 if the cached blocks are not known. index.mu guards it
+	slot  int         // index, from 1, in Index.caches; 0 if the cached blocks are not known. index.mu guards it
 
 	mu     sync.Mutex             // guards the rest. Lock order: the caller's, Cache, Index
 	blocks map[uint64]cachedBlock // nil if the record is not complete
@@ -43,54 +43,54 @@ type cachedBlock struct {
 }
 
 // mark returns the hash under which picks find the block, 0 if they do not look for it.
-func (b cachedBlock) mark() uint64 {
-	if marks(int(b.end), int(b.size)) {
-		return b.prefix
+func (c cachedBlock) mark() uint64 {
+	if marks(int(c.end), int(c.size)) {
+		return c.prefix
 	}
 	return 0
 }
 
 // Count returns the number of recorded blocks, -1 if the record is not complete.
-func (h *Cache) Count() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.blocks == nil {
+func (c *Cache) Count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blocks == nil {
 		return -1
 	}
-	return len(h.blocks)
+	return len(c.blocks)
 }
 
 // Started records that the engine's prefix cache is empty and that every change from now on will be reported. Picks judge
 // such an engine by its recorded blocks, and others by the prompts that were sent to them.
-func (h *Cache) Started() { h.forget(true) }
+func (c *Cache) Started() { c.forget(true) }
 
 // Lost records that the content of the engine's prefix cache is not known any more.
-func (h *Cache) Lost() { h.forget(false) }
+func (c *Cache) Lost() { c.forget(false) }
 
 // forget drops the recorded blocks. known says that the engine's prefix cache is empty now, so that the empty record is
 // complete.
-func (h *Cache) forget(known bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known = known && !h.gone()
-	h.index.forget(h, h.blocks, known)
-	if h.blocks = nil; known {
-		h.blocks = map[uint64]cachedBlock{}
+func (c *Cache) forget(known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known = known && !c.gone()
+	c.index.forget(c, c.blocks, known)
+	if c.blocks = nil; known {
+		c.blocks = map[uint64]cachedBlock{}
 	}
 }
 
 // Stored records blocks that the engine has added to its prefix cache. Blocks whose parent is not recorded are
 // ignored.
-func (h *Cache) Stored(b Blocks) {
-	p := h.index
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.blocks == nil || b.Size <= 0 {
+func (c *Cache) Stored(b Blocks) {
+	p := c.index
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blocks == nil || b.Size <= 0 {
 		return
 	}
 	at := cachedBlock{prefix: p.root(b.Adapter)}
 	if !b.Root {
-		parent, found := h.blocks[b.Parent]
+		parent, found := c.blocks[b.Parent]
 		if !found {
 			return
 		}
@@ -103,33 +103,33 @@ func (h *Cache) Stored(b Blocks) {
 		}
 		at.prefix = prefixHash(at.prefix, b.Tokens[i*b.Size:(i+1)*b.Size])
 		at.end, at.size = at.end+uint32(b.Size), uint32(b.Size)
-		if mark := h.blocks[hash].mark(); mark != 0 {
+		if mark := c.blocks[hash].mark(); mark != 0 {
 			removed = append(removed, mark)
 		}
-		h.blocks[hash] = at
+		c.blocks[hash] = at
 		if mark := at.mark(); mark != 0 {
 			added = append(added, mark)
 		}
-		if len(h.blocks) > MaxCachedBlocks {
-			p.holds(h, nil, removed)
-			p.forget(h, h.blocks, false)
-			h.blocks = nil
+		if len(c.blocks) > MaxCachedBlocks {
+			p.holds(c, nil, removed)
+			p.forget(c, c.blocks, false)
+			c.blocks = nil
 			return
 		}
 	}
-	p.holds(h, added, removed)
+	p.holds(c, added, removed)
 }
 
 // Removed records that the engine has evicted blocks.
-func (h *Cache) Removed(hashes []uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (c *Cache) Removed(hashes []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var removed []uint64
 	for _, hash := range hashes {
-		if mark := h.blocks[hash].mark(); mark != 0 {
+		if mark := c.blocks[hash].mark(); mark != 0 {
 			removed = append(removed, mark)
 		}
-		delete(h.blocks, hash)
+		delete(c.blocks, hash)
 	}
-	h.index.holds(h, nil, removed)
+	c.index.holds(c, nil, removed)
 }

@@ -2,6 +2,7 @@ package prefixindex
 
 import (
 	"math/bits"
+	"math/rand/v2"
 	"slices"
 
 	"carryover/upstream/body"
@@ -20,16 +21,6 @@ const (
 	MaxCredits = 256
 )
 
-// holders says which engines hold prompts up to which marks. The lock of the Index guards it.
-type holders struct {
-	seed     uint64
-	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
-	told     int                 // how many engines that are
-	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
-	credited []uint64            // a bit set of the slots that the current pick has credited
-	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
-}
-
 // root returns the hash with which prompts for an adapter begin.
 func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()
@@ -45,8 +36,8 @@ func (p *Index) root(adapter string) uint64 {
 
 // begin needs p.mu.
 func (p *Index) begin(adapter string) uint64 {
-	if p.seed == 0 {
-		p.seed = newSeed()
+	if p.seed == 0 { // without it a client can't construct prompts whose hashes collide with those of others
+		p.seed = rand.Uint64() | 1
 	}
 	return mixText(p.seed, adapter)
 }
@@ -124,8 +115,8 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 
 // slotBit returns the engine's bit in the bit sets: its word, and the bit in it. The engine must have a slot. It needs
 // the lock of the Index.
-func (e *Cache) slotBit() (word int, bit uint64) {
-	return (e.slot - 1) / 64, uint64(1) << ((e.slot - 1) % 64)
+func (c *Cache) slotBit() (word int, bit uint64) {
+	return (c.slot - 1) / 64, uint64(1) << ((c.slot - 1) % 64)
 }
 
 // ComputedPrompt is a prompt whose tokens are known.
@@ -283,19 +274,4 @@ func (p *Index) Lacks(e *Cache, pieces []uint64) bool {
 		}
 	}
 	return false
-}
-
-// Size is how much an Index remembers.
-type Size struct {
-	Pieces   int // of both generations
-	Computed int // incarnations that have computed any
-	Caches   int // engines whose cached blocks are known
-	Marks    int
-}
-
-// Size returns how much the index remembers.
-func (p *Index) Size() Size {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Size{Pieces: len(p.young) + len(p.old), Computed: len(p.computed), Caches: p.told, Marks: len(p.marks)}
 }

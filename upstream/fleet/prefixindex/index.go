@@ -6,12 +6,11 @@
 //
 //   - the index is bounded and refers to no incarnation that has ended (index.go, holders.go);
 //   - of an engine that publishes KV events the cached blocks are known completely or not at all (cache.go);
-//   - hashes are seeded, so that no client can construct prompts that count as those of others (index.go);
+//   - hashes are seeded, so that no client can construct prompts that count as those of others (holders.go);
 //   - events of one engine don't keep picks waiting for all of the others (holders.go).
 package prefixindex
 
 import (
-	"math/rand/v2"
 	"sync"
 )
 
@@ -36,13 +35,20 @@ type Index struct {
 	young, old map[uint64]piece
 	computed   map[uint32]*Computed
 	last       uint32 // the number that was given last
-	holders
+
+	// Which engines hold prompts up to which marks (holders.go).
+	seed     uint64
+	caches   []*Cache            // by slot, the engines whose cached blocks are known; nil for a free slot
+	told     int                 // how many engines that are
+	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
+	credited []uint64            // a bit set of the slots that the current pick has credited
+	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
 }
 
 // piece is what the index has about a piece of a prompt.
 type piece struct {
 	by   computers
-	mark uint64 // hash of the prompt up to the last block end within the piece (holders.marks); 0 if that is not known
+	mark uint64 // hash of the prompt up to the last block end within the piece (Index.marks); 0 if that is not known
 }
 
 // computers are numbers of incarnations, the latest to compute the piece first; 0 is none.
@@ -72,27 +78,27 @@ func (p *Index) NewComputed(cache *Cache, current, latest func() bool) *Computed
 // Record records that the incarnation computes a prompt, or has it in its prefix cache by a hand-back of what another
 // one computed: the next prompt that begins so is sent to either. It does nothing for an incarnation that has ended or
 // whose engine is gone.
-func (s *Computed) Record(chain []uint64) {
-	p := s.index
+func (c *Computed) Record(chain []uint64) {
+	p := c.index
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !s.current() {
+	if !c.current() {
 		return
 	}
-	if s.number == 0 {
+	if c.number == 0 {
 		if p.computed == nil {
 			p.computed = map[uint32]*Computed{}
 		}
 		p.last++
-		s.number = p.last
-		p.computed[s.number] = s
+		c.number = p.last
+		p.computed[c.number] = c
 	}
 	for _, hash := range chain {
 		known, young := p.piece(hash)
-		if young && known.by[0] == s.number {
+		if young && known.by[0] == c.number {
 			continue
 		}
-		known.by = known.by.first(s.number)
+		known.by = known.by.first(c.number)
 		p.put(hash, known, young)
 	}
 }
@@ -131,13 +137,13 @@ func (c computers) first(number uint32) computers {
 
 // Drop takes the number from the incarnation: it has ended, or its engine is gone. If the engine comes back, it gets
 // another one.
-func (s *Computed) Drop() {
-	p := s.index
+func (c *Computed) Drop() {
+	p := c.index
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.number != 0 {
-		delete(p.computed, s.number)
-		s.number = 0
+	if c.number != 0 {
+		delete(p.computed, c.number)
+		c.number = 0
 	}
 }
 
@@ -172,7 +178,3 @@ func mixText(before uint64, text string) uint64 {
 	}
 	return mix(before ^ uint64(len(text)))
 }
-
-// newSeed returns the seed of this process, without which a client can't construct prompts whose hashes collide with
-// those of others.
-func newSeed() uint64 { return rand.Uint64() | 1 }
