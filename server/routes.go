@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -45,10 +44,7 @@ func (s *Server) routes(asked *questions) http.Handler {
 	add(http.MethodPost, body.Messages.Path()+"/count_tokens", asked.handleCountTokens)
 	serve(http.MethodPost, body.Responses.Path(), turn(body.Responses))
 	add(http.MethodGet, "/v1/models", asked.handleModels)
-	health := s.health.handlers()
-	for _, path := range slices.Sorted(maps.Keys(health)) {
-		add(http.MethodGet, path, health[path])
-	}
+	s.health.serve(add)
 	add(http.MethodGet, "/version", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version}) })
 	welcome := served.welcome(s.cfg.Version)
 	add(http.MethodGet, "/", welcome)
@@ -66,9 +62,7 @@ func (s *Server) routes(asked *questions) http.Handler {
 // clients can't exhaust.
 func (s *Server) HealthHandler() http.Handler {
 	e := echo.New()
-	for path, handler := range s.health.handlers() {
-		e.GET(path, handler)
-	}
+	s.health.serve(func(method, path string, handler echo.HandlerFunc) { e.Add(method, path, handler) })
 	return e
 }
 

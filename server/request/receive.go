@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -116,12 +117,11 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 }
 
 func readFailed(ctx context.Context, err error) error {
-	var timeout interface{ Timeout() bool }
 	var wrong *Error
 	switch {
 	case errors.As(err, &wrong):
 		return wrong
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
 	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
 		return record.ErrClientGone
