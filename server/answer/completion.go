@@ -80,8 +80,8 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	case a.leg.Asks.Hidden && choice.onlyForIDs():
 		return sse.Drop
 	case a.leg.Asks.Usage && !some && found.hasUsage(): // the event with the usage has no choice
-		return a.usageFilter.resume(ev)
-	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice.finish, a.leg.Asks.Hidden):
+		return a.resumeFinish(ev)
+	case a.leg.Asks.Usage && a.holdFinish(ev.Data, found.choices, choice.finish):
 		return sse.Hold
 	}
 	return sse.Forward
