@@ -117,17 +117,8 @@ func (e *WriteError) Error() string { return "write stream: " + e.Err.Error() }
 // Unwrap returns the writer's or the flusher's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// AppendError appends one event whose data is errorJSON, in the shape of vLLM's own mid-stream errors
-// (`data: {"error": ...}`), and returns the extended slice. Each line of errorJSON becomes a data line.
+// AppendError appends one event whose data is errorJSON, which has no line ends, in the shape of vLLM's own mid-stream errors
+// (`data: {"error": ...}`), and returns the extended slice.
 func AppendError(dst, errorJSON []byte) []byte {
-	for {
-		end := lineEnd(errorJSON)
-		dst = append(dst, "data: "...)
-		dst = append(dst, errorJSON[:end]...)
-		dst = append(dst, '\n')
-		errorJSON = afterLine(errorJSON, end)
-		if len(errorJSON) == 0 {
-			return append(dst, '\n')
-		}
-	}
+	return append(append(append(dst, oneLineName...), errorJSON...), "\n\n"...)
 }

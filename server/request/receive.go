@@ -30,13 +30,10 @@ const (
 // noticed when the wait is over.
 const maxEarlyBody = 64 << 10
 
-// isEarly reports whether a body is read before its request has a slot.
-func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody }
-
 // Receive reads the body of a request that has called for a slot: admit gets it one, and may wait. With an error, admit may have been
 // called or not.
 func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservation, admit func() error) (body []byte, err error) {
-	early := isEarly(r)
+	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
 	if !early {
 		if err := admit(); err != nil {
 			return nil, err
