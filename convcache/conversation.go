@@ -52,9 +52,7 @@ type Content struct {
 // ByContent returns a key of a conversation without an id. Two conversations of one scope share it if their users have written the same, or
 // if the hashes happen to be equal; those of two tenants never share it.
 func (s Secret) ByContent(c Content) Key {
-	var hash [8]byte
-	binary.BigEndian.PutUint64(hash[:], c.Hash)
-	return s.hashed(contentVersion, c.Tenant, c.Model, c.CacheSalt, string(hash[:]))
+	return s.hashed(contentVersion, c.Tenant, c.Model, c.CacheSalt, string(binary.BigEndian.AppendUint64(nil, c.Hash)))
 }
 
 // narrowedVersion begins the input of the keys under which conversations of one id are told apart.
@@ -63,9 +61,7 @@ const narrowedVersion byte = 11
 // Narrowed returns the key of a conversation with an id whose user has begun with what the hash is of. Clients send one id for many
 // conversations.
 func (s Secret) Narrowed(id Key, first uint64) Key {
-	var hash [8]byte
-	binary.BigEndian.PutUint64(hash[:], first)
-	return s.hashed(narrowedVersion, string(id[:]), string(hash[:]))
+	return s.hashed(narrowedVersion, string(id[:]), string(binary.BigEndian.AppendUint64(nil, first)))
 }
 
 // String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.

@@ -36,10 +36,9 @@ type Shared struct {
 type SharedConfig struct {
 	// Local bounds the tickets in this process, and has the clock for all of Shared.
 	Local MemoryConfig
-	// Logger is told when the remote store stops or starts to work; nil discards. Its lines call the store redis,
-	// which is what operators run.
+	// Logger is told when the remote store stops or starts to work. Its lines call the store redis, which is what operators run.
 	Logger *slog.Logger
-	// Tell is told the same as one sentence; nil for nobody.
+	// Tell is told the same as one sentence.
 	Tell func(sentence string)
 }
 
@@ -48,12 +47,6 @@ type SharedConfig struct {
 func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	if cfg.Local.Now == nil {
 		cfg.Local.Now = time.Now
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Tell == nil {
-		cfg.Tell = func(string) {}
 	}
 	now := cfg.Local.Now
 	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger, report: cfg.Tell}

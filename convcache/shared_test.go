@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func (f *far) Test(context.Context) error { return f.test() }
 
 // newShared returns a store around a remote one, with the real clock.
 func newShared(remote convcache.Remote) *convcache.Shared {
-	return convcache.NewShared(remote, convcache.SharedConfig{})
+	return convcache.NewShared(remote, convcache.SharedConfig{Logger: slog.New(slog.DiscardHandler), Tell: func(string) {}})
 }
 
 // What an operation's error makes of a put, and of the five that open the breaker.
@@ -188,7 +189,9 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var told []string
-			r := convcache.NewShared(&far{test: func() error { return test.err }}, convcache.SharedConfig{Tell: func(sentence string) { told = append(told, sentence) }})
+			r := convcache.NewShared(&far{test: func() error { return test.err }}, convcache.SharedConfig{
+				Logger: slog.New(slog.DiscardHandler), Tell: func(sentence string) { told = append(told, sentence) },
+			})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- r.Run(ctx) }()
@@ -219,7 +222,9 @@ func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
 func TestShared_TellsThatTheOutageIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		r := convcache.NewShared(&far{test: func() error { return nil }}, convcache.SharedConfig{Tell: func(sentence string) { told = append(told, sentence) }})
+		r := convcache.NewShared(&far{test: func() error { return nil }}, convcache.SharedConfig{
+			Logger: slog.New(slog.DiscardHandler), Tell: func(sentence string) { told = append(told, sentence) },
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()

@@ -45,14 +45,10 @@ func shownPath(path string) string {
 	return b.String()
 }
 
-// shownMethod returns the method if it is one of HTTP's, and "other" if not.
-func shownMethod(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
-		return method
-	}
-	return "other"
-}
+// methods are those of HTTP.
+//
+//nolint:gochecknoglobals // immutable
+var methods = strings.Fields("GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE")
 
 // requestLines writes a line at debug level for each request that is not a turn: a request for a path that is not served, with a method
 // that is not allowed, or for models or health. It shows the known words of the path, and no query.
@@ -65,7 +61,11 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 	if !l.logger.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
-	l.logger.Debug("request", "status", status, "method", shownMethod(r.Method), "path", shownPath(r.URL.EscapedPath()),
+	method := r.Method
+	if !slices.Contains(methods, method) {
+		method = "other"
+	}
+	l.logger.Debug("request", "status", status, "method", method, "path", shownPath(r.URL.EscapedPath()),
 		"client", l.names.Address(r), "duration_ms", record.Milliseconds(took))
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/server/apierror"
-	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/server/suggest"
 	"carryover/server/turn"
@@ -45,10 +43,7 @@ func (s *Server) routes(asked *questions) http.Handler {
 	add(http.MethodPost, body.Messages.Path()+"/count_tokens", asked.handleCountTokens)
 	serve(http.MethodPost, body.Responses.Path(), turn(body.Responses))
 	add(http.MethodGet, "/v1/models", asked.handleModels)
-	health := s.health.handlers()
-	for _, path := range slices.Sorted(maps.Keys(health)) {
-		add(http.MethodGet, path, health[path])
-	}
+	s.health.serve(add)
 	add(http.MethodGet, "/version", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version}) })
 	welcome := served.welcome(s.cfg.Version)
 	add(http.MethodGet, "/", welcome)
@@ -66,9 +61,7 @@ func (s *Server) routes(asked *questions) http.Handler {
 // clients can't exhaust.
 func (s *Server) HealthHandler() http.Handler {
 	e := echo.New()
-	for path, handler := range s.health.handlers() {
-		e.GET(path, handler)
-	}
+	s.health.serve(func(method, path string, handler echo.HandlerFunc) { e.Add(method, path, handler) })
 	return e
 }
 
@@ -230,31 +223,4 @@ func (e *endpoints) meant(path string) string {
 		best = e.listed[slices.Index(paths, near)]
 	}
 	return best
-}
-
-// RequestHeaders returns the headers of a client that Carryover reads, besides those of HTTP and of known front ends and agents.
-func RequestHeaders() []record.Term {
-	return []record.Term{
-		{Name: "X-Conversation-Id", Means: "names the conversation; so does X-Session-Id"},
-		{Name: "X-KV-Reuse", Means: "`off`: this request neither looks for KV nor leaves any"},
-		{Name: request.TaskHeader, Means: "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`"},
-		{Name: request.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned; without an id, only what this turn uses"},
-		{Name: "X-Request-Id", Means: "the name of the turn in the log; one is made where there is none"},
-		{Name: "Authorization", Means: "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`"},
-		{Name: "X-Api-Key", Means: "the same, as Anthropic's clients send it"},
-		{Name: request.PrefillerHeader, Means: "names the prefill instance, with `--prefiller-allow`"},
-		{Name: "traceparent", Means: "the trace to which the turn's spans belong; with tracestate"},
-	}
-}
-
-// AnswerHeaders returns the headers that Carryover adds to answers.
-func AnswerHeaders() []record.Term {
-	return []record.Term{
-		{Name: "X-KV-Reuse", Means: "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, with `;reason=…` where it saved nothing, `prefix;tokens=…;reason=…` (no hit, but prefill's own caches had so many tokens of the prompt, at least one block), `miss;reason=…` or `off`"},
-		{Name: "X-KV-Path", Means: "`" + record.WayPrefillDecode + ";tokens=…` or `" + record.WayDecodeOnly + ";reason=…;tokens=…`"},
-		{Name: "Server-Timing", Means: "`queue`, `lookup`, `prefill`, and `ttft` of a stream or `answer` of a whole answer, in milliseconds"},
-		{Name: "X-Request-Id", Means: "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`"},
-		{Name: "Keep-Alive", Means: "for how long the connection is kept between two requests; sooner it ends only when connections are scarce"},
-		{Name: "Retry-After", Means: "seconds, on 429 and 503"},
-	}
 }

@@ -24,10 +24,11 @@ type health struct {
 	named   bool          // requests name their prefill instance
 }
 
-// handlers returns the handlers that report the server's health, by path.
-func (h *health) handlers() map[string]echo.HandlerFunc {
-	alive := func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) }
-	return map[string]echo.HandlerFunc{"/health": h.handleHealth, "/healthz": alive, "/readyz": h.handleReady}
+// serve adds the handlers that report the server's health.
+func (h *health) serve(add func(method, path string, handler echo.HandlerFunc)) {
+	add(http.MethodGet, "/health", h.handleHealth)
+	add(http.MethodGet, "/healthz", func(c echo.Context) error { return c.JSON(http.StatusOK, map[string]any{"status": "ok"}) })
+	add(http.MethodGet, "/readyz", h.handleReady)
 }
 
 // handleHealth answers /health with the fields of vLLM's multi-turn example. As in the example, each call evicts stale conversations.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/server/apierror"
+	"carryover/cmd/carryover/testrig"
 	"carryover/server/proof"
 	"carryover/server/record"
 )
@@ -213,7 +213,7 @@ func errorCode(n ast.Node) string {
 
 func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	var written, made []string
-	for _, c := range apierror.Codes() {
+	for _, c := range testrig.Codes() {
 		written = append(written, c.Name)
 	}
 	for _, file := range parsed(t, ".", "apierror", "pick", "request", "reuse", "turn", "../upstream", "../upstream/body") {

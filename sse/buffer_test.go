@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"carryover/sse/rawjson/rawjsontest"
+	"carryover/sse/rawjson"
 )
 
 // paramsEvent returns vLLM's finish chunk with transfer parameters of about size bytes.
@@ -126,7 +126,9 @@ func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
 	for _, size := range []int{1 << 10, 100 << 10, 1 << 20, DefaultMaxEvent + 1<<10} {
 		event := paramsEvent(size)
 		stream := "data: {}\n\n" + string(event) + "data: [DONE]\n\n"
-		rest, value, _ := rawjsontest.Cut(event[len("data: "):], params)
+		data := event[len("data: "):]
+		value, cuts := rawjson.FindMember(data, params, nil)
+		rest := append(data[:cuts[0].From:cuts[0].From], data[cuts[0].To:]...)
 		want, wantMember := "data: {}\n\ndata: "+string(rest)+"\n\ndata: [DONE]\n\n", string(value)
 		if len(event) > DefaultMaxEvent {
 			want, wantMember = stream, ""

@@ -34,49 +34,63 @@ func (e *edits) blank(b rawjson.Blank) {
 	e.list = append(e.list, edit{b.Span, with})
 }
 
-// replace implements Event.Replace.
-func (e *edits) replace(r rawjson.Span, with []byte) bool {
-	if r.From < 0 || r.From >= r.To || r.To > len(e.data) || e.data[r.From] == '\n' || e.data[r.To-1] == '\n' ||
-		bytes.ContainsAny(with, "\r\n") {
-		return false
-	}
-	at, _ := slices.BinarySearchFunc(e.list, r.From, func(other edit, from int) int { return cmp.Compare(other.From, from) })
-	if at > 0 && e.list[at-1].To > r.From || at < len(e.list) && e.list[at].From < r.To {
-		return false
-	}
-	start := len(e.text)
-	e.text = append(e.text, with...)
-	e.list = slices.Insert(e.list, at, edit{r, rawjson.Span{From: start, To: len(e.text)}})
-	return true
-}
-
-// shown returns data with the edits applied.
-func (e *edits) shown(data []byte) []byte {
-	var out []byte
-	done := 0
-	for _, edit := range e.list {
-		out = append(append(out, data[done:edit.From]...), e.text[edit.with.From:edit.with.To]...)
-		done = edit.To
-	}
-	return append(out, data[done:]...)
-}
-
-// supplant implements Event.Supplant.
-func (e *edits) supplant(with []byte) bool {
-	if len(e.data) == 0 || e.data[0] == '\n' || e.data[len(e.data)-1] == '\n' || bytes.ContainsAny(with, "\r\n") {
-		return false
-	}
-	e.text = append(e.text[:0], with...)
-	e.list = append(e.list[:0], edit{rawjson.Span{From: 0, To: len(e.data)}, rawjson.Span{From: 0, To: len(e.text)}})
-	return true
-}
-
 // reset removes all edits, and releases the memory of a big event.
 func (e *edits) reset() {
 	if cap(e.list) > smallBuffer/64 || cap(e.cuts) > smallBuffer/64 || cap(e.text) > smallBuffer {
 		*e = edits{}
 	}
 	e.list, e.cuts, e.text = e.list[:0], e.cuts[:0], e.text[:0]
+}
+
+// Replace makes the client see with instead of Data[from:to], and reports whether it will. It has an effect with the verdicts
+// Forward and Hold. with is copied. Ranges may come in any order and may lie next to each other. Replace refuses, without effect:
+//   - a range that is empty, leaves Data, or begins or ends with an LF (which joins two data lines)
+//   - a range that overlaps the member that is cut, with its comma, or an earlier replacement: the first one counts
+//   - bytes with a CR or LF, which would end the line
+//   - any call after Observe has returned
+//
+// It does not refuse with for one harmless flaw: if no space follows the colon and with begins the line with a space, the client
+// removes that space (WHATWG HTML 9.2.6). In JSON the space means nothing.
+func (e Event) Replace(from, to int, with []byte) bool {
+	d := e.edits
+	if d == nil || from < 0 || from >= to || to > len(d.data) || d.data[from] == '\n' || d.data[to-1] == '\n' || bytes.ContainsAny(with, "\r\n") {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(d.list, from, func(other edit, from int) int { return cmp.Compare(other.From, from) })
+	if at > 0 && d.list[at-1].To > from || at < len(d.list) && d.list[at].From < to {
+		return false
+	}
+	start := len(d.text)
+	d.text = append(d.text, with...)
+	d.list = slices.Insert(d.list, at, edit{rawjson.Span{From: from, To: to}, rawjson.Span{From: start, To: len(d.text)}})
+	return true
+}
+
+// Shown returns what the client would see of Data: without the member that is cut, and with the replaced ranges.
+func (e Event) Shown() []byte {
+	if e.edits == nil {
+		return e.Data
+	}
+	var out []byte
+	done := 0
+	for _, edit := range e.edits.list {
+		out = append(append(out, e.Data[done:edit.From]...), e.edits.text[edit.with.From:edit.with.To]...)
+		done = edit.To
+	}
+	return append(out, e.Data[done:]...)
+}
+
+// Supplant replaces all of Data for the client, including earlier cuts and replacements, and reports whether it did.
+// with is copied. It refuses bytes with a CR or LF, Data that is empty or begins or ends with an LF, and any call
+// after Observe has returned.
+func (e Event) Supplant(with []byte) bool {
+	d := e.edits
+	if d == nil || len(d.data) == 0 || d.data[0] == '\n' || d.data[len(d.data)-1] == '\n' || bytes.ContainsAny(with, "\r\n") {
+		return false
+	}
+	d.text = append(d.text[:0], with...)
+	d.list = append(d.list[:0], edit{rawjson.Span{From: 0, To: len(d.data)}, rawjson.Span{From: 0, To: len(d.text)}})
+	return true
 }
 
 // memberSearch finds events that may contain the stripped member.

@@ -3,8 +3,6 @@ package sse
 import (
 	"errors"
 	"time"
-
-	"carryover/sse/rawjson"
 )
 
 // Event is one dispatched event, valid only during the call to Observe.
@@ -18,34 +16,6 @@ type Event struct {
 	Split bool
 
 	edits *edits
-}
-
-// Replace makes the client see with instead of Data[from:to], and reports whether it will. It has an effect with the verdicts
-// Forward and Hold. with is copied. Ranges may come in any order and may lie next to each other. Replace refuses, without effect:
-//   - a range that is empty, leaves Data, or begins or ends with an LF (which joins two data lines)
-//   - a range that overlaps the member that is cut, with its comma, or an earlier replacement: the first one counts
-//   - bytes with a CR or LF, which would end the line
-//   - any call after Observe has returned
-//
-// It does not refuse with for one harmless flaw: if no space follows the colon and with begins the line with a space, the client
-// removes that space (WHATWG HTML 9.2.6). In JSON the space means nothing.
-func (e Event) Replace(from, to int, with []byte) bool {
-	return e.edits != nil && e.edits.replace(rawjson.Span{From: from, To: to}, with)
-}
-
-// Shown returns what the client would see of Data: without the member that is cut, and with the replaced ranges.
-func (e Event) Shown() []byte {
-	if e.edits == nil {
-		return e.Data
-	}
-	return e.edits.shown(e.Data)
-}
-
-// Supplant replaces all of Data for the client, including earlier cuts and replacements, and reports whether it did.
-// with is copied. It refuses bytes with a CR or LF, Data that is empty or begins or ends with an LF, and any call
-// after Observe has returned.
-func (e Event) Supplant(with []byte) bool {
-	return e.edits != nil && e.edits.supplant(with)
 }
 
 // Verdict says what the relay does with an observed event.
@@ -147,17 +117,8 @@ func (e *WriteError) Error() string { return "write stream: " + e.Err.Error() }
 // Unwrap returns the writer's or the flusher's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// AppendError appends one event whose data is errorJSON, in the shape of vLLM's own mid-stream errors
-// (`data: {"error": ...}`), and returns the extended slice. Each line of errorJSON becomes a data line.
+// AppendError appends one event whose data is errorJSON, which has no line ends, in the shape of vLLM's own mid-stream errors
+// (`data: {"error": ...}`), and returns the extended slice.
 func AppendError(dst, errorJSON []byte) []byte {
-	for {
-		end := lineEnd(errorJSON)
-		dst = append(dst, "data: "...)
-		dst = append(dst, errorJSON[:end]...)
-		dst = append(dst, '\n')
-		errorJSON = afterLine(errorJSON, end)
-		if len(errorJSON) == 0 {
-			return append(dst, '\n')
-		}
-	}
+	return append(append(append(dst, oneLineName...), errorJSON...), "\n\n"...)
 }

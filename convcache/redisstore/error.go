@@ -130,17 +130,3 @@ func (l *lines) warnForged() {
 		l.logger.Warn("redis holds values that are not authentic: another version wrote them, or somebody else did")
 	}
 }
-
-// tellLarge reports a ticket that is not shared for its size.
-func (l *lines) tellLarge(size, most int) {
-	if l.large.due(l.now()) {
-		l.logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", most)
-	}
-}
-
-// tellFenced reports a ticket of another master.
-func (l *lines) tellFenced() {
-	if l.fenced.due(l.now()) {
-		l.logger.Info("redis has failed over or restarted; tickets from before are not used")
-	}
-}

@@ -27,7 +27,9 @@ func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) 
 	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t.Branch))
 	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
 	if size := len(branch) + len(params); size > s.cfg.MaxValue {
-		s.lines.tellLarge(size, s.cfg.MaxValue)
+		if s.lines.large.due(s.cfg.Now()) {
+			s.cfg.Logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", s.cfg.MaxValue)
+		}
 		return nil, convcache.Refused, &convcache.RemoteError{
 			Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing,
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -39,6 +40,10 @@ type replica struct {
 
 // newReplica returns a replica around a store.
 func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Tell = func(string) {}
 	return &replica{Shared: convcache.NewShared(way{store}, cfg), store: store, cfg: cfg}
 }
 

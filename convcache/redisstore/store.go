@@ -209,7 +209,9 @@ func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.Ticket
 	case "expired":
 		return convcache.Ticket{}, convcache.Expired, nil
 	case "fenced":
-		s.lines.tellFenced()
+		if s.lines.fenced.due(s.cfg.Now()) {
+			s.cfg.Logger.Info("redis has failed over or restarted; tickets from before are not used")
+		}
 		return convcache.Ticket{}, convcache.Fenced, nil
 	case "consumed":
 		return convcache.Ticket{}, convcache.Consumed, nil
@@ -258,7 +260,7 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
 	n, cursor := 0, uint64(0)
 	for {
-		keys, next, err := server.Scan(ctx, cursor, globEscape(s.names.conversations)+"*", countBatch).Result()
+		keys, next, err := server.Scan(ctx, cursor, globEscape.Replace(s.names.conversations)+"*", countBatch).Result()
 		if err != nil {
 			return 0, fmt.Errorf("count keys: %w", err)
 		}
@@ -271,6 +273,6 @@ func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, er
 }
 
 // globEscape makes a text match itself in SCAN.
-func globEscape(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
-}
+//
+//nolint:gochecknoglobals // immutable
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)

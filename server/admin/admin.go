@@ -115,7 +115,7 @@ func New(deps Deps) http.Handler {
 		deps.LiveEvery = time.Second
 	}
 	a := &admin{deps, make(chan struct{}, maxViewers)}
-	mux := newEndpoints()
+	mux := &endpoints{ServeMux: http.NewServeMux()}
 	mux.handle("GET /admin/instances", a.list)
 	mux.handle("POST /admin/instances", a.add)
 	mux.handle("DELETE /admin/instances/{role}/{name}", a.remove)
@@ -194,8 +194,6 @@ type endpoints struct {
 	*http.ServeMux
 	listed []string
 }
-
-func newEndpoints() *endpoints { return &endpoints{ServeMux: http.NewServeMux()} }
 
 func (e *endpoints) handle(endpoint string, handler http.HandlerFunc) {
 	e.Handle(endpoint, handler)

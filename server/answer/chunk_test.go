@@ -31,7 +31,7 @@ func midway(tb testing.TB, answerIDs *facts.AnswerIDs, api body.API, asks Asks, 
 func stateOf(a *Reader) map[string]any {
 	return map[string]any{
 		"odd": a.ineligible, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
-		"counted": a.usageFilter, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
+		"counted": a.heldFinish, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
 	}
 }
 
@@ -262,7 +262,7 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}
-					a.usageFilter.finish = bytes.Replace(a.usageFilter.finish, []byte(`,"weight_versions":null`), nil, 1)
+					a.heldFinish = bytes.Replace(a.heldFinish, []byte(`,"weight_versions":null`), nil, 1)
 					if !reflect.DeepEqual(stateOf(a), stateOf(learnt)) {
 						t.Fatalf("cut at %d, learnt\n%+v\nwant\n%+v", at, stateOf(a), stateOf(learnt))
 					}

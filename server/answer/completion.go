@@ -80,8 +80,8 @@ func (a *Reader) weigh(ev sse.Event, first bool) sse.Verdict {
 	case a.leg.Asks.Hidden && choice.onlyForIDs():
 		return sse.Drop
 	case a.leg.Asks.Usage && !some && found.hasUsage(): // the event with the usage has no choice
-		return a.usageFilter.resume(ev)
-	case a.leg.Asks.Usage && a.usageFilter.hold(ev.Data, found.choices, choice.finish, a.leg.Asks.Hidden):
+		return a.resumeFinish(ev)
+	case a.leg.Asks.Usage && a.holdFinish(ev.Data, found.choices, choice.finish):
 		return sse.Hold
 	}
 	return sse.Forward
@@ -101,13 +101,9 @@ func (a *Reader) tells(data []byte) bool {
 func (a *Reader) goesOn(data []byte) bool {
 	const text = `"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null`
 	if a.leg.API == body.Chat {
-		return endsIn(data, `"finish_reason":null,"token_ids":null}]}`)
+		return bytes.HasSuffix(data, []byte(`"finish_reason":null,"token_ids":null}]}`))
 	}
-	return endsIn(data, text+"}]}") || endsIn(data, text+`,"weight_versions":null}]}`)
-}
-
-func endsIn(data []byte, end string) bool {
-	return len(data) >= len(end) && string(data[len(data)-len(end):]) == end
+	return bytes.HasSuffix(data, []byte(text+"}]}")) || bytes.HasSuffix(data, []byte(text+`,"weight_versions":null}]}`))
 }
 
 // finishedAll notes the choices of a chunk that have their finish, and reports whether all choices of the answer have.
@@ -153,7 +149,7 @@ func (c *choiceMembers) roleOnly() bool {
 // read reads the members of one chunk, or of a whole answer, and returns the choice if there is one.
 func (a *Reader) read(found *answerMembers) (choice choiceMembers, some bool) {
 	both := found.hasUsage() && a.usage.read(found.usage)
-	if found.failed() {
+	if !rawjson.IsNull(found.failure) {
 		a.fails(found.failure)
 	}
 	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
@@ -294,6 +290,3 @@ func (f *answerMembers) has(id []byte) bool {
 
 // hasUsage reports whether the answer has a usage.
 func (f *answerMembers) hasUsage() bool { return rawjson.Kind(f.usage) == '{' }
-
-// failed reports whether the answer has an error.
-func (f *answerMembers) failed() bool { return !rawjson.IsNull(f.failure) }

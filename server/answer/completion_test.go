@@ -53,8 +53,8 @@ func sameMembers(t *testing.T, data []byte) {
 	if (len(all) > 1) != more || len(all) > 0 != (first != nil) || len(all) > 0 && string(first) != all[0].Raw {
 		t.Errorf("choice of %q: got %q and more %t of %d", data, first, more, len(all))
 	}
-	if found.hasUsage() != gjson.Parse(want["usage"]).IsObject() || found.failed() != (gjson.Parse(want["error"]).Type != gjson.Null) {
-		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.hasUsage(), found.failed())
+	if found.hasUsage() != gjson.Parse(want["usage"]).IsObject() || !rawjson.IsNull(found.failure) != (gjson.Parse(want["error"]).Type != gjson.Null) {
+		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.hasUsage(), !rawjson.IsNull(found.failure))
 	}
 	var id string
 	if found.has([]byte("x")) && (json.Unmarshal(found.id, &id) != nil || id != "x") {

@@ -77,7 +77,7 @@ type Reader struct {
 	turn Turn
 	ending
 	progress
-	usageFilter usageFilter
+	heldFinish []byte // the choices of the finish that is held back
 
 	ineligible string          // why the answer leaves no ticket, "" for nothing
 	finished   map[string]bool // the indexes of choices that have their finish, if there are several

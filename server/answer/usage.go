@@ -193,37 +193,35 @@ func findMembers(data []byte, object rawjson.Span, found []rawjson.Span, names .
 	return members, err == nil
 }
 
-// usageFilter hides from the client that this program asked for the usage of its stream. The usage is needed because remote_num_tokens
-// alone does not show that an output id was lost or came twice. With include_usage, vLLM 0.32 sends one more event after the finish. That
-// event has the usage, and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py,
-// completion/serving.py). So the filter holds the finish back and sends the later event in its place, with the choice of the finish and
-// without the usage. The client then sees the finish that a stock engine would have sent.
-type usageFilter struct{ finish []byte } // the choices of the finish that is held back
+// The client must not see that this program asked for the usage of its stream. The usage is needed because remote_num_tokens alone does not
+// show that an output id was lost or came twice. With include_usage, vLLM 0.32 sends one more event after the finish. That event has the
+// usage, and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py, completion/serving.py). So the
+// finish is held back, and the later event goes out in its place, with the choice of the finish and without the usage. The client then sees
+// the finish that a stock engine would have sent.
 
-// hold reports whether an event with these choices and this finish_reason is the finish; if it is, hold keeps it back. plain says that the
-// client must see no ids in it.
-func (c *usageFilter) hold(data, choices, reason []byte, plain bool) bool {
-	if rawjson.Kind(reason) != '"' || c.finish != nil {
+// holdFinish reports whether an event with these choices and this finish_reason is the finish; if it is, holdFinish keeps its choices.
+func (a *Reader) holdFinish(data, choices, reason []byte) bool {
+	if rawjson.Kind(reason) != '"' || a.heldFinish != nil {
 		return false
 	}
-	if plain {
+	if a.leg.Asks.Hidden {
 		all, _, _ := sse.AllTokenIDs(data)
 		data = edited(data, nulled(nil, all)).Bytes()
 		choices = rawjson.Get(data, "choices")
 	}
-	c.finish = bytes.Clone(choices)
+	a.heldFinish = bytes.Clone(choices)
 	return true
 }
 
-// resume turns the event with the usage into the finish that was held back. If that can't be done, resume drops the event, and the held
+// resumeFinish turns the event with the usage into the finish that was held back. If that can't be done, it drops the event, and the held
 // finish goes out as it came.
-func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
+func (a *Reader) resumeFinish(ev sse.Event) sse.Verdict {
 	var edits rawjson.Edits
-	edits.Set("choices", c.finish)
+	edits.Set("choices", a.heldFinish)
 	edits.Remove("usage")
 	o, err := rawjson.ParseObject(ev.Shown())
 	choices := o.Get("choices")
-	if c.finish == nil || err != nil || rawjson.Kind(choices) != '[' || !rawjson.IsEmpty(choices) || !o.Has("system_fingerprint") ||
+	if a.heldFinish == nil || err != nil || rawjson.Kind(choices) != '[' || !rawjson.IsEmpty(choices) || !o.Has("system_fingerprint") ||
 		!replaceData(ev, o.Rewrite(edits)) {
 		return sse.Drop
 	}

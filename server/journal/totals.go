@@ -73,20 +73,17 @@ func (t *Totals) add(r *TurnRecord, of *record.Turn) {
 		}
 	case record.Prefix:
 		missed(t.Prefixes, r.Reason)
-		if r.FollowUp {
-			missed(t.FollowUpMisses, r.Reason)
-		}
 	case record.Off:
 		t.Off++
 	default:
 		missed(t.Misses, r.Reason)
-		if r.FollowUp {
-			missed(t.FollowUpMisses, r.Reason)
-		}
 	}
 	if r.FollowUp {
 		t.FollowUps++
 		t.FollowUpTokens += uint64(of.Prompt())
+		if r.Outcome != record.Hit {
+			missed(t.FollowUpMisses, r.Reason)
+		}
 	}
 	if r.Failed() {
 		t.Failed++

@@ -203,7 +203,7 @@ func (t *Turn) Offer(b convcache.Branch) convcache.Offer {
 // Seal adds to the ticket of a finished answer the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it. If
 // that is impossible, it returns why: "ineligible_…".
 func (t *Turn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
-	const count = "ineligible_token_count"
+	const count = "token_count"
 	k := t.ids
 	plugIn := e.Params.OutputIDs != nil
 	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
@@ -216,18 +216,18 @@ func (t *Turn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 		k.retained.add(e.Params.OutputIDs)
 		output = len(e.Params.OutputIDs)
 	case plugIn && output != len(e.Params.OutputIDs):
-		return count // decode reported the ids twice, in different numbers
+		return ineligible(count) // decode reported the ids twice, in different numbers
 	case output == 0:
 		return Unproven(LacksIDs)
 	}
 	// remote_num_tokens may equal the number of ids or be one less. So an id that was lost on the way, or came twice, shows in the usage
 	// alone.
 	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
-		return count
+		return ineligible(count)
 	}
 	chain, ok := k.seal(e.Params.Tokens)
 	if !ok {
-		return count
+		return ineligible(count)
 	}
 	ticket.Chain = chain
 	return ""
@@ -262,3 +262,6 @@ type Ending struct {
 	// The token counts in decode's usage, -1 for each that it does not report.
 	PromptTokens, CompletionTokens int
 }
+
+// ineligible returns the word for why an answer leaves no ticket.
+func ineligible(why string) string { return "ineligible_" + why }

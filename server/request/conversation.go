@@ -40,21 +40,14 @@ type Conversation struct {
 }
 
 // clientHeaders are the headers by which known front ends and agents name a
-// conversation, in the order in which they are tried.
+// conversation, in the order in which they are tried. They are spelled as in net/http: a look-up by any other spelling would convert the name
+// each time.
 //
 //nolint:gochecknoglobals // immutable table
-var clientHeaders = spelled(
-	"X-OpenWebUI-Chat-Id", "X-Dynamo-Session-ID", "X-Claude-Code-Session-Id", "X-Session-Affinity",
-	"Session-Id", "Session_id", "X-Opencode-Session", "X-Litellm-Session-Id", "ChatUI-Conversation-ID",
+var clientHeaders = []string{
+	"X-Openwebui-Chat-Id", "X-Dynamo-Session-Id", "X-Claude-Code-Session-Id", "X-Session-Affinity",
+	"Session-Id", "Session_id", "X-Opencode-Session", "X-Litellm-Session-Id", "Chatui-Conversation-Id",
 	"X-Grok-Conv-Id", "X-Amp-Thread-Id", "Thread-Id",
-)
-
-// spelled returns the names in the spelling of net/http. A look-up by any other spelling would convert the name each time.
-func spelled(names ...string) []string {
-	for i := range names {
-		names[i] = http.CanonicalHeaderKey(names[i])
-	}
-	return names
 }
 
 // subAgentHeader names a child of an agent. Children send their parent's conversation id with prompts of their own.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -29,13 +30,10 @@ const (
 // noticed when the wait is over.
 const maxEarlyBody = 64 << 10
 
-// isEarly reports whether a body is read before its request has a slot.
-func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody }
-
 // Receive reads the body of a request that has called for a slot: admit gets it one, and may wait. With an error, admit may have been
 // called or not.
 func (i *Reader) Receive(w http.ResponseWriter, r *http.Request, share *Reservation, admit func() error) (body []byte, err error) {
-	early := isEarly(r)
+	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
 	if !early {
 		if err := admit(); err != nil {
 			return nil, err
@@ -116,12 +114,11 @@ func (i *Reader) readPaced(w http.ResponseWriter, r *http.Request, share *Reserv
 }
 
 func readFailed(ctx context.Context, err error) error {
-	var timeout interface{ Timeout() bool }
 	var wrong *Error
 	switch {
 	case errors.As(err, &wrong):
 		return wrong
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
 	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
 		return record.ErrClientGone

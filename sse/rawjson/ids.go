@@ -33,23 +33,10 @@ func AppendIDs(dst []byte, ids []uint32) []byte {
 	return append(dst, ']')
 }
 
-// EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
-// nothing.
+// EqualIDs reports whether raw is a JSON array of exactly these ids.
 func EqualIDs(raw []byte, ids []uint32) bool {
-	s := Scanner{Data: raw}
-	s.Space()
-	var buf [512]uint32
-	more, err := s.Open('[')
-	ok := err == nil
-	for more && ok {
-		var n int
-		n, more, ok = s.ReadIDs(buf[:])
-		if n > len(ids) || !slices.Equal(buf[:n], ids[:n]) {
-			return false
-		}
-		ids = ids[n:]
-	}
-	return ok && len(ids) == 0 && s.End()
+	read, ok := ParseIDs(raw)
+	return ok && slices.Equal(read, ids)
 }
 
 // IDsInto reads an array of ids, as ParseIDs does. The ids are in the buffer if they fit, whatever it holds before. It counts the commas

@@ -19,9 +19,8 @@ import (
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/cli"
 	"carryover/cmd/carryover/config"
-	"carryover/server"
+	"carryover/cmd/carryover/testrig"
 	"carryover/server/admin"
-	"carryover/server/apierror"
 	"carryover/server/journal"
 	"carryover/server/record"
 	"carryover/upstream/vllmsim"
@@ -70,9 +69,9 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 	referenceSettings(t, b)
 	referenceEndpoints(t, b)
 	b.WriteString("## Headers\n\nCarryover reads these of a client; known front ends and agents have [names of their own](clients.md#how-a-request-names-its-conversation).\n\n")
-	terms(b, "header", server.RequestHeaders())
+	terms(b, "header", requestHeaders())
 	b.WriteString("Carryover adds these to answers.\n\n")
-	terms(b, "header", server.AnswerHeaders())
+	terms(b, "header", answerHeaders())
 	b.WriteString("## Reasons of a miss\n\n`reason` in `X-KV-Reuse`, in the line of the turn and in `carryover_turns_total`.\n\n")
 	terms(b, "reason", record.MissReasons())
 	b.WriteString("`ineligible_<why>`: the request can take no part, or its ids can't be compared. `<why>` is one of these, or a word of [what became of a ticket](#what-became-of-a-ticket).\n\n")
@@ -84,7 +83,7 @@ alone](#reasons-why-decode-serves-alone) · [what became of a ticket](#what-beca
 	b.WriteString("## What became of a ticket\n\n`stored` in the line of the turn, `result` of `carryover_tickets_total`. Reasons of a miss that hold for the answer, too, stand there.\n\n")
 	terms(b, "result", record.StoredResults())
 	b.WriteString("## Error codes\n\n`error.code` of an answer, and `code` in the line of the turn. Messages have Anthropic's shape on `/v1/messages`, which has no code.\n\n| code | status | means |\n|---|---|---|\n")
-	for _, c := range apierror.Codes() {
+	for _, c := range testrig.Codes() {
 		status := "the engine's"
 		if c.Status != 0 {
 			status = strconv.Itoa(c.Status)
