@@ -171,10 +171,11 @@ func (g *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 	claim := queue.Claim{Tenant: g.Request.Account, Class: slotClass(role, hint.Model, g.Request.Prefiller, g.Excluded)}
 	exclude := g.excluding(role)
 	var free func()
-	waited, full := g.deps.Queue.Wait(ctx, claim, g.Record.Times().Queued, func() bool {
+	waited, full := g.deps.Queue.Wait(ctx, claim, g.Queued, func() bool {
 		engine, free, err = g.deps.Fleet.Picker.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
+	g.Queued += waited
 	g.Record.Waited(waited, full == nil)
 	switch {
 	case full != nil:

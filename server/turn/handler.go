@@ -94,9 +94,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.record.From(client, h.deps.Names.Tenant(tenant))
 	t.share = requests.Reserve(r, tenant)
 	raw, err := requests.Receive(w, r, &t.share, func() (err error) {
-		var waited time.Duration
-		t.lease, waited, err = h.deps.Slots.Take(r.Context(), t.share.Account)
-		t.record.Waited(waited, err == nil)
+		t.lease, t.queued, err = h.deps.Slots.Take(r.Context(), t.share.Account)
+		t.record.Waited(t.queued, err == nil)
 		return err
 	})
 	if err != nil {

@@ -19,6 +19,7 @@ type turn struct {
 	request.Request
 	body     *body.Request // nil once the answer has begun
 	began    time.Time
+	queued   time.Duration  // for a slot of the server
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
 	admitted reuse.Admitted
@@ -49,7 +50,7 @@ func (t *turn) dropBody() {
 func (h *Handler) run(ctx context.Context, t *turn) error {
 	h.budget.earn(t.Account)
 	t.retries = retries{
-		fleet: h.deps.Fleet, budget: h.budget, request: &t.Request, policy: t.routing.PrefillFailure, until: t.began.Add(h.cfg.begins(t.Stream) / 2),
+		fleet: h.deps.Fleet, budget: h.budget, request: &t.Request, policy: t.routing.PrefillFailure, until: t.began.Add(h.cfg.begins(t.Stream) / 2), earlier: pick.Earlier{Queued: t.queued},
 	}
 	defer t.doubts.settle()
 	for {
