@@ -2,6 +2,7 @@ package pick
 
 import (
 	"slices"
+	"time"
 
 	"carryover/server/record"
 	"carryover/server/request"
@@ -37,6 +38,7 @@ type Earlier struct {
 	NoPrefill     bool               // prefill is not asked any more
 	PrefillFailed bool               // a prefill leg was sent and failed, or prefill has refused the model
 	TooLong       bool               // prefill has refused the prompt, which may be longer than it takes
+	Queued        time.Duration      // for slots, all waits of the turn together
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }
 

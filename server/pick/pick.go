@@ -184,10 +184,11 @@ func (p *picking) awaitSlot(ctx context.Context, role upstream.Role, hint fleet.
 	claim := queue.Claim{Tenant: p.Request.Account, Class: slotClass(role, hint.Model, p.Request.Prefiller, p.Excluded)}
 	exclude := p.excluding(role)
 	var free func()
-	waited, full := p.deps.Queue.Wait(ctx, claim, p.Record.Times().Queued, func() bool {
+	waited, full := p.deps.Queue.Wait(ctx, claim, p.Queued, func() bool {
 		engine, free, err = p.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
+	p.Queued += waited
 	p.Record.Waited(waited, full == nil)
 	switch {
 	case full != nil:

@@ -9,8 +9,8 @@ import (
 	"carryover/upstream/body"
 )
 
-// Builder makes the record of a turn out of what the steps of the turn report. Only the turn's own goroutine uses it. It must not be
-// copied once a leg has been sent.
+// Builder makes the record of a turn out of what the steps of the turn report, which can't read it. Only the turn's own goroutine uses it. It
+// must not be copied once a leg has been sent.
 type Builder struct {
 	turn Turn
 }
@@ -25,9 +25,6 @@ func NewBuilder(id string, api body.API, trace Trace, began time.Time) Builder {
 
 // ID returns the turn's id, which is the client's X-Request-Id if that has a safe form.
 func (b *Builder) ID() string { return b.turn.Turn }
-
-// Times returns the turn's times so far, which the caller must not change.
-func (b *Builder) Times() *Times { return &b.turn.Times }
 
 // From records whom the request came from: the address and the tenant, as logs may name them.
 func (b *Builder) From(client, tenant string) { b.turn.Client, b.turn.Tenant = client, tenant }

@@ -3,9 +3,8 @@ package turn
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"carryover/server/answer"
 	"carryover/server/pick"
@@ -87,25 +86,21 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding
 	h = a.handed(plan.Together)
 	h.together = true
 	both, fail := context.WithCancelCause(ctx)
-	detached, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(detachedLimit, func() { end(context.Cause(ctx)) }) })()
-	group, own := errgroup.WithContext(detached)
-	group.Go(func() error {
+	var prefills sync.WaitGroup
+	prefills.Go(func() {
 		defer a.pair.Prefilled()
 		if leg.run(own, a.h.deps.Legs); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}
-		return leg.err
 	})
-	group.Go(func() error {
-		var sent *upstream.LegError
-		if d, err = a.decode(both, h); ctx.Err() != nil && errors.As(err, &sent) && sent.Sent {
-			return nil
-		}
-		return err
-	})
-	_ = group.Wait() // both errors are known
+	var sent *upstream.LegError
+	if d, err = a.decode(both, h); err != nil && !(ctx.Err() != nil && errors.As(err, &sent) && sent.Sent) {
+		end(err)
+	}
+	prefills.Wait() // both errors are known
 	h, failed := a.conclude(leg)
 	if leg.err == nil {
 		a.Record.Cached(leg.answer.Cached)

@@ -54,9 +54,15 @@ func (h *Handler) Retries() *RetryBudget { return h.budget }
 
 // Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
+	t := h.begin(r, api)
+	h.end(w, t, h.guarded(w, r, t))
+}
+
+// begin makes the turn of a request. It is a function of its own, as end and again are, so that its frame is not on the stack of open streams.
+func (h *Handler) begin(r *http.Request, api body.API) *turn {
 	t := &turn{Request: request.Request{API: api}, began: time.Now(), routing: h.routing.Load(), legID: upstream.NewID()}
 	t.record = record.NewBuilder(cmp.Or(request.ID(r.Header), t.legID), api, request.Trace(r.Header, h.deps.Sample), t.began)
-	h.end(w, t, h.guarded(w, r, t))
+	return t
 }
 
 // guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
@@ -93,8 +99,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	}
 	t.record.From(client, h.deps.Names.Tenant(tenant))
 	t.share = requests.Reserve(r, tenant)
+	var waited time.Duration
 	raw, err := requests.Receive(w, r, &t.share, func() (err error) {
-		var waited time.Duration
 		t.lease, waited, err = h.deps.Slots.Take(r.Context(), t.share.Account)
 		t.record.Waited(waited, err == nil)
 		return err
@@ -113,6 +119,10 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.admitted = h.deps.Tickets.Admit(&t.Request, t.body, t.began)
 	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
 	t.record.Reuses(t.admitted.Nothing(&t.found))
+	t.retries = retries{
+		fleet: h.deps.Fleet, budget: h.budget, request: &t.Request, policy: t.routing.PrefillFailure, until: t.began.Add(h.cfg.begins(t.Stream) / 2),
+	}
+	t.retries.earlier.Queued = waited
 	return nil
 }
 

@@ -39,7 +39,7 @@ type reading struct {
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) (err error) {
+func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) error {
 	defer pair.Done()
 	defer d.Close()
 	d.leg.IDs = d.origin.Listen()
@@ -48,20 +48,23 @@ func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *deco
 	defer r.share.GiveBack()
 	switch {
 	case d.MediaType() == "text/event-stream":
-		err = r.stream()
+		return r.over(r.stream())
 	case t.Stream && t.out.stop(): // headers of a stream have been sent
-		err = r.broken(errNotStream)
-	default:
-		err = r.respondWhole()
+		return r.over(r.broken(errNotStream))
 	}
+	return r.over(r.respondWhole())
+}
+
+// over tells the fleet how decode's leg has ended, and returns err.
+func (r *reading) over(err error) error {
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
 		failed := r.failed(upstream.Status, nil)
 		failed.Status, told = fault, failed
-		t.record.Broke(told, h.deps.Errors.Map(told).Code)
+		r.out.record.Broke(told, r.h.deps.Errors.Map(told).Code)
 	}
-	t.failed.unread = h.blameDecode(d, told, nil, false, t.record.ID())
-	d.sent.Over(told)
+	r.turn.failed.unread = r.h.blameDecode(r.decoding, told, nil, false, r.out.record.ID())
+	r.sent.Over(told)
 	return err
 }
 

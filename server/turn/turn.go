@@ -48,9 +48,6 @@ func (t *turn) dropBody() {
 // answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (h *Handler) run(ctx context.Context, t *turn) error {
 	h.budget.earn(t.Account)
-	t.retries = retries{
-		fleet: h.deps.Fleet, budget: h.budget, request: &t.Request, policy: t.routing.PrefillFailure, until: t.began.Add(h.cfg.begins(t.Stream) / 2),
-	}
 	defer t.doubts.settle()
 	for {
 		pair, answer, err := h.ask(ctx, t)
@@ -64,15 +61,23 @@ func (h *Handler) run(ctx context.Context, t *turn) error {
 			return &record.AbortError{Err: err}
 		case h.isHopeless(t, err, false):
 			return err
-		case !t.retries.again(ctx, &t.failed, err):
+		case !h.again(ctx, t, err):
 			h.isHopeless(t, err, true)
 			return err
 		}
-		t.legID = upstream.NewID()
-		t.record.Retried()
-		t.retries.made++
-		h.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
 	}
+}
+
+// again reports whether another attempt follows one that failed with err, and begins it.
+func (h *Handler) again(ctx context.Context, t *turn, err error) bool {
+	if !t.retries.again(ctx, &t.failed, err) {
+		return false
+	}
+	t.legID = upstream.NewID()
+	t.record.Retried()
+	t.retries.made++
+	h.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
+	return true
 }
 
 // ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
