@@ -63,7 +63,7 @@ func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release
 	now := p.now()
 	p.pass(now)
 	state := prefill.PairWith(h.incarnation)
-	if !state.CarriesReleases() && !(own && state.Releases()) {
+	if !state.CarriesReleases() && (!own || !state.Releases()) {
 		return nil
 	}
 	for n := range waiting(h) {
