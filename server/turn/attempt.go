@@ -97,7 +97,7 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding
 		}
 	})
 	var sent *upstream.LegError
-	if d, err = a.decode(both, h); err != nil && !(ctx.Err() != nil && errors.As(err, &sent) && sent.Sent) {
+	if d, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !errors.As(err, &sent) || !sent.Sent) {
 		end(err)
 	}
 	prefills.Wait() // both errors are known

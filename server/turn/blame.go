@@ -199,14 +199,12 @@ func (h *Handler) loads(d *decoding, outcome pairs.Outcome, turn string, err err
 	if resumed {
 		h.cfg.Logger.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs...)
 		sentence = fmt.Sprintf("Decode %s loads what prefill %s hands over again; the pair is used from now on.", to, from)
+	} else if attrs = append(attrs, "tried_again_in", pause.String(), "error", err); all {
+		h.cfg.Logger.Warn("several decode instances fail to load prefill's KV; it is left alone", attrs...)
+		sentence = fmt.Sprintf("Prefill %s is left alone for %s: several decode instances fail to load what it hands over.", from, pause)
 	} else {
-		warning := "decode fails to load prefill's KV; the pair is left alone"
+		h.cfg.Logger.Warn("decode fails to load prefill's KV; the pair is left alone", attrs...)
 		sentence = fmt.Sprintf("Prefill %s and decode %s are left alone for %s: decode fails to load what prefill hands over.", from, to, pause)
-		if all {
-			warning = "several decode instances fail to load prefill's KV; it is left alone"
-			sentence = fmt.Sprintf("Prefill %s is left alone for %s: several decode instances fail to load what it hands over.", from, pause)
-		}
-		h.cfg.Logger.Warn(warning, append(attrs, "tried_again_in", pause.String(), "error", err)...)
 	}
 	if h.cfg.Tell != nil {
 		h.cfg.Tell(sentence)

@@ -136,13 +136,13 @@ func (r *reading) room(n int64) bool {
 		r.share.GiveBack()
 		return true
 	}
-	return r.share.Grow(n) == nil || r.decoding.leg.Rewrite != nil
+	return r.share.Grow(n) == nil || r.leg.Rewrite != nil
 }
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
 func (r *reading) respondWhole() error {
 	r.Spare()
-	rewrite := r.decoding.leg.Rewrite
+	rewrite := r.leg.Rewrite
 	body, err := upstream.ReadWithin(r.decoding, maxAnswer, nil, r.room)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
@@ -200,7 +200,7 @@ func (r *reading) passUnread(head []byte) (err error) {
 	gone := r.passOn(head, blanks.Next(head))
 	r.share.GiveBack()
 	for head = make([]byte, passedAtOnce); ; {
-		n, err := r.decoding.Read(head)
+		n, err := r.Read(head)
 		if blank := blanks.Next(head[:n]); gone == nil { // else the engine's blocks are all that matters
 			gone = r.passOn(head[:n], blank)
 		}

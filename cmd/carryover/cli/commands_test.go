@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"carryover/cmd/carryover/command"
-	commandpkg "carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 )
 
@@ -65,8 +64,8 @@ func TestCommands_Typos(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, _, stderr := ranWith(t, []string{tc.env}, strings.Fields(tc.args)...)
-			if !strings.HasSuffix(strings.TrimSuffix(stderr, "\n"), tc.want) || code != commandpkg.ExitUsage {
-				t.Errorf("exit code %d, want %d, and at the end of\n%s\nthis: %s", code, commandpkg.ExitUsage, stderr, tc.want)
+			if !strings.HasSuffix(strings.TrimSuffix(stderr, "\n"), tc.want) || code != command.ExitUsage {
+				t.Errorf("exit code %d, want %d, and at the end of\n%s\nthis: %s", code, command.ExitUsage, stderr, tc.want)
 			}
 			if strings.Contains(stderr, "hunter2") {
 				t.Errorf("the value of a variable is shown: %s", stderr)
@@ -83,7 +82,7 @@ func TestCommands_VariablesOfOthers(t *testing.T) {
 		"CARRYOVER_PORT_80_TCP=tcp://10.0.0.1:80", "CARRYOVER_PORT_80_TCP_PROTO=tcp", "CARRYOVER_PORT_80_TCP_PORT=80", "CARRYOVER_PORT_80_TCP_ADDR=10.0.0.1",
 		"CARRYOVER_REDIS_SERVICE_HOST=10.0.0.1", "CARRYOVER_REDIS_PORT=tcp://10.0.0.1:6379", "CARRYOVER_REDIS_PORT_6379_TCP_ADDR=10.0.0.1",
 	} {
-		if code, _, stderr := ranWith(t, []string{variable}, "check-config"); code != commandpkg.ExitOK {
+		if code, _, stderr := ranWith(t, []string{variable}, "check-config"); code != command.ExitOK {
 			t.Errorf("%s: exit code %d, %s", variable, code, stderr)
 		}
 	}
@@ -91,15 +90,15 @@ func TestCommands_VariablesOfOthers(t *testing.T) {
 
 func TestCommands_Version(t *testing.T) {
 	for _, args := range []string{"--version", "-v"} {
-		if code, stdout, stderr := runCommand(t, args); code != commandpkg.ExitOK || stdout != commandpkg.VersionText() || stderr != "" {
-			t.Errorf("carryover %s: exit code %d, %q, %q; want %q", args, code, stdout, stderr, commandpkg.VersionText())
+		if code, stdout, stderr := runCommand(t, args); code != command.ExitOK || stdout != command.VersionText() || stderr != "" {
+			t.Errorf("carryover %s: exit code %d, %q, %q; want %q", args, code, stdout, stderr, command.VersionText())
 		}
 	}
 }
 
 func TestCommands_Completion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, stdout, stderr := runCommand(t, "completion", shell); code != commandpkg.ExitOK || !strings.Contains(stdout, "carryover") || stderr != "" {
+		if code, stdout, stderr := runCommand(t, "completion", shell); code != command.ExitOK || !strings.Contains(stdout, "carryover") || stderr != "" {
 			t.Errorf("completion %s: exit code %d, %d bytes, %q", shell, code, len(stdout), stderr)
 		}
 	}
@@ -116,7 +115,7 @@ func TestCommands_Completion(t *testing.T) {
 	} {
 		code, stdout, _ := runCommand(t, append([]string{"__complete"}, tc.args...)...)
 		for _, want := range tc.want {
-			if code != commandpkg.ExitOK || !strings.Contains("\n"+stdout, "\n"+want) {
+			if code != command.ExitOK || !strings.Contains("\n"+stdout, "\n"+want) {
 				t.Errorf("%q: exit code %d, lacks %s:\n%s", tc.args, code, want, stdout)
 			}
 		}
@@ -125,7 +124,7 @@ func TestCommands_Completion(t *testing.T) {
 
 func TestCommands_ManPages(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "man")
-	if code, _, stderr := runCommand(t, "man", folder); code != commandpkg.ExitOK {
+	if code, _, stderr := runCommand(t, "man", folder); code != command.ExitOK {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	for name, want := range map[string]string{
@@ -136,15 +135,15 @@ func TestCommands_ManPages(t *testing.T) {
 			t.Errorf("%s lacks %s: %v, %.300s", name, want, err, page)
 		}
 	}
-	if code, _, stderr := runCommand(t, "man"); code != commandpkg.ExitUsage || !strings.Contains(stderr, "man takes a folder") {
+	if code, _, stderr := runCommand(t, "man"); code != command.ExitUsage || !strings.Contains(stderr, "man takes a folder") {
 		t.Errorf("without a folder: exit code %d, %s", code, stderr)
 	}
 }
 
 // The short help has what people need; --help-all has every setting (TestHelp_ShowsEverySettingWithItsDefault).
 func TestHelp_ShowsTwentySettings(t *testing.T) {
-	for _, command := range [][]string{nil, {"serve"}, {"check-config"}, {"doctor"}} {
-		code, help, _ := runCommand(t, append(command, "--help")...)
+	for _, words := range [][]string{nil, {"serve"}, {"check-config"}, {"doctor"}} {
+		code, help, _ := runCommand(t, append(words, "--help")...)
 		cfg := config.Default()
 		shown := 0
 		for _, s := range config.Settings(&cfg) {
@@ -152,12 +151,12 @@ func TestHelp_ShowsTwentySettings(t *testing.T) {
 				shown++
 			}
 		}
-		if code != commandpkg.ExitOK || shown != 20 {
-			t.Errorf("carryover %s --help: exit code %d, %d settings, want 20", command, code, shown)
+		if code != command.ExitOK || shown != 20 {
+			t.Errorf("carryover %s --help: exit code %d, %d settings, want 20", words, code, shown)
 		}
 		for _, flag := range []string{"--prefill", "--decode", "--connector", "--redis-url", "--help-all"} {
 			if !strings.Contains(help, "\n  "+flag+" ") {
-				t.Errorf("carryover %s --help does not show %s", command, flag)
+				t.Errorf("carryover %s --help does not show %s", words, flag)
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"carryover/cmd/carryover/app"
 	"carryover/cmd/carryover/command"
-	commandpkg "carryover/cmd/carryover/command"
 	"carryover/cmd/carryover/config"
 )
 
@@ -124,7 +123,7 @@ func TestServe_RefusedCommandLines(t *testing.T) {
 			if err == nil || err.Error() != tc.want {
 				t.Errorf("carryover %s\n got %v\nwant %s", tc.args, err, tc.want)
 			}
-			if _, ok := errors.AsType[*commandpkg.UsageError](err); !ok {
+			if _, ok := errors.AsType[*command.UsageError](err); !ok {
 				t.Errorf("carryover %s: error %T is not a usageError", tc.args, err)
 			}
 		})
@@ -135,7 +134,7 @@ func TestServe_RuntimeErrorIsNotAUsageError(t *testing.T) {
 	root := NewRootCommand(nil, func(context.Context, app.Configured, io.Writer) error { return errors.New("listen: address in use") })
 	root.SetArgs([]string{})
 	err := root.ExecuteContext(t.Context())
-	if _, usage := errors.AsType[*commandpkg.UsageError](err); err == nil || usage {
+	if _, usage := errors.AsType[*command.UsageError](err); err == nil || usage {
 		t.Errorf("error %v, usage %t; want the error of serve as it is", err, usage)
 	}
 }
@@ -154,21 +153,21 @@ func TestRun_ExitCodesAndStreams(t *testing.T) {
 		code           int
 		stdout, stderr string // how they begin
 	}{
-		{"check-config", commandpkg.ExitOK, "ok: 1 prefill, 1 decode, connector nixl, store memory, ttl 450s\n", ""},
-		{"check-config --print", commandpkg.ExitOK, "listen:\n  # address to listen on (--host, CARRYOVER_HOST)\n  host: 0.0.0.0\n", ""},
-		{"check-config --prefiller-host a b --prefiller-port 1 2", commandpkg.ExitOK, "ok: 2 prefill, 1 decode", ""},
-		{"check-config --port x --ttl y", commandpkg.ExitUsage, "", "carryover: listen.port: \"x\" (--port): want a whole number from 0 to 65535\ncarryover: store.ttl: \"y\" (--ttl): want a Go duration"},
-		{"serve --port x", commandpkg.ExitUsage, "", "carryover: listen.port:"},
-		{"--port x", commandpkg.ExitUsage, "", "carryover: listen.port:"},
-		{"--config no-such-file.yaml", commandpkg.ExitUsage, "", `carryover: config: "no-such-file.yaml" (--config): want a readable file: open no-such-file.yaml`},
-		{"nonsense", commandpkg.ExitUsage, "", "carryover: unknown command"},
-		{"version", commandpkg.ExitOK, "carryover dev\ngo1.", ""},
-		{"version now", commandpkg.ExitUsage, "", "carryover: unknown command or argument \"now\""},
-		{"probe", commandpkg.ExitUsage, "", "carryover: probe takes one URL, got 0 arguments"},
-		{"probe localhost:8000", commandpkg.ExitUsage, "", "carryover: probe: \"localhost:8000\": want an http or https URL"},
-		{"--help", commandpkg.ExitOK, "carryover is a multi-turn proxy", ""},
-		{"serve --help", commandpkg.ExitOK, "Run the proxy", ""},
-		{"probe --help", commandpkg.ExitOK, "Exit 0 if a GET", ""},
+		{"check-config", command.ExitOK, "ok: 1 prefill, 1 decode, connector nixl, store memory, ttl 450s\n", ""},
+		{"check-config --print", command.ExitOK, "listen:\n  # address to listen on (--host, CARRYOVER_HOST)\n  host: 0.0.0.0\n", ""},
+		{"check-config --prefiller-host a b --prefiller-port 1 2", command.ExitOK, "ok: 2 prefill, 1 decode", ""},
+		{"check-config --port x --ttl y", command.ExitUsage, "", "carryover: listen.port: \"x\" (--port): want a whole number from 0 to 65535\ncarryover: store.ttl: \"y\" (--ttl): want a Go duration"},
+		{"serve --port x", command.ExitUsage, "", "carryover: listen.port:"},
+		{"--port x", command.ExitUsage, "", "carryover: listen.port:"},
+		{"--config no-such-file.yaml", command.ExitUsage, "", `carryover: config: "no-such-file.yaml" (--config): want a readable file: open no-such-file.yaml`},
+		{"nonsense", command.ExitUsage, "", "carryover: unknown command"},
+		{"version", command.ExitOK, "carryover dev\ngo1.", ""},
+		{"version now", command.ExitUsage, "", "carryover: unknown command or argument \"now\""},
+		{"probe", command.ExitUsage, "", "carryover: probe takes one URL, got 0 arguments"},
+		{"probe localhost:8000", command.ExitUsage, "", "carryover: probe: \"localhost:8000\": want an http or https URL"},
+		{"--help", command.ExitOK, "carryover is a multi-turn proxy", ""},
+		{"serve --help", command.ExitOK, "Run the proxy", ""},
+		{"probe --help", command.ExitOK, "Exit 0 if a GET", ""},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			code, stdout, stderr := runCommand(t, strings.Fields(tc.args)...)
@@ -252,14 +251,14 @@ func TestTelemetry_BadVariablesAreRefusedAtTheStart(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", `OTEL_EXPORTER_OTLP_PROTOCOL: "http/json" (environment): want one of http/protobuf, grpc`},
 		{"OTEL_RESOURCE_ATTRIBUTES", "a", `OTEL_RESOURCE_ATTRIBUTES: `},
 	} {
-		for _, command := range []string{"serve", "check-config"} {
-			t.Run(command+" with "+tc.name, func(t *testing.T) {
+		for _, word := range []string{"serve", "check-config"} {
+			t.Run(word+" with "+tc.name, func(t *testing.T) {
 				t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
 				t.Setenv(tc.name, tc.value)
 				var stderr bytes.Buffer
-				code := RunWithServe(t.Context(), []string{command, "--prefill", "http://p", "--decode", "http://d"}, nil, io.Discard, &stderr, nil)
-				if code != commandpkg.ExitUsage || !strings.Contains(stderr.String(), tc.want) {
-					t.Errorf("exit code %d, %q; want %d, %q", code, stderr.String(), commandpkg.ExitUsage, tc.want)
+				code := RunWithServe(t.Context(), []string{word, "--prefill", "http://p", "--decode", "http://d"}, nil, io.Discard, &stderr, nil)
+				if code != command.ExitUsage || !strings.Contains(stderr.String(), tc.want) {
+					t.Errorf("exit code %d, %q; want %d, %q", code, stderr.String(), command.ExitUsage, tc.want)
 				}
 			})
 		}
@@ -271,7 +270,7 @@ func TestTelemetry_FaultsJoinThoseOfTheConfiguration(t *testing.T) {
 	t.Setenv("OTEL_TRACES_EXPORTER", "zipkin")
 	var stderr bytes.Buffer
 	code := RunWithServe(t.Context(), []string{"--max-streams", "-1"}, nil, io.Discard, &stderr, nil)
-	if said := stderr.String(); code != commandpkg.ExitUsage || !strings.Contains(said, "limits.max_streams") || !strings.Contains(said, "OTEL_TRACES_EXPORTER") {
+	if said := stderr.String(); code != command.ExitUsage || !strings.Contains(said, "limits.max_streams") || !strings.Contains(said, "OTEL_TRACES_EXPORTER") {
 		t.Errorf("exit code %d, %q", code, said)
 	}
 }
