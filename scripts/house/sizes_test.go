@@ -7,7 +7,7 @@ import (
 )
 
 func TestSizes(t *testing.T) {
-	all := []part{{"product", 12, isProduct}, {"tests", 6, isTest}, {"benches", 4, isBench}}
+	all := []part{{"product", 12, 2, isProduct}, {"core", 5, 0, isCore}, {"tests", 6, 0, isTest}, {"benches", 4, 0, isBench}}
 	lines := strings.Repeat("//\n", 4) + "package a\n"
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -24,6 +24,10 @@ func TestSizes(t *testing.T) {
 			"server/a_test.go": "package a\n\nvar a int\n", "server/testrig/a.go": "package a\n",
 			"upstream/vllmsim/api/a.go": "package a\n\nvar a int\n",
 		}, []string{"product: 15 tokens, at most 12", "tests: 7 tokens, at most 6", "benches: 5 tokens, at most 4"}},
+		"too many files": {map[string]string{"a.go": "package a\n", "b.go": "package a\n", "server/pins/a.go": "package a\n"}, []string{"product: 3 files, at most 2"}},
+		"a core above its limit": {map[string]string{
+			"server/pins/a.go": "package a\n\nvar a int\n", "server/turn/a.go": "package a\n", "server/turn/a_test.go": "package a\n",
+		}, []string{"core: 7 tokens, at most 5"}},
 		"files of all parts": {map[string]string{
 			"server/a.go": lines, "server/b.go": lines + "\n", "scripts/a.go": lines + "\n", "server/b_test.go": lines + "\n",
 		}, []string{"scripts/a.go: 6 lines, at most 5", "server/b.go: 6 lines, at most 5"}},
