@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"carryover/server/record"
-	asked "carryover/server/request"
+	reads "carryover/server/request"
 	"carryover/upstream/body"
 )
 
@@ -11,12 +11,12 @@ func requestHeaders() []record.Term {
 	return []record.Term{
 		{Name: "X-Conversation-Id", Means: "names the conversation; so does X-Session-Id"},
 		{Name: "X-KV-Reuse", Means: "`off`: this request neither looks for KV nor leaves any"},
-		{Name: asked.TaskHeader, Means: "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`"},
-		{Name: asked.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned; without an id, only what this turn uses"},
+		{Name: reads.TaskHeader, Means: "not empty: the request is a task of the front end, such as a title; as `X-KV-Reuse: off`"},
+		{Name: reads.FinalHeader, Means: "`true`: no turn follows, and decode frees all that the conversation has pinned; without an id, only what this turn uses"},
 		{Name: "X-Request-Id", Means: "the name of the turn in the log; one is made where there is none"},
 		{Name: "Authorization", Means: "tells tenants apart, unless `--tenant-header` does; goes on with `--forward-authorization`"},
 		{Name: "X-Api-Key", Means: "the same, as Anthropic's clients send it"},
-		{Name: asked.PrefillerHeader, Means: "names the prefill instance, with `--prefiller-allow`"},
+		{Name: reads.PrefillerHeader, Means: "names the prefill instance, with `--prefiller-allow`"},
 		{Name: "traceparent", Means: "the trace to which the turn's spans belong; with tracestate"},
 	}
 }
