@@ -11,6 +11,20 @@
 // request is forwarded where that shows in time.
 //
 // How much of an answer was seen decides whether it may leave a ticket ([Completeness]).
+//
+// # The APIs
+//
+// Chat, text completions, Messages and Responses are rows of a table in package body. A turn doesn't know which it has; four places do.
+// Requests: what is refused because it would need a store of responses, what of a body is plain text, and what the body of each leg is.
+// Ids: only a render endpoint tells the ids of a prompt of Messages or Responses, because a translated prompt has other ids (measured on
+// vLLM 0.32); its prefill leg is always a text completion of exactly these ids. Answers: one reader for each API. Errors: the shape that
+// each API's clients expect.
+//
+// The events that open an answer of Messages or Responses come before its KV is loaded, so they wait for the next event. A stream that ends
+// without its API's last event has broken off, however clean the connection's end was; and so has one of chat or text that ends before each
+// choice has its finish_reason, unless its [DONE] or an error of the engine has come. The ticket is stored before message_delta or
+// response.completed leaves. What Carryover asked of decode beyond the client's request is null again in every event, and no event is
+// dropped, because events are numbered. A ticket doesn't know the API that left it: ids prove.
 package answer
 
 import (

@@ -1,8 +1,18 @@
 // Package pick decides which engines serve an attempt of a turn, and by which path.
 //
 // The picker takes what it needs of a turn as one value, an [Attempt], and returns a [Pair] and what further attempts of the turn have to
-// know ([Earlier]). It picks decode first, because the KV that decode holds of the conversation decides how much is left to compute: a
-// request with fewer uncached tokens than the threshold, or one that no hand-over serves, goes to decode alone.
+// know ([Earlier]).
+//
+// The path is decided when the decode engine is picked, because what that engine holds of the conversation isn't computed again. A request
+// that no hand-over serves, and one with fewer uncached tokens than routing.disagg_threshold, goes to decode alone without any
+// kv_transfer_params: decode then pins nothing, and the conversation's ticket waits for a turn that is worth a hand-over. The count is an
+// estimate. Token ids are counted; text is measured as far as templates render it, and divided by the bytes of a token, which are learnt
+// for each model from the prompts that engines have counted. When prefill fails over nothing of ours, routing.prefill_failure decides:
+// another instance and then decode alone, decode alone at once, or the error. Decode prefills 16 such turns at once; the others get 503. A
+// 500 is an instance's last word on a request: only another instance is asked then.
+//
+// A decode engine that refused a connection, and has answered nothing since, has to accept a connection before prefill works for it. With
+// no decode engine that does, the turn gets 503 at once, and no block of prefill is occupied for nothing.
 package pick
 
 import (

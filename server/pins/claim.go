@@ -130,23 +130,21 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 // the outcome is Consumed.
 func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken && ticket.HandedBack() {
-		return ticket, outcome
-	}
-	if outcome == convcache.Taken {
+	taken := outcome == convcache.Taken && !ticket.HandedBack()
+	if taken {
 		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.pins[id]
 	switch {
-	case outcome == convcache.Taken:
+	case taken:
 		kept := ticket
 		if p.claim(key, &kept) == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
 	case n == nil || n.state != stored: // a taker in this process was faster
-	case outcome == convcache.Consumed:
+	case outcome == convcache.Consumed || outcome == convcache.Taken: // or a note is in its place
 		p.move(n, elsewhere)
 	default: // nobody has it
 		p.move(n, lost)

@@ -39,6 +39,14 @@ func (t *turn) committed() bool { return t.out != nil && t.out.committed }
 
 // dropBody frees the request's body and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs. It
 // is called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
+//
+// A turn holds its body, its ids and their share of the bytes in flight until the client sees the first byte; the end of a stream needs
+// hashes and numbers only. Its answer counts among these bytes while it is held: one that comes whole, or a long event. What is too long, or
+// finds no room, passes as it comes: nobody reads it, so that it leaves no ticket, and what clients must not see of it is null
+// (rawjson.Blanks). Legs are made of pieces of the body, so the body stays unchanged until then. The answer to the question for a
+// prompt's ids goes into memory that the fleet lends; it serves the next prompt once both legs are written, and is left to the garbage
+// collector where a leg may still be on its way. A relay's buffer goes to the next stream when its own has ended. All that is kept for
+// others is bounded.
 func (t *turn) dropBody() {
 	t.body, t.chain = nil, nil
 	t.share.ShrinkTo(t.admitted.Drop(&t.found))
