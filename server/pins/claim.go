@@ -139,8 +139,7 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 	n := p.pins[id]
 	switch {
 	case taken:
-		kept := ticket
-		if p.claim(key, &kept) == nil {
+		if p.claim(key, &ticket) == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
 	case n == nil || n.state != stored: // a taker in this process was faster

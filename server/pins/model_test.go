@@ -235,7 +235,7 @@ func (h *history) check() {
 		for id, n := range r.pins {
 			blocks := h.names[id]
 			open := n.state == lost || n.state == freeing || n.state == sent || n.reader != nil || n.tried || h.doubtful[blocks]
-			if held := h.held[blocks]; n.holder != nil && n.state != freed && n.tokens != held.tokens && (!open || held.tokens > 0) {
+			if held := h.held[blocks]; n.holder != nil && n.tokens != held.tokens && (!open || held.tokens > 0) {
 				h.t.Errorf("%d tokens of %s are %s, decode holds %d", n.tokens, blocks, n.state, held.tokens)
 			}
 		}

@@ -27,7 +27,7 @@ type pin struct {
 	deadline       time.Time // of the ticket, zero if that is not known
 
 	state   state
-	ticket  *convcache.Ticket // while it is not in the store
+	ticket  *convcache.Ticket // while it is due
 	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
 	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
 	back    *handBack         // what its hand-back needs, nil if it can't be handed back
@@ -109,8 +109,8 @@ func (p *Pins) move(n *pin, to state) {
 		h.tokens[to] += n.tokens
 	}
 	switch to {
-	case putting:
-		n.ticket = nil
+	case claimed:
+		n.ticket = nil // its taker has it
 	case stored:
 		if h := n.holder; h != nil {
 			n.old = h.stored.Add(n.account, int64(n.tokens), n)
@@ -127,10 +127,12 @@ func (p *Pins) move(n *pin, to state) {
 		} else {
 			p.enlist(n, &n.holder.due)
 		}
-	case lost, freed:
+	case lost:
 		n.drop()
-	case elsewhere, void:
-		n.drop()
+	case freed, elsewhere, void:
+		if n.drop(); to == freed {
+			p.spend(n.id)
+		}
 		delete(p.pins, n.id)
 	}
 	p.schedule(n)
@@ -184,11 +186,8 @@ func (p *Pins) schedule(n *pin) {
 		}
 	case due:
 		n.next = n.deadline
-	case lost, freed: // what was freed is remembered, so that no other ticket of it is used
-		n.next = n.freshAsOf.Add(p.cfg.TTL + marginWithoutExpiry)
-		if n.state == lost {
-			n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
-		}
+	case lost:
+		n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
 	}
 	switch {
 	case n.next.IsZero() && n.at >= 0:
@@ -226,8 +225,6 @@ func (p *Pins) pass(now time.Time) {
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {
-		case n.state == freed:
-			p.forget(n)
 		case n.state == lost:
 			if p.schedule(n); reached(n.next) { // the TTL may be another by now
 				p.forget(n)
@@ -251,6 +248,25 @@ func (p *Pins) forget(n *pin) {
 	n.state = void
 	p.schedule(n)
 	delete(p.pins, n.id)
+}
+
+// maxSpent bounds a generation of what was freed: 3 MB.
+const maxSpent = 1 << 16
+
+// spend remembers that blocks are free for as long as a ticket that names them may live, in two generations, the older of which is forgotten as a
+// whole. The caller holds p.mu.
+func (p *Pins) spend(id convcache.TicketID) {
+	if now := p.now(); len(p.spent) >= maxSpent || now.Sub(p.since) >= p.cfg.TTL+marginWithoutExpiry {
+		p.spentBefore, p.spent, p.since = p.spent, map[convcache.TicketID]struct{}{}, now
+	}
+	p.spent[id] = struct{}{}
+}
+
+// isSpent reports whether blocks are free. The caller holds p.mu.
+func (p *Pins) isSpent(id convcache.TicketID) bool {
+	_, young := p.spent[id]
+	_, old := p.spentBefore[id]
+	return young || old
 }
 
 // soonest is a heap of pins, that with the earliest time in front.

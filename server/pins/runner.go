@@ -45,24 +45,25 @@ const (
 // Tasks lists the tasks; only one goroutine may run each.
 func (p *Pins) Tasks() (all []Task) {
 	if p.cfg.Release { // without it only turns may free blocks
-		all = append(all, Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce})
+		all = append(all,
+			Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce},
+			Task{Name: "release", Every: runEvery, Round: p.round})
 	}
-	if p.cfg.Release || p.arena != nil {
-		all = append(all, Task{Name: "release", Every: runEvery, Early: p.wake, Round: p.round})
+	if p.arena != nil {
+		all = append(all, Task{Name: "hand-back", Every: runEvery, Early: p.wake, Round: func(ctx context.Context) {
+			p.HandBacks(ctx, p.now(), func(decode string, leg func() (again bool)) {
+				p.deps.Background("hand-back", decode, func() { leg() })
+			})
+		}})
 	}
 	return all
 }
 
-// round does what is due.
+// round frees what is due for its release.
 func (p *Pins) round(ctx context.Context) {
-	if p.cfg.Release {
-		p.evacuate(ctx)
-		p.releaseLate(ctx, p.now())
-		p.workOff(ctx)
-	}
-	p.HandBacks(ctx, p.now(), func(decode string, leg func() (again bool)) {
-		p.deps.Background("hand-back", decode, func() { leg() })
-	})
+	p.evacuate(ctx)
+	p.releaseLate(ctx, p.now())
+	p.workOff(ctx)
 }
 
 // releaseLate takes the tickets out of the store whose time to be released has come. What another replica has made may be there still.

@@ -2,6 +2,7 @@ package nixl
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"carryover/sse/rawjson"
 )
@@ -53,20 +54,38 @@ func (m *members) get(k member) []byte {
 	return m.raw[m.at[k].from:m.at[k].to]
 }
 
-// read reads an object in one pass, and counts the blocks that it names: the list of blocks is most of the object.
-func (m *members) read(p *kvParams) (rawjson.Object, error) {
-	return rawjson.ParseObjectFunc(m.raw, func(s *rawjson.Scanner, name []byte) (err error) {
-		k, from := slices.Index(names[:], string(name)), s.Pos
-		if k == int(blockIDs) {
-			p.groups, p.blocks, err = readBlockIDs(s)
-		} else {
-			err = s.Skip()
-		}
-		if m.end = s.Pos; k >= 0 {
-			m.at[k] = span{uint32(from), uint32(m.end)}
-		}
-		return err
+// read reads an object in one pass, and counts the blocks that it names: the list of blocks is most of the object. It accepts the objects that
+// rawjson.ParseObject accepts, which reads what is not in the form that engines send.
+func (m *members) read(p *kvParams) error {
+	s, odd := rawjson.Scanner{Data: m.raw}, false
+	s.Space()
+	err := s.Members(func(at rawjson.Member) error {
+		k := slices.Index(names[:], string(at.Key))
+		odd = odd || k < 0 || m.get(member(k)) != nil
+		return m.value(p, &s, k)
 	})
+	if err == nil && !odd && s.End() && utf8.Valid(m.raw) {
+		return nil
+	}
+	*m = members{raw: m.raw}
+	_, err = rawjson.ParseObjectFunc(m.raw, func(s *rawjson.Scanner, name []byte) error {
+		return m.value(p, s, slices.Index(names[:], string(name)))
+	})
+	return err
+}
+
+// value reads the value of the member k, which is negative for one that is not known.
+func (m *members) value(p *kvParams, s *rawjson.Scanner, k int) (err error) {
+	from := s.Pos
+	if k == int(blockIDs) {
+		p.groups, p.blocks, err = readBlockIDs(s)
+	} else {
+		err = s.Skip()
+	}
+	if m.end = s.Pos; k >= 0 {
+		m.at[k] = span{uint32(from), uint32(m.end)}
+	}
+	return err
 }
 
 // readBlockIDs reads remote_block_ids in one pass: a list of ids for each KV cache

@@ -119,14 +119,17 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	}
 	*m = members{raw: raw}
 	p := &kvParams{raw: raw, cached: -1}
-	object, err := m.read(p)
-	if err != nil {
+	if err := m.read(p); err != nil {
 		if wrong, ok := errors.AsType[*paramsError](err); ok {
 			return nil, wrong
 		}
 		return nil, &paramsError{"", err.Error()}
 	}
 	if output := m.get(outputTokenIDs); output != nil || m.get(promptTokenIDs) != nil {
+		object, err := rawjson.ParseObject(raw)
+		if err != nil {
+			return nil, &paramsError{"", err.Error()}
+		}
 		var changes rawjson.Edits
 		changes.Remove(names[outputTokenIDs], names[promptTokenIDs])
 		if p, err = m.parse(object.Rewrite(changes)); err == nil {
