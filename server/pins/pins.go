@@ -35,17 +35,17 @@ type Pins struct {
 	soonest  soonest
 	holders  map[*fleet.Incarnation]*holder
 	queues   map[pair]*queue
-	late     list.List                            // of stored pins that are to be released
-	retained account.Pool[*pin]                   // stored pins with ids, weighed by these
-	legs     map[convcache.Key]*underWay          // hand-backs that run now, by conversation
-	gaveUp   map[convcache.Key]string             // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
+	late     list.List                   // of stored pins that are to be released
+	retained account.Pool[*pin]          // stored pins with ids, weighed by these
+	legs     map[convcache.Key]*underWay // hand-backs that run now, by conversation
+	gaveUp   map[convcache.Key]string    // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
 	// spent are blocks that decode has freed, since a time, and spentBefore those of the generation before. Without pointers they cost no
 	// garbage collection: as pins they took a seventh more CPU for each turn of a benchmark.
 	spent, spentBefore map[convcache.TicketID]struct{}
 	since              time.Time
-	warned   map[*fleet.Engine]*fleet.Incarnation // for which the log has said that prefill keeps nothing, or refuses decode's tickets
-	highest  map[memory]int                       // see Registered
-	counts   record.Counts
+	warned             map[*fleet.Engine]*fleet.Incarnation // for which the log has said that prefill keeps nothing, or refuses decode's tickets
+	highest            map[memory]int                       // see Registered
+	counts             record.Counts
 }
 
 const (

@@ -2,7 +2,9 @@ package rawjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -23,20 +25,47 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 // AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
 	// Token ids are below a million, so an id and its comma take at most seven bytes.
-	dst = append(slices.Grow(dst, 7*len(ids)+len("[]")), '[')
+	dst = append(slices.Grow(dst, 7*len(ids)+idSpace+1), '[')
 	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
+		if cap(dst)-len(dst) < idSpace {
+			dst = slices.Grow(dst, 7*(len(ids)-i)+idSpace)
 		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
+		if id < 1e8 {
+			digits, n := digitsOf(id)
+			end := len(dst)
+			binary.LittleEndian.PutUint64(dst[end:end+8], digits)
+			dst = dst[:end+n]
+		} else {
+			dst = strconv.AppendUint(dst, uint64(id), 10)
+		}
+		dst = append(dst, ',')
+	}
+	if len(ids) > 0 {
+		dst = dst[:len(dst)-1]
 	}
 	return append(dst, ']')
 }
 
-// EqualIDs reports whether raw is a JSON array of exactly these ids.
+// idSpace is the space that the longest id takes, with the character behind it and the closing bracket.
+const idSpace = len("4294967295,]")
+
+// EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
+// nothing.
 func EqualIDs(raw []byte, ids []uint32) bool {
-	read, ok := ParseIDs(raw)
-	return ok && slices.Equal(read, ids)
+	s := Scanner{Data: raw}
+	s.Space()
+	var buf [512]uint32
+	more, err := s.Open('[')
+	ok := err == nil
+	for more && ok {
+		var n int
+		n, more, ok = s.ReadIDs(buf[:])
+		if n > len(ids) || !slices.Equal(buf[:n], ids[:n]) {
+			return false
+		}
+		ids = ids[n:]
+	}
+	return ok && len(ids) == 0 && s.End()
 }
 
 // IDsInto reads an array of ids, as ParseIDs does. The ids are in the buffer if they fit, whatever it holds before. It counts the commas
@@ -49,12 +78,57 @@ func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	if ids = buffer[:cap(buffer)]; n > len(ids) {
 		ids = make([]uint32, n)
 	}
+	ids = ids[:n]
+	end += s.Pos
 	more, err := s.Open('[')
 	if !more || err != nil {
 		return ids[:0], err == nil
 	}
-	n, more, ok = s.ReadIDs(ids[:n])
-	return ids[:n], ok && !more
+	if n, ok = s.halves(ids, end); !ok {
+		return nil, false
+	}
+	last, more, ok := s.ReadIDs(ids[n:])
+	return ids[:n+last], ok && !more
+}
+
+// halves reads most of an array that Open has opened and that ends at end. It reads both halves side by side: the beginning of an id is
+// known only after the id before it, so reading one list alone makes the processor wait. It leaves Pos at the id behind the n ids that
+// were read.
+func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
+	const worth = 256 // bytes
+	data, i := s.Data, s.Pos
+	if end-i < worth {
+		return 0, true
+	}
+	middle := i + (end-i)/2
+	comma := bytes.IndexByte(data[middle:end], ',')
+	if comma < 0 { // a single id or part of one, and white space
+		return 0, true
+	}
+	middle += comma + 1
+	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle, at most: ids has an element for each comma
+	pairs := min(first, len(ids)-first)
+	front, back := ids[:pairs], ids[first:first+pairs]
+	n, j := 0, middle
+	for ; n < len(front) && n < len(back) && j+8 <= len(data); n++ {
+		a, b := load(data, i), load(data, j)
+		aEnd, bEnd := plainEnd(a), plainEnd(b)
+		aDigits, bDigits := plainDigits(a, aEnd), plainDigits(b, bEnd)
+		if !isPlain(a, aEnd, aDigits) || !isPlain(b, bEnd, bDigits) {
+			break
+		}
+		front[n], back[n] = decimal(aDigits), decimal(bDigits)
+		i += aEnd>>3 + 1
+		j += bEnd>>3 + 1
+	}
+	s.Pos = i
+	rest, more, ok := s.ReadIDs(ids[n:first])
+	if !ok || !more || n+rest < first {
+		return 0, false
+	}
+	s.Pos = j
+	s.Space()
+	return first + n, true
 }
 
 // ReadIDs reads ids of an array that Open has opened, until buf is full or the array
@@ -132,12 +206,40 @@ func (s *Scanner) CountInts() (n int, ok bool) {
 	}
 }
 
+// plainInts returns the beginning of data that is integers of one to nine digits that do not begin with a zero, with a comma behind each and
+// nothing else. Eight bytes without a comma end it too: no engine numbers its blocks that high.
+func plainInts(data []byte) []byte {
+	const mostDigits = 9         // 2^31-1 has ten
+	i, begins := 0, uint64(0x80) // as in integers
+	open := 0                    // digits so far of an integer that began in an earlier word
+	for ; i+8 <= len(data); i += 8 {
+		word := load(data, i)
+		digits := word ^ everyByte*'0'
+		commas := zeros(word ^ everyByte*',')
+		begins |= commas << 8
+		if commas == 0 || notDigits(digits) != commas || begins&(commas|zeros(digits)) != 0 || open+bits.TrailingZeros64(commas)/8 > mostDigits {
+			break
+		}
+		begins, open = commas>>56, bits.LeadingZeros64(commas)/8
+	}
+	return data[:bytes.LastIndexByte(data[:i], ',')+1]
+}
+
 // AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw
 // must hold more than n integers.
 func AfterInts(raw []byte, n int) int {
+	const piece = 256
 	at := 0
-	for range n {
-		at += bytes.IndexByte(raw[at:], ',') + 1
+	for n > 0 {
+		commas := bytes.Count(raw[at:min(at+piece, len(raw))], []byte{','})
+		if commas < n {
+			n -= commas
+			at += piece
+			continue
+		}
+		for ; n > 0; n-- {
+			at += bytes.IndexByte(raw[at:], ',') + 1
+		}
 	}
 	return at - 1
 }

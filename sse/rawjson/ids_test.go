@@ -71,6 +71,10 @@ func TestEqualIDs_TellsOtherLists(t *testing.T) {
 	if !rawjson.EqualIDs([]byte(` [1, 2 ,3 ]`), ids) {
 		t.Error("white space makes equal lists differ")
 	}
+	raw, long := manyIDs(1000)
+	if n := testing.AllocsPerRun(10, func() { rawjson.EqualIDs(raw, long) }); n != 0 {
+		t.Errorf("EqualIDs allocates %v times, want 0", n)
+	}
 }
 
 func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
@@ -82,7 +86,7 @@ func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
 	}
 }
 
-// Long lists are read and passed over eight bytes at a time. One byte that is another, too many or missing counts wherever it is.
+// Long lists are read in halves, and passed over eight bytes at a time. One byte that is another, too many or missing counts wherever it is.
 func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
 	var ids []uint32
 	for i, widths := 0, []uint32{7, 0, 1234567, 42, 152064, 4294967295, 12345678, 301, 90210, 1000}; i < 56; i++ {
@@ -108,7 +112,8 @@ func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
 	for at := range list {
 		check(list[:at])
 		check(list[:at] + list[at+1:])
-		check(list[:at] + strings.Repeat(" ", len(list)) + list[at:])
+		check(list[:at] + strings.Repeat(" ", len(list)) + list[at:]) // moves the middle to here
+		check(list[:at] + strings.Repeat(" ", len(list)-2*min(at, len(list)/2-1)) + list[at:])
 		check(list[:at] + strings.Repeat(" ", 2*at+1) + list[at:])
 		for _, other := range []string{",", "]", "0", "1", " ", "-", "/", "\xb9"} {
 			check(list[:at] + other + list[at:])
@@ -160,7 +165,7 @@ func TestParseIDs_Recordings(t *testing.T) {
 }
 
 // FuzzParseIDs compares with encoding/json, what is given and longer lists that have it at their beginning, at their end and in their
-// middle.
+// middle, since those are read in halves.
 func FuzzParseIDs(f *testing.F) {
 	padding := strings.Repeat("50,1234567,7,", 30)
 	f.Fuzz(func(t *testing.T, raw []byte) {

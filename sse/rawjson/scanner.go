@@ -179,7 +179,7 @@ func (s *Scanner) container(opening byte) error {
 				return err
 			}
 		} else if s.Peek()-'0' <= 9 {
-			s.Pos += len(plainInts(s.Data[s.Pos:]))
+			s.Pos = integers(s.Data, s.Pos)
 			s.Space()
 		}
 		if err = s.Skip(); err != nil {

@@ -1,6 +1,7 @@
 package nixl
 
 import (
+	"bytes"
 	"slices"
 	"unicode/utf8"
 
@@ -58,10 +59,17 @@ func (m *members) get(k member) []byte {
 // rawjson.ParseObject accepts, which reads what is not in the form that engines send.
 func (m *members) read(p *kvParams) error {
 	s, odd := rawjson.Scanner{Data: m.raw}, false
+	strange := make([][]byte, 0, 8) // names that are not known
 	s.Space()
 	err := s.Members(func(at rawjson.Member) error {
 		k := slices.Index(names[:], string(at.Key))
-		odd = odd || k < 0 || m.get(member(k)) != nil
+		if k >= 0 {
+			odd = odd || m.get(member(k)) != nil
+		} else {
+			odd = odd || len(strange) == cap(strange) || len(at.Key) > 64 || bytes.IndexByte(at.Key, '\\') >= 0 ||
+				slices.ContainsFunc(strange, func(other []byte) bool { return bytes.Equal(other, at.Key) })
+			strange = append(strange, at.Key)
+		}
 		return m.value(p, &s, k)
 	})
 	if err == nil && !odd && s.End() && utf8.Valid(m.raw) {
