@@ -130,7 +130,7 @@ func (p *Pins) claim(key convcache.Key, t *convcache.Ticket) *pin {
 
 // add makes room for a pin. The caller holds p.mu.
 func (p *Pins) add(n *pin) *pin {
-	if len(p.pins) >= maxPins {
+	if len(p.pins) >= maxPins && len(p.soonest) > 0 {
 		first := p.soonest[0]
 		if h := first.holder; h != nil && h.stored.Len() > 0 {
 			first = h.stored.Most().Oldest().Value
@@ -192,8 +192,10 @@ func (p *Pins) putting(key convcache.Key, t *convcache.Ticket, model string) {
 	if n == nil {
 		n = p.claim(key, t)
 	}
-	n.key, n.account, n.model = key, t.Account, model
-	p.move(n, putting)
+	if n != nil { // else its blocks are free, and who takes it is told so
+		n.key, n.account, n.model = key, t.Account, model
+		p.move(n, putting)
+	}
 }
 
 // stored moves the pin of a ticket that was put, unless it was taken since.
