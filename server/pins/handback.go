@@ -82,9 +82,10 @@ const (
 // copyOver has prefill read the blocks of a claim into its cache, and returns the outcome.
 func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string, err error) {
 	ticket, back := c.Ticket, was.back
-	o := offer(ticket, c.Holder) // all of it, with exactly the ids that it covers
-	o.Tokens, o.BlockSize, o.PromptIDs = ticket.Tokens, ticket.Chain.BlockSize, back.ids.AppendList(nil)
-	made, err := p.deps.Connector.HandBack(o, was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
+	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
+		Ticket: ticket.Params, Reading: readingOf(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
+		PromptIDs: back.ids.AppendList(nil),
+	}, was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
 	if err != nil { // an older or a foreign version has made the ticket
 		c.GiveUp()
 		return p.ended(&p.counts.HandBacks.Requeued, handBackRequeued), err

@@ -27,7 +27,9 @@ type pin struct {
 	deadline       time.Time // of the ticket, zero if that is not known
 
 	state   state
-	ticket  *convcache.Ticket // while it is due
+	ticket  *convcache.Ticket // while it waits for a hand-back
+	params  []byte            // while it waits for a release, or is on its leg
+	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
 	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
 	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
 	back    *handBack         // what its hand-back needs, nil if it can't be handed back
@@ -159,7 +161,7 @@ func (n *pin) drop() {
 	if n.back != nil {
 		n.back.ids.Free()
 	}
-	n.back, n.ticket, n.retreat = nil, nil, time.Time{}
+	n.back, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
 }
 
 // enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.

@@ -269,35 +269,45 @@ func (p *Pins) finish(ticket *convcache.Ticket, model string, end continuation.E
 			return false
 		}
 	}
-	kept := *ticket
 	n.reader, n.model = reader, model
 	if err != nil { // an older or a foreign version has made it, and no engine would understand it either
 		p.move(n, lost)
 		return false
 	}
-	return p.due(n, &kept, end)
+	return p.due(n, ticket, end)
 }
 
-// due has a pin, whose ticket is not in the store, wait for its end. The caller holds p.mu.
+// due has a pin, whose ticket is not in the store, wait for its hand-back, if that is wanted and can be, or else for its release. The caller holds
+// p.mu.
 func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (handedBack bool) {
-	n.ticket, n.end = ticket, end
-	if end == continuation.HandBack && (n.back == nil || p.queue(n.back.pair).out.Len() >= maxOut) {
-		n.end = continuation.Release
-	}
-	if n.end == continuation.HandBack {
+	if end == continuation.HandBack && n.back != nil && p.queue(n.back.pair).out.Len() < maxOut {
+		kept := *ticket
+		n.ticket, n.end = &kept, end
 		p.move(n, due)
 		ask(p.wake)
 		return n.state == due
 	}
+	p.free(n, ticket.Params, readingOf(ticket))
+	return false
+}
+
+// free has a pin wait for the leg that has decode free its blocks, which needs the params alone. The caller holds p.mu.
+func (p *Pins) free(n *pin, params []byte, reading any) {
 	n.drop()
-	n.ticket = ticket
-	ticket.Chain.Blocks, ticket.Outline, ticket.Prefilled = nil, nil, nil // a release needs the params alone
+	n.params, n.reading, n.end = params, reading, continuation.Release
 	if n.holder != nil && (!p.cfg.Release || n.holder.due.Len() >= maxDue) {
 		p.move(n, lost)
-		return false
+		return
 	}
 	p.move(n, due)
-	return false
+}
+
+// readingOf returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
+func readingOf(ticket *convcache.Ticket) any {
+	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
+		return parsed.Reading
+	}
+	return nil
 }
 
 // UnuseParams gives up the blocks that decode's params name, if they name any and no ticket does. Decode certainly held them at freshAsOf.
@@ -316,11 +326,13 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
 			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
 		},
-		Params: bytes.Clone(parsed.Params), Reading: &parsed,
 	}
-	parsed.Params, parsed.OutputIDs = nil, nil // as ReadingOf
-	if p.Answered(Answer{}, &ticket) {
-		p.Unuse(ticket, model)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pins[ticket.ID] == nil && !p.isSpent(ticket.ID) {
+		n := p.claim(convcache.Key{}, &ticket)
+		n.model = model
+		p.free(n, bytes.Clone(parsed.Params), parsed.Reading)
 	}
 }
 

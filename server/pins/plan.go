@@ -4,7 +4,6 @@ import (
 	"carryover/convcache"
 	"carryover/server/continuation"
 	"carryover/server/proof"
-	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 )
@@ -36,15 +35,6 @@ type tokenIDs interface {
 	AppendList(dst []byte) []byte
 	Are(list []byte) bool
 	Free()
-}
-
-// offer returns the offer of a ticket from which the connector makes a leg.
-func offer(t *convcache.Ticket, holder *fleet.Incarnation) upstream.TicketOffer {
-	o := upstream.TicketOffer{Ticket: t.Params, Holder: holder.Engine().Instance()}
-	if parsed, ok := t.Reading.(*upstream.TicketParams); ok {
-		o.Reading = parsed.Reading
-	}
-	return o
 }
 
 // Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a

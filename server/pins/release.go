@@ -78,9 +78,7 @@ func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release
 
 // Offer returns the offer from which the connector makes a leg.
 func (r *Release) Offer() upstream.TicketOffer {
-	o := offer(r.pin.ticket, r.holder)
-	o.Release = true
-	return o
+	return upstream.TicketOffer{Ticket: r.pin.params, Reading: r.pin.reading, Holder: r.holder.Engine().Instance(), Release: true}
 }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.

@@ -28,7 +28,7 @@ type decoding struct {
 	sent    record.SentLeg
 	origin  reuse.Origin // of the answer's KV
 	head    []byte       // what the client gets before decode's first event, nil for nothing
-	untaken func()       // has the hand-over rescued; nil once decode has taken it
+	untaken *untaken     // the hand-over that is rescued; nil once decode has taken it
 	unread  bool         // decode has got a hand-over, and not shown yet that it has loaded the KV
 	whole   bool         // the client wants no stream
 	wait    health.Wait  // for the beginning of the answer
@@ -40,7 +40,7 @@ func (d *decoding) Close() {
 	_ = d.Stream.Close()
 	d.wait.Over()
 	if d.untaken != nil {
-		d.untaken()
+		d.untaken.by.sendRescue(upstream.Plan{}, d.untaken.handed)
 	}
 }
 

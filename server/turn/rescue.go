@@ -29,6 +29,12 @@ var (
 	errInDoubt = errors.New("its KV is in doubt")
 )
 
+// untaken is a hand-over that decode has not taken yet.
+type untaken struct {
+	handed
+	by *attempt
+}
+
 // rescue has decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too
 // late. Prefill would keep the blocks for their lease, and LMCache's receiver would keep its chunks for ever. The leg has one token and
 // nothing of the client's but the prompt, and a cache_salt of its own, because decode may have taken the hand-over all the same: what it
@@ -40,7 +46,7 @@ func (a *attempt) rescue(plan upstream.Plan, h handed, d *decoding) {
 		closePlan(plan)
 	case d != nil && !h.Left:
 		closePlan(plan)
-		d.untaken = func() { a.sendRescue(upstream.Plan{}, h) }
+		d.untaken = &untaken{h, a}
 	default:
 		a.sendRescue(plan, h)
 	}
