@@ -87,12 +87,12 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			close(l.under)
-			l.under = nil
 			if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
 				l.list, l.incarnation = list, incarnation
 				e.served.Store(set)
 			}
+			close(l.under) // whoever waits reads what was stored without a lock
+			l.under = nil
 		}()
 	}
 	return l.under
