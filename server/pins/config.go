@@ -38,11 +38,6 @@ type HandBackConfig struct {
 	HandBackMemory int64         // bytes that the ids of tickets may take
 }
 
-// handsBack reports whether hand-backs are configured.
-func (c *HandBackConfig) handsBack() bool {
-	return c.HandBack == HandBackIdle || c.HandBack == HandBackNow
-}
-
 // Config configures Pins.
 type Config struct {
 	ReleaseConfig

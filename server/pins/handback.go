@@ -83,7 +83,7 @@ const (
 func (p *Pins) copyOver(ctx context.Context, c *Claim, was *pin) (outcome string, err error) {
 	ticket, back := c.Ticket, was.back
 	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
-		Ticket: ticket.Params, Reading: readingOf(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
+		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: back.ids.AppendList(nil),
 	}, was.model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), back.salt))
 	if err != nil { // an older or a foreign version has made the ticket

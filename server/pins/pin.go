@@ -255,8 +255,7 @@ func (p *Pins) forget(n *pin) {
 // maxSpent bounds a generation of what was freed: 3 MB.
 const maxSpent = 1 << 16
 
-// spend remembers that blocks are free for as long as a ticket that names them may live, in two generations, the older of which is forgotten as a
-// whole. The caller holds p.mu.
+// spend remembers freed blocks for as long as a ticket that names them may live, in two generations. It needs p.mu.
 func (p *Pins) spend(id convcache.TicketID) {
 	if now := p.now(); len(p.spent) >= maxSpent || now.Sub(p.since) >= p.cfg.TTL+marginWithoutExpiry {
 		p.spentBefore, p.spent, p.since = p.spent, map[convcache.TicketID]struct{}{}, now
@@ -264,12 +263,15 @@ func (p *Pins) spend(id convcache.TicketID) {
 	p.spent[id] = struct{}{}
 }
 
-// isSpent reports whether blocks are free. The caller holds p.mu.
+// isSpent reports whether decode has freed blocks. It needs p.mu.
 func (p *Pins) isSpent(id convcache.TicketID) bool {
 	_, young := p.spent[id]
 	_, old := p.spentBefore[id]
 	return young || old
 }
+
+// knows reports whether blocks have a pin, or had one. It needs p.mu.
+func (p *Pins) knows(id convcache.TicketID) bool { return p.pins[id] != nil || p.isSpent(id) }
 
 // soonest is a heap of pins, that with the earliest time in front.
 type soonest []*pin

@@ -136,7 +136,7 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"open twice": func(r *replica, ticket convcache.Ticket) {
 			r.Unuse(ticket, "m")
 			for range 2 {
-				r.release(r.prefill, r.holders[r.decode], true).open()
+				r.release(r.prefill, r.holders[r.decode], true).Spared()
 			}
 		},
 	} {

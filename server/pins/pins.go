@@ -65,7 +65,7 @@ func New(cfg Config, deps Deps) *Pins {
 		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, legs: map[convcache.Key]*underWay{},
 		gaveUp: map[convcache.Key]string{}, warned: map[*fleet.Engine]*fleet.Incarnation{}, highest: map[memory]int{},
 	}
-	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
+	if cfg.HandBack != HandBackOff && cfg.HandBack != "" && deps.Connector.Traits().HandsBack {
 		p.arena = proof.NewArena(cfg.HandBackMemory)
 	}
 	return p
@@ -145,19 +145,18 @@ func (p *Pins) add(n *pin) *pin {
 // Answered notes that the blocks of an answer have a ticket from now on, which is the caller's until Put, HandBack or Unuse. It keeps the ids of a
 // ticket that may be handed back, if they fit into memory. It reports false if the blocks had a ticket before: the second must not be used.
 func (p *Pins) Answered(a Answer, ticket *convcache.Ticket) bool {
-	mayBack := a.IDs != nil && p.arena != nil && p.takes(a, ticket)
+	takes := a.IDs != nil && p.takes(a, ticket)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pins[ticket.ID] != nil || p.isSpent(ticket.ID) {
+	if p.knows(ticket.ID) {
 		return false
 	}
 	n := p.claim(a.Key, ticket)
 	n.account, n.model, n.shown = a.Account, a.Model, a.Conversation
-	if !mayBack || n.state != claimed {
-		return true
-	}
-	if ids := a.IDs.Retained(ticket.Tokens); ids != nil {
-		n.back = &handBack{pair: pair{a.Prefill, a.Decode}, ids: ids, salt: a.Salt, affinity: a.Affinity}
+	if takes && n.state == claimed {
+		if ids := a.IDs.Retained(ticket.Tokens); ids != nil {
+			n.back = &handBack{pair: pair{a.Prefill, a.Decode}, ids: ids, salt: a.Salt, affinity: a.Affinity}
+		}
 	}
 	return true
 }
@@ -287,7 +286,7 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 		ask(p.wake)
 		return n.state == due
 	}
-	p.free(n, ticket.Params, readingOf(ticket))
+	p.free(n, ticket.Params, Reading(ticket))
 	return false
 }
 
@@ -302,8 +301,8 @@ func (p *Pins) free(n *pin, params []byte, reading any) {
 	p.move(n, due)
 }
 
-// readingOf returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
-func readingOf(ticket *convcache.Ticket) any {
+// Reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
+func Reading(ticket *convcache.Ticket) any {
 	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return parsed.Reading
 	}
@@ -329,7 +328,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pins[ticket.ID] == nil && !p.isSpent(ticket.ID) {
+	if !p.knows(ticket.ID) {
 		n := p.claim(convcache.Key{}, &ticket)
 		n.model = model
 		p.free(n, bytes.Clone(parsed.Params), parsed.Reading)

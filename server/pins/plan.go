@@ -46,7 +46,7 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
 			BlockSize: ticket.Chain.BlockSize,
 		}, ticket.Tokens, answer.PromptTokens)
-		terms.HandsBack, terms.Releases, terms.Unlearnt = p.arena != nil && p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+		terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
 		curve := p.Continuations.Curve(tenant, kind, p.now())
 		choice = terms.Least(&curve)
 	}
@@ -95,6 +95,9 @@ func (p *Pins) makeRoom(use func() (used, most int64)) {
 
 // takes reports whether an answer's ticket can be handed back.
 func (p *Pins) takes(answer Answer, ticket *convcache.Ticket) bool {
+	if p.arena == nil {
+		return false
+	}
 	engine := answer.Prefill.Engine()
 	if most := facts.ContextLength(engine.Models(), answer.Model); most > 0 && ticket.Tokens >= most-1 {
 		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the

@@ -102,12 +102,9 @@ func (r *Release) Requeue() { r.end(due, record.Releases{Requeued: 1}) }
 // Malformed gives the release up, because no leg can be made of the ticket's params.
 func (r *Release) Malformed() { r.end(lost, record.Releases{Failed: 1}) }
 
-// Spared ends the release: its leg has failed, and its request is at fault.
-func (r *Release) Spared() { r.open() }
-
-// open has the pin wait for a second leg, because this one may or may not have reached decode. The second makes it certain, and does no harm if
-// the blocks are free (measured on vLLM 0.32). If it fails too, the blocks stay pinned until decode's TTL ends.
-func (r *Release) open() {
+// Spared has the pin wait for a second leg, because this one has failed, and may or may not have reached decode. The second makes it certain,
+// and does no harm if the blocks are free (measured on vLLM 0.32). If it fails too, the blocks stay pinned until decode's TTL ends.
+func (r *Release) Spared() {
 	to := due
 	if r.pin.tried {
 		to = lost
@@ -131,7 +128,7 @@ func (r *Release) Failed(leg *upstream.LegError) {
 		if r.own || leg.Kind != upstream.Gone {
 			r.pairState.ReleaseFailed(r.own)
 		}
-		r.open()
+		r.Spared()
 	}
 }
 

@@ -62,7 +62,7 @@ func TestRelease_OpenTwiceLasts(t *testing.T) {
 	r := alone(t)
 	r.due1(10)
 	for want := 1; want >= 0; want-- {
-		r.release(r.prefill, r.holders[r.decode], true).open()
+		r.release(r.prefill, r.holders[r.decode], true).Spared()
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d pins wait, want %d", n, want)
 		}

@@ -192,12 +192,8 @@ func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
 	if c.Ticket == nil {
 		return upstream.TicketOffer{}
 	}
-	var reading any
-	if parsed, ok := c.Ticket.Reading.(*upstream.TicketParams); ok {
-		reading = parsed.Reading
-	}
 	return upstream.TicketOffer{
-		Ticket: c.Ticket.Params, Reading: reading, Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
+		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
 		PromptIDs: p.IDs.ForPrefill(),
 	}
 }
