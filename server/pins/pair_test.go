@@ -63,8 +63,8 @@ type decodeModel struct {
 	answers, generation int
 	held                map[string]held
 	names               map[convcache.TicketID]string // what decode calls the blocks of a ticket
-	random              *rand.Rand
-	hangs               bool // no leg is answered
+	random              *rand.Rand                    // nil if no leg fails
+	hangs               bool                          // no leg is answered
 }
 
 // held is blocks that decode keeps.
@@ -105,7 +105,10 @@ func (d *decodeModel) tokens() (tokens int) {
 
 // leg is how a leg ends that has decode free the blocks which body names.
 func (d *decodeModel) leg(request string) error {
-	fail := d.random.IntN(10)
+	fail := -1
+	if d.random != nil {
+		fail = d.random.IntN(10)
+	}
 	switch {
 	case d.hangs:
 		return &upstream.LegError{Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout}
@@ -266,6 +269,7 @@ func releasing() Config {
 func alone(tb testing.TB) *replica {
 	tb.Helper()
 	model := newDecodeModel(tb, 1)
+	model.random = nil
 	return newReplica(tb, model, newModelStore(nil), releasing())
 }
 
