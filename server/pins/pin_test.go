@@ -188,3 +188,30 @@ func TestPins_RememberWhyATicketIsGone(t *testing.T) {
 		t.Error("it has a ticket again")
 	}
 }
+
+// What decode has freed is remembered for as long as a ticket that names it may live, and not for ever.
+func TestSpend_ForgetsInGenerations(t *testing.T) {
+	r := alone(t)
+	life := r.cfg.TTL + marginWithoutExpiry
+	first := convcache.TicketID{1}
+	r.spend(first)
+	for i := range 10 {
+		if r.model.passed.Add(int64(life / 10)); !r.knows(first) {
+			t.Fatalf("forgotten after %d tenths of the time", i+1)
+		}
+		r.spend(convcache.TicketID{2, byte(i)})
+	}
+	for i := range 2 {
+		r.model.passed.Add(int64(life))
+		r.spend(convcache.TicketID{3, byte(i)})
+	}
+	if r.knows(first) {
+		t.Error("remembered for ever")
+	}
+	for i := range 3 * maxSpent {
+		r.spend(convcache.TicketID{4, byte(i), byte(i >> 8), byte(i >> 16)})
+	}
+	if n := len(r.spent) + len(r.spentBefore); n > 2*maxSpent {
+		t.Errorf("%d are remembered, want %d at most", n, 2*maxSpent)
+	}
+}

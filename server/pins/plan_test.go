@@ -51,7 +51,7 @@ func TestPins_Choose(t *testing.T) {
 			if got := r.Choose(Answer{Prefill: r.prefill, Decode: r.decode, PromptTokens: 800}, "t", kind, &ticket); got != row.want {
 				t.Errorf("got %+v, want %+v", got, row.want)
 			}
-			if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 {
+			if chosen := r.Counts().Choices; chosen.Ticket+chosen.HandBack+chosen.Release != 1 || (chosen.Ticket == 1) != (row.want.Wait > 0 || row.want.End == continuation.Keep) {
 				t.Errorf("counted %+v", chosen)
 			}
 		})
