@@ -14,7 +14,7 @@ import (
 )
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
-func (s *Server) SpendRetries() { s.turns.Retries().Set(0, time.Now().Add(time.Hour)) }
+func (s *Server) SpendRetries() { s.turns.Retries.Earn("", -36_200) }
 
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
@@ -28,7 +28,7 @@ func (s *Server) PassRemindEvery() int {
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	return s.turns.Held()
+	return s.requests.Held()
 }
 
 // ReleaseOne releases one ticket by a leg of our own.

@@ -51,6 +51,7 @@ type Server struct {
 
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
+	requests   *request.Reader
 	slots      *admission.Slots
 	background *background.Group
 }
@@ -73,7 +74,7 @@ func New(cfg Config, deps Deps) *Server {
 		Tokens: proof.NewTokens(deps.Secret.ChainKey(), cfg.Logger), Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
 	accepted := request.NewAccepted()
-	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
+	s.requests = request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)
 	picker := pick.New(pick.Deps{
 		Fleet: deps.Fleet, Traits: deps.Connector.Traits(), Named: deps.Prefillers != nil, Ratios: ratios,
 		Dialer: deps.Legs, Queue: s.slots.Instances(),
@@ -84,7 +85,7 @@ func New(cfg Config, deps Deps) *Server {
 	}, turn.Deps{
 		Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Pins: s.pins, Epoch: s.epoch, Background: s.background, Ratios: ratios,
 		Accepted: accepted, Picker: picker, Tickets: tickets,
-		Requests: requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
+		Requests: s.requests, Slots: s.slots, Names: request.ClientNames{Mode: cfg.LogClients, Secret: deps.Secret},
 		Errors: problems, Observers: append([]record.Observer{record.Log(cfg.Logger, deps.RedisState)}, deps.Observers...), Sample: deps.Sample,
 	})
 	s.SetRouting(cfg.RoutingConfig)
@@ -93,11 +94,11 @@ func New(cfg Config, deps Deps) *Server {
 		TellDrain: cfg.Tell.Drain,
 	})
 	s.health = health{
-		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing, redis: deps.RedisState,
+		fleet: deps.Fleet, store: deps.Store, slots: s.slots, routing: s.turns.Routing.Load, redis: deps.RedisState,
 		named: deps.Prefillers != nil,
 	}
 	s.handler = s.routes(&questions{
-		fleet: deps.Fleet, legs: deps.Legs, requests: requests, slots: s.slots, errors: problems, judged: cfg.ForwardAuthorization,
+		fleet: deps.Fleet, legs: deps.Legs, requests: s.requests, slots: s.slots, errors: problems, judged: cfg.ForwardAuthorization,
 	})
 	return s
 }
@@ -112,7 +113,7 @@ func addresses(engines *fleet.Fleet) (all []string) {
 }
 
 // SetRouting changes the routing of turns that begin from now on.
-func (s *Server) SetRouting(cfg turn.RoutingConfig) { s.turns.SetRouting(cfg) }
+func (s *Server) SetRouting(cfg turn.RoutingConfig) { s.turns.Routing.Store(&cfg) }
 
 // GiveUp takes a conversation's ticket out of the store, if it is still there, and has decode free its blocks while the server runs. The
 // caller bounds ctx.

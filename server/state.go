@@ -112,7 +112,7 @@ func (h *health) decodesAlone() string {
 // Counts returns what was counted until now. Its parts need not be of one moment.
 func (s *Server) Counts() record.Counts {
 	counted := s.pins.Counts()
-	counted.Stranded, counted.Quarantines = s.turns.Stranded(), s.epoch.Count()
+	counted.Stranded, counted.Quarantines = s.turns.Stranded.Load(), s.epoch.Count()
 	if clients := s.clients.Load(); clients != nil {
 		counted.Shed = clients.Shed()
 	}

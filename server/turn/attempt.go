@@ -17,74 +17,73 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// attempt runs the legs of one try of a turn: engines have been picked, and a ticket may have been claimed.
+// attempt is one try of a turn: its engines, the ticket that it has claimed, and what its legs have come to.
 type attempt struct {
-	h            *Handler
-	pick.Attempt        // what the engines were picked for
-	legID        string // X-Request-Id of the legs
-	pair         *pick.Pair
-	proof        *reuse.Proof
-	found        *reuse.Found
-	claim        reuse.Claim
-	epoch        int64    // of the fleet when the first leg was about to be sent
-	releases     bool     // the legs may carry a release
-	doubts       *doubts  // of the turn
-	failed       *failure // what the attempt leaves if it fails
+	*turn
+	asked  pick.Attempt // what the engines were picked for
+	pair   *pick.Pair
+	claim  reuse.Claim
+	epoch  int64 // of the fleet when the first leg was about to be sent
+	plan   upstream.Plan
+	handed handed // the zero value is nothing
+}
+
+// find proves how much of a ticket may be used, and claims it. A miss is a claim without a ticket.
+func (a *attempt) find() {
+	a.proof = a.deps.Tickets.Prove(a.ctx, &a.admitted, a.pair.Prefill, a.pair.Decode, a.pair.Quarantined, a.record.ID())
+	a.claim, a.found = a.deps.Tickets.Find(a.ctx, &a.proof, a.found, a.without)
+	a.reuses(reuse.Told{Cached: -1})
 }
 
 // reuses records what the attempt reuses, by what prefill has told.
 func (a *attempt) reuses(told reuse.Told) reuse.Outcome {
-	o := reuse.OutcomeOf(a.proof, a.found, &a.claim.Choice, told)
+	o := reuse.OutcomeOf(&a.proof, &a.found, &a.claim.Choice, told)
 	a.failed.reused = o.Reuse
-	a.Record.Reuses(o.Reuse)
+	a.record.Reuses(o.Reuse)
 	return o
 }
 
 // settle ends the claim.
-func (a *attempt) settle(ctx context.Context) {
-	if a.h.deps.Tickets.Settle(ctx, a.proof, &a.claim, a.Record) {
+func (a *attempt) settle() {
+	if a.deps.Tickets.Settle(a.ctx, &a.proof, &a.claim, &a.record) {
 		a.reuses(reuse.Told{Cached: -1})
 	}
 }
 
 // run runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit settles the claimed
 // ticket, and has a hand-over rescued that decode has not taken.
-func (a *attempt) run(ctx context.Context) (d *decoding, err error) {
-	defer a.settle(ctx)
-	plan, err := a.plan(ctx)
-	if err != nil {
+func (a *attempt) run() (r *reading, err error) {
+	defer a.settle()
+	if err = a.makePlan(); err != nil {
 		return nil, err
 	}
-	var h handed
-	defer func() { a.rescue(plan, h, d) }()
+	defer func() { a.rescue(r) }()
 	switch {
 	case a.pair.Prefill == nil:
-	case plan.Alone != "":
+	case a.plan.Alone != "":
 		a.pair.Prefilled()
-		a.Record.Alone(plan.Alone)
-	case plan.Together != nil:
-		d, h, err = a.together(ctx, plan)
-		return d, err
+		a.record.Alone(a.plan.Alone)
+	case a.plan.Together != nil:
+		return a.together()
 	default:
-		if h, err = a.prefill(ctx, plan); err != nil {
+		if err = a.prefill(); err != nil {
 			return nil, err
 		}
-		a.settle(ctx) // decode may take minutes
-		if err = a.ready(ctx, plan, &h); err != nil {
+		a.settle() // decode may take minutes
+		if err = a.ready(); err != nil {
 			return nil, err
 		}
 	}
-	return a.decode(ctx, h)
+	return a.decode(a.ctx)
 }
 
 // together sends both legs at once, and waits for prefill's answer and decode's headers. The failure of one leg ends the other: without
 // prefill's KV decode would wait for minutes. A client that leaves ends decode's leg at once, and prefill's after ten seconds, because decode
 // keeps the blocks until prefill has written them (Mooncake: both are free within 2 s of prefill's answer, measured, and without an answer
 // after 480 s).
-func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding, h handed, err error) {
-	leg := a.prefillLeg(plan)
-	h = a.handed(plan.Together)
-	h.together = true
+func (a *attempt) together() (r *reading, err error) {
+	ctx, leg := a.ctx, a.prefillLeg()
+	a.hand(a.plan.Together)
 	both, fail := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -92,155 +91,153 @@ func (a *attempt) together(ctx context.Context, plan upstream.Plan) (d *decoding
 	var prefills sync.WaitGroup
 	prefills.Go(func() {
 		defer a.pair.Prefilled()
-		if leg.run(own, a.h.deps.Legs); leg.err != nil && own.Err() == nil {
+		if a.send(own, leg); leg.err != nil && own.Err() == nil {
 			fail(leg.err)
 		}
 	})
-	var sent *upstream.LegError
-	if d, err = a.decode(both, h); err != nil && (ctx.Err() == nil || !errors.As(err, &sent) || !sent.Sent) {
-		end(err)
+	if r, err = a.decode(both); err != nil {
+		if sent := legOf(err); ctx.Err() == nil || sent == nil || !sent.Sent {
+			end(err)
+		}
 	}
 	prefills.Wait() // both errors are known
-	h, failed := a.conclude(leg)
+	failed := a.conclude(leg)
 	if leg.err == nil {
-		a.Record.Cached(leg.answer.Cached)
+		a.record.Cached(leg.answer.Cached)
 	}
-	var prefill *upstream.LegError
-	switch {
-	case errors.As(context.Cause(both), &prefill):
+	if prefill := legOf(context.Cause(both)); prefill != nil {
 		err = prefill // decode's leg ended because prefill's failed
-	case err == nil:
+	} else if err == nil {
 		err = failed
 	}
-	if err != nil && d != nil {
-		d.Close()
-		d = nil
+	if err != nil && r != nil {
+		r.Close()
+		r = nil
 	}
-	return d, h, err
+	return r, err
 }
 
-// plan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
+// makePlan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
 // may add an unused ticket, whose blocks the leg then releases.
-func (a *attempt) plan(ctx context.Context) (upstream.Plan, error) {
-	a.epoch = a.h.deps.Epoch.Now()
+func (a *attempt) makePlan() error {
+	a.epoch = a.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
-		return upstream.Plan{}, nil
+		return nil
 	}
-	connector, prefill := a.h.deps.Connector, a.pair.Prefill.Engine()
-	transfer, err := a.transfer(ctx)
+	connector, prefill := a.deps.Connector, a.pair.Prefill.Engine()
+	transfer, err := a.transfer()
 	switch {
 	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
-		return upstream.Plan{Alone: record.WhyConnector}, nil
+		a.plan.Alone = record.WhyConnector
+		return nil
 	case err != nil:
-		return upstream.Plan{}, err
+		return err
 	}
-	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.Body, prompt, prefill) || !pick.Fits(a.Body, prompt, a.pair.Decode.Engine()) {
-		return upstream.Plan{Alone: record.WhyLimits}, nil
+	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.body, prompt, prefill) || !pick.Fits(a.body, prompt, a.pair.Decode.Engine()) {
+		a.plan.Alone = record.WhyLimits
+		return nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // after it had been picked
-		return upstream.Plan{}, idEchoFailed(prefill, false)
+		return idEchoFailed(prefill, false)
 	}
-	a.epoch = a.h.deps.Epoch.Now()
-	if ticket := a.claim.Ticket; ticket != nil && ticket.Epoch == a.epoch {
-		transfer.Offer = a.claim.TicketOffer(a.proof)
-		plan, err := connector.Plan(ctx, transfer)
-		if err == nil {
-			return plan, nil
-		}
-		// An older or a foreign version has made the ticket. It is given up.
-		a.h.cfg.Logger.Error("ticket can't be used", "turn", a.Record.ID(), "error", err)
+	a.epoch = a.deps.Epoch.Now()
+	plan := func(offer upstream.TicketOffer) error {
+		transfer.Offer = offer
+		a.plan, err = connector.Plan(a.ctx, transfer)
+		return err
+	}
+	switch ticket := a.claim.Ticket; {
+	case ticket == nil:
+	case ticket.Epoch != a.epoch: // it has ended since the ticket was taken
+		a.abandon(record.ReasonQuarantined)
+	case plan(a.claim.TicketOffer(&a.proof)) == nil:
+		return nil
+	default: // an older or a foreign version has made the ticket, which is given up
+		a.cfg.Logger.Error("ticket can't be used", "turn", a.record.ID(), "error", err)
 		a.abandon(record.ReasonRewritten)
-	} else if ticket != nil {
-		a.abandon(record.ReasonQuarantined) // the epoch has ended since it was taken
 	}
-	if a.releases {
-		a.claim.Piggyback = a.h.deps.Pins.Piggyback(a.pair.Prefill)
+	if a.cfg.Release && a.without.Why == "" {
+		a.claim.Piggyback = a.deps.Pins.Piggyback(a.pair.Prefill)
 	}
-	if a.claim.Piggyback != nil {
-		transfer.Offer = a.claim.Piggyback.Offer()
-		if plan, err := connector.Plan(ctx, transfer); err == nil {
-			return plan, nil
+	if unused := a.claim.Piggyback; unused != nil {
+		if plan(unused.Offer()) == nil {
+			return nil
 		}
-		a.claim.Piggyback.Malformed()
+		unused.Malformed()
 		a.claim.Piggyback = nil
 	}
-	transfer.Offer = upstream.TicketOffer{}
-	return connector.Plan(ctx, transfer)
+	return plan(upstream.TicketOffer{})
 }
 
 // abandon goes on without a claimed ticket that can't be used.
 func (a *attempt) abandon(why record.Reason) {
-	a.claim.Abandon(a.proof, why)
+	a.claim.Abandon(&a.proof, why)
 	a.reuses(reuse.Told{Cached: -1})
 }
 
 // transfer collects what the connector needs to plan an attempt, with the prompt's ids if the connector wants them.
-func (a *attempt) transfer(ctx context.Context) (upstream.Transfer, error) {
+func (a *attempt) transfer() (upstream.Transfer, error) {
 	prefill := a.pair.Prefill
 	transfer := upstream.Transfer{
-		Request: a.Body, RequestID: a.legID, Prefill: prefill.Engine().Instance(), Decode: a.pair.Decode.Engine().Instance(),
-		AsText: a.Request.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
+		Request: a.body, RequestID: a.legID, Prefill: prefill.Engine().Instance(), Decode: a.pair.Decode.Engine().Instance(),
+		AsText: a.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
 	}
-	if !a.h.deps.Connector.Traits().IDs {
+	if !a.deps.Connector.Traits().IDs {
 		return transfer, nil
 	}
-	prompt, err := prefill.Prompts.Read(ctx, a.Body, a.Request.Authorization)
-	if err != nil {
-		var question *upstream.LegError
-		if errors.As(err, &question) && question.Kind == upstream.Dial {
-			prefill.Engine().Refused()
-		}
-		return transfer, err
+	prompt, err := prefill.Prompts.Read(a.ctx, a.body, a.Authorization)
+	if question := legOf(err); question != nil && question.Kind == upstream.Dial {
+		prefill.Engine().Refused()
 	}
-	transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
-	a.indexPrompt(prompt.IDs)
-	return transfer, nil
+	if err == nil {
+		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
+		a.indexPrompt(prompt.IDs)
+	}
+	return transfer, err
 }
 
 // ready waits until the KV has arrived at decode, where decode can't wait by itself, at most until the hand-over budget ends. KV that does
 // not arrive is a failure of prefill's leg.
-func (a *attempt) ready(ctx context.Context, plan upstream.Plan, h *handed) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+func (a *attempt) ready() (err error) {
+	if a.ctx.Err() != nil {
+		return context.Cause(a.ctx)
 	}
-	if h.Leg == nil {
+	if a.handed.Leg == nil {
 		return nil
 	}
-	step := a.Record.Step(record.StepHandover)
-	if plan.Ready == nil {
-		step.Ended(true)
-		return nil
+	step := a.record.Step(record.StepHandover)
+	if a.plan.Ready != nil {
+		bounded, cancel := context.WithDeadlineCause(a.ctx, a.handed.until, upstream.ErrNotReady)
+		defer cancel()
+		err = a.plan.Ready(bounded)
+		a.handed.arrived = err == nil
 	}
-	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
-	defer cancel()
-	err := plan.Ready(bounded)
-	h.arrived = err == nil
-	step.Ended(h.arrived)
+	step.Ended(err == nil)
 	switch {
-	case h.arrived:
+	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
+	case a.ctx.Err() != nil:
+		return context.Cause(a.ctx)
 	}
-	failed := legError(a.pair.Prefill.Engine(), upstream.Broken, err)
+	engine, kind := a.pair.Prefill.Engine(), upstream.Broken
 	if errors.Is(err, upstream.ErrNotReady) {
-		failed.Kind = upstream.Timeout
+		kind = upstream.Timeout
 	}
-	Blame(a.pair.Prefill.Engine(), failed, false)
+	failed := legError(engine, kind, err)
+	Blame(engine, failed, false)
 	return failed
 }
 
 // leg makes a leg that sends a body to an engine.
 func (a *attempt) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	return upstream.Leg{
-		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank,
-		Authorization: a.Request.Authorization,
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: a.legID, Rank: plan.Rank, Authorization: a.Authorization,
 	}
 }
 
 // answerID returns the id that the answers to the attempt's legs must have, "" for APIs whose engines take it from X-Request-Id.
 func (a *attempt) answerID() string {
-	if a.Request.API != body.Responses {
+	if a.API != body.Responses {
 		return ""
 	}
 	return answer.ResponseID(a.legID)
@@ -252,11 +249,11 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if a.pair.Salt != "" {
 		return a.pair.Salt
 	}
-	salt, own := a.h.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.proof.Salt
+	salt, own := a.deps.Epoch.Salt(a.epoch, a.pair.Prefill, decode), a.proof.Salt
 	if salt == "" {
-		return a.Request.TenantSalt
+		return a.TenantSalt
 	}
-	if raw, present := a.Body.Member("cache_salt"); own == "" && present && string(raw) != "null" {
+	if raw, present := a.body.Member("cache_salt"); own == "" && present && string(raw) != "null" {
 		return ""
 	}
 	return upstream.Salted(salt, own)

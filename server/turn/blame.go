@@ -12,19 +12,23 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
+// legOf returns the failure of a leg in an error, nil if there is none.
+func legOf(err error) *upstream.LegError {
+	leg, _ := errors.AsType[*upstream.LegError](err)
+	return leg
+}
+
 // Blame tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end. own says that a failure is our own fault,
 // if it is one of the engine's answers: of what the leg carried besides the client's request.
 func Blame(engine *fleet.Engine, err error, own bool) {
-	if err == nil {
+	leg := legOf(err)
+	switch {
+	case err == nil:
 		engine.Health.Answered()
 		engine.Health.Served()
 		return
-	}
-	var leg *upstream.LegError
-	if !errors.As(err, &leg) || leg.Role != engine.Role { // the client, the server or the other leg caused it
+	case leg == nil || leg.Role != engine.Role: // the client, the server or the other leg caused it
 		return
-	}
-	switch {
 	case leg.Kind == upstream.Dial:
 		engine.Refused()
 	case leg.Kind == upstream.Broken:
@@ -34,33 +38,32 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 	}
 	switch {
 	case own || !atFault(leg):
-	case leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError:
+	case isInternal(leg):
 		engine.Doubted(leg)
 	default:
 		engine.Health.Failed(leg)
 	}
 }
 
+// isInternal reports whether an engine has answered a leg with 500, as vLLM does to whatever its handlers did not expect.
+func isInternal(leg *upstream.LegError) bool {
+	return leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError
+}
+
 // atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
 // not offer (501), nor where the client, a quarantine or the other leg has ended the leg; and how long an answer is, the client says.
 func atFault(leg *upstream.LegError) bool {
-	var other *upstream.LegError
-	if leg.Paused() {
-		return false // an operator has paused the engine
-	}
-	if errors.Is(leg.Err, upstream.ErrStreamTooLong) ||
-		leg.Role == upstream.RoleDecode && (errors.Is(leg.Err, upstream.ErrAnswerTooLarge) || errors.Is(leg.Err, sse.ErrOversize)) {
+	switch {
+	case leg.Paused(), errors.Is(leg.Err, upstream.ErrStreamTooLong): // by an operator
 		return false
-	}
-	switch leg.Kind {
-	case upstream.Broken, upstream.Garbage, upstream.KVLoad:
-		return true
-	case upstream.Timeout:
-		return !errors.As(leg.Err, &other)
-	case upstream.Status:
+	case leg.Role == upstream.RoleDecode && (errors.Is(leg.Err, upstream.ErrAnswerTooLarge) || errors.Is(leg.Err, sse.ErrOversize)):
+		return false
+	case leg.Kind == upstream.Timeout:
+		return legOf(leg.Err) == nil
+	case leg.Kind == upstream.Status:
 		return leg.Status >= http.StatusInternalServerError && leg.Status != http.StatusNotImplemented
 	}
-	return false
+	return leg.Kind == upstream.Broken || leg.Kind == upstream.Garbage || leg.Kind == upstream.KVLoad
 }
 
 // legError is the failure of a leg that was sent.
@@ -89,11 +92,7 @@ type doubt struct {
 }
 
 // failed notes how a leg to an engine has failed. Picks prefer others for a while, once the same request went well.
-func (d *doubts) failed(engine *fleet.Engine, err error) {
-	var leg *upstream.LegError
-	if !errors.As(err, &leg) || leg.Role != engine.Role {
-		return
-	}
+func (d *doubts) failed(engine *fleet.Engine, leg *upstream.LegError) {
 	if atFault(leg) {
 		d.carried(leg, func(spared bool) {
 			if !spared {
@@ -101,7 +100,7 @@ func (d *doubts) failed(engine *fleet.Engine, err error) {
 			}
 		})
 	}
-	if d != nil && leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError {
+	if d != nil && isInternal(leg) {
 		d.legs = append(d.legs, leg)
 	}
 }
@@ -111,9 +110,9 @@ func (d *doubts) failed(engine *fleet.Engine, err error) {
 func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 	if d == nil || leg.Kind != upstream.Status {
 		tell(false)
-		return
+	} else {
+		d.added = append(d.added, doubt{leg.Role, tell})
 	}
-	d.added = append(d.added, doubt{leg.Role, tell})
 }
 
 // without notes that a leg of the request went well that carried none of what earlier legs to the role did.
@@ -147,7 +146,7 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 	case upstream.KVLoad:
 		failed = true
 	case upstream.Status:
-		failed = leg.Status == http.StatusInternalServerError
+		failed = isInternal(leg)
 	case upstream.Broken:
 		failed = begun && api == body.Responses
 	case upstream.Timeout:
@@ -156,22 +155,19 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 	return failed, failed
 }
 
-// blameDecode tells the fleet how a decode leg has ended, once per leg, and returns the incarnation of prefill whose KV decode may have failed
+// blame tells the fleet how the decode leg has ended, once per leg, and returns the incarnation of prefill whose KV decode may have failed
 // to load, nil if it has not. A failed load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone
 // well. A leg is spared that only took long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of
 // it before its end. bound says that no leg of the turn goes without a hand-over.
-func (h *Handler) blameDecode(d *decoding, err error, doubts *doubts, bound bool, turn string) (unread *fleet.Incarnation) {
-	decode, from := d.origin.Decode.Engine(), d.origin.Prefill
-	var leg *upstream.LegError
-	spared := d.whole && errors.Is(err, upstream.ErrFirstByteTimeout)
-	if !spared {
-		doubts.failed(decode, err)
-	}
-	if !spared && d.unread && errors.As(err, &leg) && leg.Role == decode.Role {
-		failed, only := loadFailed(leg, d.leg.API, d.Stream != nil)
-		if spared = only; failed {
-			unread = from
-			if bound || from.ApartFrom(d.origin.Decode) { // the trial of a pair ends with its attempt
+func (r *reading) blame(err error, doubts *doubts, bound bool) (unread *fleet.Incarnation) {
+	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
+	spared := !r.turn.Stream && errors.Is(err, upstream.ErrFirstByteTimeout)
+	if leg != nil && leg.Role == decode.Role && !spared {
+		doubts.failed(decode, leg)
+		failed, only := loadFailed(leg, r.API, r.Stream != nil)
+		if failed && r.unread {
+			spared, unread = only, from
+			if bound || from.ApartFrom(r.origin.Decode) { // the trial of a pair ends with its attempt
 				doubts = nil
 			}
 			doubts.carried(leg, func(spared bool) {
@@ -179,7 +175,7 @@ func (h *Handler) blameDecode(d *decoding, err error, doubts *doubts, bound bool
 				if spared {
 					outcome = pairs.Inconclusive
 				}
-				h.loads(d, outcome, turn, leg)
+				r.loads(outcome, leg)
 			})
 		}
 	}
@@ -187,26 +183,27 @@ func (h *Handler) blameDecode(d *decoding, err error, doubts *doubts, bound bool
 	return unread
 }
 
-// loads tells the state of a pair how a hand-over has ended, and logs what follows from it.
-func (h *Handler) loads(d *decoding, outcome pairs.Outcome, turn string, err error) {
-	prefill, decode := d.origin.Prefill, d.origin.Decode
+// loads tells the state of the pair how a hand-over has ended, and logs what follows from it.
+func (r *reading) loads(outcome pairs.Outcome, err error) {
+	prefill, decode := r.origin.Prefill, r.origin.Decode
 	pause, all, resumed := prefill.EndLoad(decode, outcome)
 	if pause == 0 && !resumed {
 		return
 	}
-	from, to := prefill.Engine().Name, decode.Engine().Name
-	attrs, sentence := []any{"prefill", from, "decode", to, "turn", turn}, ""
-	if resumed {
-		h.cfg.Logger.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs...)
+	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.cfg.Logger
+	attrs, sentence := []any{"prefill", from, "decode", to, "turn", r.record.ID(), "tried_again_in", pause.String(), "error", err}, ""
+	switch {
+	case resumed:
+		log.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs[:6]...)
 		sentence = fmt.Sprintf("Decode %s loads what prefill %s hands over again; the pair is used from now on.", to, from)
-	} else if attrs = append(attrs, "tried_again_in", pause.String(), "error", err); all {
-		h.cfg.Logger.Warn("several decode instances fail to load prefill's KV; it is left alone", attrs...)
+	case all:
+		log.Warn("several decode instances fail to load prefill's KV; it is left alone", attrs...)
 		sentence = fmt.Sprintf("Prefill %s is left alone for %s: several decode instances fail to load what it hands over.", from, pause)
-	} else {
-		h.cfg.Logger.Warn("decode fails to load prefill's KV; the pair is left alone", attrs...)
+	default:
+		log.Warn("decode fails to load prefill's KV; the pair is left alone", attrs...)
 		sentence = fmt.Sprintf("Prefill %s and decode %s are left alone for %s: decode fails to load what prefill hands over.", from, to, pause)
 	}
-	if h.cfg.Tell != nil {
-		h.cfg.Tell(sentence)
+	if r.cfg.Tell != nil {
+		r.cfg.Tell(sentence)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"carryover/server/apierror"
 	"carryover/server/record"
 	"carryover/upstream/body"
 )
@@ -20,10 +19,8 @@ type commitWriter struct {
 	control http.ResponseController // of w
 	limit   time.Duration           // of one write
 	bounded time.Time               // when the limit was last set
-	errors  *apierror.Mapper        // turns an error into the one that clients see
 	whole   bool                    // the first write has all of the answer
 
-	api       body.API
 	record    *record.Builder
 	committed bool // status and headers have reached the client, and so does the answer's beginning
 
@@ -33,19 +30,17 @@ type commitWriter struct {
 	still  bool        // no beat may come any more
 }
 
-// newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
-func newCommitWriter(
-	w http.ResponseWriter, limit time.Duration, errors *apierror.Mapper, api body.API, record *record.Builder, began time.Time,
-) *commitWriter {
-	return &commitWriter{w: w, control: *http.NewResponseController(w), limit: limit, bounded: began, errors: errors, api: api, record: record}
+// open has it write to a client. Server.exact has set the first deadline of the writes when the request came in, which was then.
+func (c *commitWriter) open(w http.ResponseWriter, limit time.Duration, then time.Time, record *record.Builder) {
+	c.w, c.control, c.limit, c.bounded, c.record = w, *http.NewResponseController(w), limit, then, record
 }
 
 // beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
 // event, and the turn can still be tried again. A beat is what stands for nothing in a stream of the API: a ping as Anthropic's own streams
 // have it, or a comment (WHATWG HTML 9.2.6).
-func (c *commitWriter) beat(interval time.Duration) {
+func (c *commitWriter) beat(api body.API, interval time.Duration) {
 	beat := ": heartbeat\n\n"
-	if c.api == body.Messages {
+	if api == body.Messages {
 		beat = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 	}
 	c.mu.Lock() // the timer's goroutine reads it
@@ -145,11 +140,3 @@ func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack 
 
 // Flush sends what was written.
 func (c *commitWriter) Flush() error { return c.control.Flush() }
-
-// lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
-// connection is aborted, so that no client takes the answer for a complete one.
-func (c *commitWriter) lastWords(err error, events int64) {
-	if _, err := c.Write(c.errors.Map(err).Event(c.api, events)); err == nil {
-		_ = c.Flush()
-	}
-}

@@ -13,7 +13,6 @@ import (
 
 	"carryover/server/record"
 	"carryover/sse"
-	"carryover/upstream/body"
 )
 
 // clock is a client whose connection notes the deadlines of writes.
@@ -37,7 +36,8 @@ func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
-		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{}, time.Time{})
+		var o commitWriter
+		o.open(c, limit, time.Time{}, &record.Builder{})
 		o.committed = true
 		writes := 0
 		for _, pause := range []time.Duration{0, time.Second, 8 * time.Second, 999 * time.Millisecond, time.Millisecond, time.Hour, 9 * time.Second, 2 * time.Second} {
@@ -62,7 +62,8 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
 		c := &clock{deadline: began.Add(WriteLimit(limit))}
-		o := newCommitWriter(c, limit, nil, body.Chat, &record.Builder{}, began)
+		var o commitWriter
+		o.open(c, limit, began, &record.Builder{})
 		o.committed = true
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
@@ -134,7 +135,9 @@ func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 // serveWireless has net/http's server run handle for a client with a commitWriter.
 func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		handle(newCommitWriter(rw, time.Minute, nil, body.Chat, &record.Builder{}, time.Time{}))
+		var o commitWriter
+		o.open(rw, time.Minute, time.Time{}, &record.Builder{})
+		handle(&o)
 		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection

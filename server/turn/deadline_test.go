@@ -28,7 +28,7 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &Handler{cfg: Config{LegConfig: LegConfig{PrefillTimeout: 120 * time.Second}, ReuseTrialTimeout: tc.trial}}
-				a := &attempt{h: h, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
+				a := &attempt{turn: &turn{Handler: h}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another
 					a.claim = reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}}

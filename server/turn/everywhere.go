@@ -1,7 +1,7 @@
 package turn
 
 import (
-	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -43,65 +43,48 @@ const (
 type hopeless struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex                            // guards known
-	known *account.Map[hopelessBody, time.Time] // until when
-}
-
-type hopelessBody struct {
-	account string
-	hash    uint64
+	mu    sync.Mutex                      // guards known
+	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
 }
 
 func newHopeless() *hopeless {
-	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[hopelessBody, time.Time](mostHopeless)}
+	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)}
 }
 
-// of returns the name of a body, which nobody who does not know the seed can give to another.
-func (h *hopeless) of(account string, req *body.Request) hopelessBody {
+// of returns the hash of an account's body, which nobody who does not know the seed can give to another.
+func (h *hopeless) of(account string, req *body.Request) uint64 {
 	var hash maphash.Hash
 	hash.SetSeed(h.seed)
-	_ = hash.WriteByte(byte(req.API())) // a hash never fails
+	_, _ = fmt.Fprintf(&hash, "%q:%d", account, req.API()) // a hash never fails
 	for name, value := range req.Members() {
-		_, _ = hash.Write(name)
-		_ = hash.WriteByte(':')
-		_, _ = hash.Write(value)
-		_ = hash.WriteByte(',')
+		_, _ = fmt.Fprintf(&hash, ",%s:%s", name, value)
 	}
-	return hopelessBody{account, hash.Sum64()}
+	return hash.Sum64()
 }
 
-// knows reports whether a body has failed everywhere within the last minute.
-func (h *hopeless) knows(b hopelessBody, now time.Time) bool {
+// fails reports whether an account's body has failed everywhere within the last minute, or does so now.
+func (h *hopeless) fails(account string, body uint64, everywhere bool, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	until, _ := h.known.Get(b)
+	if everywhere {
+		h.known.Put(account, body, now.Add(hopelessFor))
+	}
+	until, _ := h.known.Get(body)
 	return now.Before(until)
-}
-
-// note notes that a body has failed everywhere.
-func (h *hopeless) note(b hopelessBody, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.known.Put(b.account, b, now.Add(hopelessFor))
 }
 
 // isHopeless reports whether the failure of an attempt is the answer, because its request is at fault: the body has failed everywhere a while
 // ago, or has done so now. last says that no attempt follows; a decode leg behind prefill's failure has nothing but the request to fail for,
 // so that none need follow.
-func (h *Handler) isHopeless(t *turn, err error, last bool) bool {
-	var leg *upstream.LegError
-	all := t.doubts.legs
-	if t.body == nil || len(all) == 0 || !errors.As(err, &leg) || all[len(all)-1] != leg {
+func (t *turn) isHopeless(err error, last bool) bool {
+	leg, all := legOf(err), t.doubts.legs
+	if t.body == nil || len(all) == 0 || all[len(all)-1] != leg {
 		return false
 	}
-	of, now := h.hopeless.of(t.Account, t.body), time.Now()
-	if !h.hopeless.knows(of, now) {
-		alone := leg.Role == upstream.RoleDecode && t.retries.earlier.NoPrefill
-		if !last && !alone || !everywhere(all) {
-			return false
-		}
-		h.hopeless.note(of, now)
+	last = last || leg.Role == upstream.RoleDecode && t.earlier.NoPrefill
+	if !t.hopeless.fails(t.Account, t.hopeless.of(t.Account, t.body), last && everywhere(all), time.Now()) {
+		return false
 	}
-	h.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
+	t.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
 	return true
 }

@@ -58,8 +58,8 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 	other := &upstream.LegError{Kind: upstream.Status, Status: 503, Role: upstream.RoleDecode}
 	broken := &upstream.LegError{Kind: upstream.Broken}
 	engine := &fleet.Engine{}
-	for _, err := range []error{broken, other, nil, fmt.Errorf("wrapped: %w", like)} {
-		d.failed(engine, err)
+	for _, leg := range []*upstream.LegError{broken, other, like} {
+		d.failed(engine, leg)
 	}
 	if len(d.legs) != 1 || d.legs[0] != like {
 		t.Errorf("legs with 500: %v", d.legs)
@@ -81,7 +81,7 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 // A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
 func TestHopeless_IsOfOneAccount(t *testing.T) {
 	h, now := newHopeless(), time.Now()
-	of := func(account string, n int) hopelessBody {
+	of := func(account string, n int) uint64 {
 		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 		if err != nil {
 			t.Fatal(errors.Unwrap(err))
@@ -91,15 +91,18 @@ func TestHopeless_IsOfOneAccount(t *testing.T) {
 	if first := of("a", 1); first != of("a", 1) || first == of("a", 2) || first == of("b", 1) {
 		t.Fatal("bodies are not told apart")
 	}
-	h.note(of("b", 99), now)
+	knows := func(account string, n int, now time.Time) bool { return h.fails(account, of(account, n), false, now) }
+	h.fails("b", of("b", 99), true, now)
 	for n := range 2 * mostHopeless {
-		b := of("a", n)
-		known := h.knows(b, now)
-		if h.note(b, now); known || !h.knows(b, now.Add(hopelessFor-1)) || h.knows(b, now.Add(hopelessFor)) {
+		known := knows("a", n, now)
+		if now := h.fails("a", of("a", n), true, now); known || !now {
+			t.Errorf("body %d is known before, or not when it fails everywhere", n)
+		}
+		if !knows("a", n, now.Add(hopelessFor-1)) || knows("a", n, now.Add(hopelessFor)) {
 			t.Errorf("body %d is not known for a minute", n)
 		}
 	}
-	if !h.knows(of("b", 99), now) {
+	if !knows("b", 99, now) {
 		t.Error("one account has taken another's place")
 	}
 }

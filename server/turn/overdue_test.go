@@ -43,15 +43,16 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 		"overdue, decode alone": {PrefillDecodeOnly, upstream.ErrPrefillTimeout, late, true, true},
 		"overdue, error":        {PrefillError, upstream.ErrPrefillTimeout, soon, false, false},
 	} {
-		r := &retries{
-			fleet: fleet.New(fleet.Config{}), budget: newRetryBudget(), request: &request.Request{Account: "t"}, policy: row.policy,
-			until: time.Now().Add(row.until),
+		h := New(Config{LegConfig: LegConfig{AnswerTimeout: 10 * time.Minute}}, Deps{Fleet: fleet.New(fleet.Config{})})
+		r := &turn{
+			Handler: h, Request: request.Request{Account: "t"}, ctx: t.Context(), routing: &RoutingConfig{PrefillFailure: row.policy},
+			began: time.Now().Add(row.until - 5*time.Minute),
 		}
 		leg := &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Sent: true, Err: row.err}
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
-		got := r.again(t.Context(), &failure{}, leg)
+		got := r.mayTryAgain(leg)
 		if got != row.want || r.earlier.NoPrefill != row.alone {
 			t.Errorf("%s: got %t, decode alone: %t; want %t, %t", name, got, r.earlier.NoPrefill, row.want, row.alone)
 		}

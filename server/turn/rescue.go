@@ -29,27 +29,29 @@ var (
 	errInDoubt = errors.New("its KV is in doubt")
 )
 
-// untaken is a hand-over that decode has not taken yet.
-type untaken struct {
-	handed
-	by *attempt
-}
-
 // rescue has decode take a hand-over that no leg of the turn takes: the client has left, decode has failed the leg, or the KV has come too
 // late. Prefill would keep the blocks for their lease, and LMCache's receiver would keep its chunks for ever. The leg has one token and
 // nothing of the client's but the prompt, and a cache_salt of its own, because decode may have taken the hand-over all the same: what it
-// reads then in blocks that are free by now is found by no other request. d is decode's answer, nil if there is none; its events show
+// reads then in blocks that are free by now is found by no other request. r is decode's answer, nil if there is none; its events show
 // whether decode takes the hand-over.
-func (a *attempt) rescue(plan upstream.Plan, h handed, d *decoding) {
-	switch {
+func (a *attempt) rescue(r *reading) {
+	switch h := &a.handed; {
 	case h.Rescue == nil:
-		closePlan(plan)
-	case d != nil && !h.Left:
-		closePlan(plan)
-		d.untaken = &untaken{h, a}
+	case r != nil && !h.Left:
+		r.untaken = a
+	case a.inDoubt():
+		a.strand(a.record.ID(), errInDoubt)
 	default:
-		a.sendRescue(plan, h)
+		select {
+		case a.rescues <- struct{}{}:
+			a.sendRescue()
+			return
+		default:
+			a.strand(a.record.ID(), errNoRoom)
+		}
 	}
+	closePlan(a.plan)
+	a.plan = upstream.Plan{}
 }
 
 // closePlan gives back the resources that a plan has reserved.
@@ -59,77 +61,68 @@ func closePlan(plan upstream.Plan) {
 	}
 }
 
-// sendRescue sends the leg in the background, and then closes the plan.
-func (a *attempt) sendRescue(plan upstream.Plan, h handed) {
-	r, id, unable := a.h, a.Record.ID(), errInDoubt
-	if !a.inDoubt() {
-		select {
-		case r.rescues <- struct{}{}:
-			unable = nil
-		default:
-			unable = errNoRoom
-		}
+// sendRescue sends the leg in the background, which any decode instance can get, and then closes the plan.
+func (a *attempt) sendRescue() {
+	// The work keeps nothing else of the attempt.
+	to, h, plan, pair, model, id := a.Handler, a.handed, a.plan, a.pair, a.Model, a.record.ID()
+	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
+	if ids := a.proof.IDs.Prompt(); ids != nil {
+		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
 	}
-	if unable != nil {
-		closePlan(plan)
-		r.strand(id, unable)
-		return
-	}
-	leg, model, first := a.rescueLeg(h), a.Request.Model, a.pair.Decode // the work keeps nothing else of the attempt
-	r.deps.Background.Run("turn", id, func() {
-		defer func() { <-r.rescues }()
+	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Authorization}
+	leg.API, leg.Body = a.body.RescueBody(edit)
+	a.record.Joins(&leg)
+	to.deps.Background.Run("turn", id, func() {
+		defer func() { <-to.rescues }()
 		defer closePlan(plan)
 		var err error
 		if plan.Ready != nil && !h.arrived { // decode must not look for KV that is on its way
-			bounded, cancel := context.WithTimeoutCause(r.deps.Background.Context(), max(0, time.Until(h.until))+detachedLimit, upstream.ErrNotReady)
+			bounded, cancel := context.WithTimeoutCause(to.deps.Background.Context(), max(0, time.Until(h.until))+detachedLimit, upstream.ErrNotReady)
 			err = plan.Ready(bounded)
 			h.arrived = err == nil
 			cancel()
 		}
 		if err == nil {
-			err = r.rescueOn(first, leg, h, model)
+			err = to.rescueOn(pair, leg, h, model)
 		}
 		if err != nil && (h.Leg != nil || h.arrived) { // else nothing has come of which anybody knows
-			r.strand(id, err)
+			to.strand(id, err)
 		}
 	})
 }
 
-// rescueLeg makes the leg, which any decode instance can get.
-func (a *attempt) rescueLeg(h handed) upstream.Leg {
-	edit := body.PrefillEdit{Members: h.Rescue(), CacheSalt: upstream.Salted(upstream.NewID()+"~", a.proof.Salt)}
-	if ids := a.proof.IDs.Prompt(); ids != nil {
-		edit.PromptIDs = rawjson.AppendIDs(nil, ids)
-	}
-	leg := upstream.Leg{RequestID: a.legID, Authorization: a.Request.Authorization}
-	leg.API, leg.Body = a.Body.RescueBody(edit)
-	a.Record.Joins(&leg)
-	return leg
-}
-
 // rescueOn sends the leg to one instance after the other until one has taken the hand-over, whose blocks at prefill have a lease: first to
 // the one that the hand-over was for. The blocks of decode's answer are released. It returns nil also if an engine has had prefill free the
-// blocks.
-func (h *Handler) rescueOn(first *fleet.Incarnation, leg upstream.Leg, of handed, model string) (err error) {
-	instances, freed := []*fleet.Incarnation{first}, false
-	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
-		if !of.Bound && len(instances) < pick.MaxDials && e != first.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
-			instances = append(instances, e.Last())
+// blocks. The fleet is told of a failure as of a leg of our own. A good end says nothing of the engine: it takes one token more easily than
+// the client's leg that has failed before.
+func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model string) (err error) {
+	sent, freed, first := 0, false, pair.Decode.Engine()
+	for i, engine := range append([]*fleet.Engine{first}, h.deps.Fleet.Engines(upstream.RoleDecode)...) {
+		decode := pair.Decode
+		if i > 0 {
+			if decode = engine.Last(); of.Bound || sent == pick.MaxDials || engine == first || !engine.Reachable() || engine.Health.Pauses() || !engine.MayServe(model) {
+				continue
+			}
 		}
-	}
-	for _, decode := range instances {
 		if !of.arrived && time.Now().After(of.until) {
 			return errors.Join(errTooLate, err)
 		}
+		sent++
 		leg.RequestID += "-rescue" // another one for each instance: each may have been sent
-		leg.Instance, leg.Body = decode.Engine().Instance(), slices.Clone(leg.Body)
+		leg.Instance, leg.Body = engine.Instance(), slices.Clone(leg.Body)
 		began := time.Now()
-		var params []byte
-		if params, err = h.rescueBy(decode.Engine(), leg); err == nil {
-			of.from.PairWith(decode).ExchangedKV()
-			h.deps.Pins.UnuseParams(params, decode, model, began)
+		ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
+		answer, failed := h.deps.Legs.Prefill(ctx, leg) // which is read whole, too
+		cancel()
+		if failed == nil && leg.API != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+			failed = h.foreign(engine)
+		}
+		if err = failed; err == nil {
+			pair.Prefill.PairWith(decode).ExchangedKV()
+			h.deps.Pins.UnuseParams(answer.Params, decode, model, began)
 			return nil
 		}
+		Blame(engine, err, true)
 		freed = freed || !of.arrived && frees(err)
 	}
 	if freed {
@@ -141,29 +134,12 @@ func (h *Handler) rescueOn(first *fleet.Incarnation, leg upstream.Leg, of handed
 // frees reports whether an engine that has failed a leg of only a prompt and a hand-over has told prefill that it does not read the KV. vLLM
 // does so where its serving layer refuses the leg (#41269), for the prompt's length or the model, and where it is paused (0.33, core.py).
 func frees(err error) bool {
-	var leg *upstream.LegError
-	return errors.As(err, &leg) && leg.Kind == upstream.Status &&
-		(leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
-}
-
-// rescueBy runs the leg, and returns decode's kv_transfer_params. It tells the fleet of a failure as of a leg of our own. A good end says
-// nothing of the engine: it takes one token more easily than the client's leg that has failed before.
-func (h *Handler) rescueBy(decode *fleet.Engine, leg upstream.Leg) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), detachedLimit, upstream.ErrFirstByteTimeout)
-	defer cancel()
-	answer, err := h.deps.Legs.Prefill(ctx, leg) // which is read whole, too
-	if err == nil && leg.API != body.Responses && decode.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
-		err = h.foreign(decode)
-	}
-	if err != nil {
-		Blame(decode, err, true)
-		return nil, err
-	}
-	return answer.Params, nil
+	leg := legOf(err)
+	return leg != nil && leg.Kind == upstream.Status && (leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
 }
 
 // strand counts a hand-over that nobody takes.
 func (h *Handler) strand(turn string, err error) {
-	h.stranded.Add(1)
+	h.Stranded.Add(1)
 	h.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", turn, "error", err)
 }

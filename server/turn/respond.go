@@ -9,12 +9,13 @@ import (
 
 	"carryover/server/answer"
 	"carryover/server/background"
-	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
+	"carryover/server/reuse"
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/fleet/health"
 	"carryover/upstream/fleet/pairs"
 )
 
@@ -24,53 +25,66 @@ const maxAnswer = 64 << 20
 // passedAtOnce is the most bytes of an unread answer that are held.
 const passedAtOnce = 32 << 10
 
-// reading is decode's answer while it is read and sent to the client.
+// reading is decode's answer while it is read and sent to the client, from the leg on. It lives as long as the stream, so that it holds nothing
+// of the prompt.
 type reading struct {
 	answer.Reader
-	*decoding
-	h         *Handler
-	ctx       context.Context //nolint:containedctx // of the answer: what the reader tells comes without one
-	turn      *turn           // whose answer it is
-	out       *commitWriter
-	share     request.Reservation // what is held of the answer; a usual stream holds nothing worth counting
-	relay     *sse.Relay          // nil for a whole answer
-	concluded bool                // the answer's ticket has been stored or given up
+	*upstream.Stream // nil until the headers have arrived
+	*turn            // whose answer it is
+
+	leg     answer.Leg
+	sent    record.SentLeg
+	origin  reuse.Origin        // of the answer's KV
+	head    []byte              // what the client gets before decode's first event, nil for nothing
+	untaken *attempt            // whose hand-over is rescued; nil once decode has taken it
+	unread  bool                // decode has got a hand-over, and not shown yet that it has loaded the KV
+	wait    health.Wait         // for the beginning of the answer
+	begun   bool                // events show that decode works; what an API server sends before that does not
+	held    request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
+	relay   *sse.Relay          // nil for a whole answer
+	blanks  rawjson.Blanks      // of a whole answer that passes unread
+	kept    bool                // the answer's ticket has been stored or given up
+}
+
+// Close ends the leg, and has a hand-over rescued that decode has not taken.
+func (r *reading) Close() {
+	r.Stream.Close()
+	r.wait.Over()
+	if r.untaken != nil {
+		r.untaken.rescue(nil)
+	}
 }
 
 // respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
 // error. After the first byte the answer has broken off, and the connection must be aborted.
-func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) error {
-	defer pair.Done()
-	defer d.Close()
-	d.leg.IDs = d.origin.Listen()
-	r := &reading{decoding: d, h: h, ctx: ctx, turn: t, out: t.out, share: t.share.Beside()}
-	r.Reset(&d.leg, r)
-	defer r.share.GiveBack()
+func (r *reading) respond() (err error) {
+	defer r.Close()
+	r.leg.IDs, r.held = r.origin.Listen(), r.share.Beside()
+	defer r.held.GiveBack()
+	r.Reset(&r.leg, r)
 	switch {
-	case d.MediaType() == "text/event-stream":
-		return r.over(r.stream())
-	case t.Stream && t.out.stop(): // headers of a stream have been sent
-		return r.over(r.broken(errNotStream))
+	case r.MediaType() == "text/event-stream":
+		r.start()
+		err = r.ended(r.relay.Run(r.Stream))
+	case r.turn.Stream && r.out.stop(): // headers of a stream have been sent
+		err = r.broken(errNotStream)
+	default:
+		err = r.whole()
 	}
-	return r.over(r.respondWhole())
-}
-
-// over tells the fleet how decode's leg has ended, and returns err.
-func (r *reading) over(err error) error {
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		failed := r.failed(upstream.Status, nil)
+		failed := r.legError(upstream.Status, nil)
 		failed.Status, told = fault, failed
-		r.out.record.Broke(told, r.h.deps.Errors.Map(told).Code)
+		r.record.Broke(told, r.deps.Errors.Map(told).Code)
 	}
-	r.turn.failed.unread = r.h.blameDecode(r.decoding, told, nil, false, r.out.record.ID())
+	r.failed.unread = r.blame(told, nil, false)
 	r.sent.Over(told)
 	return err
 }
 
-// failed returns a failure of decode's leg.
-func (d *decoding) failed(kind upstream.Kind, err error) *upstream.LegError {
-	return legError(d.origin.Decode.Engine(), kind, err)
+// legError returns a failure of decode's leg.
+func (r *reading) legError(kind upstream.Kind, err error) *upstream.LegError {
+	return legError(r.origin.Decode.Engine(), kind, err)
 }
 
 // Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
@@ -83,13 +97,9 @@ func (r *reading) Begun() {
 	}
 }
 
-// FreshAsOf implements answer.Turn.
-func (r *reading) FreshAsOf() time.Time { return r.decoding.FreshAsOf() }
-
 // Passed implements answer.Turn. It frees the request, with whose ids the first event has been compared, and sends what the
 // hand-over has of the answer before that event.
 func (r *reading) Passed() {
-	r.turn.dropBody()
 	r.taken(true)
 	if head := r.head; head != nil {
 		r.head = nil
@@ -97,53 +107,60 @@ func (r *reading) Passed() {
 	}
 }
 
-// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error. What decode says before
-// it has the KV does not show that it could load it.
+// taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error: then the request may be
+// needed to have it taken. What decode says before it has the KV does not show that it could load it.
 func (r *reading) taken(loaded bool) {
 	if fault, _ := r.Fault(); fault != 0 {
 		return
 	}
 	if r.untaken = nil; r.unread && loaded {
 		r.unread = false
-		r.h.loads(r.decoding, pairs.Answered, r.turn.record.ID(), nil)
+		r.loads(pairs.Answered, nil)
 	}
+	r.dropBody()
 }
 
 // Ended implements answer.Turn.
-func (r *reading) Ended() { r.keep(r.Result(false)) }
+func (r *reading) Ended() { r.keep(false) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.out.committed && !r.relay.Released() && r.turn.retries.mayRestart(upstream.RoleDecode)
+	return !r.out.committed && !r.relay.Released() && r.mayRestart(upstream.RoleDecode)
 }
 
-// keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect.
-func (r *reading) keep(result answer.Result) {
-	if r.concluded || result.Foreign { // the blocks of a foreign answer belong to another request
+// keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect. left says that the client has left, or
+// that the server ends the turn.
+func (r *reading) keep(left bool) {
+	result := r.Result(left)
+	if r.kept || result.Foreign { // the blocks of a foreign answer belong to another request
 		return
 	}
-	r.concluded = true
-	if r.relay != nil && rawjson.Kind(r.relay.Blanked()) == '{' {
-		result.Params = r.relay.Blanked()
+	r.kept = true
+	params := r.blanks.First // of what has passed unread
+	if r.relay != nil {
+		params = r.relay.Blanked()
 	}
-	r.out.record.Stored(r.h.deps.Tickets.Keep(r.ctx, &r.origin, &r.turn.found, result, r.out.record))
+	if rawjson.Kind(params) == '{' {
+		result.Params = params
+	}
+	r.record.Stored(r.deps.Tickets.Keep(r.ctx, &r.origin, &r.found, result, &r.record))
 }
 
 // room adds n bytes to what the turn holds of its answer, or gives all back for 0. An answer that the connector rewrites can't pass unread,
 // so that it is held without room, too.
 func (r *reading) room(n int64) bool {
 	if n == 0 {
-		r.share.GiveBack()
+		r.held.GiveBack()
 		return true
 	}
-	return r.share.Grow(n) == nil || r.leg.Rewrite != nil
+	return r.held.Grow(n) == nil || r.leg.Rewrite != nil
 }
 
-// respondWhole relays a JSON answer as it is, without kv_transfer_params.
-func (r *reading) respondWhole() error {
+// whole relays a JSON answer as it is, without kv_transfer_params.
+func (r *reading) whole() error {
 	r.Spare()
 	rewrite := r.leg.Rewrite
-	body, err := upstream.ReadWithin(r.decoding, maxAnswer, nil, r.room)
+	body, err := upstream.ReadWithin(r.Stream, maxAnswer, nil, r.room)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge) && rewrite == nil:
 		return r.passUnread(body)
@@ -152,13 +169,12 @@ func (r *reading) respondWhole() error {
 	}
 	r.wait.Heard()
 	rest := r.Whole(body)
-	r.out.record.Answered(r.Record(sse.Stats{}))
-	result := r.Result(false)
-	r.keep(result)
+	r.record.Answered(r.Record(sse.Stats{}))
+	r.keep(false)
 	switch {
-	case result.Foreign:
+	case r.Foreign():
 		return r.broken(upstream.ErrForeign)
-	case result.Ineligible == answer.Unparsable:
+	case r.Result(false).Ineligible == answer.Unparsable:
 		return r.broken(errNotJSON)
 	}
 	r.taken(true)
@@ -169,7 +185,6 @@ func (r *reading) respondWhole() error {
 		}
 		rest = rawjson.Pieces{whole}
 	}
-	r.turn.dropBody()
 	r.out.announce("application/json", rest.Len())
 	for _, piece := range rest {
 		if _, err := r.out.Write(piece); err != nil {
@@ -179,30 +194,21 @@ func (r *reading) respondWhole() error {
 	return nil
 }
 
-// passUnread passes a whole answer on as it comes, of which head has been read, with null as kv_transfer_params.
-func (r *reading) passUnread(head []byte) (err error) {
-	r.UnreadWhole(head)
+// passUnread passes a whole answer on as it comes, of which part has been read, with null as kv_transfer_params.
+func (r *reading) passUnread(part []byte) (err error) {
+	r.UnreadWhole(part)
 	if r.Foreign() {
 		return r.broken(upstream.ErrForeign)
 	}
 	r.taken(true)
-	r.turn.dropBody()
-	r.out.record.Answered(r.Record(sse.Stats{}))
+	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce("application/json", -1)
-	blanks := rawjson.Blanks{Names: r.Blank()}
-	defer func() {
-		result := r.Result(false)
-		if rawjson.Kind(blanks.First) == '{' {
-			result.Params = blanks.First
-		}
-		r.keep(result)
-	}()
-	gone := r.passOn(head, blanks.Next(head))
-	r.share.GiveBack()
-	for head = make([]byte, passedAtOnce); ; {
-		n, err := r.Read(head)
-		if blank := blanks.Next(head[:n]); gone == nil { // else the engine's blocks are all that matters
-			gone = r.passOn(head[:n], blank)
+	r.blanks.Names = r.Blank()
+	defer r.keep(false)
+	var gone error
+	for memory := make([]byte, passedAtOnce); ; {
+		if blanks := r.blanks.Next(part); gone == nil { // else the engine's blocks are all that matters
+			gone = r.passOn(part, blanks)
 		}
 		switch {
 		case err == nil:
@@ -213,6 +219,10 @@ func (r *reading) passUnread(head []byte) (err error) {
 		default:
 			return r.broken(err)
 		}
+		r.held.GiveBack()
+		n := 0
+		n, err = r.Read(memory)
+		part = memory[:n]
 	}
 }
 
@@ -229,80 +239,60 @@ func (r *reading) passOn(part []byte, blanks []rawjson.Blank) (gone error) {
 	return r.out.Flush()
 }
 
-// stream relays events. The reader sees each event before the client does. It holds decode's first chunk back until the next event, or for
-// LegConfig.FirstEvent, and the ticket is stored when it sees the end.
-func (r *reading) stream() error {
-	r.start()
-	return r.ended(r.relay.Run(r.decoding))
-}
-
-// start makes the relay of a stream.
+// start makes the relay of a stream. The reader sees each event before the client does. It holds decode's first chunk back until the next
+// event, or for LegConfig.FirstEvent, and the ticket is stored when it sees the end.
 func (r *reading) start() {
 	r.out.announceStream(r.ContentType())
 	cfg := r.Relay()
-	cfg.Patience, cfg.Memory, cfg.Room = r.h.cfg.FirstEvent, &r.h.streamed, r.room
-	d, observe := r.decoding, cfg.Observe
+	cfg.Patience, cfg.Memory, cfg.Room = r.cfg.FirstEvent, &r.streamed, r.room
+	observe := cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
-		if d.begun {
-			d.wait.Heard()
+		if r.begun {
+			r.wait.Heard()
 		}
 		return observe(e)
 	}
-	r.relay = sse.New(r.out, r.out.Flush, cfg)
+	r.relay = sse.New(&r.out, r.out.Flush, cfg)
 }
 
 // ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *reading) ended(err error) error {
-	r.out.record.Answered(r.Record(r.relay.Stats()))
-	unwritten, abandoned := writeFailed(err), errors.Is(context.Cause(r.ctx), background.ErrShuttingDown)
-	gone := unwritten || r.ctx.Err() != nil && !abandoned
-	left := err != nil && (gone || abandoned) // decode may have had more to send
-	if left && r.Seen() {                     // the event that waits for the next one
+	stats := r.relay.Stats()
+	r.record.Answered(r.Record(stats))
+	_, unwritten := errors.AsType[*sse.WriteError](err)
+	left := err != nil && (unwritten || r.ctx.Err() != nil) // decode may have had more to send
+	if left && r.Seen() {                                   // the event that waits for the next one
 		r.taken(false)
 	}
-	r.keep(r.Result(left)) // does nothing if the end was seen, because the ticket was stored then
-	stopped, fault, why := errors.Is(err, sse.ErrStopped) && !r.Unwritable(), 0, ""
-	if stopped {
-		fault, why = r.Fault()
-	}
-	if stopped && r.Foreign() {
-		err, stopped = upstream.ErrForeign, false
-	}
-	switch {
+	r.keep(left) // does nothing if the end was seen, because the ticket was stored then
+	fault, why := r.Fault()
+	switch stopped := errors.Is(err, sse.ErrStopped); {
 	case err == nil:
 		if !r.out.committed { // an empty stream
 			r.out.commit()
 		}
 		return nil
-	case fault == http.StatusServiceUnavailable:
+	case stopped && r.Unwritable():
+		err = errUnwritable
+	case stopped && r.Foreign():
+		err = upstream.ErrForeign
+	case stopped && fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
-		refused := r.failed(upstream.Status, errKVLoad)
+		refused := r.legError(upstream.Status, errKVLoad)
 		refused.Status, refused.Message = fault, why
 		return refused
 	case stopped:
-		return r.failed(upstream.KVLoad, errKVLoad)
+		return r.legError(upstream.KVLoad, errKVLoad)
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
-	case gone:
+	case unwritten, r.ctx.Err() != nil && !errors.Is(context.Cause(r.ctx), background.ErrShuttingDown):
 		return record.ErrClientGone
 	}
-	if r.Unwritable() {
-		err = errUnwritable
-	}
 	broken := r.broken(err)
-	if r.out.committed && !r.relay.Stats().MidEvent {
-		r.out.lastWords(broken, r.relay.Stats().Events)
+	if r.out.committed && !stats.MidEvent {
+		r.lastWords(broken, stats.Events)
 	}
 	return broken
-}
-
-// writeFailed reports whether the reading of a stream ended because the client could not be written to.
-func writeFailed(err error) bool {
-	if err == nil {
-		return false
-	}
-	var write *sse.WriteError
-	return errors.As(err, &write)
 }
 
 // Why an answer can't be given to a client.
@@ -323,11 +313,11 @@ func (r *reading) broken(err error) error {
 	kind := upstream.Broken
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		return r.h.foreign(r.origin.Decode.Engine())
+		return r.foreign(r.origin.Decode.Engine())
 	case upstream.IsTimeout(err):
 		kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
 		kind = upstream.Garbage
 	}
-	return r.failed(kind, err)
+	return r.legError(kind, err)
 }

@@ -13,15 +13,14 @@ import (
 // whose requests break engines can't use up the retries of others.
 type RetryBudget struct {
 	mu     sync.Mutex // guards the rest
-	tokens float64
-	last   time.Time
-	shares map[string]retryShare // of tenants that have less than a full share; the budget bounds how many there are
+	all    retries
+	shares map[string]retries // of tenants that have less than a full share; the budget bounds how many there are
 }
 
-// retryShare is how much of its share a tenant had left at a time.
-type retryShare struct {
-	tokens float64
-	at     time.Time
+// retries is how many retries were left at a time.
+type retries struct {
+	left float64
+	at   time.Time
 }
 
 const (
@@ -36,25 +35,14 @@ const (
 )
 
 func newRetryBudget() *RetryBudget {
-	b := &RetryBudget{shares: map[string]retryShare{}}
-	b.Set(budgetMax, time.Now())
-	return b
+	return &RetryBudget{shares: map[string]retries{}} // the zero value of retries has all that there may be
 }
 
-// Set lets the budget have so many tokens at a time, from which on others come in.
-func (b *RetryBudget) Set(tokens float64, at time.Time) {
+// Earn adds retries, which a tenant's turn brings. Less than none are spent, though nothing is left.
+func (b *RetryBudget) Earn(tenant string, n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tokens, b.last = tokens, at
-}
-
-// earn is called once per turn of a tenant.
-func (b *RetryBudget) earn(tenant string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	b.add(now, budgetPerTurn)
-	b.keep(tenant, retryShare{b.shares[tenant].left(now) + budgetPerTurn, now})
+	b.add(tenant, n, time.Now())
 }
 
 // take reports whether a retry of the tenant may happen now, and takes it from the budget.
@@ -62,33 +50,22 @@ func (b *RetryBudget) take(tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.add(now, 0)
-	own := b.shares[tenant].left(now)
-	if b.tokens < 1 || b.tokens <= budgetShared && own < 1 {
+	all := b.all.now(now, budgetPerSecond, budgetMax)
+	if all < 1 || all <= budgetShared && b.shares[tenant].now(now, sharePerSecond, shareMax) < 1 {
 		return false
 	}
-	b.tokens--
-	maps.DeleteFunc(b.shares, func(_ string, s retryShare) bool { return s.left(now) >= shareMax })
-	b.keep(tenant, retryShare{max(own-1, 0), now})
+	b.add(tenant, -1, now)
 	return true
 }
 
-// add adds to the budget. The caller holds b.mu.
-func (b *RetryBudget) add(now time.Time, n float64) {
-	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
-	b.last = now
+// add changes the budget and the share of a tenant. The caller holds b.mu.
+func (b *RetryBudget) add(tenant string, n float64, now time.Time) {
+	b.all = retries{min(budgetMax, b.all.now(now, budgetPerSecond, budgetMax)+n), now}
+	b.shares[tenant] = retries{max(0, b.shares[tenant].now(now, sharePerSecond, shareMax)+n), now}
+	maps.DeleteFunc(b.shares, func(_ string, r retries) bool { return r.now(now, sharePerSecond, shareMax) >= shareMax })
 }
 
-// keep needs b.mu.
-func (b *RetryBudget) keep(tenant string, share retryShare) {
-	if share.tokens >= shareMax {
-		delete(b.shares, tenant)
-		return
-	}
-	b.shares[tenant] = share
-}
-
-// left returns how much of its share the tenant has now. The zero value has all.
-func (s retryShare) left(now time.Time) float64 {
-	return min(shareMax, s.tokens+now.Sub(s.at).Seconds()*sharePerSecond)
+// now returns how many are left now, if so many come in each second.
+func (r retries) now(now time.Time, perSecond, most float64) float64 {
+	return min(most, r.left+now.Sub(r.at).Seconds()*perSecond)
 }

@@ -16,7 +16,7 @@ func TestShares_ATenantThatSpendsItsRetriesLeavesThoseOfOthers(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		turns, retries, began := 0, 0, time.Now()
 		for range 2000 { // of a client whose every request breaks its leg
-			b.earn("greedy")
+			b.Earn("greedy", budgetPerTurn)
 			turns++
 			if b.take("greedy") {
 				retries++
@@ -24,7 +24,7 @@ func TestShares_ATenantThatSpendsItsRetriesLeavesThoseOfOthers(t *testing.T) {
 			<-time.After(time.Duration(random.IntN(20)) * time.Millisecond)
 			if random.IntN(100) == 0 {
 				other := fmt.Sprint("other ", turns)
-				b.earn(other)
+				b.Earn(other, budgetPerTurn)
 				turns++
 				if !b.take(other) {
 					t.Fatalf("after %d turns, %d retries of one tenant, another is denied its first", turns, retries)

@@ -16,8 +16,10 @@ import (
 
 // turn is one client request and its answer. Only the turn's own goroutine uses it.
 type turn struct {
+	*Handler
 	request.Request
-	body     *body.Request // nil once the answer has begun
+	ctx      context.Context //nolint:containedctx // of the client's request: it ends when the client leaves, or the server ends the turn
+	body     *body.Request   // nil once the answer has begun
 	began    time.Time
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
@@ -25,17 +27,20 @@ type turn struct {
 	proof    reuse.Proof // of the last attempt
 	found    reuse.Found // what the store has of the conversation
 	chain    []uint64    // hashes of the prompt's beginning, for the choice of prefill
-	retries  retries
-	failed   failure             // what the last attempt leaves to the next one
-	doubts   doubts              // failures that the request may be at fault for
-	share    request.Reservation // the turn's part of the bytes in flight
-	lease    admission.Lease     // the turn's slot of the server
-	out      *commitWriter       // writes the answer, nil until the legs begin
-	record   record.Builder
-}
 
-// committed reports whether the answer's beginning has reached the client, so that the turn can't be tried again.
-func (t *turn) committed() bool { return t.out != nil && t.out.committed }
+	// What the attempts so far mean for the next one.
+	failed  failure         // how the last one has failed
+	retried int             // how many have failed and were tried again
+	earlier pick.Earlier    // for its pick
+	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
+	without reuse.Choice    // its Why says why it must use no ticket and carry no release, "" if it may
+	doubts  doubts          // failures that the request may be at fault for
+
+	share  request.Reservation // the turn's part of the bytes in flight
+	lease  admission.Lease     // the turn's slot of the server
+	out    commitWriter        // writes the answer
+	record record.Builder
+}
 
 // dropBody frees the request's body and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs. It
 // is called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
@@ -52,96 +57,76 @@ func (t *turn) dropBody() {
 	t.share.ShrinkTo(t.admitted.Drop(&t.found))
 }
 
-// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *AbortError when the
-// answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
-func (h *Handler) run(ctx context.Context, t *turn) error {
-	h.budget.earn(t.Account)
+// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, and else why it has none, or
+// why the answer broke off if it has begun.
+func (t *turn) run() error {
+	t.Retries.Earn(t.Account, budgetPerTurn)
 	defer t.doubts.settle()
 	for {
-		pair, answer, err := h.ask(ctx, t)
-		if err == nil {
-			err = h.respond(ctx, t, pair, answer) // commit, relay, store the ticket, end
-		}
+		err := t.try()
 		switch {
-		case err == nil:
-			return nil
-		case t.committed():
-			return &record.AbortError{Err: err}
-		case h.isHopeless(t, err, false):
+		case err == nil, t.out.committed, t.isHopeless(err, false):
 			return err
-		case !h.again(ctx, t, err):
-			h.isHopeless(t, err, true)
+		case !t.mayTryAgain(err):
+			t.isHopeless(err, true)
 			return err
 		}
+		t.legID = upstream.NewID()
+		t.record.Retried()
+		t.retried++
+		t.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
 	}
 }
 
-// again reports whether another attempt follows one that failed with err, and begins it.
-func (h *Handler) again(ctx context.Context, t *turn, err error) bool {
-	if !t.retries.again(ctx, &t.failed, err) {
-		return false
-	}
-	t.legID = upstream.NewID()
-	t.record.Retried()
-	t.retries.made++
-	h.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
-	return true
-}
-
-// ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
-// have arrived.
-func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decoding, _ error) {
-	tickets, lookup := h.deps.Tickets, t.record.Step(record.StepLookup)
-	t.failed = failure{}
-	t.found = tickets.Look(ctx, &t.admitted, t.body, t.found, t.retries.without.Why != "") // which tickets the conversation has, and on which engines
-	t.record.Follows(t.admitted.Nothing(&t.found))
-	if t.chain == nil {
-		t.chain = h.deps.Picker.PromptChain(t.body)
-	}
-	holds, owned := t.found.Holdings(&t.admitted)
-	asked := pick.Attempt{
-		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
-		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
-		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
-	}
-	pair, earlier, err := h.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
-	t.retries.earlier, asked.Earlier = earlier, earlier
+// try is one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
+// answer. The functions that it calls have ended, but for the last, when a stream is open, so that their frames are not on its stack.
+func (t *turn) try() error {
+	lookup := t.record.Step(record.StepLookup)
+	a, err := t.pick()
 	if err != nil {
 		lookup.Ended(false)
-		return nil, nil, err
+		return err
 	}
-	defer func() {
-		if answer == nil { // the attempt has failed, or panics
-			pair.Done()
-		}
-	}()
-
-	a := &attempt{
-		h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed,
-		releases: h.cfg.Release && t.retries.without.Why == "",
-	}
-	t.proof = tickets.Prove(ctx, &t.admitted, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
-	a.claim, t.found = tickets.Find(ctx, &t.proof, t.found, t.retries.without) // the ticket to use; a miss is a claim without one
-	a.reuses(reuse.Told{Cached: -1})
+	defer a.pair.Done()
+	a.find()
 	lookup.Ended(true)
-	if answer, err = a.run(ctx); err != nil { // prefill and decode in the connector's order; every exit settles the claim
-		return nil, nil, err
+	answer, err := a.run()
+	if err != nil {
+		return err
 	}
 	t.doubts.without(upstream.RoleDecode)
 	t.doubts.settle() // an engine has served what others have failed
-	h.accepted(t, pair.Decode)
-	return pair, answer, nil
+	t.accepted(a.pair.Decode)
+	return answer.respond()
+}
+
+// pick looks up which tickets the conversation has, and decides which incarnations of which engines serve the attempt, and by which path.
+func (t *turn) pick() (a *attempt, err error) {
+	t.failed = failure{}
+	t.found = t.deps.Tickets.Look(t.ctx, &t.admitted, t.body, t.found, t.without.Why != "")
+	t.record.Follows(t.admitted.Nothing(&t.found))
+	if t.chain == nil {
+		t.chain = t.deps.Picker.PromptChain(t.body)
+	}
+	holds, owned := t.found.Holdings(&t.admitted)
+	a = &attempt{turn: t, asked: pick.Attempt{
+		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
+		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.earlier,
+		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
+	}}
+	a.pair, t.earlier, err = t.deps.Picker.Pick(t.ctx, a.asked)
+	return a, err
 }
 
 // accepted has the tenant of a turn, whose credential decode has accepted, count for itself from its next turn on.
-func (h *Handler) accepted(t *turn, decode *fleet.Incarnation) {
-	if t.Authorization == "" || h.deps.Accepted.Has(t.Conversation.Tenant) {
+func (t *turn) accepted(decode *fleet.Incarnation) {
+	account, tenant, deps := t.Account, t.Conversation.Tenant, &t.deps
+	if t.Authorization == "" || deps.Accepted.Has(tenant) {
 		return
 	}
-	account, tenant := t.Account, t.Conversation.Tenant
-	h.deps.Background.Run("account", t.record.ID(), func() {
-		if decode.Keys.Checked(h.deps.Background.Context()) {
-			h.deps.Accepted.Add(account, tenant)
+	deps.Background.Run("account", t.record.ID(), func() {
+		if decode.Keys.Checked(deps.Background.Context()) {
+			deps.Accepted.Add(account, tenant)
 		}
 	})
 }
