@@ -20,7 +20,6 @@ import (
 // attempt is one try of a turn: its engines, the ticket that it has claimed, and what its legs have come to.
 type attempt struct {
 	*turn
-	asked  pick.Attempt // what the engines were picked for
 	pair   *pick.Pair
 	claim  reuse.Claim
 	epoch  int64 // of the fleet when the first leg was about to be sent
@@ -117,23 +116,34 @@ func (a *attempt) together() (r *reading, err error) {
 	return r, err
 }
 
-// makePlan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
-// may add an unused ticket, whose blocks the leg then releases.
-func (a *attempt) makePlan() error {
+// makePlan asks the connector how this attempt's legs run, with the prompt's ids if the connector wants them. It offers the claimed ticket as
+// far as it was proven. Without a claimed ticket it may add an unused ticket, whose blocks the leg then releases.
+func (a *attempt) makePlan() (err error) {
 	a.epoch = a.deps.Epoch.Now()
 	if a.pair.Prefill == nil {
 		return nil
 	}
-	connector, prefill := a.deps.Connector, a.pair.Prefill.Engine()
-	transfer, err := a.transfer()
-	switch {
-	case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
-		a.plan.Alone = record.WhyConnector
-		return nil
-	case err != nil:
-		return err
+	connector, prefill, decode := a.deps.Connector, a.pair.Prefill.Engine(), a.pair.Decode.Engine()
+	transfer := upstream.Transfer{
+		Request: a.body, RequestID: a.legID, Prefill: prefill.Instance(), Decode: decode.Instance(),
+		AsText: a.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
 	}
-	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.body, prompt, prefill) || !pick.Fits(a.body, prompt, a.pair.Decode.Engine()) {
+	if connector.Traits().IDs {
+		prompt, err := a.pair.Prefill.Prompts.Read(a.ctx, a.body, a.Authorization)
+		if question := legOf(err); question != nil && question.Kind == upstream.Dial {
+			prefill.Refused()
+		}
+		switch {
+		case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
+			a.plan.Alone = record.WhyConnector
+			return nil
+		case err != nil:
+			return err
+		}
+		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
+		a.indexPrompt(prompt.IDs)
+	}
+	if prompt := len(a.proof.IDs.Prompt()); !pick.Fits(a.body, prompt, prefill) || !pick.Fits(a.body, prompt, decode) {
 		a.plan.Alone = record.WhyLimits
 		return nil
 	}
@@ -153,7 +163,7 @@ func (a *attempt) makePlan() error {
 	case plan(a.claim.TicketOffer(&a.proof)) == nil:
 		return nil
 	default: // an older or a foreign version has made the ticket, which is given up
-		a.cfg.Logger.Error("ticket can't be used", "turn", a.record.ID(), "error", err)
+		a.log().Error("ticket can't be used", "error", err)
 		a.abandon(record.ReasonRewritten)
 	}
 	if a.cfg.Release && a.without.Why == "" {
@@ -175,36 +185,13 @@ func (a *attempt) abandon(why record.Reason) {
 	a.reuses(reuse.Told{Cached: -1})
 }
 
-// transfer collects what the connector needs to plan an attempt, with the prompt's ids if the connector wants them.
-func (a *attempt) transfer() (upstream.Transfer, error) {
-	prefill := a.pair.Prefill
-	transfer := upstream.Transfer{
-		Request: a.body, RequestID: a.legID, Prefill: prefill.Engine().Instance(), Decode: a.pair.Decode.Engine().Instance(),
-		AsText: a.API.Rendered() && a.proof.IDs.ForPrefill() != nil,
-	}
-	if !a.deps.Connector.Traits().IDs {
-		return transfer, nil
-	}
-	prompt, err := prefill.Prompts.Read(a.ctx, a.body, a.Authorization)
-	if question := legOf(err); question != nil && question.Kind == upstream.Dial {
-		prefill.Engine().Refused()
-	}
-	if err == nil {
-		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
-		a.indexPrompt(prompt.IDs)
-	}
-	return transfer, err
-}
-
 // ready waits until the KV has arrived at decode, where decode can't wait by itself, at most until the hand-over budget ends. KV that does
 // not arrive is a failure of prefill's leg.
-func (a *attempt) ready() (err error) {
-	if a.ctx.Err() != nil {
-		return context.Cause(a.ctx)
+func (a *attempt) ready() error {
+	if cause := context.Cause(a.ctx); cause != nil || a.handed.Leg == nil {
+		return cause
 	}
-	if a.handed.Leg == nil {
-		return nil
-	}
+	var err error
 	step := a.record.Step(record.StepHandover)
 	if a.plan.Ready != nil {
 		bounded, cancel := context.WithDeadlineCause(a.ctx, a.handed.until, upstream.ErrNotReady)

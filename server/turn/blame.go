@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"carryover/sse"
 	"carryover/upstream"
@@ -47,7 +48,7 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 
 // isInternal reports whether an engine has answered a leg with 500, as vLLM does to whatever its handlers did not expect.
 func isInternal(leg *upstream.LegError) bool {
-	return leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError
+	return leg.Status == http.StatusInternalServerError
 }
 
 // atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
@@ -117,15 +118,12 @@ func (d *doubts) carried(leg *upstream.LegError, tell func(spared bool)) {
 
 // without notes that a leg of the request went well that carried none of what earlier legs to the role did.
 func (d *doubts) without(role upstream.Role) {
-	all := d.added
-	d.added = nil
-	for _, doubt := range all {
-		if doubt.role == role {
-			doubt.tell(false)
-		} else {
-			d.added = append(d.added, doubt)
+	d.added = slices.DeleteFunc(d.added, func(of doubt) bool {
+		if of.role == role {
+			of.tell(false)
 		}
-	}
+		return of.role == role
+	})
 }
 
 // settle spares what is still open.
@@ -155,19 +153,21 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 	return failed, failed
 }
 
-// blame tells the fleet how the decode leg has ended, once per leg, and returns the incarnation of prefill whose KV decode may have failed
-// to load, nil if it has not. A failed load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone
+// blame tells the fleet how the decode leg has ended, once per leg, and the next attempt whose KV decode may have failed to load. A failed load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone
 // well. A leg is spared that only took long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of
-// it before its end. bound says that no leg of the turn goes without a hand-over.
-func (r *reading) blame(err error, doubts *doubts, bound bool) (unread *fleet.Incarnation) {
-	decode, from, leg := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err)
+// it before its end.
+func (r *reading) blame(err error) {
+	decode, from, leg, doubts := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err), &r.doubts
+	if r.Stream != nil { // no leg follows that could show more
+		doubts = nil
+	}
 	spared := !r.turn.Stream && errors.Is(err, upstream.ErrFirstByteTimeout)
 	if leg != nil && leg.Role == decode.Role && !spared {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.API, r.Stream != nil)
 		if failed && r.unread {
-			spared, unread = only, from
-			if bound || from.ApartFrom(r.origin.Decode) { // the trial of a pair ends with its attempt
+			spared, r.failed.unread = only, from
+			if r.asked.PrefillError || from.ApartFrom(r.origin.Decode) { // no leg goes without a hand-over; a trial of the pair ends with its attempt
 				doubts = nil
 			}
 			doubts.carried(leg, func(spared bool) {
@@ -180,7 +180,6 @@ func (r *reading) blame(err error, doubts *doubts, bound bool) (unread *fleet.In
 		}
 	}
 	Blame(decode, err, spared)
-	return unread
 }
 
 // loads tells the state of the pair how a hand-over has ended, and logs what follows from it.

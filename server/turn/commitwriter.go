@@ -30,11 +30,6 @@ type commitWriter struct {
 	still  bool        // no beat may come any more
 }
 
-// open has it write to a client. Server.exact has set the first deadline of the writes when the request came in, which was then.
-func (c *commitWriter) open(w http.ResponseWriter, limit time.Duration, then time.Time, record *record.Builder) {
-	c.w, c.control, c.limit, c.bounded, c.record = w, *http.NewResponseController(w), limit, then, record
-}
-
 // beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
 // event, and the turn can still be tried again. A beat is what stands for nothing in a stream of the API: a ping as Anthropic's own streams
 // have it, or a comment (WHATWG HTML 9.2.6).
@@ -95,8 +90,10 @@ func (c *commitWriter) announceStream(contentType string) {
 
 // streamHeaders sets the headers of an event stream.
 func (c *commitWriter) streamHeaders(contentType string) {
-	header, values := c.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
-	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
+	header := c.w.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Cache-Control", "no-cache")
+	header.Set("X-Accel-Buffering", "no")
 }
 
 // commit sends status and headers. From now on the turn can't be tried again.

@@ -32,12 +32,16 @@ func (c *clock) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
+// writerTo is the commitWriter of a turn.
+func writerTo(w http.ResponseWriter, limit time.Duration, bounded time.Time, of *record.Builder) *commitWriter {
+	return &commitWriter{w: w, control: *http.NewResponseController(w), limit: limit, bounded: bounded, record: of}
+}
+
 func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
-		var o commitWriter
-		o.open(c, limit, time.Time{}, &record.Builder{})
+		o := writerTo(c, limit, time.Time{}, &record.Builder{})
 		o.committed = true
 		writes := 0
 		for _, pause := range []time.Duration{0, time.Second, 8 * time.Second, 999 * time.Millisecond, time.Millisecond, time.Hour, 9 * time.Second, 2 * time.Second} {
@@ -62,8 +66,7 @@ func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
 		c := &clock{deadline: began.Add(WriteLimit(limit))}
-		var o commitWriter
-		o.open(c, limit, began, &record.Builder{})
+		o := writerTo(c, limit, began, &record.Builder{})
 		o.committed = true
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
@@ -135,9 +138,7 @@ func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 // serveWireless has net/http's server run handle for a client with a commitWriter.
 func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		var o commitWriter
-		o.open(rw, time.Minute, time.Time{}, &record.Builder{})
-		handle(&o)
+		handle(writerTo(rw, time.Minute, time.Time{}, &record.Builder{}))
 		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection

@@ -29,10 +29,11 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &Handler{cfg: Config{LegConfig: LegConfig{PrefillTimeout: 120 * time.Second}, ReuseTrialTimeout: tc.trial}}
 				a := &attempt{turn: &turn{Handler: h}, pair: &pick.Pair{Prefill: lone(upstream.RolePrefill).Last()}}
+				a.failed.added = true
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another
 					a.claim = reuse.Claim{Claim: pins.Claim{Ticket: &convcache.Ticket{Branch: convcache.Branch{Deadline: deadline}}}}
-					if limit, cause := a.prefillLimit(100); limit != tc.want || !errors.Is(cause, tc.cause) {
+					if limit, cause := a.prefillLimit(); limit != tc.want || !errors.Is(cause, tc.cause) {
 						t.Errorf("ends after %v with %v, want %v with %v", limit, cause, tc.want, tc.cause)
 					}
 				}

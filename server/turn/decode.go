@@ -27,11 +27,8 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 	var refused []*fleet.Engine
 	for {
 		r, err := a.decodeOn(ctx, incarnation)
-		if err == nil {
-			return r, nil
-		}
 		if leg := legOf(err); leg == nil || leg.Sent || leg.Kind != upstream.Dial {
-			return nil, err
+			return r, err
 		}
 		refused = append(refused, incarnation.Engine())
 		f.bound, f.tied = h.Leg != nil && h.Bound, a.pair.Tied
@@ -71,10 +68,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) 
 		plan = h.Leg(prompt)
 		r.unread = h.Rescue != nil && !h.Left && !h.arrived // else decode finds the KV at home, or in a store
 		r.origin.Prefill, r.origin.State, r.leg.Rewrite = a.pair.Prefill, a.pair.Prefill.PairWith(incarnation), h.Rewrite
-		if a.Stream {
-			r.head = h.Head
-		}
-		r.leg.Cached = answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
+		r.head, r.leg.Cached = h.Head, answer.CachedTokens{Told: h.Cached >= 0, Tokens: h.Cached}
 	}
 	leg := a.leg(incarnation, plan, a.body.DecodeBody(body.DecodeEdit{
 		CacheSalt: a.cacheSalt(incarnation), PromptIDs: prompt, Members: plan.Members, AnswerID: a.answerID(), ReturnTokenIDs: asked, Usage: r.leg.Asks.Usage,
@@ -100,7 +94,7 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) 
 	answered, err := a.deps.Legs.Decode(ctx, leg, limits)
 	r.sent.Answered(time.Since(r.origin.Began), err)
 	if err != nil {
-		a.failed.unread = r.blame(err, &a.doubts, a.asked.PrefillError)
+		r.blame(err)
 		return nil, err
 	}
 	engine.Health.Answered() // told now, because the stream may last for minutes

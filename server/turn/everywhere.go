@@ -23,7 +23,7 @@ import (
 func everywhere(legs []*upstream.LegError) bool {
 	last := legs[len(legs)-1]
 	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {
-		return (leg.Role != last.Role || leg.Instance != last.Instance) && leg.Status == last.Status && leg.Type == last.Type &&
+		return (leg.Role != last.Role || leg.Instance != last.Instance) && leg.Type == last.Type &&
 			leg.Param == last.Param && slices.Equal(plainWords(leg.Message), plainWords(last.Message))
 	})
 }
@@ -45,10 +45,6 @@ type hopeless struct {
 
 	mu    sync.Mutex                      // guards known
 	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
-}
-
-func newHopeless() *hopeless {
-	return &hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)}
 }
 
 // of returns the hash of an account's body, which nobody who does not know the seed can give to another.
@@ -81,10 +77,10 @@ func (t *turn) isHopeless(err error, last bool) bool {
 	if t.body == nil || len(all) == 0 || all[len(all)-1] != leg {
 		return false
 	}
-	last = last || leg.Role == upstream.RoleDecode && t.earlier.NoPrefill
+	last = last || leg.Role == upstream.RoleDecode && t.asked.NoPrefill
 	if !t.hopeless.fails(t.Account, t.hopeless.of(t.Account, t.body), last && everywhere(all), time.Now()) {
 		return false
 	}
-	t.cfg.Logger.Info("a request fails everywhere, which opens no circuit", "turn", t.record.ID(), "error", err)
+	t.log().Info("a request fails everywhere, which opens no circuit", "error", err)
 	return true
 }

@@ -80,7 +80,7 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 
 // A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
 func TestHopeless_IsOfOneAccount(t *testing.T) {
-	h, now := newHopeless(), time.Now()
+	h, now := &New(Config{}, Deps{}).hopeless, time.Now()
 	of := func(account string, n int) uint64 {
 		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 		if err != nil {

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"carryover/account"
+	"carryover/server/pick"
 	"carryover/server/record"
 	"carryover/server/request"
 	"carryover/sse"
@@ -24,16 +27,19 @@ type Handler struct {
 	deps Deps
 
 	Routing  atomic.Pointer[RoutingConfig] // of turns that begin from now on
-	Retries  *RetryBudget
+	Retries  RetryBudget
 	Stranded atomic.Uint64 // hand-overs that decode has not taken, and that no rescue has freed
-	hopeless *hopeless
+	hopeless hopeless
 	streamed sse.Memory    // the memory of relays
 	rescues  chan struct{} // has one element for each rescue that runs
 }
 
 // New returns a handler of turns.
 func New(cfg Config, deps Deps) *Handler {
-	return &Handler{cfg: cfg, deps: deps, Retries: newRetryBudget(), hopeless: newHopeless(), rescues: make(chan struct{}, mostRescues)}
+	return &Handler{
+		cfg: cfg, deps: deps, Retries: RetryBudget{shares: map[string]retries{}}, rescues: make(chan struct{}, mostRescues),
+		hopeless: hopeless{seed: maphash.MakeSeed(), known: account.NewMap[uint64, time.Time](mostHopeless)},
+	}
 }
 
 // Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
@@ -48,7 +54,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 		Handler: h, Request: request.Request{API: api}, ctx: r.Context(), began: time.Now(), routing: h.Routing.Load(), legID: upstream.NewID(),
 	}
 	t.record = record.NewBuilder(cmp.Or(request.ID(r.Header), t.legID), api, request.Trace(r.Header, h.deps.Sample), t.began)
-	t.out.open(w, h.cfg.ClientWriteTimeout, t.began, &t.record)
+	// Server.exact has set the first deadline of the writes when the request came in.
+	t.out = commitWriter{w: w, control: *http.NewResponseController(w), limit: h.cfg.ClientWriteTimeout, bounded: t.began, record: &t.record}
 	return t
 }
 
@@ -57,7 +64,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.cfg.Logger.Error("panic in a turn", "turn", t.record.ID(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			t.log().Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
@@ -76,17 +83,15 @@ func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
 // take reads a request into its turn, and gets the turn a slot. It needs neither an engine nor the store.
 func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
 	names, requests := t.deps.Names, t.deps.Requests
-	client := names.Address(r)
-	t.record.From(client, "")
 	tenant, err := requests.Tenant(r)
+	t.record.From(names.Address(r), names.Tenant(tenant))
 	if err != nil {
 		return err
 	}
-	t.record.From(client, names.Tenant(tenant))
 	t.share = requests.Reserve(r, tenant)
 	raw, err := requests.Receive(w, r, &t.share, func() (err error) {
-		t.lease, t.earlier.Queued, err = t.deps.Slots.Take(t.ctx, t.share.Account)
-		t.record.Waited(t.earlier.Queued, err == nil)
+		t.lease, t.asked.Queued, err = t.deps.Slots.Take(t.ctx, t.share.Account)
+		t.record.Waited(t.asked.Queued, err == nil)
 		return err
 	})
 	if err != nil {
@@ -96,13 +101,15 @@ func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		var wrong *request.Error
 		if errors.As(err, &wrong) && wrong.Cause != nil {
-			t.cfg.Logger.Warn("request names a prefill instance that is not permitted", "turn", t.record.ID(), "error", wrong.Cause)
+			t.log().Warn("request names a prefill instance that is not permitted", "error", wrong.Cause)
 		}
 		return err
 	}
 	t.admitted = t.deps.Tickets.Admit(&t.Request, t.body, t.began)
 	t.record.Asks(t.Model, t.Conversation.Name, t.Conversation.Source, t.Conversation.ID)
 	t.record.Reuses(t.admitted.Nothing(&t.found))
+	t.asked.Request, t.asked.Body, t.asked.Tickets, t.asked.Record = &t.Request, t.body, t.admitted.TakesPart(), &t.record
+	t.asked.Routing = pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError}
 	return nil
 }
 

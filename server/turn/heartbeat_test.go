@@ -25,8 +25,7 @@ func TestHeartbeat_BeatsUntilTheAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := httptest.NewRecorder()
 				b := record.NewBuilder("id", row.api, record.Trace{}, time.Now())
-				c := &commitWriter{}
-				c.open(w, time.Hour, time.Now(), &b)
+				c := writerTo(w, time.Hour, time.Now(), &b)
 				c.beat(row.api, 15*time.Second)
 				<-time.After(15*time.Second - 1)
 				synctest.Wait()

@@ -48,13 +48,14 @@ func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
 			Handler: h, Request: request.Request{Account: "t"}, ctx: t.Context(), routing: &RoutingConfig{PrefillFailure: row.policy},
 			began: time.Now().Add(row.until - 5*time.Minute),
 		}
+		r.asked.PrefillError = row.policy == PrefillError
 		leg := &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Sent: true, Err: row.err}
 		if errors.Is(row.err, upstream.ErrPrefillTimeout) {
 			leg.Kind = upstream.Timeout
 		}
 		got := r.mayTryAgain(leg)
-		if got != row.want || r.earlier.NoPrefill != row.alone {
-			t.Errorf("%s: got %t, decode alone: %t; want %t, %t", name, got, r.earlier.NoPrefill, row.want, row.alone)
+		if got != row.want || r.asked.NoPrefill != row.alone {
+			t.Errorf("%s: got %t, decode alone: %t; want %t, %t", name, got, r.asked.NoPrefill, row.want, row.alone)
 		}
 	}
 }

@@ -35,10 +35,7 @@ func (a *attempt) hand(h *upstream.Handover) {
 // prefillLeg is a prefill leg, and what its engine has answered.
 type prefillLeg struct {
 	upstream.Leg
-	limit time.Duration
-	cause error // with which the limit ends the leg
-	sent  record.SentLeg
-
+	sent     record.SentLeg
 	began    time.Time
 	took     time.Duration
 	answer   upstream.PrefillAnswer
@@ -53,7 +50,6 @@ func (a *attempt) prefillLeg() *prefillLeg {
 	p := &prefillLeg{Leg: a.leg(a.pair.Prefill, *plan, a.body.PrefillBody(body.PrefillEdit{
 		Members: plan.Members, CacheSalt: a.cacheSalt(a.pair.Decode), ReturnTokenIDs: ids.Wanted(), PromptIDs: ids.ForPrefill(), AnswerID: a.answerID(),
 	}))}
-	p.limit, p.cause = a.prefillLimit(a.Length.Whole.Tokens(request.UsualRatio))
 	a.failed.added = a.claim.Ticket != nil || a.claim.Piggyback != nil
 	a.claim.Sent()
 	p.sent = a.record.Sent(&p.Leg, a.pair.Prefill.ID())
@@ -72,7 +68,8 @@ func (a *attempt) prefill() error {
 
 // send sends the leg and waits for its answer. It changes nothing of the attempt.
 func (a *attempt) send(ctx context.Context, p *prefillLeg) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.limit, p.cause)
+	limit, cause := a.prefillLimit()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	leg := p.Leg
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
@@ -135,11 +132,8 @@ func (a *attempt) conclude(p *prefillLeg) error {
 	a.handed.caches = reused.Caches
 	// The number of computed tokens is certain only if prefill reports how many it took from caches. Ejecting a slow engine needs that
 	// certainty; for picks an estimate is enough.
-	tokens, cached, ticket := answer.PromptTokens, p.handover.Cached, a.claim.Ticket != nil
-	certain := !ticket && cached >= 0 && tokens > 0
-	if tokens == 0 {
-		tokens = a.Length.Whole.Tokens(request.UsualRatio)
-	}
+	tokens, cached, ticket := cmp.Or(answer.PromptTokens, a.Length.Whole.Tokens(request.UsualRatio)), p.handover.Cached, a.claim.Ticket != nil
+	certain := !ticket && cached >= 0 && answer.PromptTokens > 0
 	if cached < 0 && ticket {
 		cached = a.claim.Offer.Tokens
 	}
@@ -149,8 +143,7 @@ func (a *attempt) conclude(p *prefillLeg) error {
 
 // withoutHandover has the turn go on with decode alone, because prefill has answered with a good status, and the rest can't be used.
 func (a *attempt) withoutHandover(why error) {
-	a.cfg.Logger.Error("prefill's answer can't be used; decode prefills by itself",
-		"turn", a.record.ID(), "prefill", a.pair.Prefill.Engine().Name, "error", why)
+	a.log().Error("prefill's answer can't be used; decode prefills by itself", "prefill", a.pair.Prefill.Engine().Name, "error", why)
 	a.record.Alone(record.WhyFailed)
 }
 
@@ -186,12 +179,12 @@ func grown(set, expected time.Duration) time.Duration {
 }
 
 // prefillLimit returns the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
-// cost a client the whole limit, and no engine may read blocks that decode has freed. A prompt of so many tokens may have to be computed as a
-// whole nevertheless.
-func (a *attempt) prefillLimit(tokens int) (limit time.Duration, cause error) {
+// cost a client the whole limit, and no engine may read blocks that decode has freed. The prompt may have to be computed as a whole
+// nevertheless.
+func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 	engine, ticket := a.pair.Prefill.Engine(), a.claim.Ticket
 	limit, cause = grown(a.cfg.PrefillTimeout, engine.Expects(0)), upstream.ErrPrefillTimeout
-	if trial := a.cfg.ReuseTrialTimeout + engine.Expects(tokens); (ticket != nil || a.claim.Piggyback != nil) && trial < limit {
+	if trial := a.cfg.ReuseTrialTimeout + engine.Expects(a.Length.Whole.Tokens(request.UsualRatio)); a.failed.added && trial < limit {
 		limit, cause = trial, upstream.ErrReuseTimeout
 	}
 	if ticket != nil {
@@ -212,11 +205,11 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 // indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
 // beginning is sent to the instance that holds its KV.
 func (a *attempt) indexPrompt(ids []uint32) {
-	if len(ids) == 0 || len(a.chain) == 0 {
+	if len(ids) == 0 || len(a.asked.Chain) == 0 {
 		return
 	}
 	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{
-		Chain: a.chain, Bytes: a.body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Model,
+		Chain: a.asked.Chain, Bytes: a.body.Prompt().Bytes(), IDs: ids, BlockSize: a.pair.Prefill.BlockSize(), Model: a.Model,
 		Salt: cmp.Or(a.cacheSalt(a.pair.Decode), a.proof.Salt),
 	})
 }

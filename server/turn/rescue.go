@@ -96,18 +96,17 @@ func (a *attempt) sendRescue() {
 // blocks. The fleet is told of a failure as of a leg of our own. A good end says nothing of the engine: it takes one token more easily than
 // the client's leg that has failed before.
 func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model string) (err error) {
-	sent, freed, first := 0, false, pair.Decode.Engine()
-	for i, engine := range append([]*fleet.Engine{first}, h.deps.Fleet.Engines(upstream.RoleDecode)...) {
-		decode := pair.Decode
-		if i > 0 {
-			if decode = engine.Last(); of.Bound || sent == pick.MaxDials || engine == first || !engine.Reachable() || engine.Health.Pauses() || !engine.MayServe(model) {
-				continue
-			}
+	freed, decodes := false, []*fleet.Incarnation{pair.Decode}
+	for _, e := range h.deps.Fleet.Engines(upstream.RoleDecode) {
+		if !of.Bound && e != pair.Decode.Engine() && e.Reachable() && !e.Health.Pauses() && e.MayServe(model) {
+			decodes = append(decodes, e.Last())
 		}
+	}
+	for _, decode := range decodes[:min(len(decodes), pick.MaxDials)] {
 		if !of.arrived && time.Now().After(of.until) {
 			return errors.Join(errTooLate, err)
 		}
-		sent++
+		engine := decode.Engine()
 		leg.RequestID += "-rescue" // another one for each instance: each may have been sent
 		leg.Instance, leg.Body = engine.Instance(), slices.Clone(leg.Body)
 		began := time.Now()
@@ -135,7 +134,7 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 // does so where its serving layer refuses the leg (#41269), for the prompt's length or the model, and where it is paused (0.33, core.py).
 func frees(err error) bool {
 	leg := legOf(err)
-	return leg != nil && leg.Kind == upstream.Status && (leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
+	return leg != nil && (leg.Status == http.StatusBadRequest || leg.Status == http.StatusNotFound || leg.Paused())
 }
 
 // strand counts a hand-over that nobody takes.

@@ -39,7 +39,6 @@ type reading struct {
 	untaken *attempt            // whose hand-over is rescued; nil once decode has taken it
 	unread  bool                // decode has got a hand-over, and not shown yet that it has loaded the KV
 	wait    health.Wait         // for the beginning of the answer
-	begun   bool                // events show that decode works; what an API server sends before that does not
 	held    request.Reservation // for what is held of the answer; a usual stream holds nothing worth counting
 	relay   *sse.Relay          // nil for a whole answer
 	blanks  rawjson.Blanks      // of a whole answer that passes unread
@@ -77,7 +76,7 @@ func (r *reading) respond() (err error) {
 		failed.Status, told = fault, failed
 		r.record.Broke(told, r.deps.Errors.Map(told).Code)
 	}
-	r.failed.unread = r.blame(told, nil, false)
+	r.blame(told)
 	r.sent.Over(told)
 	return err
 }
@@ -90,7 +89,6 @@ func (r *reading) legError(kind upstream.Kind, err error) *upstream.LegError {
 // Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
 // the KV, and one step of the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (r *reading) Begun() {
-	r.begun = true
 	r.wait.Heard()
 	if r.sent.Began(); r.origin.Prefill != nil {
 		r.origin.Decode.Engine().Health.Took(1, time.Since(r.origin.Began))
@@ -247,7 +245,7 @@ func (r *reading) start() {
 	cfg.Patience, cfg.Memory, cfg.Room = r.cfg.FirstEvent, &r.streamed, r.room
 	observe := cfg.Observe
 	cfg.Observe = func(e sse.Event) sse.Verdict {
-		if r.begun {
+		if r.Seen() { // what an API server sends before that does not show that decode works
 			r.wait.Heard()
 		}
 		return observe(e)

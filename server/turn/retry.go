@@ -62,10 +62,10 @@ func (t *turn) mayTryAgain(err error) bool {
 	engine := t.deps.Fleet.Engine(leg.Role, leg.Instance) // nil if it has left
 	prefills, caused := leg.Role == upstream.RolePrefill, f.caused(leg)
 	switch {
-	case leg.Kind == upstream.Status && leg.Status == http.StatusNotFound:
+	case leg.Status == http.StatusNotFound:
 		return t.withoutModel(leg.Role, engine)
 	case prefills && t.tooLong(leg, engine):
-		t.earlier.TooLong = true
+		t.asked.TooLong = true
 		return t.restart()
 	case leg.Retryable(), caused:
 	case prefills && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
@@ -74,10 +74,10 @@ func (t *turn) mayTryAgain(err error) bool {
 	default:
 		return false
 	}
-	if leg == t.earlier.Failed { // pick returned it again: no instance is left, or no slot for decode alone
+	if leg == t.asked.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return false
 	}
-	t.earlier.Failed = leg
+	t.asked.Failed = leg
 	if prefills && !caused {
 		return t.afterPrefill(leg, engine)
 	}
@@ -133,7 +133,7 @@ func (t *turn) restart() bool {
 // tooLong reports whether prefill has refused a prompt that may be longer than it takes. Decode may take more; and if it refuses, too, its
 // words are about the answer that the client has asked for.
 func (t *turn) tooLong(leg *upstream.LegError, prefill *fleet.Engine) bool {
-	if leg.Kind != upstream.Status || prefill == nil || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
+	if prefill == nil || leg.Status != http.StatusBadRequest && leg.Status != http.StatusRequestEntityTooLarge {
 		return false
 	}
 	length := facts.ContextLength(prefill.Models(), t.Model)
@@ -149,25 +149,25 @@ func (t *turn) withoutModel(role upstream.Role, asked *fleet.Engine) bool {
 	switch {
 	case role == upstream.RoleDecode, asked == nil, serves(asked):
 		return false
-	case t.routing.PrefillFailure == PrefillError, !slices.ContainsFunc(t.deps.Fleet.Engines(upstream.RoleDecode), serves):
+	case t.asked.PrefillError, !slices.ContainsFunc(t.deps.Fleet.Engines(upstream.RoleDecode), serves):
 		models.Refused(t.Account, upstream.RoleDecode, t.Model) // which prefill has answered for
 		return false
 	}
-	t.earlier.NoPrefill, t.earlier.PrefillFailed = true, true
+	t.asked.NoPrefill, t.asked.PrefillFailed = true, true
 	return t.restart()
 }
 
 // exclude keeps further attempts from picking an engine.
 func (t *turn) exclude(engine *fleet.Engine) {
 	if engine != nil {
-		t.earlier.Excluded = append(t.earlier.Excluded, engine)
+		t.asked.Excluded = append(t.asked.Excluded, engine)
 	}
 }
 
 // elsewhere reports whether another engine of a role may take the turn.
 func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 	return slices.ContainsFunc(t.deps.Fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !t.earlier.Excludes(e) &&
+		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !t.asked.Excludes(e) &&
 			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
 	})
 }
@@ -184,10 +184,10 @@ func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 //
 // The decode leg that follows has a new request id.
 func (t *turn) afterPrefill(leg *upstream.LegError, prefill *fleet.Engine) bool {
-	policy, next, late, overdue := t.routing.PrefillFailure, &t.earlier, t.late(), errors.Is(leg.Err, upstream.ErrPrefillTimeout)
-	next.NoPrefill = policy == PrefillDecodeOnly
+	next, late, overdue := &t.asked, t.late(), errors.Is(leg.Err, upstream.ErrPrefillTimeout)
+	next.NoPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
 	switch {
-	case policy == PrefillError, leg.Sent && late && !overdue:
+	case next.PrefillError, leg.Sent && late && !overdue:
 		return false
 	case !leg.Sent:
 		t.exclude(prefill)
@@ -206,12 +206,12 @@ func (t *turn) afterPrefill(leg *upstream.LegError, prefill *fleet.Engine) bool 
 // leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
 // decode serves alone, unless the operator wants errors. A prefill that has been restarted meanwhile is another pair.
 func (t *turn) leavePair(unread *fleet.Incarnation) {
-	prefill, policy := unread.Engine(), t.routing.PrefillFailure
+	prefill := unread.Engine()
 	prefill.Refresh(t.ctx)
-	if unread.Ended() || policy == PrefillError && !t.elsewhere(upstream.RolePrefill, prefill) {
+	if unread.Ended() || t.asked.PrefillError && !t.elsewhere(upstream.RolePrefill, prefill) {
 		return
 	}
-	t.earlier.PrefillFailed = true
-	t.earlier.NoPrefill = policy == PrefillDecodeOnly
+	t.asked.PrefillFailed = true
+	t.asked.NoPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
 	t.exclude(prefill)
 }

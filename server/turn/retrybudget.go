@@ -17,7 +17,7 @@ type RetryBudget struct {
 	shares map[string]retries // of tenants that have less than a full share; the budget bounds how many there are
 }
 
-// retries is how many retries were left at a time.
+// retries is how many retries were left at a time. The zero value has all that there may be.
 type retries struct {
 	left float64
 	at   time.Time
@@ -33,10 +33,6 @@ const (
 	sharePerSecond = budgetPerSecond / 4.0
 	shareMax       = budgetShared / 4.0
 )
-
-func newRetryBudget() *RetryBudget {
-	return &RetryBudget{shares: map[string]retries{}} // the zero value of retries has all that there may be
-}
 
 // Earn adds retries, which a tenant's turn brings. Less than none are spent, though nothing is left.
 func (b *RetryBudget) Earn(tenant string, n float64) {

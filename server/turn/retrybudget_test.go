@@ -12,7 +12,7 @@ import (
 
 func TestShares_ATenantThatSpendsItsRetriesLeavesThoseOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newRetryBudget()
+		b := &New(Config{}, Deps{}).Retries
 		random := rand.New(rand.NewPCG(1, 2))
 		turns, retries, began := 0, 0, time.Now()
 		for range 2000 { // of a client whose every request breaks its leg
@@ -47,7 +47,7 @@ func TestShares_ATenantThatSpendsItsRetriesLeavesThoseOfOthers(t *testing.T) {
 func TestShares_FewTenantsCannotSpendARetryBudgetAndManyCan(t *testing.T) {
 	for tenants, denied := range map[int]bool{4: false, 20: true} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newRetryBudget()
+			b := &New(Config{}, Deps{}).Retries
 			for i := range tenants { // each takes what it gets before the next comes
 				for range 200 {
 					b.take(fmt.Sprint("greedy ", i))

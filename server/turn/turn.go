@@ -2,6 +2,7 @@ package turn
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"carryover/server/admission"
@@ -19,19 +20,18 @@ type turn struct {
 	*Handler
 	request.Request
 	ctx      context.Context //nolint:containedctx // of the client's request: it ends when the client leaves, or the server ends the turn
-	body     *body.Request   // nil once the answer has begun
+	body     *body.Request   // nil once the answer has begun, as what is asked for it
 	began    time.Time
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
 	admitted reuse.Admitted
 	proof    reuse.Proof // of the last attempt
 	found    reuse.Found // what the store has of the conversation
-	chain    []uint64    // hashes of the prompt's beginning, for the choice of prefill
 
 	// What the attempts so far mean for the next one.
+	asked   pick.Attempt    // what engines are picked for
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
-	earlier pick.Earlier    // for its pick
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
 	without reuse.Choice    // its Why says why it must use no ticket and carry no release, "" if it may
 	doubts  doubts          // failures that the request may be at fault for
@@ -53,7 +53,7 @@ type turn struct {
 // collector where a leg may still be on its way. A relay's buffer goes to the next stream when its own has ended. All that is kept for
 // others is bounded.
 func (t *turn) dropBody() {
-	t.body, t.chain = nil, nil
+	t.body, t.asked = nil, pick.Attempt{}
 	t.share.ShrinkTo(t.admitted.Drop(&t.found))
 }
 
@@ -74,9 +74,12 @@ func (t *turn) run() error {
 		t.legID = upstream.NewID()
 		t.record.Retried()
 		t.retried++
-		t.cfg.Logger.Info("trying again", "turn", t.record.ID(), "error", err)
+		t.log().Info("trying again", "error", err)
 	}
 }
+
+// log names the turn in each line.
+func (t *turn) log() *slog.Logger { return t.cfg.Logger.With("turn", t.record.ID()) }
 
 // try is one attempt: look the conversation up, pick engines, claim a ticket, run the legs until decode's headers have arrived, and relay the
 // answer. The functions that it calls have ended, but for the last, when a stream is open, so that their frames are not on its stack.
@@ -105,16 +108,13 @@ func (t *turn) pick() (a *attempt, err error) {
 	t.failed = failure{}
 	t.found = t.deps.Tickets.Look(t.ctx, &t.admitted, t.body, t.found, t.without.Why != "")
 	t.record.Follows(t.admitted.Nothing(&t.found))
-	if t.chain == nil {
-		t.chain = t.deps.Picker.PromptChain(t.body)
+	if t.asked.Chain == nil {
+		t.asked.Chain = t.deps.Picker.PromptChain(t.body)
 	}
-	holds, owned := t.found.Holdings(&t.admitted)
-	a = &attempt{turn: t, asked: pick.Attempt{
-		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
-		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.earlier,
-		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
-	}}
-	a.pair, t.earlier, err = t.deps.Picker.Pick(t.ctx, a.asked)
+	t.asked.PrefixHints = t.found.PrefixHints()
+	t.asked.Holds, t.asked.Owned = t.found.Holdings(&t.admitted)
+	a = &attempt{turn: t}
+	a.pair, t.asked.Earlier, err = t.deps.Picker.Pick(t.ctx, t.asked)
 	return a, err
 }
 
