@@ -8,6 +8,7 @@ import (
 
 	"carryover/server/answer"
 	"carryover/server/pick"
+	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/reuse"
 	"carryover/sse/rawjson"
@@ -130,14 +131,12 @@ func (a *attempt) makePlan() (err error) {
 	}
 	if connector.Traits().IDs {
 		prompt, err := a.pair.Prefill.Prompts.Read(a.ctx, a.body, a.Authorization)
-		if question := legOf(err); question != nil && question.Kind == upstream.Dial {
-			prefill.Refused()
-		}
 		switch {
 		case errors.Is(err, facts.ErrNotComparable): // the prompt can't be sent to prefill as ids
 			a.plan.Alone = record.WhyConnector
 			return nil
 		case err != nil:
+			Blame(prefill, err, true)
 			return err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
@@ -148,7 +147,9 @@ func (a *attempt) makePlan() (err error) {
 		return nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // after it had been picked
-		return idEchoFailed(prefill, false)
+		failed := legError(prefill, upstream.IDEcho, proof.ErrIDs)
+		failed.Sent = false
+		return failed
 	}
 	a.epoch = a.deps.Epoch.Now()
 	plan := func(offer upstream.TicketOffer) error {
@@ -240,7 +241,7 @@ func (a *attempt) cacheSalt(decode *fleet.Incarnation) string {
 	if salt == "" {
 		return a.TenantSalt
 	}
-	if raw, present := a.body.Member("cache_salt"); own == "" && present && string(raw) != "null" {
+	if raw, _ := a.body.Member("cache_salt"); own == "" && !rawjson.IsNull(raw) {
 		return ""
 	}
 	return upstream.Salted(salt, own)

@@ -189,11 +189,11 @@ func (r *reading) loads(outcome pairs.Outcome, err error) {
 	if pause == 0 && !resumed {
 		return
 	}
-	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.cfg.Logger
-	attrs, sentence := []any{"prefill", from, "decode", to, "turn", r.record.ID(), "tried_again_in", pause.String(), "error", err}, ""
+	from, to, log := prefill.Engine().Name, decode.Engine().Name, r.log()
+	attrs, sentence := []any{"prefill", from, "decode", to, "tried_again_in", pause.String(), "error", err}, ""
 	switch {
 	case resumed:
-		log.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs[:6]...)
+		log.Info("decode loads prefill's KV again; hand-overs are on for this pair", attrs[:4]...)
 		sentence = fmt.Sprintf("Decode %s loads what prefill %s hands over again; the pair is used from now on.", to, from)
 	case all:
 		log.Warn("several decode instances fail to load prefill's KV; it is left alone", attrs...)

@@ -125,7 +125,7 @@ const slack = 4
 // this quarter share a deadline, because changing the timer costs a twentieth of the work for a chunk.
 func (c *commitWriter) bound() error {
 	now := time.Now()
-	if !c.bounded.IsZero() && now.Sub(c.bounded) < c.limit/slack {
+	if now.Sub(c.bounded) < c.limit/slack {
 		return nil
 	}
 	c.bounded = now

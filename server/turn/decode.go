@@ -8,6 +8,7 @@ import (
 	"carryover/server/answer"
 	"carryover/server/background"
 	"carryover/server/pick"
+	"carryover/server/proof"
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
@@ -51,7 +52,7 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) (*reading, error) {
 	h, ids, engine, together := &a.handed, a.proof.IDs, incarnation.Engine(), a.plan.Together != nil
 	if h.Leg != nil && a.inDoubt() {
-		return nil, idEchoFailed(a.pair.Prefill.Engine(), true)
+		return nil, legError(a.pair.Prefill.Engine(), upstream.IDEcho, proof.ErrIDs)
 	}
 	prompt, usage, plan := ids.ForDecode(incarnation), a.body.WantsUsage(), upstream.LegPlan{API: a.API}
 	wanted := ids.Wanted()

@@ -23,14 +23,14 @@ import (
 func everywhere(legs []*upstream.LegError) bool {
 	last := legs[len(legs)-1]
 	return slices.ContainsFunc(legs, func(leg *upstream.LegError) bool {
-		return (leg.Role != last.Role || leg.Instance != last.Instance) && leg.Type == last.Type &&
-			leg.Param == last.Param && slices.Equal(plainWords(leg.Message), plainWords(last.Message))
+		return (leg.Role != last.Role || leg.Instance != last.Instance) && plainWords(leg) == plainWords(last)
 	})
 }
 
-// plainWords returns the words of a message in which there is no digit.
-func plainWords(message string) []string {
-	return slices.DeleteFunc(strings.Fields(message), func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
+// plainWords returns what an engine has said with 500, without the words in which there is a digit.
+func plainWords(leg *upstream.LegError) string {
+	words := slices.DeleteFunc(strings.Fields(leg.Message), func(word string) bool { return strings.ContainsFunc(word, unicode.IsDigit) })
+	return fmt.Sprintf("%q", append(words, leg.Type, leg.Param))
 }
 
 // The bounds of what is known of bodies that fail everywhere.
@@ -47,25 +47,21 @@ type hopeless struct {
 	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
 }
 
-// of returns the hash of an account's body, which nobody who does not know the seed can give to another.
-func (h *hopeless) of(account string, req *body.Request) uint64 {
+// fails reports whether an account's body has failed everywhere within the last minute, or does so now. Nobody who does not know the seed can
+// make another body that is taken for it.
+func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now time.Time) bool {
 	var hash maphash.Hash
 	hash.SetSeed(h.seed)
 	_, _ = fmt.Fprintf(&hash, "%q:%d", account, req.API()) // a hash never fails
 	for name, value := range req.Members() {
 		_, _ = fmt.Fprintf(&hash, ",%s:%s", name, value)
 	}
-	return hash.Sum64()
-}
-
-// fails reports whether an account's body has failed everywhere within the last minute, or does so now.
-func (h *hopeless) fails(account string, body uint64, everywhere bool, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if everywhere {
-		h.known.Put(account, body, now.Add(hopelessFor))
+		h.known.Put(account, hash.Sum64(), now.Add(hopelessFor))
 	}
-	until, _ := h.known.Get(body)
+	until, _ := h.known.Get(hash.Sum64())
 	return now.Before(until)
 }
 
@@ -78,7 +74,7 @@ func (t *turn) isHopeless(err error, last bool) bool {
 		return false
 	}
 	last = last || leg.Role == upstream.RoleDecode && t.asked.NoPrefill
-	if !t.hopeless.fails(t.Account, t.hopeless.of(t.Account, t.body), last && everywhere(all), time.Now()) {
+	if !t.hopeless.fails(t.Account, t.body, last && everywhere(all), time.Now()) {
 		return false
 	}
 	t.log().Info("a request fails everywhere, which opens no circuit", "error", err)

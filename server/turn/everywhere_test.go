@@ -81,28 +81,25 @@ func TestDoubts_AreToldOnce(t *testing.T) {
 // A body is known for a minute, to its account alone. However many one account sends, those of others are kept.
 func TestHopeless_IsOfOneAccount(t *testing.T) {
 	h, now := &New(Config{}, Deps{}).hopeless, time.Now()
-	of := func(account string, n int) uint64 {
+	fails := func(account string, n int, everywhere bool, now time.Time) bool {
 		req, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[],"seed":%d}`, n))
 		if err != nil {
 			t.Fatal(errors.Unwrap(err))
 		}
-		return h.of(account, req)
+		return h.fails(account, req, everywhere, now)
 	}
-	if first := of("a", 1); first != of("a", 1) || first == of("a", 2) || first == of("b", 1) {
+	if !fails("b", 99, true, now) || !fails("b", 99, false, now) || fails("b", 98, false, now) || fails("a", 99, false, now) {
 		t.Fatal("bodies are not told apart")
 	}
-	knows := func(account string, n int, now time.Time) bool { return h.fails(account, of(account, n), false, now) }
-	h.fails("b", of("b", 99), true, now)
 	for n := range 2 * mostHopeless {
-		known := knows("a", n, now)
-		if now := h.fails("a", of("a", n), true, now); known || !now {
-			t.Errorf("body %d is known before, or not when it fails everywhere", n)
+		if fails("a", n, false, now) || !fails("a", n, true, now) {
+			t.Errorf("body %d is known before it fails everywhere, or not then", n)
 		}
-		if !knows("a", n, now.Add(hopelessFor-1)) || knows("a", n, now.Add(hopelessFor)) {
+		if !fails("a", n, false, now.Add(hopelessFor-1)) || fails("a", n, false, now.Add(hopelessFor)) {
 			t.Errorf("body %d is not known for a minute", n)
 		}
 	}
-	if !knows("b", 99, now) {
+	if !fails("b", 99, false, now) {
 		t.Error("one account has taken another's place")
 	}
 }

@@ -71,7 +71,7 @@ func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
 	defer t.admitted.Discard()
-	if err := t.take(w, r); err != nil {
+	if err = t.take(w, r); err != nil {
 		return err
 	}
 	if every := t.cfg.Heartbeat; t.Stream && every > 0 {
@@ -120,12 +120,10 @@ const maxFinish = 64
 func (t *turn) end(err error) {
 	if err != nil {
 		problem := t.deps.Errors.Map(err)
-		silent := !t.out.committed
-		if silent && t.out.stop() {
-			t.lastWords(err, 0)
-			silent = false
-		}
-		if !silent {
+		if began := t.out.committed; began || t.out.stop() {
+			if !began {
+				t.lastWords(err, 0)
+			}
 			t.record.Broke(err, problem.Code)
 			err = &record.AbortError{Err: err}
 		} else if t.record.Refused(t.out.w.Header(), problem.Status, problem.Code); problem.Status != record.StatusClientGone {

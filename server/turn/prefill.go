@@ -13,7 +13,6 @@ import (
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
@@ -75,11 +74,14 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
 	p.answer, p.err = a.deps.Legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
-	if p.err != nil {
-		return
-	}
-	if p.handover, p.unusable = a.plan.Handover(p.answer); p.unusable != nil && a.plan.Together != nil {
-		p.err = legError(a.pair.Prefill.Engine(), upstream.KVLoad, p.unusable)
+	switch engine := a.pair.Prefill.Engine(); {
+	case p.err != nil:
+	case engine.AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
+		p.answer, p.err = upstream.PrefillAnswer{}, a.foreign(engine) // its ids belong to another prompt
+	default:
+		if p.handover, p.unusable = a.plan.Handover(p.answer); p.unusable != nil && a.plan.Together != nil {
+			p.err = legError(engine, upstream.KVLoad, p.unusable)
+		}
 	}
 }
 
@@ -88,19 +90,9 @@ func (a *attempt) conclude(p *prefillLeg) error {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
 	p.sent.Answered(p.took, p.err)
-	a.handed = handed{}
-	if p.err == nil && engine.AnswerIDs.Foreign(p.RequestID, answer.ID) {
-		ids.Rendered(nil) // the answer's ids belong to another prompt
-		err := a.foreign(engine)
-		Blame(engine, err, false)
-		return err
-	}
 	ids.Rendered(answer.PromptIDs)
-	lost := handed{Handover: upstream.Handover{Bound: true, Rescue: a.plan.Lost, Left: true}}
+	a.handed = handed{Handover: upstream.Handover{Bound: true, Rescue: a.plan.Lost, Left: true}} // unless it is known to be less or more
 	if p.err != nil {
-		if leg := legOf(p.err); leg != nil && leg.Sent && leg.Kind != upstream.Status {
-			a.handed = lost // the engine may have begun to send KV
-		}
 		return a.prefillFailed(p)
 	}
 	Blame(engine, nil, false)
@@ -109,11 +101,10 @@ func (a *attempt) conclude(p *prefillLeg) error {
 	a.doubts.without(upstream.RolePrefill)
 	if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 		a.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
-		return idEchoFailed(engine, true)
+		return legError(engine, upstream.IDEcho, proof.ErrIDs)
 	}
 	a.indexPrompt(ids.Prompt())
 	if p.handover == nil {
-		a.handed = lost
 		switch {
 		case p.unusable == nil:
 			a.record.Alone(record.WhyConnector)
@@ -150,6 +141,9 @@ func (a *attempt) withoutHandover(why error) {
 // prefillFailed notes what a failure says about the ticket and the engine. It returns nil if the turn goes on nevertheless.
 func (a *attempt) prefillFailed(p *prefillLeg) error {
 	engine, leg := a.pair.Prefill.Engine(), legOf(p.err)
+	if leg == nil || !leg.Sent || leg.Kind == upstream.Status {
+		a.handed = handed{} // the engine has not begun to send KV
+	}
 	if leg == nil {
 		return p.err
 	}
@@ -193,13 +187,6 @@ func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 		}
 	}
 	return limit, cause
-}
-
-// idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
-func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
-	failed := legError(engine, upstream.IDEcho, proof.ErrIDs)
-	failed.Sent = sent
-	return failed
 }
 
 // indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same

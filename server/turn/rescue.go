@@ -116,13 +116,13 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 		if failed == nil && leg.API != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 			failed = h.foreign(engine)
 		}
-		if err = failed; err == nil {
+		if failed == nil {
 			pair.Prefill.PairWith(decode).ExchangedKV()
 			h.deps.Pins.UnuseParams(answer.Params, decode, model, began)
 			return nil
 		}
-		Blame(engine, err, true)
-		freed = freed || !of.arrived && frees(err)
+		Blame(engine, failed, true)
+		err, freed = failed, freed || !of.arrived && frees(failed)
 	}
 	if freed {
 		return nil

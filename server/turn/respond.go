@@ -98,20 +98,19 @@ func (r *reading) Begun() {
 // Passed implements answer.Turn. It frees the request, with whose ids the first event has been compared, and sends what the
 // hand-over has of the answer before that event.
 func (r *reading) Passed() {
-	r.taken(true)
-	if head := r.head; head != nil {
-		r.head = nil
-		_, _ = r.out.Write(head) // the relay's write behind it fails too
+	r.taken()
+	if r.head != nil {
+		_, _ = r.out.Write(r.head) // the relay's write behind it fails too
 	}
 }
 
 // taken notes that decode has begun an answer for which it had to take the hand-over, unless the answer is an error: then the request may be
-// needed to have it taken. What decode says before it has the KV does not show that it could load it.
-func (r *reading) taken(loaded bool) {
+// needed to have it taken.
+func (r *reading) taken() {
 	if fault, _ := r.Fault(); fault != 0 {
 		return
 	}
-	if r.untaken = nil; r.unread && loaded {
+	if r.untaken = nil; r.unread {
 		r.unread = false
 		r.loads(pairs.Answered, nil)
 	}
@@ -175,7 +174,7 @@ func (r *reading) whole() error {
 	case r.Result(false).Ineligible == answer.Unparsable:
 		return r.broken(errNotJSON)
 	}
-	r.taken(true)
+	r.taken()
 	if rewrite != nil {
 		whole, err := rewrite.Body(rest.Bytes())
 		if err != nil {
@@ -198,7 +197,7 @@ func (r *reading) passUnread(part []byte) (err error) {
 	if r.Foreign() {
 		return r.broken(upstream.ErrForeign)
 	}
-	r.taken(true)
+	r.taken()
 	r.record.Answered(r.Record(sse.Stats{}))
 	r.out.announce("application/json", -1)
 	r.blanks.Names = r.Blank()
@@ -259,11 +258,11 @@ func (r *reading) ended(err error) error {
 	r.record.Answered(r.Record(stats))
 	_, unwritten := errors.AsType[*sse.WriteError](err)
 	left := err != nil && (unwritten || r.ctx.Err() != nil) // decode may have had more to send
-	if left && r.Seen() {                                   // the event that waits for the next one
-		r.taken(false)
+	fault, why := r.Fault()
+	if left && r.Seen() && fault == 0 { // the event that waits for the next one shows that decode takes the hand-over, and not that it could load it
+		r.untaken = nil
 	}
 	r.keep(left) // does nothing if the end was seen, because the ticket was stored then
-	fault, why := r.Fault()
 	switch stopped := errors.Is(err, sse.ErrStopped); {
 	case err == nil:
 		if !r.out.committed { // an empty stream

@@ -67,14 +67,13 @@ func (t *turn) mayTryAgain(err error) bool {
 	case prefills && t.tooLong(leg, engine):
 		t.asked.TooLong = true
 		return t.restart()
+	case leg == t.asked.Failed: // pick returned it again: no instance is left, or no slot for decode alone
+		return false
 	case leg.Retryable(), caused:
 	case prefills && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
 		// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV
 		// has not arrived. Or prefill's time is over.
 	default:
-		return false
-	}
-	if leg == t.asked.Failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return false
 	}
 	t.asked.Failed = leg
@@ -106,7 +105,7 @@ func (t *turn) mayTryAgain(err error) bool {
 	if elsewhere {
 		t.exclude(engine)
 	}
-	if t.restart(); f.added && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	if t.restart(); f.reused.Hit && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		t.without.Why = record.ReasonNotBidirectional
 	}
 	return true
