@@ -78,6 +78,13 @@ func TestTogether_TheRecordHasTheOutcomeOfTheHeader(t *testing.T) {
 }
 
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
+	unusable := func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{"choices":[],"usage":{"prompt_tokens":13}}`) }
+	check := func(answer upstream.PrefillAnswer) error {
+		if answer.PromptTokens == 13 {
+			return errors.New("its ids are others")
+		}
+		return nil
+	}
 	for name, row := range map[string]struct {
 		fails  behaviour
 		policy turn.PrefillFailure
@@ -90,10 +97,12 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
 		"unreadable twice":      {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, "", 200, 2},
 		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, turn.PrefillError, 502, 1},
+		"no hand-over":          {unusable, turn.PrefillError, 502, 1},
+		"no hand-over, twice":   {unusable, "", 200, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {
-				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy)})
+				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy), deps: func(d *server.Deps) { d.Connector = together{check: check} }})
 				waiting := make(chan struct{}, 2)
 				r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 					if l.params() == nil {

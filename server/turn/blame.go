@@ -140,17 +140,8 @@ func (d *doubts) settle() {
 // behind the first chunk, or on vLLM 0.32's Responses the end of the connection behind the first events; under "recompute" it is never
 // answered.
 func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only bool) {
-	switch leg.Kind {
-	case upstream.KVLoad:
-		failed = true
-	case upstream.Status:
-		failed = isInternal(leg)
-	case upstream.Broken:
-		failed = begun && api == body.Responses
-	case upstream.Timeout:
-		return atFault(leg), false
-	}
-	return failed, failed
+	only = leg.Kind == upstream.KVLoad || isInternal(leg) || leg.Kind == upstream.Broken && begun && api == body.Responses
+	return only || leg.Kind == upstream.Timeout && atFault(leg), only
 }
 
 // blame tells the fleet how the decode leg has ended, once per leg, and the next attempt whose KV decode may have failed to load. A failed load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone

@@ -81,9 +81,8 @@ func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) 
 	}
 	r.sent = a.record.Sent(&leg, incarnation.ID())
 	owed := limits.FirstByte
-	switch { // a pair that has never exchanged KV may not be able to, which says nothing of decode
-	case !a.Stream, together, h.Leg == nil && a.pair.Uncached > oneStep, r.unread && (r.origin.State == nil || !r.origin.State.Loaded()):
-		owed = 0
+	if !a.Stream || together || h.Leg == nil && a.pair.Uncached > oneStep || r.unread && (r.origin.State == nil || !r.origin.State.Loaded()) {
+		owed = 0 // a pair that has never exchanged KV may not be able to, which says nothing of decode
 	}
 	r.origin.Began = time.Now()
 	r.wait = engine.Health.Wait(owed)

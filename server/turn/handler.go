@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +112,7 @@ func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen bytes.
+// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen characters.
 const maxFinish = 64
 
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
@@ -136,9 +135,7 @@ func (t *turn) end(err error) {
 		t.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !t.deps.Fleet.Catalogue.Serves(r.Model)
-	finish := r.Answer.Finish
-	// It is a part of the whole answer, which observers would keep in memory.
-	r.Answer.Finish = strings.Clone(strings.ToValidUTF8(finish[:min(len(finish), maxFinish)], ""))
+	r.Answer.Finish = fmt.Sprintf("%.*s", maxFinish, r.Answer.Finish) // a copy: observers would keep all of the answer in memory
 	for _, observe := range t.deps.Observers {
 		observe(r)
 	}

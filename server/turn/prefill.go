@@ -13,6 +13,7 @@ import (
 	"carryover/server/reuse"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet"
 	"carryover/upstream/fleet/facts"
 	"carryover/upstream/fleet/pairs"
 	"carryover/upstream/fleet/prefixindex"
@@ -80,12 +81,13 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 		p.answer, p.err = upstream.PrefillAnswer{}, a.foreign(engine) // its ids belong to another prompt
 	default:
 		if p.handover, p.unusable = a.plan.Handover(p.answer); p.unusable != nil && a.plan.Together != nil {
-			p.err = legError(engine, upstream.KVLoad, p.unusable)
+			p.err, p.unusable = legError(engine, upstream.KVLoad, p.unusable), nil // decode has got it already
 		}
 	}
 }
 
-// conclude notes how a prefill leg has ended, and what it hands over.
+// conclude notes how a prefill leg has ended, and what it hands over. Where prefill has answered with a good status and the rest can't be
+// used, the turn goes on with decode alone, unless the operator wants errors.
 func (a *attempt) conclude(p *prefillLeg) error {
 	prefill, ids, answer := a.pair.Prefill, a.proof.IDs, p.answer
 	engine := prefill.Engine()
@@ -93,26 +95,31 @@ func (a *attempt) conclude(p *prefillLeg) error {
 	ids.Rendered(answer.PromptIDs)
 	a.handed = handed{Handover: upstream.Handover{Bound: true, Rescue: a.plan.Lost, Left: true}} // unless it is known to be less or more
 	if p.err != nil {
-		return a.prefillFailed(p)
-	}
-	Blame(engine, nil, false)
-	a.deps.Ratios.Learn(&a.Request, answer.PromptTokens)
-	a.claim.Conclude(pairs.Answered)
-	a.doubts.without(upstream.RolePrefill)
-	if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
-		a.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
-		return legError(engine, upstream.IDEcho, proof.ErrIDs)
-	}
-	a.indexPrompt(ids.Prompt())
-	if p.handover == nil {
-		switch {
-		case p.unusable == nil:
-			a.record.Alone(record.WhyConnector)
-		case a.asked.PrefillError:
-			return legError(engine, upstream.Garbage, p.unusable)
-		default:
-			a.withoutHandover(p.unusable)
+		if a.prefillFailed(engine, p); p.unusable == nil {
+			return p.err
 		}
+		ids.Lost()
+	} else {
+		Blame(engine, nil, false)
+		a.deps.Ratios.Learn(&a.Request, answer.PromptTokens)
+		a.claim.Conclude(pairs.Answered)
+		a.doubts.without(upstream.RolePrefill)
+		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
+			a.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
+			return legError(engine, upstream.IDEcho, proof.ErrIDs)
+		}
+		a.indexPrompt(ids.Prompt())
+	}
+	switch {
+	case p.handover != nil:
+	case p.unusable == nil:
+		a.record.Alone(record.WhyConnector)
+		return nil
+	case a.asked.PrefillError:
+		return legError(engine, upstream.Garbage, p.unusable)
+	default:
+		a.log().Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
+		a.record.Alone(record.WhyFailed)
 		return nil
 	}
 	a.hand(p.handover)
@@ -132,23 +139,18 @@ func (a *attempt) conclude(p *prefillLeg) error {
 	return nil
 }
 
-// withoutHandover has the turn go on with decode alone, because prefill has answered with a good status, and the rest can't be used.
-func (a *attempt) withoutHandover(why error) {
-	a.log().Error("prefill's answer can't be used; decode prefills by itself", "prefill", a.pair.Prefill.Engine().Name, "error", why)
-	a.record.Alone(record.WhyFailed)
-}
-
-// prefillFailed notes what a failure says about the ticket and the engine. It returns nil if the turn goes on nevertheless.
-func (a *attempt) prefillFailed(p *prefillLeg) error {
-	engine, leg := a.pair.Prefill.Engine(), legOf(p.err)
+// prefillFailed notes what a failure says about the ticket and the engine, and that an answer is unusable which can't be read.
+func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg) {
+	leg := legOf(p.err)
 	if leg == nil || !leg.Sent || leg.Kind == upstream.Status {
 		a.handed = handed{} // the engine has not begun to send KV
 	}
-	if leg == nil {
-		return p.err
-	}
-	unread := leg.Kind == upstream.Garbage && !a.asked.PrefillError
-	if !unread {
+	switch {
+	case leg == nil:
+		return
+	case leg.Kind == upstream.Garbage && !a.asked.PrefillError:
+		p.unusable = leg
+	default:
 		a.doubts.carried(leg, a.claim.Failed(leg))
 	}
 	a.doubts.failed(engine, leg)
@@ -158,12 +160,6 @@ func (a *attempt) prefillFailed(p *prefillLeg) error {
 		// health check says: an LMCache sender whose receiver does not listen answers no leg any more, and its /health stays 200 (measured, 0.5.6).
 		engine.Health.Unanswered(p.began)
 	}
-	if unread {
-		a.proof.IDs.Lost()
-		a.withoutHandover(leg)
-		return nil
-	}
-	return leg
 }
 
 // grown returns how long prefill may take that is expected to take so long: as the operator has set, or three times as long as expected where

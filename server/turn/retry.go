@@ -30,13 +30,10 @@ type failure struct {
 // long: three such failures of a ticket stop reuse for the pair, one of a release pauses releases, and one of ids quarantines the
 // instance.
 func (f *failure) caused(leg *upstream.LegError) bool {
-	switch {
-	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // the client's time is used up
+	if leg.Role != upstream.RolePrefill || errors.Is(leg.Err, upstream.ErrPrefillTimeout) { // the client's time is used up
 		return false
-	case leg.Kind == upstream.IDEcho:
-		return true
 	}
-	return f.added && (pins.OutcomeOf(leg) != pairs.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return leg.Kind == upstream.IDEcho || f.added && (pins.OutcomeOf(leg) != pairs.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // mayTryAgain decides whether another attempt follows one that failed with err before bytes had reached the client, and prepares it:
@@ -183,10 +180,10 @@ func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 //
 // The decode leg that follows has a new request id.
 func (t *turn) afterPrefill(leg *upstream.LegError, prefill *fleet.Engine) bool {
-	next, late, overdue := &t.asked, t.late(), errors.Is(leg.Err, upstream.ErrPrefillTimeout)
+	next, overdue := &t.asked, errors.Is(leg.Err, upstream.ErrPrefillTimeout)
 	next.NoPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
 	switch {
-	case next.PrefillError, leg.Sent && late && !overdue:
+	case next.PrefillError, leg.Sent && t.late() && !overdue:
 		return false
 	case !leg.Sent:
 		t.exclude(prefill)
@@ -194,7 +191,7 @@ func (t *turn) afterPrefill(leg *upstream.LegError, prefill *fleet.Engine) bool 
 	}
 	another, lastWord := t.elsewhere(leg.Role, prefill), isInternal(leg) || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
 	next.PrefillFailed = true
-	next.NoPrefill = next.NoPrefill || late || slices.Contains(t.tried, leg.Role) || !another && lastWord || !t.Retries.take(t.Account)
+	next.NoPrefill = next.NoPrefill || !t.mayRestart(leg.Role) || !another && lastWord || !t.Retries.take(t.Account)
 	if another && !next.NoPrefill {
 		t.exclude(prefill)
 	}
