@@ -144,9 +144,9 @@ func loadFailed(leg *upstream.LegError, api body.API, begun bool) (failed, only 
 	return only || leg.Kind == upstream.Timeout && atFault(leg), only
 }
 
-// blame tells the fleet how the decode leg has ended, once per leg, and the next attempt whose KV decode may have failed to load. A failed load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone
-// well. A leg is spared that only took long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of
-// it before its end.
+// blame tells the fleet how the decode leg has ended, once per leg, and the next attempt whose KV decode may have failed to load. A failed
+// load is a fact about the pair: neither engine can be told to be at fault, and decode may serve alone well. A leg is spared that only took
+// long: how long an answer takes that is no stream, the client says, and a well engine sends nothing of it before its end.
 func (r *reading) blame(err error) {
 	decode, from, leg, doubts := r.origin.Decode.Engine(), r.origin.Prefill, legOf(err), &r.doubts
 	if r.Stream != nil { // no leg follows that could show more
@@ -158,8 +158,8 @@ func (r *reading) blame(err error) {
 		failed, only := loadFailed(leg, r.API, r.Stream != nil)
 		if failed && r.unread {
 			spared, r.failed.unread = only, from
-			if r.asked.PrefillError || from.ApartFrom(r.origin.Decode) { // no leg goes without a hand-over; a trial of the pair ends with its attempt
-				doubts = nil
+			if r.asked.PrefillError || from.ApartFrom(r.origin.Decode) {
+				doubts = nil // no leg goes without a hand-over; or the attempt is the trial of the pair, which ends with it
 			}
 			doubts.carried(leg, func(spared bool) {
 				outcome := pairs.Failed

@@ -26,7 +26,7 @@ func TestGrown(t *testing.T) {
 
 // What follows a prefill leg that was sent and failed, where no other instance is left: the one that has let its time pass is not asked again,
 // and decode may answer a client that has waited for long.
-func TestAfterPrefill_WithoutAnotherInstance(t *testing.T) {
+func TestMayTryAgain_WithoutAnotherInstance(t *testing.T) {
 	const soon, late = time.Minute, -time.Second
 	for name, row := range map[string]struct {
 		policy PrefillFailure

@@ -41,46 +41,51 @@ func (f *failure) caused(leg *upstream.LegError) bool {
 //   - nothing of the leg was sent: another instance;
 //   - something may have been sent: once for each leg, with no previous KV, which may be spent, on another instance if there is one, within
 //     the retry budget;
-//   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
+//   - prefill failed, but not because of a ticket, a release or ids that were added to its leg: as the operator has chosen. Another prefill
+//     instance, any number of times while connections are refused, and once, within the retry budget, if the leg was sent; the same one if
+//     there is no other, except after a 500 or its time limit, which another try would repeat, and while it is paused. Or decode alone, which
+//     costs no retry budget because it has a limit of its own (package pick), and may also answer a client that has waited for long because
+//     prefill has let its time limit pass. Or the error;
 //   - another engine has answered 500 in equal words to the same body, now or within the last minute: nothing (everywhere.go);
 //   - the client has gone: nothing.
 //
-// A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs no retry budget, because the fault was
+// The legs that follow have a new request id. A fresh leg after a 5xx or silence to a ticket or a release, or after a failed id echo, costs no retry budget, because the fault was
 // ours; a third id echo that fails ends the turn. vLLM sends decode's first chunk (the role) even when it failed to load the KV, and the
 // error as the next event. So the first chunk waits for the second event, whatever becomes of that, but for LegConfig.FirstEvent at most; until
 // then such a turn is still retried, without the prefill instance whose KV could not be loaded, as long as that has not been restarted, and on
 // another decode instance if there is one. Comments and blank lines reach the client at once, because they tell it, and the proxies before it,
 // that the connection lives. So they commit the turn, even before decode's first event (package sse). vLLM itself writes none.
 func (t *turn) mayTryAgain(err error) bool {
-	leg, f := legOf(err), &t.failed
+	leg, f, next := legOf(err), &t.failed, &t.asked
 	if t.ctx.Err() != nil || leg == nil {
 		return false
 	}
 	engine := t.deps.Fleet.Engine(leg.Role, leg.Instance) // nil if it has left
-	prefills, caused := leg.Role == upstream.RolePrefill, f.caused(leg)
+	prefills, caused, overdue := leg.Role == upstream.RolePrefill, f.caused(leg), errors.Is(leg.Err, upstream.ErrPrefillTimeout)
+	own := prefills && !caused
 	switch {
 	case leg.Status == http.StatusNotFound:
 		return t.withoutModel(leg.Role, engine)
 	case prefills && t.tooLong(leg, engine):
-		t.asked.TooLong = true
+		next.TooLong = true
 		return t.restart()
-	case leg == t.asked.Failed: // pick returned it again: no instance is left, or no slot for decode alone
+	case leg == next.Failed: // pick returned it again: no instance is left, or no slot for decode alone
+		return false
+	case own && (next.PrefillError || leg.Sent && t.late() && !overdue):
 		return false
 	case leg.Retryable(), caused:
-	case prefills && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
+	case own && (leg.Kind == upstream.Garbage || leg.Kind == upstream.Timeout):
 		// Prefill has answered, and decode can't go on: the answer of a leg that was sent together with decode's can't be read, or the KV
 		// has not arrived. Or prefill's time is over.
 	default:
 		return false
 	}
-	t.asked.Failed = leg
-	if prefills && !caused {
-		return t.afterPrefill(leg, engine)
-	}
+	next.Failed = leg
+	decodeOnly := own && t.routing.PrefillFailure == PrefillDecodeOnly
 	if !leg.Sent {
 		t.exclude(engine)
-		switch {
-		case prefills, f.tied: // the prefill instance was quarantined after it had been picked
+		switch next.NoPrefill = next.NoPrefill || decodeOnly; {
+		case prefills, f.tied: // if no prefill instance is left, pick chooses decode alone; one may be quarantined since it was picked
 			return true
 		case !f.bound: // decode.go has already offered the hand-over to other decode engines
 			return false
@@ -88,6 +93,11 @@ func (t *turn) mayTryAgain(err error) bool {
 	}
 	elsewhere := t.elsewhere(leg.Role, engine)
 	switch echo := leg.Kind == upstream.IDEcho; {
+	case own:
+		lastWord := isInternal(leg) || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
+		next.PrefillFailed = true
+		next.NoPrefill = decodeOnly || !t.mayRestart(leg.Role) || !elsewhere && lastWord || !t.Retries.take(t.Account)
+		t.tried = append(t.tried, leg.Role)
 	case !prefills && leg.Paused() && !elsewhere: // prefill would compute the prompt again for the same refusal
 		return false
 	case echo && t.retried < pick.MaxDials: // each such failure quarantines an incarnation, so that they end
@@ -166,37 +176,6 @@ func (t *turn) elsewhere(role upstream.Role, but *fleet.Engine) bool {
 		return e != but && (role == upstream.RoleDecode || t.MayPrefill(e.Name)) && !t.asked.Excludes(e) &&
 			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(t.Model)
 	})
-}
-
-// afterPrefill decides, as the operator has chosen, what follows a prefill leg that failed for a reason of its own, not because of a
-// ticket, a release or ids that were added to it:
-//
-//   - another prefill instance: any number of times while connections are refused, and once, within the retry budget, if the leg was sent.
-//     The same instance is asked again if there is no other, except after a 500 or its time limit, which another try would repeat, and while
-//     it is paused;
-//   - decode alone at once, which costs no retry budget because it has a limit of its own (package pick). It may also answer a client that has
-//     waited for long, because prefill has let its time limit pass;
-//   - the error.
-//
-// The decode leg that follows has a new request id.
-func (t *turn) afterPrefill(leg *upstream.LegError, prefill *fleet.Engine) bool {
-	next, overdue := &t.asked, errors.Is(leg.Err, upstream.ErrPrefillTimeout)
-	next.NoPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
-	switch {
-	case next.PrefillError, leg.Sent && t.late() && !overdue:
-		return false
-	case !leg.Sent:
-		t.exclude(prefill)
-		return true // if no prefill instance is left, pick chooses decode alone
-	}
-	another, lastWord := t.elsewhere(leg.Role, prefill), isInternal(leg) || leg.Paused() || overdue || errors.Is(leg.Err, upstream.ErrNotReady)
-	next.PrefillFailed = true
-	next.NoPrefill = next.NoPrefill || !t.mayRestart(leg.Role) || !another && lastWord || !t.Retries.take(t.Account)
-	if another && !next.NoPrefill {
-		t.exclude(prefill)
-	}
-	t.tried = append(t.tried, leg.Role)
-	return t.restart()
 }
 
 // leavePair has the next attempt leave out the prefill engine of a pair whose hand-over decode has failed to load: without another one
