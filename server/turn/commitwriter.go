@@ -16,18 +16,16 @@ import (
 // nothing comes. The beats take turns with the turn's own goroutine: what stops them waits for a beat that is being written.
 type commitWriter struct {
 	w       http.ResponseWriter
-	control http.ResponseController // of w
-	limit   time.Duration           // of one write
-	bounded time.Time               // when the limit was last set
-	whole   bool                    // the first write has all of the answer
+	limit   time.Duration // of one write
+	bounded time.Time     // when the limit was last set
+	whole   bool          // the first write has all of the answer
 
 	record    *record.Builder
 	committed bool // status and headers have reached the client, and so does the answer's beginning
 
 	mu     sync.Mutex  // guards what follows
-	timer  *time.Timer // of the next beat, nil if none comes
+	timer  *time.Timer // of the next beat, nil if none may come
 	beaten bool        // a beat has sent status and headers
-	still  bool        // no beat may come any more
 }
 
 // beat begins the beats. The first one, after the interval, sends status 200 and the headers of a stream. From then on an error comes as an
@@ -43,7 +41,7 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 	c.timer = time.AfterFunc(interval, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.still {
+		if c.timer == nil {
 			return
 		}
 		if !c.beaten {
@@ -64,16 +62,17 @@ func (c *commitWriter) beat(api body.API, interval time.Duration) {
 func (c *commitWriter) stop() (beaten bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.still = true; c.timer != nil {
+	if c.timer != nil {
 		c.timer.Stop()
+		c.timer = nil
 	}
 	return c.beaten
 }
 
-// announce sets the headers of an answer that is sent whole. length is negative if it is not known.
-func (c *commitWriter) announce(mediaType string, length int) {
+// announce sets the headers of JSON that is sent whole. length is negative if it is not known.
+func (c *commitWriter) announce(length int) {
 	c.whole = true
-	c.w.Header().Set("Content-Type", mediaType)
+	c.w.Header().Set("Content-Type", "application/json")
 	if length >= 0 {
 		c.w.Header().Set("Content-Length", strconv.Itoa(length))
 	}
@@ -129,11 +128,11 @@ func (c *commitWriter) bound() error {
 		return nil
 	}
 	c.bounded = now
-	return c.control.SetWriteDeadline(now.Add(WriteLimit(c.limit)))
+	return http.NewResponseController(c.w).SetWriteDeadline(now.Add(WriteLimit(c.limit)))
 }
 
 // WriteLimit returns how far ahead the deadlines of writes are set.
 func WriteLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
-func (c *commitWriter) Flush() error { return c.control.Flush() }
+func (c *commitWriter) Flush() error { return http.NewResponseController(c.w).Flush() }

@@ -34,7 +34,7 @@ func (c *clock) SetWriteDeadline(t time.Time) error {
 
 // writerTo is the commitWriter of a turn.
 func writerTo(w http.ResponseWriter, limit time.Duration, bounded time.Time, of *record.Builder) *commitWriter {
-	return &commitWriter{w: w, control: *http.NewResponseController(w), limit: limit, bounded: bounded, record: of}
+	return &commitWriter{w: w, limit: limit, bounded: bounded, record: of}
 }
 
 func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {

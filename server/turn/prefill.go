@@ -188,7 +188,7 @@ func (a *attempt) prefillLimit() (limit time.Duration, cause error) {
 // indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
 // beginning is sent to the instance that holds its KV.
 func (a *attempt) indexPrompt(ids []uint32) {
-	if len(ids) == 0 || len(a.asked.Chain) == 0 {
+	if len(ids) == 0 {
 		return
 	}
 	a.deps.Fleet.Prefixes.IndexPrompt(prefixindex.ComputedPrompt{

@@ -182,7 +182,7 @@ func (r *reading) whole() error {
 		}
 		rest = rawjson.Pieces{whole}
 	}
-	r.out.announce("application/json", rest.Len())
+	r.out.announce(rest.Len())
 	for _, piece := range rest {
 		if _, err := r.out.Write(piece); err != nil {
 			return record.ErrClientGone
@@ -199,7 +199,7 @@ func (r *reading) passUnread(part []byte) (err error) {
 	}
 	r.taken()
 	r.record.Answered(r.Record(sse.Stats{}))
-	r.out.announce("application/json", -1)
+	r.out.announce(-1)
 	r.blanks.Names = r.Blank()
 	defer r.keep(false)
 	var gone error
