@@ -95,10 +95,8 @@ func (a *attempt) together() (r *reading, err error) {
 			fail(leg.err)
 		}
 	})
-	if r, err = a.decode(both); err != nil {
-		if sent := legOf(err); ctx.Err() == nil || sent == nil || !sent.Sent {
-			end(err)
-		}
+	if r, err = a.decode(both); err != nil && (ctx.Err() == nil || !legOf(err).Sent) {
+		end(err)
 	}
 	prefills.Wait() // both errors are known
 	failed := a.conclude(leg)

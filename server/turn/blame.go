@@ -28,7 +28,7 @@ func Blame(engine *fleet.Engine, err error, own bool) {
 		engine.Health.Answered()
 		engine.Health.Served()
 		return
-	case leg == nil || leg.Role != engine.Role: // the client, the server or the other leg caused it
+	case leg == nil: // the client or the server caused it
 		return
 	case leg.Kind == upstream.Dial:
 		engine.Refused()
@@ -153,7 +153,7 @@ func (r *reading) blame(err error) {
 		doubts = nil
 	}
 	spared := !r.turn.Stream && errors.Is(err, upstream.ErrFirstByteTimeout)
-	if leg != nil && leg.Role == decode.Role && !spared {
+	if leg != nil && !spared {
 		doubts.failed(decode, leg)
 		failed, only := loadFailed(leg, r.API, r.Stream != nil)
 		if failed && r.unread {

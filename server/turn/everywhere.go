@@ -70,7 +70,7 @@ func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now
 // so that none need follow.
 func (t *turn) isHopeless(err error, last bool) bool {
 	leg, all := legOf(err), t.doubts.legs
-	if t.body == nil || len(all) == 0 || all[len(all)-1] != leg {
+	if !slices.Contains(all, leg) {
 		return false
 	}
 	last = last || leg.Role == upstream.RoleDecode && t.asked.NoPrefill

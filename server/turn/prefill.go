@@ -142,15 +142,12 @@ func (a *attempt) conclude(p *prefillLeg) error {
 // prefillFailed notes what a failure says about the ticket and the engine, and that an answer is unusable which can't be read.
 func (a *attempt) prefillFailed(engine *fleet.Engine, p *prefillLeg) {
 	leg := legOf(p.err)
-	if leg == nil || !leg.Sent || leg.Kind == upstream.Status {
+	if !leg.Sent || leg.Kind == upstream.Status {
 		a.handed = handed{} // the engine has not begun to send KV
 	}
-	switch {
-	case leg == nil:
-		return
-	case leg.Kind == upstream.Garbage && !a.asked.PrefillError:
+	if leg.Kind == upstream.Garbage && !a.asked.PrefillError {
 		p.unusable = leg
-	default:
+	} else {
 		a.doubts.carried(leg, a.claim.Failed(leg))
 	}
 	a.doubts.failed(engine, leg)

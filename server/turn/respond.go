@@ -122,7 +122,7 @@ func (r *reading) Ended() { r.keep(false) }
 
 // MayRestart implements answer.Turn.
 func (r *reading) MayRestart() bool {
-	return !r.out.committed && !r.relay.Released() && r.mayRestart(upstream.RoleDecode)
+	return !r.relay.Released() && r.mayRestart(upstream.RoleDecode)
 }
 
 // keep stores the ticket that the answer leaves, if it leaves one. Only the first call has an effect. left says that the client has left, or
