@@ -28,7 +28,7 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 	var refused []*fleet.Engine
 	for {
 		r, err := a.decodeOn(ctx, incarnation)
-		if leg := legOf(err); leg == nil || leg.Sent || leg.Kind != upstream.Dial {
+		if leg := legOf(err); leg == nil || leg.Kind != upstream.Dial { // else nothing was sent
 			return r, err
 		}
 		refused = append(refused, incarnation.Engine())

@@ -44,7 +44,7 @@ func New(cfg Config, deps Deps) *Handler {
 // Serve runs the turn of a request to an API. It panics with http.ErrAbortHandler where the connection must be aborted.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, api body.API) {
 	t := h.begin(w, r, api)
-	t.end(t.guarded(w, r))
+	t.end(t.guarded(r))
 }
 
 // begin makes the turn of a request. It is a function of its own, as end is, so that its frame is not on the stack of open streams.
@@ -60,7 +60,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, api body.API) *t
 
 // guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
 // turn's ticket is settled as after any other failure.
-func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
+func (t *turn) guarded(r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.log().Error("panic in a turn", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -70,7 +70,7 @@ func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
 	defer t.admitted.Discard()
-	if err = t.take(w, r); err != nil {
+	if err = t.take(r); err != nil {
 		return err
 	}
 	if every := t.cfg.Heartbeat; t.Stream && every > 0 {
@@ -80,7 +80,7 @@ func (t *turn) guarded(w http.ResponseWriter, r *http.Request) (err error) {
 }
 
 // take reads a request into its turn, and gets the turn a slot. It needs neither an engine nor the store.
-func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
+func (t *turn) take(r *http.Request) error {
 	names, requests := t.deps.Names, t.deps.Requests
 	tenant, err := requests.Tenant(r)
 	t.record.From(names.Address(r), names.Tenant(tenant))
@@ -88,7 +88,7 @@ func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	t.share = requests.Reserve(r, tenant)
-	raw, err := requests.Receive(w, r, &t.share, func() (err error) {
+	raw, err := requests.Receive(t.out.w, r, &t.share, func() (err error) {
 		t.lease, t.asked.Queued, err = t.deps.Slots.Take(t.ctx, t.share.Account)
 		t.record.Waited(t.asked.Queued, err == nil)
 		return err
@@ -112,9 +112,6 @@ func (t *turn) take(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen characters.
-const maxFinish = 64
-
 // end sends the error of a turn that failed before it was committed, and passes the record of every turn to the observers.
 func (t *turn) end(err error) {
 	if err != nil {
@@ -135,7 +132,9 @@ func (t *turn) end(err error) {
 		t.deps.Ratios.Learn(&t.Request, r.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	r.Unserved = r.Model != "" && !t.deps.Fleet.Catalogue.Serves(r.Model)
-	r.Answer.Finish = fmt.Sprintf("%.*s", maxFinish, r.Answer.Finish) // a copy: observers would keep all of the answer in memory
+	// The finish_reason is text from an engine, and a part of the answer, all of which observers would keep in memory. Those of vLLM have at
+	// most fourteen characters.
+	r.Answer.Finish = fmt.Sprintf("%.64s", r.Answer.Finish)
 	for _, observe := range t.deps.Observers {
 		observe(r)
 	}
