@@ -145,7 +145,7 @@ func (a *attempt) makePlan() (err error) {
 		return nil
 	}
 	if !a.pair.Quarantined && prefill.Quarantined() { // after it had been picked
-		failed := legError(prefill, upstream.IDEcho, proof.ErrIDs)
+		failed := legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
 		failed.Sent = false
 		return failed
 	}
@@ -205,12 +205,12 @@ func (a *attempt) ready() error {
 	case a.ctx.Err() != nil:
 		return context.Cause(a.ctx)
 	}
-	engine, kind := a.pair.Prefill.Engine(), upstream.Broken
+	kind := upstream.Broken
 	if errors.Is(err, upstream.ErrNotReady) {
 		kind = upstream.Timeout
 	}
-	failed := legError(engine, kind, err)
-	Blame(engine, failed, false)
+	failed := legError(a.pair.Prefill, kind, err)
+	Blame(a.pair.Prefill.Engine(), failed, false)
 	return failed
 }
 

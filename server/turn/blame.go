@@ -68,14 +68,15 @@ func atFault(leg *upstream.LegError) bool {
 }
 
 // legError is the failure of a leg that was sent.
-func legError(engine *fleet.Engine, kind upstream.Kind, err error) *upstream.LegError {
+func legError(to *fleet.Incarnation, kind upstream.Kind, err error) *upstream.LegError {
+	engine := to.Engine()
 	return &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: kind, Sent: true, Err: err}
 }
 
 // foreign is the failure of a leg whose answer belongs to another request. A connection is out of step then, and all are closed.
-func (h *Handler) foreign(engine *fleet.Engine) *upstream.LegError {
+func (h *Handler) foreign(to *fleet.Incarnation) *upstream.LegError {
 	h.deps.Legs.Close()
-	return legError(engine, upstream.Broken, upstream.ErrForeign)
+	return legError(to, upstream.Broken, upstream.ErrForeign)
 }
 
 // doubts are the door through which what turns show of tickets, releases and hand-overs passes: those of one turn. Its client chooses the

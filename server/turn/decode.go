@@ -52,7 +52,7 @@ func (a *attempt) decode(ctx context.Context) (*reading, error) {
 func (a *attempt) decodeOn(ctx context.Context, incarnation *fleet.Incarnation) (*reading, error) {
 	h, ids, engine, together := &a.handed, a.proof.IDs, incarnation.Engine(), a.plan.Together != nil
 	if h.Leg != nil && a.inDoubt() {
-		return nil, legError(a.pair.Prefill.Engine(), upstream.IDEcho, proof.ErrIDs)
+		return nil, legError(a.pair.Prefill, upstream.IDEcho, proof.ErrIDs)
 	}
 	prompt, usage, plan := ids.ForDecode(incarnation), a.body.WantsUsage(), upstream.LegPlan{API: a.API}
 	wanted := ids.Wanted()

@@ -47,7 +47,7 @@ type hopeless struct {
 	known *account.Map[uint64, time.Time] // until when, by hashes of bodies
 }
 
-// fails reports whether an account's body has failed everywhere within the last minute, or does so now. Nobody who does not know the seed can
+// fails reports whether an account's body has failed everywhere within the last minute; everywhere says that it does so now. Nobody who does not know the seed can
 // make another body that is taken for it.
 func (h *hopeless) fails(account string, req *body.Request, everywhere bool, now time.Time) bool {
 	var hash maphash.Hash

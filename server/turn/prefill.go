@@ -75,13 +75,13 @@ func (a *attempt) send(ctx context.Context, p *prefillLeg) {
 	p.Body, p.began = nil, time.Now() // the body is freed as soon as it is written
 	p.answer, p.err = a.deps.Legs.Prefill(ctx, leg)
 	p.took = time.Since(p.began)
-	switch engine := a.pair.Prefill.Engine(); {
+	switch prefill := a.pair.Prefill; {
 	case p.err != nil:
-	case engine.AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
-		p.answer, p.err = upstream.PrefillAnswer{}, a.foreign(engine) // its ids belong to another prompt
+	case prefill.Engine().AnswerIDs.Foreign(leg.RequestID, p.answer.ID):
+		p.answer, p.err = upstream.PrefillAnswer{}, a.foreign(prefill) // its ids belong to another prompt
 	default:
 		if p.handover, p.unusable = a.plan.Handover(p.answer); p.unusable != nil && a.plan.Together != nil {
-			p.err, p.unusable = legError(engine, upstream.KVLoad, p.unusable), nil // decode has got it already
+			p.err, p.unusable = legError(prefill, upstream.KVLoad, p.unusable), nil // decode has got it already
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (a *attempt) conclude(p *prefillLeg) error {
 		a.doubts.without(upstream.RolePrefill)
 		if ids.CheckEcho(answer.PromptIDs) != nil { // the incarnation does not compute the ids that it is sent
 			a.deps.Epoch.Caught(prefill, a.epoch, a.record.ID())
-			return legError(engine, upstream.IDEcho, proof.ErrIDs)
+			return legError(prefill, upstream.IDEcho, proof.ErrIDs)
 		}
 		a.indexPrompt(ids.Prompt())
 	}
@@ -116,7 +116,7 @@ func (a *attempt) conclude(p *prefillLeg) error {
 		a.record.Alone(record.WhyConnector)
 		return nil
 	case a.asked.PrefillError:
-		return legError(engine, upstream.Garbage, p.unusable)
+		return legError(prefill, upstream.Garbage, p.unusable)
 	default:
 		a.log().Error("prefill's answer can't be used; decode prefills by itself", "prefill", engine.Name, "error", p.unusable)
 		a.record.Alone(record.WhyFailed)

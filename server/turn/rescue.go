@@ -114,7 +114,7 @@ func (h *Handler) rescueOn(pair *pick.Pair, leg upstream.Leg, of handed, model s
 		answer, failed := h.deps.Legs.Prefill(ctx, leg) // which is read whole, too
 		cancel()
 		if failed == nil && leg.API != body.Responses && engine.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
-			failed = h.foreign(engine)
+			failed = h.foreign(decode)
 		}
 		if failed == nil {
 			pair.Prefill.PairWith(decode).ExchangedKV()

@@ -72,18 +72,13 @@ func (r *reading) respond() (err error) {
 	}
 	told := err
 	if fault, _ := r.Fault(); err == nil && fault != 0 { // the engine has told an error within its answer
-		failed := r.legError(upstream.Status, nil)
+		failed := legError(r.origin.Decode, upstream.Status, nil)
 		failed.Status, told = fault, failed
 		r.record.Broke(told, r.deps.Errors.Map(told).Code)
 	}
 	r.blame(told)
 	r.sent.Over(told)
 	return err
-}
-
-// legError returns a failure of decode's leg.
-func (r *reading) legError(kind upstream.Kind, err error) *upstream.LegError {
-	return legError(r.origin.Decode.Engine(), kind, err)
 }
 
 // Begun implements answer.Turn. It tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading
@@ -275,11 +270,11 @@ func (r *reading) ended(err error) error {
 		err = upstream.ErrForeign
 	case stopped && fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
-		refused := r.legError(upstream.Status, errKVLoad)
+		refused := legError(r.origin.Decode, upstream.Status, errKVLoad)
 		refused.Status, refused.Message = fault, why
 		return refused
 	case stopped:
-		return r.legError(upstream.KVLoad, errKVLoad)
+		return legError(r.origin.Decode, upstream.KVLoad, errKVLoad)
 	case r.Over() && !unwritten:
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case unwritten, r.ctx.Err() != nil && !errors.Is(context.Cause(r.ctx), background.ErrShuttingDown):
@@ -310,11 +305,11 @@ func (r *reading) broken(err error) error {
 	kind := upstream.Broken
 	switch {
 	case errors.Is(err, upstream.ErrForeign):
-		return r.foreign(r.origin.Decode.Engine())
+		return r.foreign(r.origin.Decode)
 	case upstream.IsTimeout(err):
 		kind = upstream.Timeout
 	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, sse.ErrOversize), errors.Is(err, errNotJSON), errors.Is(err, errNotStream), errors.Is(err, errUnwritable):
 		kind = upstream.Garbage
 	}
-	return r.legError(kind, err)
+	return legError(r.origin.Decode, kind, err)
 }

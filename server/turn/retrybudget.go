@@ -34,7 +34,7 @@ const (
 	shareMax       = budgetShared / 4.0
 )
 
-// Earn adds retries, which a tenant's turn brings. Less than none are spent, though nothing is left.
+// Earn adds n retries, which a turn of the tenant brings. A negative n takes them away, even below zero.
 func (b *RetryBudget) Earn(tenant string, n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

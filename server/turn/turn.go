@@ -20,7 +20,7 @@ type turn struct {
 	*Handler
 	request.Request
 	ctx      context.Context //nolint:containedctx // of the client's request: it ends when the client leaves, or the server ends the turn
-	body     *body.Request   // nil once the answer has begun, as what is asked for it
+	body     *body.Request   // nil once the answer has begun
 	began    time.Time
 	routing  *RoutingConfig // as it was when the turn began
 	legID    string         // X-Request-Id of the legs; a retry gets a new one
@@ -29,7 +29,7 @@ type turn struct {
 	found    reuse.Found // what the store has of the conversation
 
 	// What the attempts so far mean for the next one.
-	asked   pick.Attempt    // what engines are picked for
+	asked   pick.Attempt    // what engines are picked for; empty once the answer has begun
 	failed  failure         // how the last one has failed
 	retried int             // how many have failed and were tried again
 	tried   []upstream.Role // roles whose leg was sent, failed, and was tried again
