@@ -12,7 +12,9 @@ function bad(why) { print package " imports " name ": " why; n++ }
 	for (i = 1; i <= count; i++) {
 		name = imports[i]
 		# Ours.
-		if (name ~ /^carryover\//) {
+		if (name == "carryover/porttest") {
+			if (package !~ /test$/) bad("ports are reserved for tests")
+		} else if (name ~ /^carryover\//) {
 			if (package ~ /^carryover\/upstream\/vllmsim/) {
 				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
 				room = package; sub(/^carryover\/upstream\/vllmsim\/?/, "", room)

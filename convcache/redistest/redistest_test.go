@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -62,19 +61,6 @@ func TestStart_SkipsOnlyWhereItIsAsked(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestStart_PortTaken(t *testing.T) {
-	first := Start(t)
-	tries := 0
-	second := start(t, nil, func(dir string, port int) []string {
-		if tries++; tries == 1 {
-			return append(serverArguments(dir, port), "--port", strconv.Itoa(first.port))
-		}
-		return serverArguments(dir, port)
-	})
-	equal(t, "tries", strconv.Itoa(tries), "2")
-	equal(t, "PING", second.CLI("PING"), "PONG")
 }
 
 func TestServing_AnotherServerHasThePort(t *testing.T) {
