@@ -2,9 +2,7 @@ package proof
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 
 	"carryover/convcache"
@@ -36,16 +34,7 @@ func (p *promptIDs) are(list []byte) bool {
 // digest remains of ids after drop.
 type digest [sha256.Size]byte
 
-func digestOf(ids []uint32) (d digest) {
-	h := sha256.New()
-	var id [4]byte
-	for _, v := range ids {
-		binary.LittleEndian.PutUint32(id[:], v)
-		h.Write(id[:])
-	}
-	h.Sum(d[:0])
-	return d
-}
+func digestOf(ids []uint32) digest { return sha256.Sum256(rawjson.AppendIDs(nil, ids)) }
 
 // ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
@@ -53,14 +42,15 @@ var ErrIDs = errors.New("prefill did not compute the ids that it was sent; resta
 // IDs are the token ids of one attempt's prompt and of its answer. A nil IDs stands for an attempt whose legs carry no ids and whose
 // engines reported none.
 type IDs struct {
-	turn   *Turn
-	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
-	lacks  string // what is missing for a proof, "" for nothing
+	turn     *Turn
+	unproven string // why nothing of this attempt is proven, as the reason of a miss; "" if both engines use forwarded ids
 
 	prompt promptIDs // those that prefill computed; before it answered, those that it must compute
 	sent   bool      // the prefill leg carried the ids
 	fixed  bool      // both legs carry the ids, with or without a ticket
-	parity *parity   // the comparison with /tokenize that is under way, nil for none
+
+	tokenised chan []uint32 // brings what /tokenize has returned for the prompt, nil if it is not asked
+	learnt    chan struct{} // closed when that has been compared with what prefill rendered, nil if it is not compared
 
 	chain     *convcache.Growing // prompt and output, as far as engines reported it
 	promptLen int                // how many ids of the chain belong to the prompt
@@ -69,24 +59,24 @@ type IDs struct {
 
 // newIDs returns the IDs of an attempt whose ids are not known yet.
 func newIDs(t *Turn) *IDs {
-	k := &IDs{turn: t, wanted: true}
+	k := &IDs{turn: t}
 	k.set(facts.Prompt{})
 	return k
 }
 
 // Wanted reports whether legs are asked for ids.
-func (k *IDs) Wanted() bool { return k != nil && k.wanted }
+func (k *IDs) Wanted() bool { return k != nil && k.unproven == "" }
 
-// Lacks returns what is missing for a ticket of this attempt, "" if nothing is.
-func (k *IDs) Lacks() string {
+// Unproven returns why nothing of this attempt is proven, as the reason of a miss, "" if nothing speaks against a proof.
+func (k *IDs) Unproven() string {
 	if k == nil {
 		return ""
 	}
-	return k.lacks
+	return k.unproven
 }
 
 // lose ends the attempt's part in the proof.
-func (k *IDs) lose(lacks string) { k.wanted, k.lacks = false, lacks }
+func (k *IDs) lose(lacks string) { k.unproven = Unproven(lacks) }
 
 // Lost ends the attempt's part in the proof because an engine reported no ids.
 func (k *IDs) Lost() {
@@ -152,10 +142,10 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
+	if k.Wanted() && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
 		k.lose(LacksProbe)
 	}
-	if !k.wanted && !k.sent {
+	if !k.Wanted() && !k.sent {
 		return nil
 	}
 	return k.prompt.List
@@ -210,6 +200,9 @@ func (k *IDs) Grow(blockSize int) {
 	k.chain, k.promptLen = k.prompt.hashed.Grow(blockSize), len(k.prompt.IDs)
 }
 
+// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
+const fewIDs = 32
+
 // Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
 // the whole answer can't become a ticket, and why says so.
 func (k *IDs) Add(prompt, output []byte) (why string) {
@@ -217,12 +210,15 @@ func (k *IDs) Add(prompt, output []byte) (why string) {
 		why = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {
-		ids, ok := rawjson.ParseIDs(output)
-		if !ok {
+		var few [fewIDs]uint32
+		s := rawjson.Scanner{Data: output}
+		s.Space()
+		if ids, ok := s.IDsInto(few[:]); ok && s.End() {
+			k.chain.Add(ids)
+			k.retained.add(ids)
+		} else {
 			why = "output_ids"
 		}
-		k.chain.Add(ids)
-		k.retained.add(ids)
 	}
 	if why != "" { // the answer leaves no ticket
 		k.Discard()
@@ -238,51 +234,14 @@ func (k *IDs) Bytes() int64 {
 	return int64(k.chain.Bytes())
 }
 
-// Learn has the prompt tokenised while prefill computes it, if the parity of its shape is not known yet.
-func (k *IDs) Learn(ctx context.Context) {
-	if k.Wanted() && !k.sent {
-		k.parity = k.turn.askParity(ctx)
+// Offer returns how much of a branch the request may use: the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks
+// have the same size.
+func (k *IDs) Offer(b convcache.Branch) (o convcache.Offer) {
+	if k == nil {
+		return o
 	}
-}
-
-// Rendered gives the ids that prefill says it rendered to the comparison with /tokenize; nil means that they are not known.
-func (k *IDs) Rendered(computed []byte) {
-	if k != nil {
-		k.parity.meet(computed, nil)
+	if o = k.prompt.hashed.Offer(b); !o.Whole && k.turn.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
+		return convcache.Offer{}
 	}
-}
-
-// Learning reports whether a comparison with /tokenize is under way.
-func (k *IDs) Learning() bool { return k != nil && k.parity != nil }
-
-// Learnt waits for the answer of /tokenize, at most until ctx ends, so that a turn that follows at once finds the result.
-func (k *IDs) Learnt(ctx context.Context) {
-	if !k.Learning() {
-		return
-	}
-	select {
-	case <-k.parity.learnt:
-	case <-ctx.Done():
-	}
-}
-
-// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
-const fewIDs = 32
-
-// AddOutput is Add for an event that does not report the prompt.
-func (k *IDs) AddOutput(output []byte) (why string) {
-	if k == nil || k.chain == nil {
-		return ""
-	}
-	var few [fewIDs]uint32
-	s := rawjson.Scanner{Data: output}
-	s.Space()
-	if more, err := s.Open('['); more && err == nil {
-		if n, more, ok := s.ReadIDs(few[:]); ok && !more && s.End() {
-			k.chain.Add(few[:n])
-			k.retained.add(few[:n])
-			return ""
-		}
-	}
-	return k.Add(nil, output)
+	return o
 }

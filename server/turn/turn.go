@@ -98,9 +98,9 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 	if t.chain == nil {
 		t.chain = h.deps.Picker.PromptChain(t.body)
 	}
-	holds, owned := t.found.Holdings(&t.admitted)
+	holds, owned, handedBack := t.found.Holdings(&t.admitted)
 	asked := pick.Attempt{
-		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
+		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: handedBack,
 		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
 		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
 	}
