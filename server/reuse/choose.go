@@ -11,11 +11,11 @@ import (
 
 // Choice is what an attempt reuses, as far as that is decided before its legs: how much of a ticket, or why nothing.
 type Choice struct {
-	branch  convcache.KeyedBranch // that of the ticket
-	Offer   convcache.Offer       // how much of the ticket this request may use
-	Why     string                // of a miss, "" if a ticket is used
-	Differs string                // the part of the request from which on it differs from what was found, "" if that is not known
-	Name    string                // what is wrong with the conversation's id
+	branch  *convcache.KeyedBranch // that of the ticket, nil for a miss
+	Offer   convcache.Offer        // how much of the ticket this request may use
+	Why     string                 // of a miss, "" if a ticket is used
+	Differs string                 // the part of the request from which on it differs from what was found, "" if that is not known
+	Name    string                 // what is wrong with the conversation's id
 }
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it
@@ -74,7 +74,7 @@ func (c *Config) choose(p *Proof, f *Found) (choices []Choice) {
 	for i := range f.Branches {
 		b := &f.Branches[i]
 		if o := p.offers.Offer(b.Branch); o.Tokens > 0 {
-			choices = append(choices, Choice{branch: *b, Offer: o, Why: c.leaves(p, f, b, o)})
+			choices = append(choices, Choice{branch: b, Offer: o, Why: c.leaves(p, f, b, o)})
 		}
 	}
 	slices.SortStableFunc(choices, func(a, b Choice) int {

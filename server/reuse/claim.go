@@ -131,7 +131,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 	if c.Why != "" {
 		return claim, unasked, c.Why
 	}
-	holder := t.holder(ctx, &c.branch.Branch)
+	holder := t.holder(ctx, c.branch)
 	if holder == nil {
 		return claim, unasked, record.ReasonInstanceGone
 	}
@@ -170,7 +170,7 @@ func (t *Tickets) takeBranch(ctx context.Context, p *Proof, c *Choice) (claim Cl
 // holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
 // the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
 // seen alive again.
-func (t *Tickets) holder(ctx context.Context, b *convcache.Branch) *fleet.Incarnation {
+func (t *Tickets) holder(ctx context.Context, b *convcache.KeyedBranch) *fleet.Incarnation {
 	engine := t.deps.Fleet.Engine(upstream.RoleDecode, b.Decode.Instance)
 	if engine == nil {
 		return nil

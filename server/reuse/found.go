@@ -22,7 +22,7 @@ type Found struct {
 	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
 	aliases   []convcache.KeyedBranch // those that have led to some of the branches
 	dropped   bool                    // the last look gave up what is of another epoch
-	taken     convcache.KeyedBranch   // the ticket that the turn has taken, zero if none
+	taken     *convcache.KeyedBranch  // the one of the branches whose ticket the turn has taken, nil if none
 	shown
 }
 
@@ -147,7 +147,7 @@ func (f *Found) leadingTo(key convcache.Key) []convcache.KeyedBranch {
 // needsAlias reports whether the home of the turn's ticket needs an alias under the key by content. While the id finds tickets, one turn in so
 // many leaves one as a look-up by content has keys of turns before.
 func (f *Found) needsAlias(c *request.Conversation) bool {
-	foundByID := f.taken.ID != convcache.TicketID{} && !f.byContent
+	foundByID := f.taken != nil && !f.byContent
 	return len(c.Content) > 0 && !f.foreign && (!foundByID || c.Answers%body.MaxEarlier == 0)
 }
 
@@ -155,7 +155,7 @@ func (f *Found) needsAlias(c *request.Conversation) bool {
 // displaced. A branch of another conversation that began alike may be among them: prefill has just computed all that it covers.
 func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdated []convcache.KeyedBranch) {
 	for i := range f.Branches {
-		if b := &f.Branches[i]; b.Key != key && b.ID != f.taken.ID && ticket.Displaces(&b.Branch) {
+		if b := &f.Branches[i]; b.Key != key && b != f.taken && ticket.Displaces(&b.Branch) {
 			outdated = append(outdated, *b)
 		}
 	}

@@ -76,7 +76,9 @@ func (t *Tickets) store(ctx context.Context, o *Origin, f *Found, ticket *convca
 	defer cancel()
 	var aliased sync.WaitGroup
 	aliased.Go(func() {
-		t.giveUp(bounded, f.leadingTo(f.taken.Key), o.Model)
+		if f.taken != nil {
+			t.giveUp(bounded, f.leadingTo(f.taken.Key), o.Model)
+		}
 		if f.needsAlias(&o.Conversation) {
 			tickets.Put(bounded, o.Conversation.Content[0], convcache.Alias(o.Account, home, time.Now()), o.Model)
 		}

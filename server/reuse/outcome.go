@@ -64,8 +64,10 @@ func (a *Admitted) Nothing(f *Found) record.Reuse {
 // OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
 func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	o := Outcome{Reuse: p.Nothing(f)}
-	o.Hit, o.Reason, o.Differs, o.Name = c.Why == "", c.Why, c.Differs, c.Name
-	o.Offered, o.FreshAsOf, o.Cached = c.Offer.Tokens, c.branch.FreshAsOf, told.Cached
+	o.Hit, o.Reason, o.Differs, o.Name, o.Offered, o.Cached = c.Why == "", c.Why, c.Differs, c.Name, c.Offer.Tokens, told.Cached
+	if c.branch != nil {
+		o.FreshAsOf = c.branch.FreshAsOf
+	}
 	if told.By == (convcache.Holder{}) {
 		return o
 	}
