@@ -47,10 +47,10 @@ func (h *history) now(at time.Time) *counts {
 }
 
 // pass moves the answers that wait to the spans of their ages, counts what they have reached, and has those that wait too long forgotten.
-func (h *history) pass(at time.Time, forget func(*answer)) {
+func (h *history) pass(at time.Time, forget func(*Answer)) {
 	for i := range h.waiting {
 		for first := h.waiting[i].Front(); first != nil; first = h.waiting[i].Front() {
-			a := first.Value.(*answer)
+			a := first.Value.(*Answer)
 			if at.Sub(a.at) < h.bounds[i] {
 				break
 			}
@@ -76,7 +76,7 @@ func (h *history) fixed() int {
 }
 
 // continued counts the continuation of an answer that waits.
-func (h *history) continued(a *answer, at time.Time) {
+func (h *history) continued(a *Answer, at time.Time) {
 	c := h.now(at)
 	c.reached[a.age]++
 	c.continued[a.age]++

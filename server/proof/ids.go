@@ -178,8 +178,10 @@ func (k *IDs) CheckEcho(computed []byte) error {
 		p.note(a.Prefill, LacksIDs)
 		return nil
 	}
-	if k.turn.differs(ids) {
-		return ErrIDs
+	if prompt := k.turn.req.Prompt(); !rawjson.EqualIDs(prompt.Text(), ids) {
+		if _, readable := prompt.IDs(); readable { // the client's prompt is other ids; a list with 1.0 in it only engines can read
+			return ErrIDs
+		}
 	}
 	k.set(facts.Prompt{IDs: ids, List: computed})
 	if k.turn.api == body.Chat { // engines of the other APIs have to show something else

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"carryover/convcache"
-	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
@@ -29,13 +28,12 @@ func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
 // requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part.
 func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
 	t := &Turn{proof: p, req: req, api: req.API()}
-	comparable := false
 	if !t.api.Rendered() {
-		if t.shape, comparable = req.FeatureSet(); !comparable {
-			t.shape = ""
+		if shape, comparable := req.FeatureSet(); comparable {
+			t.shape = shape
 		}
 	}
-	if !comparable && !req.Prompt().Plain() {
+	if t.shape == "" && !req.Prompt().Plain() {
 		return nil, body.WhyContent
 	}
 	return t, ""
@@ -50,7 +48,7 @@ type Turn struct {
 	attempt Attempt
 	ids     *IDs
 
-	unrendered string // why a prompt that has to be rendered could not be, "" if it could
+	unrendered string // why no ticket is used for a prompt that has to be rendered, as the reason of a miss; "" if it was rendered
 }
 
 // Attempt is one attempt of a turn: one pair of engines for its legs.
@@ -107,7 +105,9 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 	switch {
 	case !incarnation.Known():
 		lacks = LacksIncarnation
-	case t.forwardsTo(incarnation) && incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
+	// Prefill computes a rendered prompt as a text completion, so its params have no ids.
+	case t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill) &&
+		incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
@@ -116,12 +116,6 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 		t.proof.note(incarnation, lacks)
 	}
 	return lacks
-}
-
-// forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
-// so its params have none.
-func (t *Turn) forwardsTo(incarnation *fleet.Incarnation) bool {
-	return t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill)
 }
 
 // render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
@@ -136,7 +130,7 @@ func (t *Turn) render(ctx context.Context) (lacks string) {
 	if errors.Is(err, facts.ErrNotComparable) {
 		lacks = LacksShape
 	}
-	if t.unrendered = lacks; t.api == body.Responses {
+	if t.unrendered = Unproven(lacks); t.api == body.Responses {
 		return ""
 	}
 	return lacks
@@ -173,10 +167,7 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 // at all, "" for none.
 func (t *Turn) Look(ctx context.Context) (miss string) {
 	if t.api.Rendered() { // Begin has fetched the ids
-		if t.unrendered != "" {
-			return Unproven(t.unrendered)
-		}
-		return ""
+		return t.unrendered
 	}
 	if ids, ok := t.req.Prompt().IDs(); ok {
 		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
@@ -238,14 +229,4 @@ func (t *Turn) Drop() {
 	if k := t.ids; k != nil {
 		k.drop()
 	}
-}
-
-// differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
-// for example one with 1.0 in it.
-func (t *Turn) differs(ids []uint32) bool {
-	if raw := t.req.Prompt().Text(); rawjson.EqualIDs(raw, ids) {
-		return false
-	}
-	_, readable := t.req.Prompt().IDs()
-	return readable
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/server/continuation"
 	"carryover/server/proof"
 	"carryover/server/record"
 	"carryover/server/request"
@@ -26,7 +25,7 @@ type Admitted struct {
 	proof    *proof.Turn        // nil if nothing may be reused or kept
 	parts    []uint64           // the request without its content: hashes of its parts (see [body.Prompt.Outline]); nil if no ticket is used or left
 	outlines convcache.ChainKey // makes a ticket's outline of them
-	kind     continuation.Kind  // of the answer, as far as the request shows it
+	tools    bool               // the request offers tools
 	prompt   body.Beginning     // of a text completion without an id
 }
 
@@ -34,22 +33,21 @@ type Admitted struct {
 func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.Time) Admitted {
 	tools, _ := parsed.Member("tools")
 	c := &req.Conversation
-	a := Admitted{Request: req, Salt: req.TenantSalt, began: began, outlines: t.deps.Outlines, kind: continuation.Kind{
-		API: req.API, FollowUp: req.Length.Answered, Tools: rawjson.Kind(tools) == '[' && !rawjson.IsEmpty(tools), Explicit: !c.ByContent(),
-	}}
+	a := Admitted{
+		Request: req, Salt: req.TenantSalt, began: began, outlines: t.deps.Outlines, tools: rawjson.Kind(tools) == '[' && !rawjson.IsEmpty(tools),
+	}
 	if a.Salt == "" {
 		a.Salt, _ = parsed.String("cache_salt")
 	}
 	if req.API == body.Text && c.ByContent() {
 		a.prompt = parsed.Prompt().Beginning()
 	}
-	why, ok := parsed.Disaggregable()
-	if ok {
-		why, ok = parsed.Reusable()
+	var ok bool
+	if a.Ineligible, ok = parsed.Disaggregable(); ok {
+		a.Ineligible, _ = parsed.Reusable()
 	}
 	switch {
-	case !ok:
-		a.Ineligible = why
+	case a.Ineligible != "":
 	case !c.Known && (t.deps.Pins.Arena() == nil || c.Off): // without a conversation an answer can only be handed back
 	case !t.deps.Connector.Traits().Reuses:
 		a.Ineligible = record.WhyConnector

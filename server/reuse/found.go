@@ -60,7 +60,7 @@ func (t *Tickets) Look(ctx context.Context, a *Admitted, parsed *body.Request, f
 // released at once. Of a request that an id has not found, the answer may wait under the id of the turn before.
 func (t *Tickets) learn(a *Admitted, parsed *body.Request, f *Found) (released bool) {
 	c := &a.Conversation
-	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: a.kind.Explicit, Found: !f.empty()}
+	turn := continuation.Turn{Key: c.Home(), Earlier: c.Earlier, Explicit: !c.ByContent(), Found: !f.empty()}
 	if a.API == body.Text && c.ByContent() {
 		turn.GoesOn = parsed.Prompt().GoesOn()
 	}
@@ -162,23 +162,24 @@ func (f *Found) outdatedBy(ticket *convcache.Ticket, key convcache.Key) (outdate
 	return outdated
 }
 
-// Holdings tells the routing policies how many tokens of the conversation each incarnation of decode holds, and to which prefix caches it was
-// handed back. owned are those of decode's that are certainly of this conversation, as far as outlines tell, and not of another that began alike.
-func (f *Found) Holdings(a *Admitted) (holds, owned, handedBack []fleet.Holding) {
+// Hint tells the routing policies how many tokens of the conversation each incarnation of decode holds, and to which prefix caches it was handed
+// back. owned are those of decode's that are certainly of this conversation, as far as outlines tell, and not of another that began alike.
+func (f *Found) Hint(a *Admitted) (hint fleet.Hint, owned []fleet.Holding) {
+	hint.Key, hint.Model = a.Conversation.Affinity, a.Model
 	for i := range f.Branches {
 		b := &f.Branches[i]
-		holds = append(holds, holding(b.Decode, b.Tokens))
+		hint.Holds = append(hint.Holds, holding(b.Decode, b.Tokens))
 		if f.byContent && a.agrees(b) == len(b.Outline) {
-			owned = append(owned, holds[i])
+			owned = append(owned, hint.Holds[i])
 		}
 	}
 	if !f.byContent {
-		owned = holds
+		owned = hint.Holds
 	}
 	for i := range f.Notes {
-		handedBack = append(handedBack, holding(f.Notes[i].Prefill, f.Notes[i].Tokens))
+		hint.PrefixHints = append(hint.PrefixHints, holding(f.Notes[i].Prefill, f.Notes[i].Tokens))
 	}
-	return holds, owned, handedBack
+	return hint, owned
 }
 
 func holding(by convcache.Holder, tokens int) fleet.Holding {

@@ -9,6 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/answer"
+	"carryover/server/continuation"
 	"carryover/server/pins"
 	"carryover/server/record"
 	"carryover/upstream"
@@ -23,10 +24,13 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	if complete {
 		o.State.ExchangedKV()
 	}
-	kind := o.kind
+	kind := continuation.Kind{
+		API: o.API, FollowUp: o.Length.Answered, Tools: o.tools, ToolCalls: got.Finish == "tool_calls", Unread: o.tools && got.Finish == "",
+		Explicit: !c.ByContent(),
+	}
+	var answered *continuation.Answer
 	if c.Known && !c.Final && complete { // the answer's continuation is to be known as one
-		kind.ToolCalls, kind.Unread = got.Finish == "tool_calls", kind.Tools && got.Finish == ""
-		tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
+		answered = tickets.Continuations.Answered(o.Account, c.Tenant, kind, c.Home(), o.prompt, time.Now())
 	}
 	ticket, why := t.ticketOf(o, &got)
 	if why != "" {
@@ -52,10 +56,10 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	if c.Known {
 		choice := tickets.Choose(to, c.Tenant, kind, &ticket)
 		turn.Chosen(record.Keep{What: choice.Now().String(), For: choice.Wait})
-		if !choice.AtOnce() {
+		if choice.Now() != continuation.Release {
 			return t.store(ctx, o, f, &ticket, to.Key, turn)
 		}
-		tickets.Continuations.Released(c.Home(), o.prompt)
+		tickets.Continuations.Released(answered)
 	}
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	switch {

@@ -98,11 +98,11 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 	if t.chain == nil {
 		t.chain = h.deps.Picker.PromptChain(t.body)
 	}
-	holds, owned, handedBack := t.found.Holdings(&t.admitted)
+	hint, owned := t.found.Hint(&t.admitted)
+	hint.Chain = t.chain
 	asked := pick.Attempt{
-		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: handedBack,
-		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
-		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
+		Request: &t.Request, Body: t.body, Hint: hint, Owned: owned, Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
+		Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
 	}
 	pair, earlier, err := h.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
 	t.retries.earlier, asked.Earlier = earlier, earlier
