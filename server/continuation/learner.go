@@ -112,7 +112,7 @@ func (l *Learner) Answered(of, tenant string, kind Kind, key convcache.Key, prom
 		l.settle(l.oldest.Most().Oldest().Value, at)
 	}
 	h := l.history(of, tenantKind{tenant, kind}, at)
-	h.pass(at, l.forget)
+	h.pass(at)
 	a := &Answer{key: key, prompt: prompt, of: h, at: at}
 	a.inOrder, a.inAge = l.oldest.Add(of, 1, a), h.waiting[0].PushBack(a)
 	l.pending[key] = append(l.pending[key], a)
@@ -128,7 +128,7 @@ func (l *Learner) Released(a *Answer) {
 
 // settle counts an answer for the time for which it was seen to wait, and forgets it. The caller holds l.mu.
 func (l *Learner) settle(a *Answer, at time.Time) {
-	if a.of.pass(at, l.forget); a.inAge != nil {
+	if a.of.pass(at); a.inAge != nil {
 		l.forget(a)
 	}
 }
@@ -161,7 +161,7 @@ func (l *Learner) Asked(turn Turn, at time.Time) (after time.Duration, known, re
 	a := l.continuedBy(turn)
 	if a != nil {
 		released = a.released
-		a.of.pass(at, l.forget)
+		a.of.pass(at)
 		if a.inAge == nil { // its time is over
 			a = nil
 		}
@@ -225,7 +225,7 @@ func (l *Learner) Curve(tenant string, kind Kind, at time.Time) Curve {
 		return Curve{}
 	}
 	l.recent.Use(h.at)
-	h.pass(at, l.forget)
+	h.pass(at)
 	return h.counts(at).curve(l.waits, l.coverage())
 }
 
@@ -257,8 +257,7 @@ func (l *Learner) history(of string, kind tenantKind, at time.Time) *history {
 		delete(l.kinds, last.kind)
 		l.recent.Remove(last.at)
 	}
-	bounds := l.waits[1:]
-	h := &history{kind: kind, bounds: bounds, waiting: make([]list.List, len(bounds))}
+	h := &history{learner: l, kind: kind, waiting: make([]list.List, len(l.waits)-1)}
 	h.at = l.recent.Add(of, 1, h)
 	l.kinds[kind] = h
 	return h

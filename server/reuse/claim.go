@@ -187,12 +187,8 @@ func holderOf(incarnation *fleet.Incarnation) convcache.Holder {
 	return convcache.Holder{Instance: incarnation.Engine().Name, Incarnation: incarnation.ID()}
 }
 
-// TicketOffer returns the offer that the connector gets, for a leg that computes the attempt's ids; the zero value for a claim without a
-// ticket.
+// TicketOffer returns the offer of a claimed ticket that the connector gets, for a leg that computes the attempt's ids.
 func (c *Claim) TicketOffer(p *Proof) upstream.TicketOffer {
-	if c.Ticket == nil {
-		return upstream.TicketOffer{}
-	}
 	return upstream.TicketOffer{
 		Ticket: c.Ticket.Params, Reading: pins.Reading(c.Ticket), Holder: c.Holder.Engine().Instance(), Tokens: c.Offer.Tokens, BlockSize: c.Ticket.Chain.BlockSize,
 		PromptIDs: p.IDs.ForPrefill(),

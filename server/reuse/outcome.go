@@ -11,12 +11,6 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// How tokens were proven equal: by their ids, or in prefill's own prefix cache, where a turn reuses handed-back KV without a ticket.
-const (
-	proofTokens = "tokens"
-	proofEngine = "engine"
-)
-
 // Told is what prefill's answer shows of its caches.
 type Told struct {
 	By       convcache.Holder // the incarnation that has answered with a hand-over, zero before that
@@ -57,7 +51,7 @@ type Caches struct {
 // Nothing is what a turn has reused that has made no attempt.
 func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
-		Off: a.Conversation.Off, Proof: proofTokens, Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
+		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
 	}
 }
 
@@ -134,7 +128,7 @@ func (e *evidence) own(o *Outcome) (own int) {
 }
 
 // handedBack concludes what prefill's own caches were worth to a turn without a ticket whose conversation was handed back: what it found
-// beyond what it has of its own.
+// beyond what it has of its own. The proof is the engine's then: its prefix cache compares the tokens.
 func (e *evidence) handedBack(o *Outcome, own int) {
 	notes := e.found.Notes
 	var here, whole, ours, others bool // handed back to this engine; all of that; a note is not known to be of others; one is
@@ -158,7 +152,7 @@ func (e *evidence) handedBack(o *Outcome, own int) {
 	lost := e.Compared && longest > expected
 	switch beyond := e.Cached - expected; {
 	case beyond > 0:
-		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", proofEngine, beyond, notes[0].FreshAsOf
+		o.Hit, o.Differs, o.Proof, o.Offered, o.FreshAsOf = true, "", "engine", beyond, notes[0].FreshAsOf
 		o.Read = kept(most, e.Cached, own, e.Block)
 		o.Reason = empty(o.Read, most, e.Cached, whole, record.ReasonHandedBackEvicted)
 		if !whole {
