@@ -1,7 +1,6 @@
 package pick
 
 import (
-	"slices"
 	"time"
 
 	"carryover/server/record"
@@ -36,9 +35,6 @@ type Earlier struct {
 	Queued        time.Duration      // for slots, all waits of the turn together
 	Refreshed     bool               // the engines have been asked for their models during this turn
 }
-
-// Excludes reports whether an engine must not be picked any more.
-func (e *Earlier) Excludes(engine *fleet.Engine) bool { return slices.Contains(e.Excluded, engine) }
 
 // gaveUp returns how many engines of a role are not picked any more.
 func (e *Earlier) gaveUp(role upstream.Role) (n int) {

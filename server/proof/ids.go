@@ -101,7 +101,7 @@ func (k *IDs) set(prompt facts.Prompt) {
 	if k.chain == nil {
 		k.Discard()
 	}
-	k.prompt = promptIDs{Prompt: prompt, hashed: *k.turn.proof.chains.IDs(prompt.IDs), gone: k.prompt.gone}
+	k.prompt = promptIDs{Prompt: prompt, hashed: *k.turn.proof.Chains.IDs(prompt.IDs), gone: k.prompt.gone}
 }
 
 // drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
@@ -142,7 +142,7 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.Wanted() && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
+	if k.Wanted() && incarnation != k.turn.decode && k.turn.api.ForwardsIDs() && incarnation.Capability.UsesIDs(k.turn.api) != facts.Yes {
 		k.lose(LacksProbe)
 	}
 	if !k.Wanted() && !k.sent {
@@ -171,22 +171,22 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	case k.sent:
 		return nil
 	}
-	a, p := &k.turn.attempt, k.turn.proof
+	t, p := k.turn, k.turn.proof
 	ids, ok := rawjson.ParseIDs(computed)
 	if !ok { // the engine reports no ids, so nothing can be proven later
 		k.lose(LacksIDs)
-		p.note(a.Prefill, LacksIDs)
+		p.note(t.prefill, LacksIDs)
 		return nil
 	}
-	if prompt := k.turn.req.Prompt(); !rawjson.EqualIDs(prompt.Text(), ids) {
+	if prompt := t.req.Prompt(); !rawjson.EqualIDs(prompt.Text(), ids) {
 		if _, readable := prompt.IDs(); readable { // the client's prompt is other ids; a list with 1.0 in it only engines can read
 			return ErrIDs
 		}
 	}
 	k.set(facts.Prompt{IDs: ids, List: computed})
-	if k.turn.api == body.Chat { // engines of the other APIs have to show something else
-		p.note(a.Prefill, "")
-		p.note(a.Decode, "")
+	if t.api == body.Chat { // engines of the other APIs have to show something else
+		p.note(t.prefill, "")
+		p.note(t.decode, "")
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (k *IDs) Offer(b convcache.Branch) (o convcache.Offer) {
 	if k == nil {
 		return o
 	}
-	if o = k.prompt.hashed.Offer(b); !o.Whole && k.turn.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
+	if o = k.prompt.hashed.Offer(b); !o.Whole && k.turn.prefill.BlockSize() != b.Chain.BlockSize {
 		return convcache.Offer{}
 	}
 	return o

@@ -13,15 +13,15 @@ func (k *IDs) Learn(ctx context.Context) {
 	if !k.Wanted() || k.sent {
 		return
 	}
-	a, req, shape := k.turn.attempt, k.turn.req, k.turn.shape
-	if shape == "" || a.Prefill.Parity.Of(req.Model(), shape) != facts.Unknown {
+	t := k.turn
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Unknown {
 		return
 	}
-	tokenised := make(chan []uint32, 1)
+	prefill, req, tokenised := t.prefill, t.req, make(chan []uint32, 1)
 	k.tokenised = tokenised
-	a.Background(func() {
+	t.proof.Background("parity", t.id, func() {
 		defer close(tokenised)
-		prompt, _ := a.Prefill.Prompts.ReadSoon(ctx, req, a.Authorization) // no ids if that fails
+		prompt, _ := prefill.Prompts.ReadSoon(ctx, req, t.authorization) // no ids if that fails
 		tokenised <- prompt.IDs
 	})
 }
@@ -31,19 +31,19 @@ func (k *IDs) Rendered(computed []byte) {
 	if k == nil || k.tokenised == nil || computed == nil {
 		return
 	}
-	a, model, shape, logger := k.turn.attempt, k.turn.req.Model(), k.turn.shape, k.turn.proof.logger
-	tokenised, learnt := k.tokenised, make(chan struct{})
+	t := k.turn
+	id, prefill, model, tokenised, learnt := t.id, t.prefill, t.req.Model(), k.tokenised, make(chan struct{})
 	k.learnt = learnt
-	a.Background(func() {
+	t.proof.Background("parity", id, func() {
 		defer close(learnt)
 		ids := <-tokenised
 		if ids == nil {
 			return
 		}
 		equal := rawjson.EqualIDs(computed, ids)
-		if a.Prefill.Parity.Learn(a.Account, model, shape, equal) == facts.No && !equal {
-			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
-				"turn", a.TurnID, "prefill", a.Prefill.Engine().Name, "shape", shape)
+		if prefill.Parity.Learn(t.account, model, t.shape, equal) == facts.No && !equal {
+			t.proof.Logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
+				"turn", id, "prefill", prefill.Engine().Name, "shape", t.shape)
 		}
 	})
 }

@@ -15,19 +15,16 @@ import (
 // Tokens begins the proofs of turns. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
 // then compute these very ids.
 type Tokens struct {
-	chains convcache.ChainKey
-	logger *slog.Logger
-}
-
-// NewTokens returns the proof whose chains are keyed with chains.
-func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
-	return &Tokens{chains: chains, logger: logger}
+	Chains     convcache.ChainKey // key of the chains of tickets
+	Logger     *slog.Logger
+	Background func(what, id string, work func()) // runs work that legs do not wait for
 }
 
 // Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may. Parity is learnt for each shape of
-// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part.
-func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
-	t := &Turn{proof: p, req: req, api: req.API()}
+// requests. Ids do not show which images, audio and files they stand for, so a request with such content takes no part. The request is an
+// account's; authorization is its client's credential, if that is forwarded.
+func (p *Tokens) Admit(req *body.Request, account, authorization string) (_ *Turn, why string) {
+	t := &Turn{proof: p, req: req, api: req.API(), account: account, authorization: authorization}
 	if !t.api.Rendered() {
 		if shape, comparable := req.FeatureSet(); comparable {
 			t.shape = shape
@@ -41,24 +38,18 @@ func (p *Tokens) Admit(req *body.Request) (_ *Turn, why string) {
 
 // Turn is the proof of one turn. It belongs to the turn's goroutine.
 type Turn struct {
-	proof   *Tokens
-	req     *body.Request // nil once the answer has begun
-	api     body.API
-	shape   string // the shape for which parity is learnt, "" if not comparable
-	attempt Attempt
-	ids     *IDs
+	proof *Tokens
+	req   *body.Request // nil once the answer has begun
+	api   body.API
+	shape string // the shape for which parity is learnt, "" if not comparable
 
-	unrendered string // why no ticket is used for a prompt that has to be rendered, as the reason of a miss; "" if it was rendered
-}
+	account, authorization string
 
-// Attempt is one attempt of a turn: one pair of engines for its legs.
-type Attempt struct {
-	TurnID          string // for the log
-	Prefill, Decode *fleet.Incarnation
-	Authorization   string // the client's credential, if it is forwarded
-	Account         string // whose request it is
-	// Background runs work that the legs do not wait for.
-	Background func(work func())
+	// Of the last attempt:
+	id              string // names the turn in the log
+	prefill, decode *fleet.Incarnation
+	ids             *IDs
+	unrendered      string // why no ticket is used for a prompt that has to be rendered, as the reason of a miss; "" if it was rendered
 }
 
 // What an attempt lacks for a proof.
@@ -78,20 +69,19 @@ func Unproven(lacks string) string { return "ineligible_unproven;why=" + lacks }
 // MissTokenizeFailed is the reason of a miss for a prompt whose ids /tokenize has not told.
 const MissTokenizeFailed = "tokenize_failed"
 
-// Begin begins an attempt. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids
+// Begin begins an attempt on a pair. id names the turn in the log. It finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids
 // are the prompt, which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and
 // both legs carry them.
-func (t *Turn) Begin(ctx context.Context, a Attempt) *IDs {
-	t.attempt = a
+func (t *Turn) Begin(ctx context.Context, id string, prefill, decode *fleet.Incarnation) *IDs {
 	t.ids.Discard() // left from an attempt that failed
-	t.ids, t.unrendered = newIDs(t), ""
-	lacks := t.worth(ctx, a.Prefill)
+	t.id, t.prefill, t.decode, t.ids, t.unrendered = id, prefill, decode, newIDs(t), ""
+	lacks := t.worth(ctx, prefill)
 	switch {
 	case lacks == "":
-		if lacks = t.worth(ctx, a.Decode); lacks == "" && t.api.Rendered() {
+		if lacks = t.worth(ctx, decode); lacks == "" && t.api.Rendered() {
 			lacks = t.render(ctx)
 		}
-	case !a.Decode.Known():
+	case !decode.Known():
 		lacks = LacksIncarnation
 	}
 	if lacks != "" {
@@ -106,8 +96,8 @@ func (t *Turn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks
 	case !incarnation.Known():
 		lacks = LacksIncarnation
 	// Prefill computes a rendered prompt as a text completion, so its params have no ids.
-	case t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill) &&
-		incarnation.Capability.Probe(ctx, t.api, t.attempt.Authorization) != facts.Yes:
+	case t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.prefill) &&
+		incarnation.Capability.Probe(ctx, t.api, t.authorization) != facts.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
@@ -138,10 +128,9 @@ func (t *Turn) render(ctx context.Context) (lacks string) {
 
 // read has the prefill instance tell the ids of the prompt.
 func (t *Turn) read(ctx context.Context) error {
-	prefill := t.attempt.Prefill
-	prompt, err := prefill.Prompts.ReadSoon(ctx, t.req, t.attempt.Authorization)
+	prompt, err := t.prefill.Prompts.ReadSoon(ctx, t.req, t.authorization)
 	if err != nil {
-		t.proof.logger.Debug("the ids of a prompt are not known", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
+		t.proof.Logger.Debug("the ids of a prompt are not known", "turn", t.id, "prefill", t.prefill.Engine().Name, "error", err)
 		return err
 	}
 	t.ids.compare(prompt)
@@ -156,10 +145,10 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 	engine := incarnation.Engine()
 	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "incarnation", incarnation.ID()}
 	if lacks == "" {
-		p.logger.Info("engine takes part in the token proof", attrs...)
+		p.Logger.Info("engine takes part in the token proof", attrs...)
 		return
 	}
-	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
+	p.Logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
 }
 
 // Look prepares for [IDs.Offer]: it gets the ids of the new prompt from the chosen prefill instance, whose /tokenize is believed only for
@@ -173,7 +162,7 @@ func (t *Turn) Look(ctx context.Context) (miss string) {
 		t.ids.compare(facts.Prompt{IDs: ids, List: t.req.Prompt().Text()})
 		return ""
 	}
-	if t.shape == "" || t.attempt.Prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
+	if t.shape == "" || t.prefill.Parity.Of(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
 	if t.read(ctx) != nil {

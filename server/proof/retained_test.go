@@ -261,7 +261,7 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	engines.Set([]upstream.Instance{instance})
 	incarnation := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
-	k.turn.Begin(t.Context(), Attempt{Prefill: incarnation, Decode: incarnation})
+	k.turn.Begin(t.Context(), "turn", incarnation, incarnation)
 	wantUse(t, arena, 0)
 }
 

@@ -52,7 +52,7 @@ func (t *Tickets) Admit(req *request.Request, parsed *body.Request, began time.T
 	case !t.deps.Connector.Traits().Reuses:
 		a.Ineligible = record.WhyConnector
 	default:
-		a.proof, a.Ineligible = t.deps.Tokens.Admit(parsed)
+		a.proof, a.Ineligible = t.deps.Tokens.Admit(parsed, req.Account, req.Authorization)
 	}
 	if a.proof != nil && c.Known {
 		a.parts = parsed.Prompt().Outline()
@@ -96,10 +96,7 @@ func (t *Tickets) Prove(ctx context.Context, a *Admitted, prefill, decode *fleet
 	a.proof.IDs().Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	a.proof.IDs().Discard()
 	if a.proof != nil && prefill != nil && !quarantined {
-		p.IDs = a.proof.Begin(ctx, proof.Attempt{
-			TurnID: turn, Prefill: prefill, Decode: decode, Authorization: a.Authorization, Account: a.Account,
-			Background: func(f func()) { t.deps.Background("parity", turn, f) },
-		})
+		p.IDs = a.proof.Begin(ctx, turn, prefill, decode)
 	}
 	p.offers = p.IDs
 	return p
@@ -147,10 +144,8 @@ func (n *names) shared(c *request.Conversation) bool {
 	if n.begins == nil || len(n.begins) == maxNames {
 		n.begins = map[convcache.Key][]convcache.Key{}
 	}
-	begins := n.begins[c.Key]
-	if len(begins) < many && !slices.Contains(begins, c.Narrow) {
-		begins = append(begins, c.Narrow)
-		n.begins[c.Key] = begins
+	if begins := n.begins[c.Key]; len(begins) < many && !slices.Contains(begins, c.Narrow) {
+		n.begins[c.Key] = append(begins, c.Narrow)
 	}
-	return len(begins) == many
+	return len(n.begins[c.Key]) == many
 }

@@ -50,7 +50,7 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	prefill, decode := newPair(t)
-	tokens := proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler))
+	tokens := &proof.Tokens{Chains: secret.ChainKey(), Logger: slog.New(slog.DiscardHandler)}
 	for name, row := range map[string]struct {
 		prefill     *fleet.Incarnation
 		quarantined bool
