@@ -65,10 +65,9 @@ func (a *Admitted) TakesPart() bool { return a.proof != nil }
 
 // Drop releases the request's body and its ids, except what the end of the answer needs, and returns how many bytes of hashes that is.
 func (a *Admitted) Drop(found *Found) (bytes int64) {
-	if a.proof == nil {
-		return 0
+	if a.proof != nil {
+		a.proof.Drop()
 	}
-	a.proof.Drop()
 	hashes := len(a.parts)
 	for i := range found.Branches {
 		hashes += len(found.Branches[i].Chain.Blocks)
@@ -83,15 +82,15 @@ type Proof struct {
 	Quarantined     bool               // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
 	IDs             *proof.IDs         // of the prompt, nil if none are compared
 
-	turn   string // names the turn in the log
+	turn string // names the turn in the log
+	// offers are the IDs: they tell how much of a branch the request may use.
 	offers interface {
 		Offer(convcache.Branch) convcache.Offer
-	} // how much of a branch the request may use; the IDs
+	}
 }
 
-// Prove begins the proof of an attempt on a pair, and discards that of the attempt before. Work that the legs do not wait for runs in the
-// background.
-func (t *Tickets) Prove(ctx context.Context, a *Admitted, prefill, decode *fleet.Incarnation, quarantined bool, turn string) Proof {
+// Prove begins the proof of an attempt on a pair, and discards that of the attempt before.
+func (a *Admitted) Prove(ctx context.Context, prefill, decode *fleet.Incarnation, quarantined bool, turn string) Proof {
 	p := Proof{Admitted: a, Prefill: prefill, Decode: decode, Quarantined: quarantined, turn: turn}
 	a.proof.IDs().Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	a.proof.IDs().Discard()

@@ -120,7 +120,7 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 		h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed,
 		releases: h.cfg.Release && t.retries.without.Why == "",
 	}
-	t.proof = tickets.Prove(ctx, &t.admitted, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
+	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a.claim, t.found = tickets.Find(ctx, &t.proof, t.found, t.retries.without) // the ticket to use; a miss is a claim without one
 	a.reuses(reuse.Told{Cached: -1})
 	lookup.Ended(true)
