@@ -89,12 +89,12 @@ type decodeOnlySlots struct {
 	tenants map[string]int // slots of each tenant that has any
 }
 
-// take gives a turn of the tenant a slot, if one is free. leave gives it back, and is called once.
-func (d *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
+// take gives a turn of the tenant a slot. The returned function gives it back, and is called once; it is nil if no slot is free.
+func (d *decodeOnlySlots) take(tenant string) (leave func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.taken >= maxDecodeOnly && (d.taken >= maxDecodeOnly+spareDecodeOnly || d.tenants[tenant] > 0) {
-		return nil, false
+		return nil
 	}
 	if d.tenants == nil {
 		d.tenants = map[string]int{}
@@ -108,5 +108,5 @@ func (d *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 		if d.tenants[tenant]--; d.tenants[tenant] == 0 {
 			delete(d.tenants, tenant)
 		}
-	}, true
+	}
 }

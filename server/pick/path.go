@@ -155,7 +155,7 @@ func (p *picking) withoutPrefill(ctx context.Context, decode *fleet.Engine) (*fl
 		return p.Request.MayPrefill(e.Name) && e.Quarantined()
 	})
 	if !p.PrefillError {
-		if leave, ok := p.decodeOnly.take(p.Request.Account); ok {
+		if leave := p.decodeOnly.take(p.Request.Account); leave != nil {
 			p.pair.ends = append(p.pair.ends, leave)
 			why := record.WhyUnavailable
 			switch {
