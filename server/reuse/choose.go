@@ -15,7 +15,6 @@ type Choice struct {
 	Offer   convcache.Offer        // how much of the ticket this request may use
 	Why     string                 // of a miss, "" if a ticket is used
 	Differs string                 // the part of the request from which on it differs from what was found, "" if that is not known
-	Name    string                 // what is wrong with the conversation's id
 }
 
 // excludes returns why an attempt uses no ticket, whatever the store has; "" if it may use one. without is why attempts before have ruled it

@@ -20,6 +20,7 @@ type Found struct {
 
 	byContent bool                    // the branches were found by content, so that they may be of others who began alike
 	foreign   bool                    // the id has tickets, none of which the request continues: they are of other conversations
+	name      string                  // what is wrong with the conversation's id, "" if that is not known
 	aliases   []convcache.KeyedBranch // those that have led to some of the branches
 	dropped   bool                    // the last look gave up what is of another epoch
 	taken     *convcache.KeyedBranch  // the one of the branches whose ticket the turn has taken, nil if none

@@ -51,14 +51,14 @@ type Caches struct {
 // Nothing is what a turn has reused that has made no attempt.
 func (a *Admitted) Nothing(f *Found) record.Reuse {
 	return record.Reuse{
-		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Cached: -1,
+		Off: a.Conversation.Off, Proof: "tokens", Continues: a.Length.Answered || f.continues, Released: f.released, Name: f.name, Cached: -1,
 	}
 }
 
 // OutcomeOf returns what an attempt has reused by its choice among what was found, and by what prefill has told.
 func OutcomeOf(p *Proof, f *Found, c *Choice, told Told) Outcome {
 	o := Outcome{Reuse: p.Nothing(f)}
-	o.Hit, o.Reason, o.Differs, o.Name, o.Offered, o.Cached = c.Why == "", c.Why, c.Differs, c.Name, c.Offer.Tokens, told.Cached
+	o.Hit, o.Reason, o.Differs, o.Offered, o.Cached = c.Why == "", c.Why, c.Differs, c.Offer.Tokens, told.Cached
 	if c.branch != nil {
 		o.FreshAsOf = c.branch.FreshAsOf
 	}
