@@ -12,25 +12,6 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// promptIDs are the ids of a prompt with a list of them, as an engine or the client has spelled it. If an engine has told them, its answer's
-// memory is theirs.
-type promptIDs struct {
-	facts.Prompt
-
-	hashed convcache.IDs // the ids, hashed as far as they were compared with branches
-	gone   digest        // of the ids, if they are dropped before decode says which ids it computed
-}
-
-// are reports whether an engine's list has exactly these ids. Engines spell a list as they got it, or as they sent it before, so equal bytes
-// are equal ids. The ids of a list are read only if it is spelled differently.
-func (p *promptIDs) are(list []byte) bool {
-	if p.gone != (digest{}) {
-		ids, ok := rawjson.ParseIDs(list)
-		return ok && digestOf(ids) == p.gone
-	}
-	return len(list) > 0 && bytes.Equal(list, p.List) || rawjson.EqualIDs(list, p.IDs)
-}
-
 // digest remains of ids after drop.
 type digest [sha256.Size]byte
 
@@ -45,9 +26,13 @@ type IDs struct {
 	turn     *Turn
 	unproven string // why nothing of this attempt is proven, as the reason of a miss; "" if both engines use forwarded ids
 
-	prompt promptIDs // those that prefill computed; before it answered, those that it must compute
-	sent   bool      // the prefill leg carried the ids
-	fixed  bool      // both legs carry the ids, with or without a ticket
+	// prompt are the ids that prefill computed, before it answered those that it must compute, with a list of them as an engine or the client has
+	// spelled it. If an engine has told them, its answer's memory is theirs.
+	prompt facts.Prompt
+	hashed convcache.IDs // the prompt's ids, hashed as far as they were compared with branches
+	gone   digest        // of the prompt's ids, if they are dropped before decode says which ids it computed
+	sent   bool          // the prefill leg carried the ids
+	fixed  bool          // both legs carry the ids, with or without a ticket
 
 	tokenised chan []uint32 // brings what /tokenize has returned for the prompt, nil if it is not asked
 	learnt    chan struct{} // closed when that has been compared with what prefill rendered, nil if it is not compared
@@ -101,16 +86,26 @@ func (k *IDs) set(prompt facts.Prompt) {
 	if k.chain == nil {
 		k.Discard()
 	}
-	k.prompt = promptIDs{Prompt: prompt, hashed: *k.turn.proof.Chains.IDs(prompt.IDs), gone: k.prompt.gone}
+	k.prompt, k.hashed = prompt, *k.turn.proof.Chains.IDs(prompt.IDs)
+}
+
+// are reports whether an engine's list has exactly the prompt's ids. Engines spell a list as they got it, or as they sent it before, so equal
+// bytes are equal ids. The ids of a list are read only if it is spelled differently.
+func (k *IDs) are(list []byte) bool {
+	if k.gone != (digest{}) {
+		ids, ok := rawjson.ParseIDs(list)
+		return ok && digestOf(ids) == k.gone
+	}
+	return len(list) > 0 && bytes.Equal(list, k.prompt.List) || rawjson.EqualIDs(list, k.prompt.IDs)
 }
 
 // drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
 // attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
 // reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
 func (k *IDs) drop() {
-	told := k.prompt.Prompt
+	told := k.prompt
 	if k.turn.api == body.Responses && len(told.IDs) > 0 {
-		k.prompt.gone = digestOf(told.IDs)
+		k.gone = digestOf(told.IDs)
 	}
 	k.set(facts.Prompt{})
 	told.Done()
@@ -166,7 +161,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
 		return nil
-	case k.sent && !k.prompt.are(computed):
+	case k.sent && !k.are(computed):
 		return ErrIDs
 	case k.sent:
 		return nil
@@ -199,7 +194,7 @@ func (k *IDs) Grow(blockSize int) {
 	if k.chain != nil { // the retained ids belong to the old chain
 		k.Discard()
 	}
-	k.chain, k.promptLen = k.prompt.hashed.Grow(blockSize), len(k.prompt.IDs)
+	k.chain, k.promptLen = k.hashed.Grow(blockSize), len(k.prompt.IDs)
 }
 
 // fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
@@ -208,7 +203,7 @@ const fewIDs = 32
 // Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
 // the whole answer can't become a ticket, and why says so.
 func (k *IDs) Add(prompt, output []byte) (why string) {
-	if prompt != nil && (k == nil || !k.prompt.are(prompt)) {
+	if prompt != nil && (k == nil || !k.are(prompt)) {
 		why = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {
@@ -242,7 +237,7 @@ func (k *IDs) Offer(b convcache.Branch) (o convcache.Offer) {
 	if k == nil {
 		return o
 	}
-	if o = k.prompt.hashed.Offer(b); !o.Whole && k.turn.prefill.BlockSize() != b.Chain.BlockSize {
+	if o = k.hashed.Offer(b); !o.Whole && k.turn.prefill.BlockSize() != b.Chain.BlockSize {
 		return convcache.Offer{}
 	}
 	return o

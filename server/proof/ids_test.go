@@ -83,7 +83,7 @@ func TestIDEcho_OfIDsThatWereNotSentIsReturned(t *testing.T) {
 	if k.ForPrefill() != nil || len(k.Prompt()) != 0 {
 		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), len(k.Prompt()))
 	}
-	if k.prompt.are(nil) || k.prompt.are([]byte{}) {
+	if k.are(nil) || k.are([]byte{}) {
 		t.Error("no list is a list")
 	}
 }

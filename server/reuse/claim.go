@@ -228,14 +228,14 @@ func (c *Claim) Failed(leg *upstream.LegError) (tell func(spared bool)) {
 // Settle ends a claim, and reports whether its ticket goes back into the store, because nothing of it was sent. A piggybacked release is
 // settled in the same way. Further calls do nothing.
 func (t *Tickets) Settle(ctx context.Context, p *Proof, c *Claim, turn *record.Builder) (back bool) {
-	if unused := c.Piggyback; unused != nil {
-		if c.legSent {
-			unused.Sent()
-		} else {
-			unused.Requeue()
-		}
-		c.Piggyback = nil
+	switch unused := c.Piggyback; {
+	case unused == nil:
+	case c.legSent:
+		unused.Sent()
+	default:
+		unused.Requeue()
 	}
+	c.Piggyback = nil
 	c.End(ctx, func(ctx context.Context, ticket convcache.Ticket) {
 		back, c.Why = true, record.ReasonRetried
 		bounded, cancel := t.bounded(ctx)
