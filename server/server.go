@@ -70,7 +70,8 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	tickets := reuse.New(cfg.reuse(), reuse.Deps{
 		Pins: s.pins, Store: deps.Store, Fleet: deps.Fleet, Legs: deps.Legs, Connector: deps.Connector, Epoch: s.epoch,
-		Tokens: proof.NewTokens(deps.Secret.ChainKey(), cfg.Logger), Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
+		Tokens:   &proof.Tokens{Chains: deps.Secret.ChainKey(), Logger: cfg.Logger, Background: s.background.Run},
+		Outlines: deps.Secret.OutlineKey(), Background: s.background.Run,
 	})
 	accepted := request.NewAccepted()
 	requests := request.NewReader(cfg.Config, deps.Secret, request.NewInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes, cfg.ClientBodyTimeout), accepted, deps.Prefillers)

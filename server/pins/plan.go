@@ -38,7 +38,7 @@ type tokenIDs interface {
 }
 
 // Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
-// ticket for which AtOnce holds in place of putting it.
+// ticket whose choice is to be released now in place of putting it.
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
 	choice, fixed := p.cfg.fixed(p.arena != nil)
 	if !fixed {

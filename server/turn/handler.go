@@ -78,7 +78,7 @@ func (h *Handler) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err 
 	}()
 	defer t.lease.GiveBack()
 	defer t.share.GiveBack()
-	defer t.admitted.Discard()
+	defer func() { t.proof.IDs.Discard() }() // which the last attempt has kept for a hand-back that will not happen
 	if err := h.take(w, r, t); err != nil {
 		return err
 	}

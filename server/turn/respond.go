@@ -42,7 +42,7 @@ type reading struct {
 func (h *Handler) respond(ctx context.Context, t *turn, pair *pick.Pair, d *decoding) error {
 	defer pair.Done()
 	defer d.Close()
-	d.leg.IDs = d.origin.Listen()
+	d.leg.IDs = h.deps.Tickets.Listen(&d.origin)
 	r := &reading{decoding: d, h: h, ctx: ctx, turn: t, out: t.out, share: t.share.Beside()}
 	r.Reset(&d.leg, r)
 	defer r.share.GiveBack()

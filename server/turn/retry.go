@@ -188,7 +188,7 @@ func (r *retries) exclude(leg *upstream.LegError) {
 // elsewhere reports whether another instance of a role than the named one may take the turn.
 func (r *retries) elsewhere(role upstream.Role, but string) bool {
 	return slices.ContainsFunc(r.fleet.Engines(role), func(e *fleet.Engine) bool {
-		return e.Name != but && (role == upstream.RoleDecode || r.request.MayPrefill(e.Name)) && !r.earlier.Excludes(e) &&
+		return e.Name != but && (role == upstream.RoleDecode || r.request.MayPrefill(e.Name)) && !slices.Contains(r.earlier.Excluded, e) &&
 			!e.Quarantined() && e.Reachable() && !e.Health.Unreached() && !e.Health.Pauses() && e.MayServe(r.request.Model)
 	})
 }

@@ -98,11 +98,11 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 	if t.chain == nil {
 		t.chain = h.deps.Picker.PromptChain(t.body)
 	}
-	holds, owned := t.found.Holdings(&t.admitted)
+	hint, owned := t.found.Hint(&t.admitted)
+	hint.Chain = t.chain
 	asked := pick.Attempt{
-		Request: &t.Request, Body: t.body, Chain: t.chain, Holds: holds, Owned: owned, PrefixHints: t.found.PrefixHints(),
-		Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
-		Routing: pick.Routing{Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError},
+		Request: &t.Request, Body: t.body, Hint: hint, Owned: owned, Tickets: t.admitted.TakesPart(), Record: &t.record, Earlier: t.retries.earlier,
+		Threshold: t.routing.DisaggThreshold, PrefillError: t.routing.PrefillFailure == PrefillError,
 	}
 	pair, earlier, err := h.deps.Picker.Pick(ctx, asked) // which incarnations of which engines serve, and by which path
 	t.retries.earlier, asked.Earlier = earlier, earlier
@@ -120,7 +120,7 @@ func (h *Handler) ask(ctx context.Context, t *turn) (_ *pick.Pair, answer *decod
 		h: h, Attempt: asked, legID: t.legID, pair: pair, proof: &t.proof, found: &t.found, doubts: &t.doubts, failed: &t.failed,
 		releases: h.cfg.Release && t.retries.without.Why == "",
 	}
-	t.proof = tickets.Prove(ctx, &t.admitted, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
+	t.proof = t.admitted.Prove(ctx, pair.Prefill, pair.Decode, pair.Quarantined, t.record.ID())
 	a.claim, t.found = tickets.Find(ctx, &t.proof, t.found, t.retries.without) // the ticket to use; a miss is a claim without one
 	a.reuses(reuse.Told{Cached: -1})
 	lookup.Ended(true)
