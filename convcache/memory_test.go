@@ -81,7 +81,7 @@ func ids(tickets ...convcache.Ticket) []convcache.TicketID {
 func TestMemory_KeepsTheContract(t *testing.T) {
 	convcachetest.Run(t, func(*testing.T) convcachetest.Harness {
 		m, c := newMemory(0, 0)
-		return convcachetest.Harness{Store: m, Advance: c.advance}
+		return convcachetest.Harness{Store: m, Now: c.now, Advance: c.advance}
 	})
 }
 
@@ -90,7 +90,7 @@ func TestMemory_KeepsTheContractByTheMonotonicClock(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := convcache.NewMemory(convcache.MemoryConfig{})
 			wait := func(d time.Duration) { <-time.After(d) }
-			if err := check.Run(t.Context(), convcachetest.Harness{Store: m, Advance: wait}); err != nil {
+			if err := check.Run(t.Context(), convcachetest.Harness{Store: m, Now: time.Now, Advance: wait}); err != nil {
 				t.Errorf("%s: %v", check.Name, err)
 			}
 		})

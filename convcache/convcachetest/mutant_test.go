@@ -15,8 +15,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// mutant is a plain store that keeps the contract, unless a field breaks one clause of it.
+// mutant is a plain store that keeps the contract, but for its flaws.
 type mutant struct {
+	flaws
+
+	mu      sync.Mutex // guards now and tickets
+	now     time.Time
+	tickets map[convcache.Key][]convcache.Ticket // newest first
+}
+
+// flaws break one clause of the contract each.
+type flaws struct {
 	getThenDelete    bool // Take looks and removes in two critical sections
 	takesExpired     bool // Take does not look at the deadline
 	peeksExpired     bool // Peek does not
@@ -55,10 +64,6 @@ type mutant struct {
 	lastKeyDecides   bool // whether tickets of other keys have expired is forgotten
 	expiredHides     bool // so are usable ones, where those of a key have expired
 	emptyIsExpired   bool // a key without a ticket is as if its tickets had expired
-
-	mu      sync.Mutex // guards now and tickets
-	now     time.Time
-	tickets map[convcache.Key][]convcache.Ticket // newest first
 }
 
 func (m *mutant) advance(d time.Duration) {
@@ -286,16 +291,14 @@ func (m *mutant) supersedes(t, old convcache.Ticket) bool {
 	return a.Tokens < b.Tokens || m.byBlocksAlone
 }
 
-// failing returns the names of the checks that the store fails.
-func failing(t *testing.T, open func() *mutant) []string {
+// failing returns the names of the checks that a store with flaws fails.
+func failing(t *testing.T, f flaws) []string {
 	t.Helper()
 	var failed []string
 	for _, check := range Checks() {
 		synctest.Test(t, func(t *testing.T) {
-			m := open()
-			m.now = time.Now()
-			m.tickets = map[convcache.Key][]convcache.Ticket{}
-			if err := check.Run(t.Context(), Harness{Store: m, Advance: m.advance}); err != nil {
+			m := &mutant{flaws: f, now: time.Now(), tickets: map[convcache.Key][]convcache.Ticket{}}
+			if check.Run(t.Context(), Harness{m, func() time.Time { return m.now }, m.advance}) != nil {
 				failed = append(failed, check.Name)
 			}
 		})
@@ -304,7 +307,7 @@ func failing(t *testing.T, open func() *mutant) []string {
 }
 
 func TestChecks_PassForAStoreThatKeepsTheContract(t *testing.T) {
-	if failed := failing(t, func() *mutant { return &mutant{} }); len(failed) != 0 {
+	if failed := failing(t, flaws{}); len(failed) != 0 {
 		t.Errorf("failing checks: got %q, want none", failed)
 	}
 }
@@ -312,63 +315,63 @@ func TestChecks_PassForAStoreThatKeepsTheContract(t *testing.T) {
 func TestChecks_FailForEachBrokenClause(t *testing.T) {
 	for _, tc := range []struct {
 		check string
-		open  func() *mutant
+		flaws
 	}{
-		{"of 32 takers one gets the ticket", func() *mutant { return &mutant{getThenDelete: true} }},
-		{"a ticket is taken until its deadline", func() *mutant { return &mutant{takesExpired: true} }},
-		{"a ticket is found until its deadline", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"expired branches are not shown beside others", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"a ticket is found until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
-		{"a ticket is taken until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
-		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{growsForever: true} }},
-		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"the same ticket put twice is there once", func() *mutant { return &mutant{handsBackItself: true} }},
-		{"branches are shown newest first", func() *mutant { return &mutant{oldestFirst: true} }},
-		{"taking one ticket leaves the others", func() *mutant { return &mutant{takeEmpties: true} }},
-		{"conversations do not see each other", func() *mutant { return &mutant{oneConversation: true} }},
-		{"params are the bytes that were put", func() *mutant { return &mutant{aliases: true} }},
-		{"a put-back cannot live longer", func() *mutant { return &mutant{newLife: true} }},
-		{"a put-back keeps id and deadline", func() *mutant { return &mutant{newID: true} }},
-		{"an ended context changes nothing", func() *mutant { return &mutant{ignoresContext: true} }},
-		{"no time left stores nothing", func() *mutant { return &mutant{storesExpired: true} }},
-		{"a contained chain is superseded", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"the same tokens supersede", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"superseding makes room", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"a contained chain is superseded", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{byFirstBlock: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{byBlocksAlone: true} }},
-		{"chains that are not contained stay", func() *mutant { return &mutant{anyBlockSize: true} }},
-		{"tickets without chain do not supersede", func() *mutant { return &mutant{emptyIsContained: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesChain: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesEngine: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesCommon: true} }},
-		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesOutline: true} }},
-		{"a note is found and taken whole", func() *mutant { return &mutant{losesPrefill: true} }},
-		{"a note lives for its own time", func() *mutant { return &mutant{capsLife: true} }},
-		{"a note takes the place of its ticket alone", func() *mutant { return &mutant{handsBackItself: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{neverSupersedes: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{firstNoteStays: true} }},
-		{"what comes later supersedes a note", func() *mutant { return &mutant{dropsSilently: true} }},
-		{"a late note is not stored beside what has its tokens", func() *mutant { return &mutant{storesLateNotes: true} }},
-		{"a late note is stored beside what has not", func() *mutant { return &mutant{byFirstBlock: true} }},
-		{"a note displaces no ticket", func() *mutant { return &mutant{notesDisplace: true} }},
-		{"a note displaces no ticket", func() *mutant { return &mutant{notesPushOut: true} }},
-		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesPushOut: true} }},
-		{"a fifth branch displaces notes like tickets", func() *mutant { return &mutant{notesGoFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{lastKeyFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{oldestFirst: true} }},
-		{"branches of several keys are shown in the order of the keys", func() *mutant { return &mutant{namesFirstKey: true} }},
-		{"several keys are shown whole", func() *mutant { return &mutant{firstKeyOnly: true} }},
-		{"several keys without a ticket are empty", func() *mutant { return &mutant{emptyIsExpired: true} }},
-		{"keys beyond the bound are not looked up", func() *mutant { return &mutant{anyNumber: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{expiredHides: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{lastKeyDecides: true} }},
-		{"expired tickets of one key hide no others", func() *mutant { return &mutant{peeksExpired: true} }},
-		{"a ticket is shown and taken under its own key", func() *mutant { return &mutant{oneConversation: true} }},
-		{"an ended context shows none of several keys", func() *mutant { return &mutant{ignoresContext: true} }},
+		{"of 32 takers one gets the ticket", flaws{getThenDelete: true}},
+		{"a ticket is taken until its deadline", flaws{takesExpired: true}},
+		{"a ticket is found until its deadline", flaws{peeksExpired: true}},
+		{"expired branches are not shown beside others", flaws{peeksExpired: true}},
+		{"a ticket is found until its deadline", flaws{lateDeadline: true}},
+		{"a ticket is taken until its deadline", flaws{lateDeadline: true}},
+		{"a fifth branch displaces the oldest", flaws{growsForever: true}},
+		{"a fifth branch displaces the oldest", flaws{dropsSilently: true}},
+		{"the same ticket put twice is there once", flaws{handsBackItself: true}},
+		{"branches are shown newest first", flaws{oldestFirst: true}},
+		{"taking one ticket leaves the others", flaws{takeEmpties: true}},
+		{"conversations do not see each other", flaws{oneConversation: true}},
+		{"a ticket put is found and taken whole", flaws{aliases: true}},
+		{"a put-back cannot live longer", flaws{newLife: true}},
+		{"a put-back keeps id and deadline", flaws{newID: true}},
+		{"an ended context changes nothing", flaws{ignoresContext: true}},
+		{"no time left stores nothing", flaws{storesExpired: true}},
+		{"a contained chain is superseded", flaws{neverSupersedes: true}},
+		{"the same tokens supersede", flaws{neverSupersedes: true}},
+		{"superseding makes room", flaws{neverSupersedes: true}},
+		{"a contained chain is superseded", flaws{dropsSilently: true}},
+		{"chains that are not contained stay", flaws{byFirstBlock: true}},
+		{"chains that are not contained stay", flaws{byBlocksAlone: true}},
+		{"chains that are not contained stay", flaws{anyBlockSize: true}},
+		{"tickets without chain do not supersede", flaws{emptyIsContained: true}},
+		{"a ticket put is found and taken whole", flaws{losesChain: true}},
+		{"a ticket put is found and taken whole", flaws{losesEngine: true}},
+		{"a ticket put is found and taken whole", flaws{losesCommon: true}},
+		{"a ticket put is found and taken whole", flaws{losesOutline: true}},
+		{"a note is found and taken whole", flaws{losesPrefill: true}},
+		{"a note lives for its own time", flaws{capsLife: true}},
+		{"a note takes the place of its ticket alone", flaws{handsBackItself: true}},
+		{"what comes later supersedes a note", flaws{neverSupersedes: true}},
+		{"what comes later supersedes a note", flaws{firstNoteStays: true}},
+		{"what comes later supersedes a note", flaws{dropsSilently: true}},
+		{"a late note is not stored beside what has its tokens", flaws{storesLateNotes: true}},
+		{"a late note is stored beside what has not", flaws{byFirstBlock: true}},
+		{"a note displaces no ticket", flaws{notesDisplace: true}},
+		{"a note displaces no ticket", flaws{notesPushOut: true}},
+		{"a fifth branch displaces notes like tickets", flaws{notesPushOut: true}},
+		{"a fifth branch displaces notes like tickets", flaws{notesGoFirst: true}},
+		{"branches of several keys are shown in the order of the keys", flaws{lastKeyFirst: true}},
+		{"branches of several keys are shown in the order of the keys", flaws{oldestFirst: true}},
+		{"branches of several keys are shown in the order of the keys", flaws{namesFirstKey: true}},
+		{"several keys are shown whole", flaws{firstKeyOnly: true}},
+		{"several keys without a ticket are empty", flaws{emptyIsExpired: true}},
+		{"keys beyond the bound are not looked up", flaws{anyNumber: true}},
+		{"expired tickets of one key hide no others", flaws{expiredHides: true}},
+		{"expired tickets of one key hide no others", flaws{lastKeyDecides: true}},
+		{"expired tickets of one key hide no others", flaws{peeksExpired: true}},
+		{"a ticket is shown and taken under its own key", flaws{oneConversation: true}},
+		{"an ended context shows none of several keys", flaws{ignoresContext: true}},
 	} {
-		if failed := failing(t, tc.open); !slices.Contains(failed, tc.check) {
-			t.Errorf("mutant %+v: failing checks: got %q, want %q among them", tc.open(), failed, tc.check)
+		if failed := failing(t, tc.flaws); !slices.Contains(failed, tc.check) {
+			t.Errorf("%+v: failing checks: got %q, want %q among them", tc.flaws, failed, tc.check)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func keepsContract(t *testing.T, cfg Config) {
 		if strings.HasSuffix(t.Name(), "takers_one_gets_the_ticket") {
 			connectAll(t, r.Client())
 		}
-		return convcachetest.Harness{Store: r, Advance: c.advance}
+		return convcachetest.Harness{Store: r, Now: c.now, Advance: c.advance}
 	})
 }
 
