@@ -107,19 +107,6 @@ func carries(t *testing.T, cfg Config) {
 	}
 }
 
-func TestChannel_CarriesMessages(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, append(leastCommands(), "publish", "subscribe", "select"))
-	s.CLI("ACL", "SETUSER", "carryover", "resetchannels", "&carryover:*")
-	for name, cfg := range map[string]Config{
-		"single server": {},
-		"least ACL":     {Username: "carryover", Password: "the password", DB: 2},
-	} {
-		cfg.Addresses = []string{s.Addr()}
-		t.Run(name, func(t *testing.T) { carries(t, cfg) })
-	}
-}
-
 // A user that may not publish or subscribe is refused at the start, not found when the first notification is lost.
 func TestChannel_CheckNamesTheACL(t *testing.T) {
 	t.Parallel()
@@ -147,19 +134,10 @@ func TestChannel_CheckNamesTheACL(t *testing.T) {
 	}
 }
 
-func TestChannel_CarriesMessagesInACluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	for range 3 { // each has another prefix, and with it a slot of its own
-		carries(t, ofCluster(nodes))
-	}
-}
-
 func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	cfg := Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Prefix: freshPrefix()}
-	carries(t, cfg)
+	cfg := ofSentinel(pair)
 	one, two := openStore(t, cfg), openStore(t, cfg)
 	first, second := listens(t, one), listens(t, two)
 	wantHeard(t, one, "before", first, second)

@@ -27,25 +27,6 @@ func goesHome(t *testing.T, r *replica, k Key) {
 	wantTake(t, r, k, tk.ID, Taken)
 }
 
-func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
-	s, r := startRedis(t)
-	mustCheck(t, r)
-	s.CLI("SET", r.KeyName(key(1)), "somebody's")
-	for range 8 {
-		tk := ticket(1, 10)
-		wantPut(t, r, key(1), tk, Stored)
-		wantLook(t, r, key(1), Found)
-		wantTake(t, r, key(1), tk.ID, Taken)
-		wantLook(t, r, key(1), Unavailable)
-	}
-	if !r.Shares() {
-		t.Error("one conversation's key keeps all others from being shared")
-	}
-	if got := s.CLI("GET", r.KeyName(key(1))); got != "somebody's" {
-		t.Errorf("the key of another kind: got %q, want it left alone", got)
-	}
-}
-
 func TestRedis_Full_TicketsStayHome(t *testing.T) {
 	s, r := startRedis(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 	other := openAt(t, s.Addr())

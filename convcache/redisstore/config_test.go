@@ -182,9 +182,7 @@ func TestRedis_SendsACommandOnce(t *testing.T) {
 func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	r := openRedis(t, Config{
-		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: time.Second,
-	})
+	r := openRedis(t, Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: time.Second})
 	mustCheck(t, r)
 	wantPut(t, r, key(1), ticket(1, 10), Stored)
 	// Sentinel must not replace the server meanwhile: a server that is a replica by then refuses the late put, and counts no call.

@@ -90,29 +90,6 @@ func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	}
 }
 
-func TestRedis_DiesWhileInUse_BreakerOpensAtTheFifthFailure(t *testing.T) {
-	s, r := startRedis(t)
-	mustCheck(t, r)
-	kept := ticket(1, 10)
-	wantPut(t, r, key(1), kept, Stored)
-	s.Kill()
-	for n := range 4 {
-		timed(t, granted, func(ctx context.Context) {
-			if _, got := r.Peek(ctx, []Key{key(1)}); got != Unavailable {
-				t.Errorf("peek %d: got %v, want %v", n, got, Unavailable)
-			}
-		})
-		if !r.Shares() {
-			t.Fatalf("the breaker opened after %d failures", n+1)
-		}
-	}
-	wantTake(t, r, key(1), kept.ID, Unavailable)
-	if r.Shares() {
-		t.Error("five operations failed, and more are sent")
-	}
-	wantHome(t, r, key(2))
-}
-
 func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -77,7 +76,7 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 // The answer to a look-up may be large as well, and how large is not known before.
 func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 	r, other := narrowRedis(t, 32<<10)
-	tk := longTicket(t, 128<<10, adjacentBlocks(8<<10))
+	tk := longTicket(t, blocksFrom(false))
 	wantPut(t, other, key(1), tk, Stored)
 	for range 8 {
 		stuck(t, func(ctx context.Context) Outcome {
@@ -155,56 +154,52 @@ func branchIDs(branches []KeyedBranch) []TicketID {
 }
 
 // longTicket returns a ticket over so many tokens in blocks of 16, whose params name the given blocks.
-func longTicket(tb testing.TB, tokens int, blocks []int) Ticket {
+func longTicket(tb testing.TB, blocks []int) Ticket {
 	tb.Helper()
+	const tokens = 128 << 10
 	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
-	chain := mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16)
 	tk := fullTicket(1)
-	tk.Chain, tk.Tokens = chain, tokens
-	text := make([]string, len(blocks))
-	for i, id := range blocks {
-		text[i] = strconv.Itoa(id)
-	}
+	tk.Chain, tk.Tokens = mustChain(tb, sharedSecret(tb).ChainKey(), randomIDs(rng, tokens, 150_000), 16), tokens
 	tk.Params = fmt.Appendf(nil, `{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": [[%s]], `+
-		`"remote_engine_id": "1f6d3c1e-6a0e-4b5e-9f43-0f4b6a3c2d11", "remote_host": "10.1.2.3", "remote_port": 5600, "tp_size": 1}`, strings.Join(text, ", "))
+		`"remote_engine_id": "1f6d3c1e-6a0e-4b5e-9f43-0f4b6a3c2d11", "remote_host": "10.1.2.3", "remote_port": 5600, "tp_size": 1}`,
+		strings.Trim(strings.ReplaceAll(fmt.Sprint(blocks), " ", ", "), "[]"))
 	return tk
 }
 
-// scatteredBlocks are block ids as a busy decode instance gives them: n of the first 100,000 in any order.
-func scatteredBlocks(n int) []int {
-	return rand.New(rand.NewPCG(3, 4)).Perm(100_000)[:n] //nolint:gosec // reproducible
-}
-
-// adjacentBlocks are block ids as an idle one gives them.
-func adjacentBlocks(n int) []int {
-	ids := make([]int, n)
+// blocksFrom are the ids of 8192 blocks, as a busy decode instance gives them, in any order, and as an idle one does.
+func blocksFrom(busy bool) []int {
+	ids := rand.New(rand.NewPCG(3, 4)).Perm(100_000)[:8<<10] //nolint:gosec // reproducible
 	for i := range ids {
-		ids[i] = 5000 + i
+		if !busy {
+			ids[i] = 5000 + i
+		}
 	}
 	return ids
 }
 
 func TestRedis_SizeOfALongTicket(t *testing.T) {
-	const tokens, blocks, most = 128 << 10, 8 << 10, 130_000
 	s := redistest.Start(t)
-	for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
-		t.Run(name, func(t *testing.T) {
-			r := openOn(t, s, Config{Prefix: freshPrefix()})
-			tk := longTicket(t, tokens, ids)
-			wantPut(t, r, key(1), tk, Stored)
-			size := 0
-			for field, value := range readHash(t, r, key(1)) {
-				size += len(field) + len(value)
-			}
-			if size >= most {
-				t.Errorf("values: got %d bytes, want less than %d", size, most)
-			}
-			t.Logf("params %d bytes; in Redis %d, MEMORY USAGE %s", len(tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
-
-			if got := wantTake(t, r, key(1), tk.ID, Taken); !sameAs(got, tk) {
-				t.Error("take: got another ticket than was put")
-			}
-		})
+	for name, tc := range map[string]struct {
+		tk   Ticket
+		most int
+	}{
+		"scattered": {longTicket(t, blocksFrom(true)), 130_000},
+		"adjacent":  {longTicket(t, blocksFrom(false)), 130_000},
+		"note":      {noteOf(longTicket(t, nil)), 67_000},
+	} {
+		r := openOn(t, s, Config{Prefix: freshPrefix()})
+		wantPut(t, r, key(1), tc.tk, Stored)
+		size := 0
+		for field, value := range readHash(t, r, key(1)) {
+			size += len(field) + len(value)
+		}
+		if size >= tc.most {
+			t.Errorf("%s: got %d bytes, want less than %d", name, size, tc.most)
+		}
+		t.Logf("%s: params %d bytes; in Redis %d, MEMORY USAGE %s", name, len(tc.tk.Params), size, s.CLI("MEMORY", "USAGE", r.KeyName(key(1))))
+		if got := wantTake(t, r, key(1), tc.tk.ID, Taken); !sameAs(got, tc.tk) {
+			t.Errorf("%s: take: got another ticket than was put", name)
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ type fleet struct {
 	journal  *journal
 	patience time.Duration
 	advance  func(time.Duration)
+	tickets  []Ticket      // that a scenario has put
 	again    chan struct{} // closed when a store that repeats a put may do so
 
 	mu   sync.Mutex // guards seen
@@ -79,28 +80,42 @@ type wrapper func(*testing.T, *fleet, *replica) convcachetest.Store
 
 // fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
 type fleetPlan struct {
-	replica  bool                // a second server follows the first
-	args     []string            // of the servers
-	clock    func() time.Time    // of the stores; nil is time.Now
-	watch    func() time.Time    // of the journal; nil is time.Now
-	advance  func(time.Duration) // moves a clock that is not real
-	patience time.Duration       // for one operation
-	maxValue int                 // what is larger stays with its store; 0 is the default of stores
+	replica  bool          // a second server follows the first
+	args     []string      // of the servers
+	clock    clocks        // real ones where it is zero
+	patience time.Duration // for one operation
+	maxValue int           // what is larger stays with its store; 0 is the default of stores
 	// wrap makes the stores that clients see of those that keep the contract; nil is none.
 	wrap wrapper
 }
 
+// clocks says what the stores of a fleet, and its journal, take for the time.
+type clocks int
+
+const (
+	stands      clocks = 1 + iota // for the stores
+	moves                         // when told
+	movesUnseen                   // when told, but for the stores it stands
+)
+
 // newFleet starts a fleet, whose stores share tickets when it returns.
 func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	t.Helper()
-	if plan.watch == nil {
-		plan.watch = time.Now
+	c, now, watch := &clock{}, time.Now, time.Now
+	stood := now()
+	switch plan.clock {
+	case stands:
+		now = func() time.Time { return stood }
+	case moves:
+		now, watch = c.now, c.now
+	case movesUnseen:
+		now, watch = (&clock{}).now, c.now
 	}
 	if plan.patience == 0 {
 		plan.patience = fleetPatience
 	}
 	f := &fleet{
-		journal: newJournal(plan.watch), patience: plan.patience, advance: plan.advance,
+		journal: newJournal(watch), patience: plan.patience, advance: c.advance,
 		again: make(chan struct{}), seen: make(map[Key][]TicketID),
 	}
 	f.servers = append(f.servers, redistest.Start(t, plan.args...))
@@ -112,12 +127,8 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 	must(t, err)
 	for range fleetStores {
 		forward := redistest.Forward(t, f.servers[0].Addr())
-		clock := plan.clock
-		if clock == nil {
-			clock = time.Now
-		}
 		r := openRedis(t, Config{
-			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: clock,
+			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: now,
 			MaxValue: plan.maxValue,
 		})
 		runBeside(t, r)
@@ -131,22 +142,6 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		f.replicas = append(f.replicas, r)
 	}
 	return f
-}
-
-// greeted has stores send their next commands on connections that the server has greeted: a fault then meets the
-// command, and not the greeting, behind which go-redis would never send it.
-func (f *fleet) greeted(t *testing.T, stores ...int) {
-	t.Helper()
-	for _, i := range stores {
-		greet(t, clientOf(t, f.replicas[i], k1))
-	}
-}
-
-// stop suspends the server in such a way that what stores send meanwhile arrives when it goes on.
-func (f *fleet) stop(t *testing.T, stores ...int) {
-	t.Helper()
-	f.greeted(t, stores...)
-	f.servers[0].Stop()
 }
 
 // runBeside runs a replica's Run until the test ends.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"carryover/convcache/redisstore"
 	"carryover/convcache/redistest"
 )
 
@@ -38,8 +37,8 @@ func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 	}
 }
 
-// checkQuarantined checks the rules that hold for quarantines on each kind of server.
-func checkQuarantined(t *testing.T, cfg Config) {
+// sharesMarks checks the rules of quarantines.
+func sharesMarks(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
@@ -64,32 +63,6 @@ func checkQuarantined(t *testing.T, cfg Config) {
 		t.Errorf("conversations: got %d, want 1 besides the quarantines", got)
 	}
 	wantTake(t, other, key(1), tk.ID, Taken)
-}
-
-func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	for name, cfg := range map[string]Config{
-		"single server": {},
-		"least ACL":     {Username: "carryover", Password: "the password"},
-	} {
-		cfg.Addresses = []string{s.Addr()}
-		t.Run(name, func(t *testing.T) { checkQuarantined(t, cfg) })
-	}
-}
-
-func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartCluster(t, 3)
-	for range 4 { // each has another prefix, and with it a slot of its own
-		checkQuarantined(t, ofCluster(nodes))
-	}
-}
-
-func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
-	t.Parallel()
-	pair := redistest.StartSentinel(t)
-	checkQuarantined(t, ofSentinel(pair))
 }
 
 // quarantinedFields returns the hash of all quarantines.
@@ -247,70 +220,54 @@ func mustShareEpoch(t *testing.T, r *replica, own int64, risen bool, want int64)
 	}
 }
 
-func TestRedis_TheEpochIsShared(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	nodes := redistest.StartCluster(t, 3)
+// sharesTheEpoch checks that each replica knows the highest epoch that any has risen to.
+func sharesTheEpoch(t *testing.T, cfg Config) {
+	t.Helper()
 	const rise = int64(1_790_000_000_123)
-	for name, cfg := range map[string]Config{
-		"single server": {Addresses: []string{s.Addr()}},
-		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"cluster":       {Topology: redisstore.Cluster, Addresses: nodes.Addrs()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg.Prefix = freshPrefix()
-			r, other := openRedis(t, cfg), openRedis(t, cfg)
-			mustCheck(t, r)
-			mustCheck(t, other)
-			mustShareEpoch(t, r, 0, false, 0)
-			all := cfg
-			all.Username, all.Password = "", ""
-			admin := openRedis(t, all).Client()
-			if n, err := admin.Exists(t.Context(), r.EpochName()).Result(); err != nil || n != 0 {
-				t.Errorf("%d keys before the first rise, error %v", n, err)
-			}
-			mustShareEpoch(t, r, rise, true, rise)
-			mustShareEpoch(t, other, rise-5, true, rise+1) // which has risen at the same time
-			mustShareEpoch(t, r, rise, false, rise+1)      // nothing takes it back
-			if left, err := admin.PTTL(t.Context(), r.EpochName()).Result(); err != nil || left > 0 {
-				t.Errorf("it lives for %v, error %v, want for ever", left, err)
-			}
-			if n := r.Len(); n != 0 {
-				t.Errorf("%d conversations", n)
-			}
-			late := openRedis(t, cfg)
-			mustCheck(t, late) // before it serves
-			if got := late.Epoch(); got != rise+1 {
-				t.Errorf("a new replica has epoch %d, want %d", got, rise+1)
-			}
-		})
+	cfg.Prefix = freshPrefix()
+	r, other := openRedis(t, cfg), openRedis(t, cfg)
+	mustCheck(t, r)
+	mustCheck(t, other)
+	mustShareEpoch(t, r, 0, false, 0)
+	all := cfg
+	all.Username, all.Password = "", ""
+	admin := openRedis(t, all).Client()
+	if n, err := admin.Exists(t.Context(), r.EpochName()).Result(); err != nil || n != 0 {
+		t.Errorf("%d keys before the first rise, error %v", n, err)
+	}
+	mustShareEpoch(t, r, rise, true, rise)
+	mustShareEpoch(t, other, rise-5, true, rise+1) // which has risen at the same time
+	mustShareEpoch(t, r, rise, false, rise+1)      // nothing takes it back
+	if left, err := admin.PTTL(t.Context(), r.EpochName()).Result(); err != nil || left > 0 {
+		t.Errorf("it lives for %v, error %v, want for ever", left, err)
+	}
+	if n := r.Len(); n != 0 {
+		t.Errorf("%d conversations", n)
+	}
+	late := openRedis(t, cfg)
+	mustCheck(t, late) // before it serves
+	if got := late.Epoch(); got != rise+1 {
+		t.Errorf("a new replica has epoch %d, want %d", got, rise+1)
 	}
 }
 
-// A replica that finds or takes a ticket knows of every rise before.
-func TestRedis_LooksAndTakesShowTheEpoch(t *testing.T) {
-	s := redistest.Start(t)
-	nodes := redistest.StartCluster(t, 3)
-	for name, cfg := range map[string]Config{
-		"single server": {Addresses: []string{s.Addr()}}, "cluster": ofCluster(nodes),
-	} {
-		t.Run(name, func(t *testing.T) {
-			cfg.Prefix = freshPrefix()
-			r, other := openRedis(t, cfg), openRedis(t, cfg)
-			for n := range 4 { // of a Cluster several masters
-				tk := ticket(n, 10)
-				tk.Epoch = int64(n)
-				wantPut(t, r, key(n), tk, Stored)
-				mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
-				if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
-					t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
-				}
-				mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
-				if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
-					t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
-				}
-			}
-		})
+// showsTheEpoch checks that a replica that finds or takes a ticket knows of every rise before.
+func showsTheEpoch(t *testing.T, cfg Config) {
+	t.Helper()
+	cfg.Prefix = freshPrefix()
+	r, other := openRedis(t, cfg), openRedis(t, cfg)
+	for n := range 4 { // of a Cluster several masters
+		tk := ticket(n, 10)
+		tk.Epoch = int64(n)
+		wantPut(t, r, key(n), tk, Stored)
+		mustShareEpoch(t, other, int64(10*n+1), true, int64(10*n+1))
+		if looked := wantLook(t, r, key(n), Found); looked[0].Epoch != int64(n) || r.Epoch() != int64(10*n+1) {
+			t.Errorf("a look-up shows epoch %d of the ticket and %d of the fleet", looked[0].Epoch, r.Epoch())
+		}
+		mustShareEpoch(t, other, int64(10*n+5), true, int64(10*n+5))
+		if taken := wantTake(t, r, key(n), tk.ID, Taken); taken.Epoch != int64(n) || r.Epoch() != int64(10*n+5) {
+			t.Errorf("a take shows epoch %d of the ticket and %d of the fleet", taken.Epoch, r.Epoch())
+		}
 	}
 }
 

@@ -62,20 +62,9 @@ func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
 // sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
 func sizes() fleetPlan { return fleetPlan{maxValue: 128} }
 
-// largeTicket returns a ticket that stays with its store where plans are of all sizes.
-func largeTicket() Ticket {
+// largeTicket returns a ticket that stays with its store where plans are of all sizes, and supersedes none of another number.
+func largeTicket(n int) Ticket {
 	t := someTicket(nil)
-	t.Chain = Chain{BlockSize: 16, Tokens: 48, Whole: 1, Blocks: []uint64{2, 3, 4}}
+	t.Chain = Chain{BlockSize: 16, Tokens: 48, Whole: uint64(n), Blocks: []uint64{2, 3, 4}}
 	return t
-}
-
-func largeStay(_ *testing.T, f *fleet) {
-	small := f.putSome(1)
-	first, second := largeTicket(), largeTicket()
-	second.Chain.Whole = 2 // supersedes nothing
-	f.put(0, k1, first, fleetLife)
-	f.put(0, k1, second, fleetLife)
-	f.takeEverywhere(append(small, first)...)
-	f.servers[0].Kill()
-	f.takeEverywhere(second)
 }

@@ -143,21 +143,3 @@ func TestRedis_NotesBesideWhatCannotBeRead(t *testing.T) {
 		t.Error("a server that asks too much is not asked any more")
 	}
 }
-
-func TestRedis_SizeOfALongNote(t *testing.T) {
-	const tokens, most = 128 << 10, 67_000
-	s := redistest.Start(t)
-	r := openOn(t, s, Config{Prefix: freshPrefix()})
-	note := noteOf(longTicket(t, tokens, scatteredBlocks(tokens/16)))
-	putNote(t, r, key(1), note, Stored)
-	size := 0
-	for field, value := range readHash(t, r, key(1)) {
-		size += len(field) + len(value)
-	}
-	if size >= most {
-		t.Errorf("got %d bytes, want less than %d", size, most)
-	}
-	if got := wantTake(t, r, key(1), note.ID, Taken); !sameAs(got, note) {
-		t.Error("take: got another note than was put")
-	}
-}
