@@ -53,7 +53,7 @@ func Checks() []Check {
 		{"chains that are not contained stay", apart("chain a 100 1 2 3, chain b %s, put a b, peek b a",
 			"100 1 2 4", "200 1 2 4 5 6 7", "200 9 2 3 4 5 6", // edited in the third block, and in the first
 			"70 1 2", "98 1 2 3", "40 1", "20", // answered again, shorter
-			"100 1 2 3 otherwise", "170 1 2 3 coarse", "0")},
+			"100 1 2 3 otherwise", "170 1 2 3 coarse", "100 1 2 3 coarse", "0")},
 		{"tickets without chain do not supersede", "chain a 0, chain b 0, chain c 100 1 2 3, put a b c, peek c b a"},
 		// To hand the first back would let the caller release blocks that are still offered.
 		{"the same ticket put twice is there once", "put a a, peek a, take a, take a consumed"},

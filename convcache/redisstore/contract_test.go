@@ -114,11 +114,18 @@ func TestRedis_OnEveryServer(t *testing.T) {
 	}
 	t.Run("behind Sentinel", func(t *testing.T) {
 		t.Parallel()
-		cfg := ofSentinel(redistest.StartSentinel(t))
+		pair := redistest.StartSentinel(t)
+		cfg := ofSentinel(pair)
 		keepsContract(t, cfg)
 		sharesMarks(t, cfg)
 		sharesTheEpoch(t, cfg)
 		carries(t, cfg)
+		r := openRedis(t, cfg)
+		pair.Failover()
+		eventually(t, "a put to the new master", func() bool { // until Sentinel has told the client, the old one answers, or is gone
+			_, outcome := r.Put(t.Context(), key(3), ticket(3, 10), redisTTL)
+			return outcome == Stored && r.Shares()
+		})
 	})
 	t.Run("in a cluster", func(t *testing.T) {
 		t.Parallel()

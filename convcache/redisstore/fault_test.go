@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -64,16 +63,8 @@ func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	}
 
 	s.Restart()
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("run: got %v, want %v", err, context.Canceled)
-		}
-	})
+	runBeside(t, r)
 	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp && r.Shares() })
-	cancel()
-	running.Wait()
 
 	shared := ticket(2, 10)
 	wantPut(t, r, key(3), shared, Stored)

@@ -89,6 +89,9 @@ type fleetPlan struct {
 	wrap wrapper
 }
 
+// sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks.
+func sizes() fleetPlan { return fleetPlan{maxValue: 128} }
+
 // clocks says what the stores of a fleet, and its journal, take for the time.
 type clocks int
 

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,11 +96,14 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	}
 	first := slices.Collect(maps.Keys(one))[0]
 	second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
+	wantPut(t, r, Key{}, fullTicket(1), Stored)
+	ticket := readHash(t, r, Key{})
 	flipped := []byte(both[second])
 	flipped[len(flipped)-1] ^= 1
 	for what, value := range map[string]string{
 		"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 		"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
+		"an index": ticket["0i"], "a branch": ticket["0b"], "params": ticket["0p"],
 	} {
 		must(t, r.Client().HSet(t.Context(), r.MarksName(), second, value).Err())
 		got, err := r.Marks(t.Context(), []string{incarnationOne, incarnationTwo})
@@ -114,19 +116,6 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	}
 	mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
 	wantQuarantined(t, r, true, true)
-}
-
-// A ticket's value quarantines nothing, whatever place it is moved to.
-func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
-	_, r := startRedis(t)
-	mustQuarantineIncarnation(t, r, incarnationOne)
-	wantPut(t, r, Key{}, fullTicket(1), Stored)
-	for _, value := range readHash(t, r, Key{}) {
-		for field := range quarantinedFields(t, r) {
-			must(t, r.Client().HSet(t.Context(), r.MarksName(), field, value).Err())
-			wantQuarantined(t, r, false, false)
-		}
-	}
 }
 
 func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
@@ -185,28 +174,14 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 	wantNoAnswer(t, r, "not asked")
 }
 
-// longer answers HMGET with a value too many, as a connection that is out of step may.
-type longer struct{}
-
-func (longer) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (longer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (longer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
+// As a connection that is out of step may answer.
+func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
+	_, r := startRedis(t)
+	r.Client().AddHook(after(func(cmd redis.Cmder) {
 		if values, ok := cmd.(*redis.SliceCmd); ok && cmd.Name() == "hmget" {
 			values.SetVal(append(values.Val(), "another"))
 		}
-		return err
-	}
-}
-
-func TestIncarnations_AnAnswerOfAnotherLengthIsRefused(t *testing.T) {
-	r := openAt(t, redistest.Start(t).Addr())
-	r.Client().AddHook(longer{})
+	}))
 	if known, err := r.Marks(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "3 values of 2 fields") {
 		t.Errorf("got %v and the error %v, want the answer to be refused", known, err)
 	}
