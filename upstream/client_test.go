@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -49,9 +50,7 @@ func engine(t *testing.T, role Role, handler http.HandlerFunc) *Instance {
 	srv := httptest.NewServer(handler)
 	t.Cleanup(srv.Close)
 	instance, err := NewInstance(role, "engine", srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &instance
 }
 
@@ -89,44 +88,32 @@ func TestClient_TellsOfWhatEnginesBreak(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"refused": nil, "ended": hangUp(false), "ended within the answer": hangUp(true),
 	} {
-		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(handler)
-			defer srv.Close()
-			if handler == nil {
-				srv.Close()
-			}
-			c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
-			defer c.Close()
-			var told []string
-			c.OnBreak(func(base string) { told = append(told, base) })
-			instance := &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}
-			if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
-				t.Fatal("it was answered")
-			}
-			if len(told) != 1 || told[0] != srv.URL {
-				t.Errorf("told of %v, want %s once", told, srv.URL)
-			}
-		})
+		instance := engine(t, RoleDecode, handler)
+		if handler == nil {
+			instance.BaseURL = "http://127.0.0.1:1"
+		}
+		c := newTestClient(t, "")
+		var told []string
+		c.OnBreak(func(base string) { told = append(told, base) })
+		if _, _, err := c.Fetch(t.Context(), instance, "/metrics", "", 1<<20); err == nil {
+			t.Errorf("%s: it was answered", name)
+		}
+		if !slices.Equal(told, []string{instance.BaseURL}) {
+			t.Errorf("%s: told of %v, want %s once", name, told, instance.BaseURL)
+		}
 	}
 }
 
 // What we end ourselves, and what takes too long, says nothing about the process.
 func TestClient_TellsNothingOfWhatWeEnd(t *testing.T) {
-	began := make(chan struct{}, 1)
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		began <- struct{}{}
-		<-r.Context().Done()
-	}))
-	defer srv.Close()
-	c := NewClient(ClientConfig{DialTimeout: 10 * time.Second})
-	defer c.Close()
-	c.OnBreak(func(base string) { t.Errorf("told of %s", base) })
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-began
+	instance := engine(t, RoleDecode, func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
-	}()
-	if _, _, err := c.Fetch(ctx, &Instance{Name: "d", BaseURL: srv.URL, Role: RoleDecode}, "/metrics", "", 1<<20); err == nil {
+		<-r.Context().Done()
+	})
+	c := newTestClient(t, "")
+	c.OnBreak(func(base string) { t.Errorf("told of %s", base) })
+	if _, _, err := c.Fetch(ctx, instance, "/metrics", "", 1<<20); err == nil {
 		t.Error("it was answered")
 	}
 	if broke(&net.OpError{Op: "dial", Err: context.DeadlineExceeded}) {
@@ -143,9 +130,7 @@ type nameServer struct {
 func newNameServer(t *testing.T) *nameServer {
 	t.Helper()
 	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &nameServer{}
 	ended := make(chan struct{})
 	go func() {
@@ -253,5 +238,13 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 	served("127.0.0.1")
 	if n := names.asked.Load(); n != 3 {
 		t.Errorf("the name was resolved %d times, want once for each of 3 connections", n)
+	}
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -102,9 +102,7 @@ func answers(status int, body string) http.HandlerFunc {
 func TestClient_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
 	const size = 32 << 20 // more than any kernel takes at once
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	received := make(chan []byte, 1)
 	go func() {
@@ -131,9 +129,7 @@ func TestClient_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
 	body := bytes.Repeat([]byte("a"), size)
 	q.Body = [][]byte{body}
 	a, err := client.do(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range body {
 		body[i] = 'x'
 	}

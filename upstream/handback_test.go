@@ -89,15 +89,6 @@ func TestClient_HandBackReadsNothingBehindTheFirstEvent(t *testing.T) {
 	<-gone
 }
 
-func TestClient_HandBackReadsAnEventInPieces(t *testing.T) {
-	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-		saysStream(w, r, strings.Split(": ping\r\n\r\ndata:\n\n"+firstEvent, "")...)
-		<-r.Context().Done()
-	})
-	answer, err := handBackTo(t.Context(), newTestClient(t, ""), instance)
-	checkFirst(t, answer, err)
-}
-
 // What has ended with its first event leaves nothing to drop. The legs that follow are none the worse.
 func TestClient_HandBackOfAnAnswerThatIsOver(t *testing.T) {
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
@@ -195,20 +186,6 @@ func TestClient_HandBackEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestClient_HandBackIsAPrefillLegLikeOthers(t *testing.T) {
-	var got *http.Request
-	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-		got = r.Clone(context.Background())
-		saysStream(w, r, firstEvent)
-	})
-	if _, err := handBackTo(t.Context(), newTestClient(t, "key"), instance); err != nil {
-		t.Fatal(err)
-	}
-	if got.URL.RequestURI() != body.Text.Path() || got.Header.Get("Authorization") != "Bearer key" || got.Header.Get("X-Request-Id") != "r" || got.Header.Get("Accept-Encoding") != "identity" {
-		t.Errorf("got %s with %v, want a text completion of ours", got.URL, got.Header)
-	}
-}
-
 // relayed are the events of a stream as the relay for clients sees them.
 func relayed(t *testing.T, stream []byte) (events []string) {
 	t.Helper()
@@ -218,9 +195,7 @@ func relayed(t *testing.T, stream []byte) (events []string) {
 		}
 		return sse.Forward
 	}})
-	if err := relay.Run(bytes.NewReader(stream)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, relay.Run(bytes.NewReader(stream)))
 	return events
 }
 
@@ -275,9 +250,7 @@ func TestEvents_AreReadAsTheyCome(t *testing.T) {
 		if data, err := reader.next(); string(data) != "a" || err != nil {
 			t.Fatalf("%q: got %q, %v", event, data, err)
 		}
-		if err := <-wrote; err != nil {
-			t.Fatal(err)
-		}
+		must(t, <-wrote)
 	}
 }
 

@@ -31,9 +31,7 @@ const codexBody = `{"model":"m","instructions":"You are an agent.","store":false
 func parsed(tb testing.TB, api API, body string) *Request {
 	tb.Helper()
 	r, err := ParseRequest(api, []byte(body))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return r
 }
 

@@ -447,9 +447,7 @@ func benchText(size int) string {
 func TestPrompt_GoesOn(t *testing.T) {
 	prompt := func(raw string) Prompt {
 		req, err := ParseRequest(Text, []byte(`{"model":"m","prompt":`+raw+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return req.Prompt()
 	}
 	text, ids := strings.Repeat("a line of prose ", 20), strings.Repeat("17,4,", 60)

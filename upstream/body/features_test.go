@@ -163,12 +163,8 @@ func FuzzFeatureSet(f *testing.F) {
 func sorted(t *testing.T, raw []byte) string {
 	t.Helper()
 	var value any
-	if err := json.Unmarshal(raw, &value); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &value))
 	out, err := json.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }

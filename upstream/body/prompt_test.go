@@ -45,9 +45,7 @@ func chatOf(tb testing.TB, head string, sizes ...int) *Request {
 		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d%s"}`, i, strings.Repeat("x", size))
 	}
 	r, err := ParseRequest(Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return r
 }
 
@@ -112,9 +110,7 @@ func TestPromptChain_IsBounded(t *testing.T) {
 	}
 	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
 		r, err := ParseRequest(Text, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n, want := len(r.Prompt().Chain(seed)), len(body)/ChainPiece; n != want {
 			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
 		}

@@ -176,9 +176,7 @@ func BenchmarkRewrite(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r, err := ParseRequest(Chat, body)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				r.Remove("conversation_id")
 				r.PrefillBody(PrefillEdit{Members: transferParams(params)})
 				r.DecodeBody(DecodeEdit{Members: transferParams(params)})
@@ -252,15 +250,11 @@ func TestRequest_TokenizeBody(t *testing.T) {
 func TestRequest_TokenizeBodyOfTheRecording(t *testing.T) {
 	want := recordedBody(t, "03-tokenize-turn2.json")
 	var chat map[string]any
-	if err := json.Unmarshal(recordedBody(t, "05-decode-turn2-stream-stock.json"), &chat); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recordedBody(t, "05-decode-turn2-stream-stock.json"), &chat))
 	delete(chat, "kv_transfer_params")
 	chat["add_generation_prompt"] = true
 	raw, err := json.Marshal(chat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	body, why, ok := mustParse(t, Chat, string(raw)).TokenizeBody(nil)
 	if !ok {
 		t.Fatalf("not comparable: %s", why)
@@ -296,16 +290,12 @@ func TestRequest_PromptIDs(t *testing.T) {
 func recordedBody(tb testing.TB, name string) []byte {
 	tb.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	var exchange struct {
 		Request struct {
 			Body json.RawMessage `json:"body"`
 		} `json:"request"`
 	}
-	if err := json.Unmarshal(raw, &exchange); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, json.Unmarshal(raw, &exchange))
 	return exchange.Request.Body
 }

@@ -23,9 +23,7 @@ func recordedAttempt(t *testing.T, api body.API, body string) (*bench, upstream.
 		Tokens []uint32
 		Length int `json:"max_model_len"`
 	}
-	if err := json.Unmarshal(recorded(t, folder, "01-tokenize.json").Response.JSON, &tokenised); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(recorded(t, folder, "01-tokenize.json").Response.JSON, &tokenised))
 	tr := transfer(t, api, body, 0)
 	tr.PromptIDs, tr.ContextLength, tr.Decode.BaseURL = tokenised.Tokens, tokenised.Length, "http://127.0.0.1:8200"
 	return b, tr
@@ -105,9 +103,7 @@ func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
 		t.Errorf("decode is asked %v, want as recorded %s", got, decode.Request.Body)
 	}
 	body, err := h.Rewrite.Body(decode.Response.JSON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	answer := decoded(t, body)
 	choice := answer["choices"].([]any)[0].(map[string]any)
 	const want = `{"content":[

@@ -161,9 +161,7 @@ func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 			seen := string(h.Head)
 			if strings.Contains(body, "9}") {
 				whole, err := h.Rewrite.Body([]byte(firstAnswer("y", 4, `"token_ids":[77]`, `"token_ids":null`)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				seen = string(whole)
 			}
 			if seen == "" || strings.Contains(seen, "77") || strings.Contains(seen, "token_ids\":[") {

@@ -58,9 +58,7 @@ func newBench(change func(*Connector)) *bench {
 func request(t *testing.T, api body.API, raw string) *body.Request {
 	t.Helper()
 	r, err := body.ParseRequest(api, []byte(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -96,9 +94,7 @@ func (b *bench) plan(t *testing.T, transfer upstream.Transfer) upstream.Plan {
 func handOver(t *testing.T, plan upstream.Plan, answer string) *upstream.Handover {
 	t.Helper()
 	h, err := plan.Handover(answered(answer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return h
 }
 
@@ -161,12 +157,8 @@ type exchange struct {
 func recorded(t *testing.T, folder, name string) (e exchange) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", folder, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, json.Unmarshal(raw, &e))
 	return e
 }
 
@@ -184,4 +176,12 @@ func events(t *testing.T, stream string) (all []string) {
 		all = append(all, data)
 	}
 	return all
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -176,9 +176,7 @@ func TestWhole_LooksLikeAStockEngines(t *testing.T) {
 		h := handOver(t, newBench(nil).plan(t, tr), firstAnswer("x", 3))
 		decode := firstAnswer("yz", 4, append(tokens, `"kv_transfer_params":null,`, ``, `"length"`, `"stop"`, `"stop_reason":null`, `"stop_reason":"e"`)...)
 		got, err := h.Rewrite.Body([]byte(decode))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stock := decoded(t, recorded(t, "vllm-0.32", name).Response.JSON)
 		delete(stock, "kv_transfer_params") // the runner cuts it
 		answer := decoded(t, got)

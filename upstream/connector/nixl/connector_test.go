@@ -21,9 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var e struct {
 		Request struct {
 			Body struct {
@@ -36,9 +34,7 @@ func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
 			}
 		}
 	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &e))
 	return e.Request.Body.Params, e.Response.JSON.Params
 }
 
@@ -53,9 +49,7 @@ func same(t *testing.T, got, want []byte, without ...string) {
 		compact := map[string]string{}
 		for name, value := range all {
 			var b bytes.Buffer
-			if err := json.Compact(&b, value); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Compact(&b, value))
 			compact[name] = b.String()
 		}
 		for _, name := range without {
@@ -78,9 +72,7 @@ func same(t *testing.T, got, want []byte, without ...string) {
 func request(t *testing.T) *body.Request {
 	t.Helper()
 	r, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
@@ -100,9 +92,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 
 	firstTurn, prefillAnswer := exchange(t, "01-prefill-turn1.json")
 	template, err := prefillParams(upstream.TicketOffer{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
@@ -135,24 +125,18 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		}
 	}
 	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	same(t, secondTurn, decodeAnswer)
 
 	asked, answered := exchange(t, "04-prefill-turn2-partial-reuse.json")
 	var ids struct {
 		PromptTokenIDs json.RawMessage `json:"prompt_token_ids"`
 	}
-	if err := json.Unmarshal(asked, &ids); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(asked, &ids))
 	partial, err := prefillParams(upstream.TicketOffer{
 		Ticket: decodeAnswer, Holder: decode, Tokens: 96, BlockSize: 32, PromptIDs: ids.PromptTokenIDs,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	same(t, partial, asked)
 	release, err := connector.Release(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true}, "m")
 	if raw := release.Body; err != nil || release.API != body.Text || !bytes.Contains(raw, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(raw, []byte(`"remote_num_tokens": 0`)) {
@@ -184,9 +168,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 		t.Error("prefill's own answer is accepted as a ticket")
 	}
 	plan, err := connector.Plan(t.Context(), upstream.Transfer{Request: request(t), Prefill: instance, Decode: instance})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := plan.Handover(upstream.PrefillAnswer{Params: decodeAnswer}); err == nil {
 		t.Error("decode's answer is accepted as a hand-over")
 	}

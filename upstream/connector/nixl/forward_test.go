@@ -73,9 +73,7 @@ func TestParams_ShortenRefuses(t *testing.T) {
 		}
 	}
 	p, err := parseHandover([]byte(handover))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := p.shorten(32, 32); err == nil {
 		t.Error("a hand-over is shortened")
 	}
@@ -98,13 +96,9 @@ func TestParams_ForwardReplacesPromptIDs(t *testing.T) {
 	// What decode was given in the recording of turn 1.
 	given, _ := exchange(t, "02-decode-turn1.json")
 	o, err := rawjson.ParseObject(given)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p, err := parseHandover([]byte(with(t, string(given), "prompt_token_ids", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	forwarded, _ := rawjsontest.Members(p.forward(edit{PromptIDs: o.Get("prompt_token_ids")}))
 	want, ok := rawjsontest.Members(given)
 	at := slices.IndexFunc(forwarded, func(m rawjsontest.Member) bool { return m.Name == "prompt_token_ids" })

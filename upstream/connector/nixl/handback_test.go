@@ -43,9 +43,7 @@ func handBackBody(t *testing.T, offer upstream.TicketOffer, model, salt string) 
 		t.Fatalf("%s: %v", leg.Body, err)
 	}
 	var body map[string]json.RawMessage
-	if err := json.Unmarshal(leg.Body, &body); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(leg.Body, &body))
 	return body
 }
 
@@ -77,9 +75,7 @@ func TestHandBack_ReadsTheTicketAsATurnDoes(t *testing.T) {
 		for _, offer := range []upstream.TicketOffer{{Ticket: params, Reading: parsed.Reading}, {Ticket: params}, {Ticket: []byte(raw)}} {
 			offer.Holder, offer.Tokens, offer.BlockSize = whole().Holder, 109, 32
 			want, err := prefillParams(offer)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			offer.PromptIDs = idsOf(109)
 			got := handBackBody(t, offer, "m", "")["kv_transfer_params"]
 			if !bytes.Equal(got, want) || bytes.Contains(got, []byte("token_ids")) {

@@ -68,9 +68,7 @@ func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 		{with(t, handover, "remote_prefill_cached_tokens", ""), false, -1},
 	} {
 		p, err := parseHandover([]byte(row.raw))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if p.expiry != row.expires || p.cached != row.cached {
 			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expiry, p.cached, row.expires, row.cached)
 		}
@@ -260,9 +258,7 @@ func TestParams_RefusesOtherTexts(t *testing.T) {
 func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 	tail := `,"output_token_ids":[1,2],"prompt_\u0074oken_ids":[3], "new" : 1.50}`
 	p, err := parseTicket([]byte(ticket[:len(ticket)-1] + tail))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := strings.Replace(ticket[:len(ticket)-1], `"127.0.0.1"`, `"fd00::1"`, 1) + `, "new" : 1.50}`
 	if got := string(p.forward(edit{Host: "fd00::1"})); got != want {
 		t.Errorf("forwarded:\n got %s\nwant %s", got, want)
@@ -274,10 +270,16 @@ func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 
 func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal([]byte(connector.NullParams), &got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(connector.NullParams), &got))
 	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {
 		t.Errorf("got %v, want the two flags and four nulls", got)
+	}
+}
+
+// must ends the test at an error.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }
