@@ -446,9 +446,7 @@ func benchText(size int) string {
 // Only a longer prompt that begins with all bytes of another goes on with it.
 func TestPrompt_GoesOn(t *testing.T) {
 	prompt := func(raw string) Prompt {
-		req, err := ParseRequest(Text, []byte(`{"model":"m","prompt":`+raw+`}`))
-		must(t, err)
-		return req.Prompt()
+		return mustParse(t, Text, `{"model":"m","prompt":`+raw+`}`).Prompt()
 	}
 	text, ids := strings.Repeat("a line of prose ", 20), strings.Repeat("17,4,", 60)
 	begun := prompt(`"` + text + `"`).Beginning()

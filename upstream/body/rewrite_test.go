@@ -190,48 +190,41 @@ func transferParams(params []byte) []Member { return []Member{{"kv_transfer_para
 
 func TestRequest_TokenizeBody(t *testing.T) {
 	for _, row := range []struct {
-		name, body, want string
-		api              API
+		api        API
+		body, want string
 	}{
-		{
-			name: "what /tokenize takes",
-			body: `{"model":"m","messages":[{"role":"user","content":"\u00e9"}],"tools":[ {} ],"chat_template":"t","chat_template_kwargs":{"a" : 1},"add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true,"mm_processor_kwargs":{"b":1},"media_io_kwargs":{},"temperature":1.50,"tool_choice":"none","response_format":{"type":"text"},"stream":true,"user":"u","truncation_side":"left","structured_outputs":{}}`,
-			want: `{"model":"m","messages":[{"role":"user","content":"\u00e9"}],"tools":[ {} ],"chat_template":"t","add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true,"mm_processor_kwargs":{"b":1},"media_io_kwargs":{},"chat_template_kwargs":{"a" : 1}}`,
+		{ // what /tokenize takes
+			Chat, `{"model":"m","messages":[{"role":"user","content":"\u00e9"}],"tools":[ {} ],"chat_template":"t","chat_template_kwargs":{"a" : 1},"add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true,"mm_processor_kwargs":{"b":1},"media_io_kwargs":{},"temperature":1.50,"tool_choice":"none","response_format":{"type":"text"},"stream":true,"user":"u","truncation_side":"left","structured_outputs":{}}`,
+			`{"model":"m","messages":[{"role":"user","content":"\u00e9"}],"tools":[ {} ],"chat_template":"t","add_generation_prompt":false,"continue_final_message":true,"add_special_tokens":true,"mm_processor_kwargs":{"b":1},"media_io_kwargs":{},"chat_template_kwargs":{"a" : 1}}`,
 		},
-		{
-			name: "null goes",
-			body: `{"messages":[],"tools":null,"chat_template_kwargs":null,"add_generation_prompt":null,"documents":null,"reasoning_effort":null}`,
-			want: `{"messages":[]}`,
+		{ // null goes
+			Chat, `{"messages":[],"tools":null,"chat_template_kwargs":null,"add_generation_prompt":null,"documents":null,"reasoning_effort":null}`,
+			`{"messages":[]}`,
 		},
-		{
-			name: "documents and effort become template arguments",
-			body: `{"documents":[{"title":"t"}],"messages":[],"reasoning_effort":"low"}`,
-			want: `{"messages":[],"chat_template_kwargs":{"documents":[{"title":"t"}],"reasoning_effort":"low","enable_thinking":true}}`,
+		{ // documents and effort become template arguments
+			Chat, `{"documents":[{"title":"t"}],"messages":[],"reasoning_effort":"low"}`,
+			`{"messages":[],"chat_template_kwargs":{"documents":[{"title":"t"}],"reasoning_effort":"low","enable_thinking":true}}`,
 		},
-		{
-			name: "and win over those",
-			body: `{"chat_template_kwargs":{"documents":1,"enable_thinking":null,"reasoning_effort":"max","z":2},"documents":[],"messages":[],"reasoning_effort":"low"}`,
-			want: `{"messages":[],"chat_template_kwargs":{"documents":[],"enable_thinking":null,"reasoning_effort":"low","z":2}}`,
+		{ // and win over those
+			Chat, `{"chat_template_kwargs":{"documents":1,"enable_thinking":null,"reasoning_effort":"max","z":2},"documents":[],"messages":[],"reasoning_effort":"low"}`,
+			`{"messages":[],"chat_template_kwargs":{"documents":[],"enable_thinking":null,"reasoning_effort":"low","z":2}}`,
 		},
-		{
-			name: "effort among the arguments stays",
-			body: `{"chat_template_kwargs":{"reasoning_effort":"none"},"messages":[]}`,
-			want: `{"messages":[],"chat_template_kwargs":{"reasoning_effort":"none"}}`,
+		{ // effort among the arguments stays
+			Chat, `{"chat_template_kwargs":{"reasoning_effort":"none"},"messages":[]}`,
+			`{"messages":[],"chat_template_kwargs":{"reasoning_effort":"none"}}`,
 		},
-		{
-			name: "reasoning under its new name",
-			body: `{"messages":[ {"role":"user","content":"a"} , {"role":"assistant","reasoning_content":"r\u00e9","content":"b"},{"reasoning":"kept","role":"assistant","reasoning_content":"dropped","content":"c"},{"role":"assistant","reasoning":null,"reasoning\u005fcontent":"d"},{"role":"assistant","reasoning_content":null,"content":"e"} ]}`,
-			want: `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning":"r\u00e9"},{"reasoning":"kept","role":"assistant","content":"c"},{"role":"assistant","reasoning":"d"},{"role":"assistant","content":"e"}]}`,
+		{ // reasoning under its new name
+			Chat, `{"messages":[ {"role":"user","content":"a"} , {"role":"assistant","reasoning_content":"r\u00e9","content":"b"},{"reasoning":"kept","role":"assistant","reasoning_content":"dropped","content":"c"},{"role":"assistant","reasoning":null,"reasoning\u005fcontent":"d"},{"role":"assistant","reasoning_content":null,"content":"e"} ]}`,
+			`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","reasoning":"r\u00e9"},{"reasoning":"kept","role":"assistant","content":"c"},{"role":"assistant","reasoning":"d"},{"role":"assistant","content":"e"}]}`,
 		},
-		{
-			name: "text", api: Text,
-			body: `{"model":"m","prompt":"a\nb","add_special_tokens":false,"max_tokens":4,"chat_template_kwargs":{"a":1}}`,
-			want: `{"model":"m","prompt":"a\nb","add_special_tokens":false}`,
+		{ // text
+			Text, `{"model":"m","prompt":"a\nb","add_special_tokens":false,"max_tokens":4,"chat_template_kwargs":{"a":1}}`,
+			`{"model":"m","prompt":"a\nb","add_special_tokens":false}`,
 		},
 	} {
 		body, why, ok := mustParse(t, row.api, row.body).TokenizeBody(nil)
 		if string(body) != row.want || !ok {
-			t.Errorf("%s:\n got %s %s\nwant %s", row.name, body, why, row.want)
+			t.Errorf("%s:\n got %s %s\nwant %s", row.body, body, why, row.want)
 		}
 	}
 	// What is known of a shape is not what remains of it.
