@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/exchangetest"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,7 +243,7 @@ func answersToRead(tb testing.TB) []string {
 		`{"choices":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"choices":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
 		`{"choices":[{"a":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}]}`, `{"choices":[{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}]}`,
 		"{\"id\":\"\xff\"}",
-	}, string(recorded(tb, "01-prefill-turn1.json").Response.JSON), string(recorded(tb, "11-completions-prefill.json").Response.JSON))
+	}, string(exchangetest.Read(tb, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), string(exchangetest.Read(tb, "vllm-0.32", "11-completions-prefill.json").Response.JSON))
 }
 
 func TestReadAnswer_IsOnePassOverWhatWasReadInThree(t *testing.T) {
@@ -283,8 +284,8 @@ func TestReadAnswer_OfEachAPI(t *testing.T) {
 		tokens, cached, ids int
 		params              string
 	}{
-		{body.Chat, string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98, 0, 98, "recorded"},
-		{body.Text, string(recorded(t, "11-completions-prefill.json").Response.JSON), 7, 0, 7, "recorded"},
+		{body.Chat, string(exchangetest.Read(t, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), 98, 0, 98, "recorded"},
+		{body.Text, string(exchangetest.Read(t, "vllm-0.32", "11-completions-prefill.json").Response.JSON), 7, 0, 7, "recorded"},
 		{body.Chat, `{"kv_transfer_params":null,"error":null}`, 0, -1, 0, ""},
 		{body.Chat, `{"usage":{"prompt_tokens":7,"prompt_tokens_details":{"cached_tokens":5}}}`, 7, 5, 0, ""},
 		{body.Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`, 12, 4, 0, `{"a":1}`},

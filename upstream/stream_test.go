@@ -2,41 +2,16 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"carryover/convcache/clocktest"
 )
-
-// exchange is one file of testdata/exchanges.
-type exchange struct {
-	Response struct {
-		Status int             `json:"status"`
-		JSON   json.RawMessage `json:"json"`
-	} `json:"response"`
-}
-
-func recordedText(tb testing.TB, name string) []byte {
-	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "testdata", "exchanges", "vllm-0.32", name))
-	must(tb, err)
-	return raw
-}
-
-func recorded(tb testing.TB, name string) exchange {
-	tb.Helper()
-	var e exchange
-	must(tb, json.Unmarshal(recordedText(tb, name), &e))
-	return e
-}
 
 // script is a body that waits before each of its reads, and fails when the leg
 // ends, as a response body does.

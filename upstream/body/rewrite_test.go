@@ -1,10 +1,9 @@
 package body
 
 import (
+	"carryover/upstream/exchangetest"
 	"cmp"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -241,9 +240,9 @@ func TestRequest_TokenizeBody(t *testing.T) {
 }
 
 func TestRequest_TokenizeBodyOfTheRecording(t *testing.T) {
-	want := recordedBody(t, "03-tokenize-turn2.json")
+	want := exchangetest.Read(t, "vllm-0.32", "03-tokenize-turn2.json").Request.Body
 	var chat map[string]any
-	must(t, json.Unmarshal(recordedBody(t, "05-decode-turn2-stream-stock.json"), &chat))
+	must(t, json.Unmarshal(exchangetest.Read(t, "vllm-0.32", "05-decode-turn2-stream-stock.json").Request.Body, &chat))
 	delete(chat, "kv_transfer_params")
 	chat["add_generation_prompt"] = true
 	raw, err := json.Marshal(chat)
@@ -277,18 +276,4 @@ func TestRequest_PromptIDs(t *testing.T) {
 			t.Errorf("%s: got %v, %t, want %v, %t", row.body, got, ok, row.want, row.ok)
 		}
 	}
-}
-
-// recordedBody returns the body of a request in testdata/exchanges/vllm-0.32.
-func recordedBody(tb testing.TB, name string) []byte {
-	tb.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
-	must(tb, err)
-	var exchange struct {
-		Request struct {
-			Body json.RawMessage `json:"body"`
-		} `json:"request"`
-	}
-	must(tb, json.Unmarshal(raw, &exchange))
-	return exchange.Request.Body
 }

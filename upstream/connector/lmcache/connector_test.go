@@ -1,6 +1,7 @@
 package lmcache
 
 import (
+	"carryover/upstream/exchangetest"
 	"context"
 	"errors"
 	"reflect"
@@ -52,6 +53,12 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 		if err != nil || plan.Alone != row.why || plan.Close != nil || len(b.arrivals) != 0 {
 			t.Errorf("%s: got %+v, %v and %d waits, want decode alone because of %q and no wait", row.name, plan, err, len(b.arrivals), row.why)
 		}
+	}
+}
+
+func TestConnector_Traits(t *testing.T) {
+	if got := newBench(nil).Traits(); got.Reuses || !got.IDs {
+		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }
 
@@ -129,7 +136,7 @@ func TestReceiver_OfADecodeInstance(t *testing.T) {
 		c := newBench(func(c *Connector) { c.Receivers = named })
 		tr := transfer(t, body.Text, `{"max_tokens":9}`, 3)
 		tr.Decode = &upstream.Instance{BaseURL: row.url}
-		if got := decoded(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(decoded(t, []byte(row.want)))) {
+		if got := exchangetest.Object(t, prefillBody(tr.Request, c.plan(t, tr).Prefill))["kv_transfer_params"]; !reflect.DeepEqual(got, any(exchangetest.Object(t, []byte(row.want)))) {
 			t.Errorf("%s: got %v, want %s", row.url, got, row.want)
 		}
 	}
@@ -162,18 +169,5 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 			t.Errorf("got %v, want an error that says what to look at", err)
 		}
 		cancel(nil)
-	}
-}
-
-func TestConnector_MakesNoTickets(t *testing.T) {
-	c := newBench(nil)
-	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
-		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)
-	}
-	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
-		t.Error("Release has something to release")
-	}
-	if got := c.Traits(); got.Reuses || !got.IDs {
-		t.Errorf("Traits = %+v, want ids and no reuse", got)
 	}
 }

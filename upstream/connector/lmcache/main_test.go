@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -130,36 +128,6 @@ func quote(s string) string {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // no string fails
 	return strings.TrimSpace(b.String())
-}
-
-// decoded is JSON with numbers as they are written.
-func decoded(t *testing.T, raw []byte) (value map[string]any) {
-	t.Helper()
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	if err := d.Decode(&value); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
-	return value
-}
-
-// exchange is one file of testdata/exchanges.
-type exchange struct {
-	Request struct {
-		Body json.RawMessage
-	}
-	Response struct {
-		JSON json.RawMessage
-		Text string
-	}
-}
-
-func recorded(t *testing.T, folder, name string) (e exchange) {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", folder, name))
-	must(t, err)
-	must(t, json.Unmarshal(raw, &e))
-	return e
 }
 
 // events are the data of a stream's events.
