@@ -174,25 +174,25 @@ func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 
 func TestHandOver_WhatIsNone(t *testing.T) {
 	const ids, params = `"token_ids":[77]`, `"kv_transfer_params":null`
-	for name, answer := range map[string]string{
-		"no ids":                firstAnswer("x", 3, ids, `"token_ids":null`),
-		"no ids but in params":  firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"first_tok":77}`),
-		"no list":               firstAnswer("x", 3, ids, `"token_ids":77`),
-		"an empty list":         firstAnswer("x", 3, ids, `"token_ids":[]`),
-		"two tokens":            firstAnswer("x", 3, ids, `"token_ids":[77,78]`),
-		"a text in the list":    firstAnswer("x", 3, ids, `"token_ids":["77"]`),
-		"a negative id":         firstAnswer("x", 3, ids, `"token_ids":[-1]`),
-		"no id":                 firstAnswer("x", 3, ids, `"token_ids":[4294967296]`),
-		"no choice":             firstAnswer("x", 3, `"choices":[`, `"selection":[`),
-		"no text":               firstAnswer("x", 3, `"text":"x"`, `"text":null`),
-		"half a surrogate pair": firstAnswer("x", 3, `"text":"x"`, `"text":"\ud83d"`),
-		"another prompt":        firstAnswer("x", 4),
-		"an abort":              firstAnswer("x", 3, `"length"`, `"abort"`),
+	for _, answer := range []string{
+		firstAnswer("x", 3, ids, `"token_ids":null`),                                                  // no ids
+		firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"first_tok":77}`), // no ids but in params
+		firstAnswer("x", 3, ids, `"token_ids":77`),                                                    // no list
+		firstAnswer("x", 3, ids, `"token_ids":[]`),                                                    // an empty list
+		firstAnswer("x", 3, ids, `"token_ids":[77,78]`),                                               // two tokens
+		firstAnswer("x", 3, ids, `"token_ids":["77"]`),                                                // a text in the list
+		firstAnswer("x", 3, ids, `"token_ids":[-1]`),                                                  // a negative id
+		firstAnswer("x", 3, ids, `"token_ids":[4294967296]`),                                          // no id
+		firstAnswer("x", 3, `"choices":[`, `"selection":[`),                                           // no choice
+		firstAnswer("x", 3, `"text":"x"`, `"text":null`),                                              // no text
+		firstAnswer("x", 3, `"text":"x"`, `"text":"\ud83d"`),                                          // half a surrogate pair
+		firstAnswer("x", 4),                        // another prompt
+		firstAnswer("x", 3, `"length"`, `"abort"`), // an abort
 	} {
 		for _, stream := range []string{"true", "false"} {
 			plan := newBench(nil).plan(t, transfer(t, body.Text, `{"max_tokens":9,"stream":`+stream+`}`, 3))
 			if h, err := plan.Handover(answered(answer)); h != nil || err == nil {
-				t.Errorf("%s: got %+v, %v, want an error", name, h, err)
+				t.Errorf("%s: got %+v, %v, want an error", answer, h, err)
 			}
 		}
 	}
