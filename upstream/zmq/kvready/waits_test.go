@@ -151,31 +151,6 @@ func TestWaits_WaitsForEachWorker(t *testing.T) {
 	less.Close()
 }
 
-func TestWaits_StatusesCountPerRank(t *testing.T) {
-	w := New(Config{})
-	a := w.Expect("a", 2)
-	for range 3 {
-		w.Notify(status("a", "READY", 1))
-		wantReady(t, a, false)
-	}
-	w.Notify(status("a", "READY", 0))
-	wantReady(t, a, true)
-	w.Notify(status("a", "FAILED", 1)) // too late to matter
-	wantReady(t, a, true)
-	wantStats(t, w, Stats{Received: 5, Counted: 2, Surplus: 3, Waiting: 1})
-	a.Close()
-	for _, state := range []string{"FAILED", "CANCELLED"} {
-		a := w.Expect("a", 3)
-		w.Notify(status("a", "READY", 0))
-		w.Notify(status("a", state, 2))
-		w.Notify(status("a", "READY", 1))
-		if _, err := isReady(a); err == nil || !strings.HasSuffix(err.Error(), state) {
-			t.Errorf("got %v, want a failure with %s", err, state)
-		}
-		a.Close()
-	}
-}
-
 // A wait may be over before it is asked for, or long after; then the context ends it.
 func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
