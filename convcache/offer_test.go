@@ -55,32 +55,9 @@ func TestOffer_EditsAtEveryPosition(t *testing.T) {
 				swapped, other := slices.Clone(held), rng.IntN(tokens)
 				swapped[at], swapped[other] = swapped[other], swapped[at]
 				check(fmt.Sprintf("%d and %d swapped", at, other), swapped)
+				check(fmt.Sprintf("the first %d behind the others", at), slices.Concat(held[at:], held[:at]))
+				check(fmt.Sprintf("the first %d twice", at), slices.Concat(held[:at], held))
 			}
-		}
-	}
-}
-
-func TestOffer_MovedBlocksEndIt(t *testing.T) {
-	k := chainKey(t, "0123456789abcdef")
-	a, b, c, d := []uint32{1, 1, 1, 1}, []uint32{2, 2, 2, 2}, []uint32{3, 3, 3, 3}, []uint32{4, 4, 4, 4}
-	held := slices.Concat(a, b, c, d)
-	chain := mustChain(t, k, held, 7, 4)
-	for _, tc := range []struct {
-		name string
-		ids  []uint32
-		want Offer
-	}{
-		{"as they were", held, Offer{Tokens: 16, Whole: true}},
-		{"first two swapped", slices.Concat(b, a, c, d), Offer{}},
-		{"middle two swapped", slices.Concat(a, c, b, d), Offer{Tokens: 4}},
-		{"one block left out", slices.Concat(a, c, d), Offer{Tokens: 4}},
-		{"one block doubled", slices.Concat(a, a, b, c, d), Offer{Tokens: 4}},
-		{"edited, then the same again", slices.Concat(a, []uint32{2, 2, 2, 9}, c, d), Offer{Tokens: 4}},
-		{"exactly two blocks", slices.Concat(a, b), Offer{Tokens: 8}},
-		{"two blocks and most of a third", slices.Concat(a, b, c[:3]), Offer{Tokens: 8}},
-	} {
-		if got := offerOf(k, chain, tc.ids); got != tc.want {
-			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
 		}
 	}
 }

@@ -3,10 +3,8 @@ package discovery
 import (
 	"carryover/logtest"
 	"context"
-	"fmt"
 	"net"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +31,7 @@ func parsed(t *testing.T, server *dnsServer, log *logtest.Log, raw string) *DNS 
 }
 
 func TestDNS_AnInstanceForEachAddress(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.2", "10.0.0.1", "0.0.0.0", "10.0.0.2"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1", "ff02::1"))
 	w := watch(t, parsed(t, server, &logtest.Log{}, "http://VLLM.test.:8000"))
@@ -47,7 +45,7 @@ func TestDNS_AnInstanceForEachAddress(t *testing.T) {
 }
 
 func TestDNS_FollowsTheRecords(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	w := watch(t, parsed(t, server, &logtest.Log{}, "http://vllm.test.:8000"))
 	w.want(t, "10.0.0.1:8000")
@@ -67,7 +65,7 @@ func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
 		"no records": func(s *dnsServer) { s.set("vllm.test.", typeA, reply{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, log := newDNSServer(t), &logtest.Log{}
+			server, log := newDNSServer(), &logtest.Log{}
 			server.turnstile = make(chan struct{})
 			server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 			w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
@@ -94,7 +92,7 @@ func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
 }
 
 func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
-	server, log := newDNSServer(t), &logtest.Log{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
 	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
@@ -117,7 +115,7 @@ func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
 }
 
 func TestDNS_ATimeOutChangesNothing(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	d := parsed(t, server, &logtest.Log{}, "http://vllm.test.:8000")
 	dial, late, dials := d.Resolver.Dial, make(chan struct{}), make(chan struct{}, 1<<16)
@@ -140,7 +138,7 @@ func TestDNS_ATimeOutChangesNothing(t *testing.T) {
 }
 
 func TestDNS_TheFirstLookUpFails(t *testing.T) {
-	server, log := newDNSServer(t), &logtest.Log{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, servfail)
 	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
 	w.want(t, "")
@@ -151,24 +149,8 @@ func TestDNS_TheFirstLookUpFails(t *testing.T) {
 	w.want(t, "10.0.0.1:8000")
 }
 
-// 200 addresses do not fit into a packet.
-func TestDNS_ATruncatedAnswerIsAskedForOverTCP(t *testing.T) {
-	server := newDNSServer(t)
-	var texts, want []string
-	for n := range 200 {
-		texts = append(texts, fmt.Sprintf("10.0.1.%d", n+1))
-		want = append(want, fmt.Sprintf("10.0.1.%d:8000", n+1))
-	}
-	all := addresses(texts...)
-	all.truncated = true
-	server.set("vllm.test.", typeA, all)
-	w := watch(t, parsed(t, server, &logtest.Log{}, "http://vllm.test.:8000"))
-	slices.Sort(want)
-	w.want(t, strings.Join(want, " "))
-}
-
 func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
-	server, log := newDNSServer(t), &logtest.Log{}
+	server, log := newDNSServer(), &logtest.Log{}
 	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
 	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
 	w := watch(t, parsed(t, server, log, "https://vllm.test.:8443"))
@@ -192,7 +174,7 @@ func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
 const vllmTCP = "_vllm._tcp.vllm.test."
 
 func TestDNS_AnInstanceForEachService(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set(vllmTCP, typeSRV, services(
 		service(10, 30, 8001, "D-1.vllm.test."), service(10, 10, 8000, "d-0.vllm.test."), service(10, 0, 8002, "d-2.vllm.test."),
 		service(10, 5, 8001, "d-1.vllm.test."), service(20, 10, 8000, "standby.vllm.test."), service(10, 10, 0, "no-port.vllm.test."), service(10, 10, 8000, "."),
@@ -214,7 +196,7 @@ func TestDNS_AnInstanceForEachService(t *testing.T) {
 }
 
 func TestDNS_ServicesComeAndGo(t *testing.T) {
-	server := newDNSServer(t)
+	server := newDNSServer()
 	server.set(vllmTCP, typeSRV, services(service(0, 100, 8000, "d-0.test."), service(1, 100, 8000, "standby.test.")))
 	w := watch(t, parsed(t, server, &logtest.Log{}, "srv://"+vllmTCP))
 	first := <-w.lists
@@ -250,7 +232,7 @@ func TestParseDNS_Refuses(t *testing.T) {
 
 // A watch that ends while it looks up ends at once, and says nothing.
 func TestDNS_EndsInTheMiddleOfALookUp(t *testing.T) {
-	server, log := newDNSServer(t), &logtest.Log{}
+	server, log := newDNSServer(), &logtest.Log{}
 	d := parsed(t, server, log, "http://vllm.test.:8000")
 	ctx, cancel := context.WithCancel(t.Context())
 	d.Resolver.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
