@@ -27,11 +27,9 @@ func goesHome(t *testing.T, r *replica, k Key) {
 }
 
 func TestRedis_Full_TicketsStayHome(t *testing.T) {
-	s, r := startRedis(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
-	other := openAt(t, s.Addr())
-	mustCheck(t, r)
-	first := ticket(0, 10)
-	wantPut(t, r, key(0), first, Stored)
+	st := newStage(t, Config{}, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	s, r := st.server, st.stores["r"]
+	st.play("check; put first 0")
 	for n := 1; s.CLI("EXISTS", r.KeyName(key(n-1))) == "1"; n++ {
 		wantPut(t, r, key(n), ticket(n, 100_000), Stored)
 		if n > 50 {
@@ -40,13 +38,8 @@ func TestRedis_Full_TicketsStayHome(t *testing.T) {
 	}
 	s.CLI("CONFIG", "SET", "maxmemory", "1mb") // what did not fit has left room for less
 	goesHome(t, r, key(200))
-	newer := ticket(0, 10)
-	if got := wantPut(t, r, key(0), newer, Stored); len(got) != 0 {
-		t.Errorf("put to a full server: got %d displaced, want none: nothing was changed there", len(got))
-	}
-	wantTake(t, other, key(0), newer.ID, Consumed)
-	wantTake(t, other, key(0), first.ID, Taken)
-	wantTake(t, r, key(0), newer.ID, Taken)
+	st.tickets["newer"] = ticket(0, 10) // which supersedes the first; nothing is changed there
+	st.play("put newer 0; o take newer consumed; o take first; take newer")
 }
 
 func TestRedis_ReadOnlyReplicaTakesNoTickets(t *testing.T) {
@@ -88,8 +81,8 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 }
 
 func TestRedis_Loading_TicketsStayHome(t *testing.T) {
-	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
-	r, admin := openAt(t, s.Addr()), openAt(t, s.Addr())
+	st := newStage(t, Config{}, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
+	s, r, admin := st.server, st.stores["r"], st.stores["o"]
 	mustCheck(t, r)
 	for n := range 200 {
 		wantPut(t, admin, key(1000+n), ticket(n, 100), Stored)
@@ -101,12 +94,7 @@ func TestRedis_Loading_TicketsStayHome(t *testing.T) {
 		reply, err := r.Client().Ping(t.Context()).Result()
 		return err != nil && strings.HasPrefix(err.Error(), "LOADING") && reply == ""
 	})
-	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, Stored)
-	wantTake(t, r, key(1), tk.ID, Taken)
-	wantTake(t, r, key(1), tk.ID, Unavailable)
-	wantLook(t, r, key(1), Unavailable)
-	wantDown(t, r)
+	st.play("put a; take a; take a unavailable; look 1 unavailable; down")
 	s.CLI("CONFIG", "SET", "key-load-delay", "0")
 	if err := <-loaded; err != nil {
 		t.Errorf("reload: %v", err)
@@ -156,21 +144,17 @@ func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
 
 // A service may hide INFO, or parts of it.
 func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
-	s, r := startRedis(t)
-	tk := ticket(1, 10)
-	wantPut(t, r, key(1), tk, Stored)
-	hidden, changed := r.Mutant("'master_replid:'", "'hidden:'")
+	st := newStage(t, Config{})
+	hidden, changed := st.stores["r"].Mutant("'master_replid:'", "'hidden:'")
 	if !changed {
 		t.Fatal("the scripts read master_replid no more")
 	}
-	local := ticket(1, 10)
-	wantPut(t, hidden, key(2), local, Stored)
-	if keys := s.CLI("DBSIZE"); keys != "1" {
+	st.stores["hidden"] = hidden
+	st.play("put a 1; hidden put local 2")
+	if keys := st.server.CLI("DBSIZE"); keys != "1" {
 		t.Errorf("keys in Redis: got %s, want 1: the second ticket stays here", keys)
 	}
-	wantTake(t, hidden, key(2), local.ID, Taken)
-	wantTake(t, hidden, key(1), tk.ID, Unavailable)
-	wantTake(t, r, key(1), tk.ID, Taken) // nothing was done to it
+	st.play("hidden take local; hidden take a unavailable; take a") // nothing was done to it
 	if err := hidden.Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "master_replid") {
 		t.Errorf("check: got %v, want %v that names master_replid", err, convcache.ErrRemoteForbids)
 	}
@@ -178,22 +162,17 @@ func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
 
 // A right that is revoked while the store is in use may stop a script after its first write.
 func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
-	s := redistest.Start(t)
-	setLeast(s, leastCommands())
-	r := openOn(t, s, Config{Username: "carryover", Password: "the password"})
-	other := openAt(t, s.Addr())
-	mustCheck(t, r)
-	s.CLI("ACL", "SETUSER", "carryover", "-pexpire")
-	half := ticket(1, 10)
-	wantPut(t, r, key(1), half, Unavailable)
-	if got := r.Len(); got > 1 {
+	st := newStage(t, Config{Username: "carryover", Password: "the password"})
+	setLeast(st.server, leastCommands())
+	st.play("check")
+	st.server.CLI("ACL", "SETUSER", "carryover", "-pexpire")
+	st.play("put half unavailable")
+	if got := st.stores["r"].Len(); got > 1 {
 		t.Errorf("conversations: got %d, want 1: what may have been stored is not kept here too", got)
 	}
-	wantTake(t, other, key(1), half.ID, Taken)
-	wantTake(t, r, key(1), half.ID, Consumed)
-
-	s.CLI("ACL", "SETUSER", "carryover", "-evalsha")
-	goesHome(t, r, key(2))
+	st.play("o take half; take half consumed")
+	st.server.CLI("ACL", "SETUSER", "carryover", "-evalsha")
+	goesHome(t, st.stores["r"], key(2))
 }
 
 func TestRedis_CheckNamesAMissingCommand(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
@@ -90,27 +89,11 @@ func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
 }
 
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
-	s, r := startRedis(t)
-	other := openAt(t, s.Addr())
-	mustCheck(t, r)
-	small, large := ticket(1, 10), ticket(2, aboveMaxValue)
-	wantPut(t, r, key(1), small, Stored)
-	said := monitor(t, s, func() { wantPut(t, r, key(1), large, Stored) })
-	if said != "" {
-		t.Errorf("of a ticket that stays home the server was told %d bytes", len(said))
-	}
-	if got := branchIDs(wantLook(t, r, key(1), Found)); !slices.Equal(got, ids(large, small)) {
-		t.Errorf("peek: got %v, want both, that of this process first", got)
-	}
-	if got := branchIDs(wantLook(t, other, key(1), Found)); !slices.Equal(got, ids(small)) {
-		t.Errorf("peek of another replica: got %v, want the small one", got)
-	}
-	wantTake(t, other, key(1), large.ID, Consumed)
-	wantTake(t, r, key(1), small.ID, Taken)
-	if got := wantTake(t, r, key(1), large.ID, Taken); len(got.Params) != aboveMaxValue {
-		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), aboveMaxValue)
-	}
-	wantTake(t, r, key(1), large.ID, Consumed)
+	st := newStage(t, Config{})
+	st.tickets["large"] = ticket(9, aboveMaxValue)
+	st.play("check; put small")
+	st.quiet("put large")
+	st.play("look large small; o look small; o take large consumed; take small; take large; take large consumed")
 }
 
 func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
@@ -206,14 +189,12 @@ func TestRedis_SizeOfALongTicket(t *testing.T) {
 
 // A look-up finds a ticket without its params, so it does not read them.
 func TestRedis_PeekReadsNoParams(t *testing.T) {
-	s, r := startRedis(t)
-	tk := fullTicket(1)
-	wantPut(t, r, key(1), tk, Stored)
-	said := monitor(t, s, func() { wantLook(t, r, key(1), Found) })
+	st := newStage(t, Config{})
+	st.play("put a")
+	said := monitor(t, st.server, func() { st.play("look a") })
 	if got := strings.Count(said, `"hmget"`); got != 2 || strings.Contains(said, `0p"`) {
 		t.Errorf("a look-up said %q, want hmget of the conversation and of the epoch, of no params", said)
 	}
-	s.CLI("HDEL", r.KeyName(key(1)), "0p")
-	wantLook(t, r, key(1), Found)
-	wantTake(t, r, key(1), tk.ID, Consumed)
+	st.server.CLI("HDEL", st.stores["r"].KeyName(key(1)), "0p")
+	st.play("look a; take a consumed")
 }
