@@ -63,15 +63,6 @@ func wantPeek(t *testing.T, m *Memory, k Key, want Outcome) {
 	}
 }
 
-// ids returns the ids of tickets, for comparison.
-func ids(tickets ...Ticket) []TicketID {
-	var out []TicketID
-	for _, tk := range tickets {
-		out = append(out, tk.ID)
-	}
-	return out
-}
-
 // What one account puts in takes the place of nothing of another that has less.
 func TestMemory_ForgetsOfTheAccountThatHasMost(t *testing.T) {
 	for _, cfg := range []MemoryConfig{{MaxEntries: 4, MaxBytes: 1 << 20}, {MaxEntries: 1 << 20, MaxBytes: 4 * (overhead + 100 + 1)}} {
