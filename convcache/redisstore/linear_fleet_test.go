@@ -26,7 +26,6 @@ const (
 	fleetPatience = time.Second
 	// fleetHaste is what it may take in a random history, where servers and connections often stand still.
 	fleetHaste = 100 * time.Millisecond
-	fleetLimit = 20 * time.Second // for a fleet to share tickets again; Run tests after 1, 3 and 7 s
 )
 
 // soakRedisVariable is how many seconds are spent in the long form on the random histories of each kind.
@@ -243,28 +242,12 @@ func (f *fleet) recall(k Key, rng *rand.Rand) (TicketID, bool) {
 	return f.seen[k][rng.IntN(len(f.seen[k]))], true
 }
 
-// awaitFleet asks until holds is true.
-func awaitFleet(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	limit := time.NewTimer(fleetLimit)
-	defer limit.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-limit.C:
-			t.Fatalf("wait for %s: not within %v", what, fleetLimit)
-		}
-	}
-}
-
 // settle waits until what is put through any store can be taken through the next one. Clients given are
 // busy meanwhile, so that some operations are under way when a store begins to share again.
 func (f *fleet) settle(t *testing.T, clients ...*randomClient) {
 	t.Helper()
 	for i := range f.stores {
-		awaitFleet(t, fmt.Sprintf("store %d to share tickets", i), func() bool {
+		eventually(t, fmt.Sprintf("store %d to share tickets", i), func() bool {
 			if len(clients) > 0 {
 				defer runClients(clients, int64(len(clients)))()
 			}

@@ -130,7 +130,7 @@ func (f *fleet) act(t *testing.T, what string, n ...int) {
 	case "restoreReplies":
 		way.CutReplies(false)
 	case "noticeLoss": // if the clients of the store are done, it is asked here
-		awaitFleet(t, "lost answers", func() bool {
+		eventually(t, "lost answers", func() bool {
 			_, outcome := f.take(first, k1, convcache.NewTicketID())
 			return outcome == Unavailable
 		})
@@ -157,7 +157,7 @@ func (f *fleet) act(t *testing.T, what string, n ...int) {
 	case "pass":
 		f.passShortLife(t)
 	case "shown": // store 1 sees anything, be it expired
-		awaitFleet(t, "a put to be applied", func() bool {
+		eventually(t, "a put to be applied", func() bool {
 			_, outcome := f.peek(1, k1)
 			return outcome == Found || outcome == Expired
 		})
@@ -206,7 +206,7 @@ func (f *fleet) manyAskAtOnce() {
 func (f *fleet) save(t *testing.T) {
 	t.Helper()
 	f.servers[0].CLI("BGSAVE")
-	awaitFleet(t, "a saved file", func() bool {
+	eventually(t, "a saved file", func() bool {
 		info := f.servers[0].CLI("INFO", "persistence")
 		return strings.Contains(info, "rdb_bgsave_in_progress:0") && strings.Contains(info, "rdb_last_bgsave_status:ok")
 	})
@@ -222,11 +222,11 @@ func (f *fleet) takeBeforeTheAnswer(t *testing.T) {
 		defer close(putting)
 		f.putNext(tk, fleetLife)
 	}()
-	awaitFleet(t, "another store to take what was put", func() bool {
+	eventually(t, "another store to take what was put", func() bool {
 		_, outcome := f.take(2, k1, tk.ID)
 		return outcome == Taken
 	})
-	awaitFleet(t, "the answer to the put to be lost", func() bool { return f.forwards[0].Cuts() > cuts })
+	eventually(t, "the answer to the put to be lost", func() bool { return f.forwards[0].Cuts() > cuts })
 	f.forwards[0].CutReplies(false)
 	close(f.again)
 	<-putting
@@ -244,5 +244,5 @@ func (f *fleet) passShortLife(t *testing.T) {
 		return now
 	}
 	end := now().Add(shortLife + 2*lateness)
-	awaitFleet(t, "the server's clock to pass the deadline", func() bool { return now().After(end) })
+	eventually(t, "the server's clock to pass the deadline", func() bool { return now().After(end) })
 }

@@ -89,16 +89,7 @@ func addsUp(s Stats) bool {
 // settled is balanced while messages of other replicas may still be on their way: each is counted as received first.
 func settled(tb testing.TB, w *Waits) {
 	tb.Helper()
-	deadline, tick := time.NewTimer(limit), time.NewTicker(time.Millisecond)
-	defer deadline.Stop()
-	defer tick.Stop()
-	for !addsUp(w.Stats()) {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			tb.Fatalf("the counts don't add up: %+v", w.Stats())
-		}
-	}
+	eventually(tb, "counts that add up", func() bool { return addsUp(w.Stats()) })
 }
 
 // run runs until the test or the returned function ends it, and checks that it returns the cause then.
