@@ -1,11 +1,9 @@
 package redistest
 
 import (
-	"bufio"
 	"fmt"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -85,15 +83,3 @@ func TestServing_AnotherServerHasThePort(t *testing.T) {
 	}
 }
 
-func FuzzReply(f *testing.F) {
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bufio.NewReader(strings.NewReader(string(data)))
-		got, err := readReply(r)
-		if err == nil && !strings.Contains(string(data), got) {
-			t.Errorf("readReply(%q) = %q, which it does not contain", data, got)
-		}
-		if err != nil && got != "" {
-			t.Errorf("readReply(%q) = %q beside error %v", data, got, err)
-		}
-	})
-}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // attempts bounds how often a start is tried. A port that was free a moment ago may be taken by
@@ -172,7 +174,7 @@ func (s *Server) Shutdown(save bool) {
 	if save {
 		how = "SAVE"
 	}
-	var refusal replyError
+	var refusal redis.Error
 	// Success is a connection that ends without a reply.
 	if _, err := s.ask("SHUTDOWN", how); errors.As(err, &refusal) {
 		s.tb.Fatalf("SHUTDOWN %s: %v", how, refusal)
