@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -76,22 +75,6 @@ func TestRedis_KeyExpiresByItself(t *testing.T) {
 		if err != nil || left > time.Hour || left < time.Hour-time.Minute {
 			t.Errorf("%s: the key lives for %v (error %v), want the hour of its longest ticket", name, left, err)
 		}
-	}
-}
-
-func TestRedis_NoKeyLivesForever(t *testing.T) {
-	s, r := startRedis(t)
-	mustCheck(t, r)
-	for n := range 50 {
-		wantPut(t, r, key(n%10), ticket(n, 10), Stored)
-	}
-	for n := range 10 {
-		if got, err := r.Client().PTTL(t.Context(), r.KeyName(key(n))).Result(); err != nil || got <= 0 || got > redisTTL {
-			t.Errorf("conversation %d: the key lives for %v (error %v), want up to %v", n, got, err, redisTTL)
-		}
-	}
-	if got, want := s.CLI("DBSIZE"), fmt.Sprint(10); got != want {
-		t.Errorf("keys: got %s, want %s; the check leaves none", got, want)
 	}
 }
 

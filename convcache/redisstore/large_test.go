@@ -73,21 +73,6 @@ func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
 	}
 }
 
-// The answer to a look-up may be large as well, and how large is not known before.
-func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
-	r, other := narrowRedis(t, 32<<10)
-	tk := longTicket(t, blocksFrom(false))
-	wantPut(t, other, key(1), tk, Stored)
-	for range 8 {
-		stuck(t, func(ctx context.Context) Outcome {
-			_, outcome := r.Peek(ctx, []Key{key(1)})
-			return outcome
-		})
-	}
-	wantShared(t, r, other)
-	wantTake(t, other, key(1), tk.ID, Taken)
-}
-
 func TestRedis_LargerTicketsStayHome(t *testing.T) {
 	st := newStage(t, Config{})
 	st.tickets["large"] = ticket(9, aboveMaxValue)

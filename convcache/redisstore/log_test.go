@@ -41,27 +41,6 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 	}
 }
 
-func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
-	s := redistest.Start(t)
-	c := &clock{}
-	var log logtest.Log
-	r := openOn(t, s, Config{Now: c.now, Logger: log.Logger()})
-	wantPut(t, r, key(1), fullTicket(1), Stored)
-	fields := readHash(t, r, key(1))
-	fields["0b"] = "\x01nonsense of somebody"
-	writeHash(t, r, key(1), fields)
-	const warning = "not authentic"
-	for minute := range 3 {
-		for range 5 {
-			wantLook(t, r, key(1), Empty)
-		}
-		if got, want := log.Count(warning), minute+1; got != want {
-			t.Errorf("warnings after %d minutes: got %d, want %d", minute, got, want)
-		}
-		c.advance(time.Minute)
-	}
-}
-
 func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	s := redistest.Start(t)
 	for _, test := range []struct {
