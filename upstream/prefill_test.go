@@ -246,15 +246,11 @@ func answersToRead(tb testing.TB) []string {
 	}, string(exchangetest.Read(tb, "vllm-0.32", "01-prefill-turn1.json").Response.JSON), string(exchangetest.Read(tb, "vllm-0.32", "11-completions-prefill.json").Response.JSON))
 }
 
-func TestReadAnswer_IsOnePassOverWhatWasReadInThree(t *testing.T) {
-	for _, answer := range answersToRead(t) {
-		for _, api := range []body.API{body.Chat, body.Text} {
-			checkAnswer(t, api, []byte(answer))
-		}
-	}
-}
-
 func FuzzReadAnswer(f *testing.F) {
+	for _, answer := range answersToRead(f) {
+		f.Add(false, []byte(answer))
+		f.Add(true, []byte(answer))
+	}
 	f.Fuzz(func(t *testing.T, text bool, raw []byte) {
 		api := body.Chat
 		if text {
