@@ -17,7 +17,7 @@ func (s *Server) ask(words ...any) (string, error) {
 	client := redis.NewClient(&redis.Options{
 		Addr: s.Addr(), Password: s.password, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialTimeout: limit, ReadTimeout: time.Second,
 	})
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	return client.Do(context.Background(), words...).Text()
 }
 

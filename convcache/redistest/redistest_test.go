@@ -82,4 +82,3 @@ func TestServing_AnotherServerHasThePort(t *testing.T) {
 		t.Error("a server that another process answers for: got serving, want an error")
 	}
 }
-

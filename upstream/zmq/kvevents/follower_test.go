@@ -210,4 +210,3 @@ func TestFollower_KnowsOrSaysThatItDoesNot(t *testing.T) {
 		}
 	}
 }
-
