@@ -1,10 +1,8 @@
 package redistest
 
 import (
-	"bufio"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -69,17 +67,4 @@ func TestServing_AnotherServerHasThePort(t *testing.T) {
 	if err := impostor.serving(); err == nil {
 		t.Error("a server that another process answers for: got serving, want an error")
 	}
-}
-
-func FuzzReply(f *testing.F) {
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bufio.NewReader(strings.NewReader(string(data)))
-		got, err := readReply(r)
-		if err == nil && !strings.Contains(string(data), got) {
-			t.Errorf("readReply(%q) = %q, which it does not contain", data, got)
-		}
-		if err != nil && got != "" {
-			t.Errorf("readReply(%q) = %q beside error %v", data, got, err)
-		}
-	})
 }

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"carryover/porttest"
 )
 
@@ -155,7 +157,7 @@ func (s *Server) Shutdown(save bool) {
 	if save {
 		how = "SAVE"
 	}
-	var refusal replyError
+	var refusal redis.Error
 	// Success is a connection that ends without a reply.
 	if _, err := s.ask("SHUTDOWN", how); errors.As(err, &refusal) {
 		s.tb.Fatalf("SHUTDOWN %s: %v", how, refusal)
