@@ -22,7 +22,7 @@ type Engine struct {
 	settings  atomic.Pointer[upstream.Instance]
 	gone      atomic.Bool // Set has removed it
 	forgotten atomic.Bool // it is gone, and the fleet does not wait for its pinned blocks either (holders.go)
-	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of Holders guards it
+	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of the Fleet guards it
 
 	// What picks read without a lock: with a thousand engines, locks alone took 16 µs per pick. The values may belong to different moments.
 	last      atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
@@ -99,9 +99,6 @@ func (e *Engine) tell(what string) {
 
 // Instance returns the engine's instance as it is configured now. It is not to be changed.
 func (e *Engine) Instance() *upstream.Instance { return e.settings.Load() }
-
-// kvTTL returns after which time decode frees blocks by itself, 0 if that is not known.
-func (e *Engine) kvTTL() time.Duration { return e.Instance().KVTTL }
 
 // begin counts an attempt of a turn with so many prompt tokens, and returns its number.
 func (e *Engine) begin(tokens int) (number uint64) {

@@ -67,7 +67,7 @@ type Fleet struct {
 	came    chan struct{}  // wakes Run: there are engines that were never asked
 	lessons sync.WaitGroup // that run beside the rounds
 
-	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, picking or Holders, Engine.
+	// mu guards the rest, and makes one change of the members at a time. Lock order: Fleet, picking, Engine.
 	mu       sync.Mutex
 	draining []*Engine    // engines that were removed and still have attempts in flight, the first removed first
 	away     []quarantine // of engines that are gone, the oldest first
@@ -107,7 +107,7 @@ func New(cfg Config) *Fleet {
 	}
 	f.members.Store(&members{})
 	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.now}
-	f.Holders = &Holders{now: f.now}
+	f.Holders = &Holders{fleet: f}
 	f.Catalogue = &Catalogue{fleet: f, listWait: modelListWait}
 	if cfg.Render != nil {
 		f.facts.Render(cfg.Render)

@@ -70,7 +70,7 @@ func probe(ctx context.Context, engines []*Engine) {
 func (f *Fleet) probeAll(ctx context.Context) {
 	probe(ctx, slices.Collect(f.members.Load().all))
 	f.mu.Lock()
-	f.forgetDeparted()
+	f.forget(nil)
 	f.mu.Unlock()
 	f.eject(upstream.RolePrefill)
 	f.eject(upstream.RoleDecode)
