@@ -25,11 +25,11 @@ type Engine struct {
 	until     time.Time   // when all blocks of a decode engine that has departed have expired; the lock of the Fleet guards it
 
 	// What picks read without a lock: with a thousand engines, locks alone took 16 µs per pick. The values may belong to different moments.
-	last      atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
-	load      atomic.Pointer[Load]        // at the last reading
-	served    atomic.Pointer[modelSet]    // nil if the engine may serve any model
-	suspected atomic.Bool                 // one of its incarnations was quarantined
-	place     prefixindex.Place           // where the last pick that saw it has put it; the lock of picks guards it
+	last        atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
+	load        atomic.Pointer[Load]        // at the last reading
+	served      atomic.Pointer[modelSet]    // nil if the engine may serve any model
+	quarantined atomic.Pointer[string]      // id of the incarnation that was last quarantined, "" for one that was not known; nil for none
+	place       prefixindex.Place           // where the last pick that saw it has put it; the lock of picks guards it
 
 	// The requests of ours that it has.
 	inFlight  atomic.Int64  // attempts

@@ -18,10 +18,9 @@ import (
 // An incarnation whose id is not known equals nothing, not even itself. Nothing is recorded for it except what needs
 // no comparison ([facts.All]).
 type Incarnation struct {
-	engine      *Engine
-	id          string
-	over        atomic.Bool // the engine has another incarnation by now
-	quarantined atomic.Bool
+	engine *Engine
+	id     string
+	over   atomic.Bool // the engine has another incarnation by now
 	*facts.All
 
 	blockSize atomic.Int64

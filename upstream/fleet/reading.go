@@ -34,8 +34,6 @@ type readings struct {
 	missed     time.Time        // when the last reading that found no incarnation began
 	unanswered bool             // the last reading had no answer at all
 	under      chan struct{}    // closed when the reading under way is over, nil if there is none
-	// quarantinedID is the id of the incarnation that was last quarantined, "" if none was.
-	quarantinedID string
 }
 
 // Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. A reading counts
@@ -301,7 +299,6 @@ func (e *Engine) become(told facts.Metrics) {
 	}
 	if old := r.known; old == nil || old.id != told.Incarnation || told.Asleep && !r.asleep {
 		r.known = newIncarnation(e, told.Incarnation)
-		r.known.quarantined.Store(told.Incarnation == r.quarantinedID)
 		if old != nil {
 			why := "was restarted"
 			if told.Asleep {

@@ -67,8 +67,8 @@ func (f *Fleet) replace(instances []upstream.Instance) (first bool, added, gone 
 func (f *Fleet) change(next *members, added, gone []*Engine) {
 	var forgotten []*Engine
 	for _, e := range gone {
-		if last := e.lastKnown(); last != nil && last.Quarantined() {
-			f.outlasts(e, next.engines[e.Role], last.id)
+		if e.Quarantined() {
+			f.outlasts(e, next.engines[e.Role])
 		}
 		if !f.depart(e) {
 			forgotten = append(forgotten, e)
