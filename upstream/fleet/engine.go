@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,16 +74,16 @@ func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e.settings.Store(&instance)
 	e.load.Store(&Load{})
 	e.Cache = f.Prefixes.NewCache(&e.place, e.gone.Load)
-	log := func() *slog.Logger { return f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name) }
+	log := f.cfg.Logger.With("role", e.Role.String(), "instance", e.Name)
 	e.Health.Init(health.Config{
-		Now: f.now, Born: f.born, Log: log, Heard: func() { f.answered[e.Role].Store(true) }, Tell: e.tell,
+		Now: f.Now, Born: f.born, Log: log, Heard: func() { f.answered[e.Role].Store(true) }, Tell: e.tell,
 		Back: func() {
 			f.freed()
 			e.tell("answers again")
 		},
 		Down: func(why string) {
 			f.cfg.Client.Close() // idle connections will not serve again, and the host name may resolve to another address by now
-			log().Warn("engine is down", "why", why)
+			log.Warn("engine is down", "why", why)
 			e.tell("is down: " + why)
 		},
 	})

@@ -102,11 +102,11 @@ func New(cfg Config) *Fleet {
 		cfg.Tell = func(string) {}
 	}
 	f := &Fleet{
-		cfg: cfg, born: cfg.Now(), Prefixes: &prefixindex.Index{}, every: probeEvery, came: make(chan struct{}, 1),
+		cfg: cfg, born: cfg.Now(), Prefixes: prefixindex.New(), every: probeEvery, came: make(chan struct{}, 1),
 		picking: picking{prefill: cfg.Prefill, decode: cfg.Decode, most: cfg.MaxInFlight},
 	}
 	f.members.Store(&members{})
-	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.now}
+	f.facts = &facts.Shared{Client: cfg.Client, AskLimit: cfg.AskLimit, Logger: cfg.Logger, Now: f.Now}
 	f.Holders = &Holders{fleet: f}
 	f.Catalogue = &Catalogue{fleet: f, listWait: modelListWait}
 	if cfg.Render != nil {
@@ -119,12 +119,10 @@ func New(cfg Config) *Fleet {
 }
 
 // Now returns the time by the fleet's clock.
-func (f *Fleet) Now() time.Time { return f.now() }
-
-func (f *Fleet) now() time.Time { return f.cfg.Now() }
+func (f *Fleet) Now() time.Time { return f.cfg.Now() }
 
 // clock returns the time since the fleet was made. A pick reads it once.
-func (f *Fleet) clock() time.Duration { return f.now().Sub(f.born) }
+func (f *Fleet) clock() time.Duration { return f.Now().Sub(f.born) }
 
 // Engines returns all engines of a role in configured order. The list is not to be changed.
 func (f *Fleet) Engines(role upstream.Role) []*Engine { return f.members.Load().engines[role] }

@@ -54,13 +54,13 @@ func (f *Fleet) depart(e *Engine) bool {
 
 // stays sets until when an engine that gets no turn from now on may pin blocks. It needs f.mu.
 func (f *Fleet) stays(e *Engine) {
-	e.until = f.now().Add(cmp.Or(max(e.Instance().KVTTL, 0), unsetKVTTL))
+	e.until = f.Now().Add(cmp.Or(max(e.Instance().KVTTL, 0), unsetKVTTL))
 }
 
 // forget drops what other engines and the prefix index know of engines that are gone, and of departed ones whose last block has expired or
 // that are too many. It needs f.mu.
 func (f *Fleet) forget(gone []*Engine) {
-	now, h := f.now(), f.Holders
+	now, h := f.Now(), f.Holders
 	h.departed = slices.DeleteFunc(h.departed, func(e *Engine) bool {
 		over := e.inFlight.Load() == 0 && upstream.Elapsed(e.until, now) >= 0
 		if over {

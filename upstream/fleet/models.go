@@ -62,7 +62,7 @@ func (e *Engine) followModels(ctx context.Context) {
 	incarnation := e.Last().ID()
 	e.mu.Lock()
 	l := &e.models
-	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.Now()) >= modelsEvery
 	e.mu.Unlock()
 	if due {
 		e.listModels(ctx)
@@ -75,7 +75,7 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	defer e.mu.Unlock()
 	l := &e.models
 	if l.under == nil {
-		l.under, l.asked = make(chan struct{}), e.fleet.now()
+		l.under, l.asked = make(chan struct{}), e.fleet.Now()
 		go func() { // ends within modelListWait
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.fleet.Catalogue.listWait)
 			defer cancel()
@@ -212,7 +212,7 @@ func (c *Catalogue) Serves(model string) bool {
 // before they refuse the turn: an adapter may have been loaded since.
 func (c *Catalogue) Refresh(ctx context.Context) {
 	c.mu.Lock()
-	if now := c.fleet.now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
+	if now := c.fleet.Now(); c.under == nil && (c.begun.IsZero() || upstream.Elapsed(c.begun, now) >= modelsAgain) {
 		c.under, c.begun = make(chan struct{}), now
 		go c.refresh(context.WithoutCancel(ctx)) // ends within refreshLimit
 	}
@@ -228,7 +228,7 @@ func (c *Catalogue) Refresh(ctx context.Context) {
 func (c *Catalogue) MayTry(client string, role upstream.Role, model string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, own := c.fleet.now(), 0
+	now, own := c.fleet.Now(), 0
 	c.tries = slices.DeleteFunc(c.tries, func(t try) bool { return upstream.Elapsed(t.at, now) >= modelsAgain })
 	for _, t := range c.tries {
 		switch {

@@ -26,6 +26,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"carryover/upstream"
@@ -61,7 +62,7 @@ type Shared struct {
 	Now      func() time.Time
 
 	fleetRenderer *renderer // nil if prefill engines render
-	buffers       promptBuffers
+	buffers       sync.Pool // of *promptBuffer
 }
 
 // Render makes a server render the prompts for all incarnations, in place of the engines.
@@ -78,7 +79,7 @@ func New(shared *Shared, engine Engine, known bool) *All {
 		PlugIn:      PlugIn{known: known},
 		PrefixCache: PrefixCache{now: shared.Now},
 	}
-	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts}
+	all.Lessons = Lessons{asker: a, capability: &all.Capability, parity: &all.Parity, prompts: &all.Prompts, given: map[string]int{}}
 	return all
 }
 

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -110,8 +111,9 @@ func (s *samples) line(line []byte) {
 		s.started = value
 	case cacheMetric:
 		_, l, ok := sample(string(rest))
-		s.manySizes = s.manySizes || !ok || s.size != "" && s.size != l.blockSize
-		if s.size = l.blockSize; ok && s.counts(l) {
+		size := cmp.Or(l["block_size"], "none")
+		s.manySizes = s.manySizes || !ok || s.size != "" && s.size != size
+		if s.size = size; ok && s.counts(l) {
 			s.cache(l)
 		}
 	case runningMetric:
@@ -122,7 +124,7 @@ func (s *samples) line(line []byte) {
 		add(&use.Waiting, n)
 	case reasonMetric:
 		n, l, found := s.gauge(rest)
-		if use.reasons = use.reasons || found; l.reason == forRoom {
+		if use.reasons = use.reasons || found; l["reason"] == forRoom {
 			add(&use.Short, n)
 		}
 	case usageMetric:
@@ -133,23 +135,23 @@ func (s *samples) line(line []byte) {
 		use.Generated += n
 	case sleepMetric:
 		n, l, found := s.gauge(rest)
-		s.told.Asleep = s.told.Asleep || found && n == 0 && l.state == "awake"
+		s.told.Asleep = s.told.Asleep || found && n == 0 && l["sleep_state"] == "awake"
 	}
 }
 
 // cache reads how many tokens an engine's cache holds, and whether it has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
 // Engines name the number of tokens or only that of blocks; both are in vLLM 0.32.
-func (s *samples) cache(l labels) {
+func (s *samples) cache(l map[string]string) {
 	switch {
-	case l.prefixes == "False":
+	case l["enable_prefix_caching"] == "False":
 		s.told.Caching = No
-	case l.prefixes == "True" && s.told.Caching == Unknown:
+	case l["enable_prefix_caching"] == "True" && s.told.Caching == Unknown:
 		s.told.Caching = Yes
 	}
-	tokens, ok := count(l.tokens)
+	tokens, ok := count(l["kv_cache_size_tokens"])
 	if !ok {
-		size, sized := count(l.blockSize)
-		blocks, counted := count(l.blocks)
+		size, sized := count(l["block_size"])
+		blocks, counted := count(l["num_gpu_blocks"])
 		if !sized || !counted || size > maxBlockSize {
 			return
 		}
@@ -158,10 +160,10 @@ func (s *samples) cache(l labels) {
 	s.told.Use.KVTokens = min(s.told.Use.KVTokens+tokens, maxTokens)
 }
 
-func (s *samples) counts(l labels) bool { return s.rank == "" || s.rank == l.engine }
+func (s *samples) counts(l map[string]string) bool { return s.rank == "" || s.rank == l["engine"] }
 
 // gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
-func (s *samples) gauge(rest []byte) (n float64, l labels, found bool) {
+func (s *samples) gauge(rest []byte) (n float64, l map[string]string, found bool) {
 	value, l, ok := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
 	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
@@ -179,32 +181,10 @@ func count(text string) (n int, ok bool) {
 	return n, err == nil && n > 0 && n <= maxTokens
 }
 
-// labels are the labels of a sample that are used here.
-type labels struct{ engine, reason, state, blockSize, blocks, tokens, prefixes string }
-
-func (l *labels) set(name, text string) {
-	switch name {
-	case "engine":
-		l.engine = text
-	case "reason":
-		l.reason = text
-	case "sleep_state":
-		l.state = text
-	case "block_size":
-		l.blockSize = text
-	case "num_gpu_blocks":
-		l.blocks = text
-	case "kv_cache_size_tokens":
-		l.tokens = text
-	case "enable_prefix_caching":
-		l.prefixes = text
-	}
-}
-
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. A sample without a block size has "?". Escapes in
-// a label stay as they are: none of the values that are used has any.
-func sample(rest string) (value string, l labels, ok bool) {
-	l.blockSize = "?"
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. Escapes in a label stay as they are: none of the
+// values that are used has any.
+func sample(rest string) (value string, l map[string]string, ok bool) {
+	l = map[string]string{}
 	rest = strings.TrimLeft(rest, " \t")
 	if inside, found := strings.CutPrefix(rest, "{"); found {
 		rest = strings.TrimLeft(inside, " \t")
@@ -215,7 +195,7 @@ func sample(rest string) (value string, l labels, ok bool) {
 			if err != nil || quoted[0] != '"' {
 				return "", l, false
 			}
-			l.set(strings.TrimSpace(name), quoted[1:len(quoted)-1])
+			l[strings.TrimSpace(name)] = quoted[1 : len(quoted)-1]
 			text = strings.TrimLeft(text[len(quoted):], " \t")
 			if rest, found = strings.CutPrefix(text, ","); !found && !strings.HasPrefix(text, "}") {
 				return "", l, false

@@ -53,7 +53,7 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 	if p.renderer().renders(req.API(), p.shared.Now()) == No {
 		return Prompt{}, ErrNoRender
 	}
-	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffers.take())
+	prompt, err := p.askRender(ctx, p.renderer(), req, authorization, p.shared.buffer())
 	if err == nil && disablesThinking(req) {
 		err = p.agree(ctx, req, authorization, len(prompt.IDs))
 	}
@@ -71,7 +71,8 @@ func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request,
 	if at == nil {
 		at = p.instance()
 	}
-	status, err := buffer.post(ctx, p.shared.Client, at, api.Path()+"/render", req.RenderBody(), authorization)
+	status, answer, err := p.shared.Client.Post(ctx, at, api.Path()+"/render", req.RenderBody(), authorization, buffer.text)
+	buffer.text = answer
 	switch {
 	case err != nil:
 		err = askFailed(at, "render", status, nil, err)
@@ -81,10 +82,10 @@ func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request,
 		} else {
 			found = Yes
 		}
-	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
+	case unserved(status, answer) || switchedOff(status, answer, authorization):
 		found, err = No, ErrNoRender
 	default:
-		err = askFailed(at, "render", status, buffer.answer, nil)
+		err = askFailed(at, "render", status, answer, nil)
 	}
 	if found != Unknown && (p.known || r.at != nil) {
 		r.mu.Lock()

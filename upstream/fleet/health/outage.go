@@ -73,7 +73,7 @@ func (h *Health) comeBack(leg bool) {
 		is.outage = outage{}
 	})
 	if told {
-		h.cfg.Log().Info("engine answers again")
+		h.cfg.Log.Info("engine answers again")
 		h.cfg.Back()
 	}
 }

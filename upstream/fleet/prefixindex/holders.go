@@ -2,7 +2,6 @@ package prefixindex
 
 import (
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 
 	"carryover/upstream/body"
@@ -21,23 +20,12 @@ const (
 	MaxCredits = 256
 )
 
-// root returns the hash with which prompts for an adapter begin.
+// root returns the hash with which prompts for an adapter begin, and notes that engines have computed blocks with it.
 func (p *Index) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if adapter != "" && len(p.adapters) < maxAdapters {
-		if p.adapters == nil {
-			p.adapters = map[string]bool{}
-		}
 		p.adapters[adapter] = true
-	}
-	return p.begin(adapter)
-}
-
-// begin needs p.mu.
-func (p *Index) begin(adapter string) uint64 {
-	if p.seed == 0 { // without it a client can't construct prompts whose hashes collide with those of others
-		p.seed = rand.Uint64() | 1
 	}
 	return mixText(p.seed, adapter)
 }
@@ -89,9 +77,6 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 	if e.slot == 0 {
 		return
 	}
-	if p.marks == nil {
-		p.marks = map[uint64][]uint64{}
-	}
 	word, bit := e.slotBit()
 	for _, mark := range marks {
 		slots, found := p.marks[mark]
@@ -141,19 +126,15 @@ const UsualBlock = 16
 // to hold a piece less than it does.
 func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 	p.mu.Lock()
-	told, begin := p.told > 0, uint64(0)
-	if told {
-		adapter := ""
-		if p.adapters[prompt.Model] {
-			adapter = prompt.Model
-		}
-		begin = p.begin(adapter)
+	told, adapter := p.told, ""
+	if p.adapters[prompt.Model] {
+		adapter = prompt.Model
 	}
 	p.mu.Unlock()
-	if !told || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
+	if told == 0 || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
 		return
 	}
-	places := prompt.blockMarks(begin)
+	places := prompt.blockMarks(mixText(p.seed, adapter))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, hash := range prompt.Chain {
