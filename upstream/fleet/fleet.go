@@ -60,7 +60,6 @@ type Fleet struct {
 	picking   picking
 	onFreed   atomic.Pointer[func()]
 	stops     atomic.Int64       // how many pairs are stopped (loads.go), or all pairs of how many prefill incarnations
-	unread    atomic.Int64       // how many of them are these prefill incarnations
 	answered  [roles]atomic.Bool // whether any engine of the role has ever answered
 
 	every   time.Duration  // between two rounds of Run

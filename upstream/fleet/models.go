@@ -120,21 +120,15 @@ func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err erro
 	return nil, facts.ErrModelList
 }
 
-// modelsOf returns the list that was read of the incarnation with that id, nil if there is none. It waits for a reading that is
-// under way.
-func (e *Engine) modelsOf(ctx context.Context, incarnation string) []facts.Model {
+// awaitModels returns what Models returns when a reading that is under way is over.
+func (e *Engine) awaitModels(ctx context.Context) []facts.Model {
 	e.mu.Lock()
 	under := e.models.under
 	e.mu.Unlock()
 	if under != nil {
 		facts.Wait(ctx, under)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.models.incarnation != incarnation {
-		return nil
-	}
-	return e.models.list
+	return e.Models()
 }
 
 // Models returns the models that the engine serves, nil while no list is known. The list is not to be changed.

@@ -304,7 +304,8 @@ func (e *Engine) become(told facts.Metrics) {
 			if told.Asleep {
 				why = "sleeps"
 			}
-			old.end()
+			old.over.Store(true)
+			old.leave()
 			e.Health.Restarted()
 			e.tell(why + ": what it held for tickets, and in its prefix cache, is gone")
 		}

@@ -72,7 +72,7 @@ func (s *Shared) Render(at *upstream.Instance) { s.fleetRenderer = &renderer{at:
 func New(shared *Shared, engine Engine, known bool) *All {
 	a := &asker{shared: shared, engine: engine, known: known}
 	all := &All{
-		Capability:  Capability{asker: a, limit: idsLimit},
+		Capability:  Capability{asker: a, limit: idsLimit, open: map[[sha256.Size]byte]*question{}},
 		Keys:        Keys{asker: a},
 		Prompts:     Prompts{asker: a},
 		Parity:      Parity{known: known, taught: newFindings(), seen: newFindings()},

@@ -88,7 +88,7 @@ func (p *Prompts) ask(ctx context.Context, req *body.Request, authorization stri
 	if req.API().Rendered() {
 		return p.rendered(ctx, req, authorization)
 	}
-	buffer, question := p.shared.buffer(), p.shared.buffer()
+	question, buffer := p.shared.buffer(), p.shared.buffer()
 	raw, why, ok := req.TokenizeBody(question.text)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
