@@ -228,6 +228,5 @@ func (s *Store) Put(
 }
 
 func (s *Store) took(operation string, outcome convcache.Outcome, began time.Time) {
-	m := s.metrics
-	m.to.store.Record(context.Background(), time.Since(began).Seconds(), m.store.get(storeLabels(operation, outcome.String())).record...)
+	s.metrics.store.record(time.Since(began), attribute.String("operation", operation), attribute.String("outcome", outcome.String()))
 }
