@@ -7,6 +7,7 @@
 package journal
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,9 +43,7 @@ type entry struct {
 
 // New returns an empty journal.
 func New(cfg Config) *Journal {
-	if cfg.Turns <= 0 {
-		cfg.Turns = 4096
-	}
+	cfg.Turns = cmp.Or(cfg.Turns, 4096)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -94,9 +95,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Tell == nil {
 		cfg.Tell = func(string) {}
 	}
@@ -160,10 +159,7 @@ func (f *Fleet) Up(role upstream.Role) int {
 			answer++
 		}
 	}
-	if usable == 0 {
-		return answer
-	}
-	return usable
+	return cmp.Or(usable, answer)
 }
 
 // Drain takes an engine out of service, or back into it. A drained engine stays known and probed, tickets of its

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -109,10 +110,7 @@ func (p *picking) gather(role upstream.Role, engines []*Engine, hint *Hint, excl
 
 // speed returns the nanoseconds per token that were assumed for a candidate.
 func (p *picking) speed(e *Engine) float64 {
-	if speed := e.Speed.PerToken(p.clock); speed > 0 {
-		return speed
-	}
-	return p.mean
+	return cmp.Or(e.Speed.PerToken(p.clock), p.mean)
 }
 
 // Credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. It is called by the

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,10 +68,7 @@ func (p *Prompts) rendered(ctx context.Context, req *body.Request, authorization
 
 // askRender calls a render endpoint. Errors are ErrNoRender if it does not exist, and *upstream.LegError.
 func (p *Prompts) askRender(ctx context.Context, r *renderer, req *body.Request, authorization string, buffer *promptBuffer) (prompt Prompt, err error) {
-	at, api, found := r.at, req.API(), Unknown
-	if at == nil {
-		at = p.instance()
-	}
+	at, api, found := cmp.Or(r.at, p.instance()), req.API(), Unknown
 	status, answer, err := p.shared.Client.Post(ctx, at, api.Path()+"/render", req.RenderBody(), authorization, buffer.text)
 	buffer.text = answer
 	switch {

@@ -1,6 +1,7 @@
 package prefixindex
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 
@@ -45,15 +46,12 @@ func (p *Index) forget(e *Cache, blocks map[uint64]cachedBlock, known bool) {
 	switch {
 	case known && e.slot == 0:
 		p.told++
-		for i, other := range p.caches {
-			if other == nil {
-				p.caches[i], e.slot = e, i+1
-				return
-			}
+		free := slices.Index(p.caches, nil)
+		if free < 0 {
+			free, p.caches = len(p.caches), append(p.caches, nil)
+			p.credited = make([]uint64, (len(p.caches)+63)/64)
 		}
-		p.caches = append(p.caches, e)
-		e.slot = len(p.caches)
-		p.credited = make([]uint64, (len(p.caches)+63)/64)
+		p.caches[free], e.slot = e, free+1
 	case !known && e.slot != 0:
 		p.told--
 		p.caches[e.slot-1], e.slot = nil, 0
@@ -91,7 +89,7 @@ func (p *Index) set(e *Cache, marks []uint64, holds bool) {
 			slots[word] |= bit
 		case !holds && word < len(slots):
 			slots[word] &^= bit
-			if !slices.ContainsFunc(slots, func(word uint64) bool { return word != 0 }) {
+			if slices.Max(slots) == 0 {
 				delete(p.marks, mark)
 			}
 		}
@@ -152,10 +150,7 @@ func (p *Index) IndexPrompt(prompt ComputedPrompt) {
 
 // blockMarks returns for each piece the hash of the prompt up to the last mark within it, 0 if there is none.
 func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
-	size := p.BlockSize
-	if size <= 0 {
-		size = UsualBlock
-	}
+	size := cmp.Or(max(p.BlockSize, 0), UsualBlock)
 	if p.Salt != "" {
 		prefix = mixText(prefix, p.Salt)
 	}
@@ -190,9 +185,7 @@ func (p *Index) creditHolders(mark, round uint64, credits Credits, pieces int, l
 				*left--
 			}
 		}
-		if word++; word == len(slots) {
-			word = 0
-		}
+		word = (word + 1) % len(slots)
 	}
 }
 
