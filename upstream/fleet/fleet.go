@@ -60,7 +60,7 @@ type Fleet struct {
 	members   atomic.Pointer[members]
 	picking   picking
 	onFreed   atomic.Pointer[func()]
-	stops     atomic.Int64       // how many pairs are stopped (loads.go), or all pairs of how many prefill incarnations
+	stops     atomic.Int64       // how many pairs are stopped, or all pairs of how many prefill incarnations (pairing.go)
 	answered  [roles]atomic.Bool // whether any engine of the role has ever answered
 
 	every   time.Duration  // between two rounds of Run

@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -80,14 +79,14 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.fleet.Catalogue.listWait)
 			defer cancel()
 			incarnation := e.Last().ID()
-			list, err := e.readModels(ctx)
+			list, told := e.readModels(ctx)
 			var set *modelSet
-			if err == nil {
+			if list != nil {
 				set = e.fleet.shared(list)
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if err == nil || errors.Is(err, facts.ErrModelList) { // without an answer, what was known before stays
+			if told { // without an answer, what was known before stays
 				l.list, l.incarnation = list, incarnation
 				e.served.Store(set)
 			}
@@ -98,26 +97,24 @@ func (e *Engine) listModels(ctx context.Context) (over <-chan struct{}) {
 	return l.under
 }
 
-// readModels fetches the list with our own key. The error is facts.ErrModelList if the engine answers and has no usable
-// list, and another if it gave no answer or a temporary refusal.
-func (e *Engine) readModels(ctx context.Context) (models []facts.Model, err error) {
+// readModels fetches the list with our own key. told is false if the engine gave no answer, or a temporary refusal; the list is nil if its answer
+// is no usable one.
+func (e *Engine) readModels(ctx context.Context) (models []facts.Model, told bool) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
-			models, err = nil, facts.ErrModelList
+			models, told = nil, true
 		}
 	}()
 	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", facts.MaxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
-		return nil, facts.ErrModelList
-	case err != nil:
-		return nil, fmt.Errorf("read models: %w", err)
+		return nil, true
+	case err != nil, status == http.StatusTooManyRequests, status >= http.StatusInternalServerError:
+		return nil, false
 	case status == http.StatusOK:
-		return facts.ParseModels(list)
-	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return nil, fmt.Errorf("read models: status %d", status)
+		models = facts.ParseModels(list)
 	}
-	return nil, facts.ErrModelList
+	return models, true
 }
 
 // awaitModels returns what Models returns when a reading that is under way is over.
