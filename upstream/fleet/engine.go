@@ -142,13 +142,10 @@ func (e *Engine) Refused() {
 }
 
 // broke discards the readings of all engines at an address after one of their connections was refused or ended: another process may answer there
-// by now. It may have the same engine id, so only process_start_time_seconds tells the two processes apart. Engines that have left, come back
-// or leave at this moment are among the holders alone.
+// by now. It may have the same engine id, so only process_start_time_seconds tells the two processes apart.
 func (f *Fleet) broke(url string) {
-	for _, e := range append(f.at(url), f.Holders.All()...) {
-		if e.BaseURL == url {
-			e.doubt()
-		}
+	for _, e := range f.at(url) {
+		e.doubt()
 	}
 }
 

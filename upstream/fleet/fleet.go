@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,9 +131,9 @@ func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
 	return f.members.Load().named[role][name]
 }
 
-// at returns the engines at an address.
+// at returns the engines at an address, those that have departed among them.
 func (f *Fleet) at(url string) (all []*Engine) {
-	for e := range f.members.Load().all {
+	for _, e := range slices.Concat(f.Engines(upstream.RolePrefill), f.Holders.All()) {
 		if e.BaseURL == url {
 			all = append(all, e)
 		}

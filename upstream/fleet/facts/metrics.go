@@ -2,7 +2,6 @@ package facts
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -51,22 +50,32 @@ func ReadMetrics(text []byte, rank string) (Metrics, error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 	}
-	m := samples{rank: rank}
+	m := samples{rank: rank, started: map[string]bool{}, sizes: map[string]bool{}}
 	for line := range bytes.Lines(text) {
 		m.line(bytes.TrimRight(line, "\r\n"))
 	}
-	told := m.told
-	seconds, err := strconv.ParseFloat(m.started, 64)
-	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
-		told.Incarnation = m.started
+	told, started, size := m.told, only(m.started), only(m.sizes)
+	seconds, err := strconv.ParseFloat(started, 64)
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && len(started) <= 32 {
+		told.Incarnation = started
 	}
-	if size, ok := count(m.size); ok && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
-		told.BlockSize = size
+	if n, ok := count(size); ok && n <= maxBlockSize && strconv.Itoa(n) == size {
+		told.BlockSize = n
 	}
 	if !told.Use.reasons {
 		told.Use.Short = told.Use.Waiting
 	}
 	return told, nil
+}
+
+// only returns the only value that samples had, "" if they have several or none.
+func only(values map[string]bool) (value string) {
+	for value = range values {
+		if len(values) > 1 {
+			return ""
+		}
+	}
+	return value
 }
 
 // Bounds of believable values. Those of loads are far above any engine, and far below an overflow of their sums.
@@ -92,10 +101,9 @@ const (
 // samples collects Metrics from the lines of a Prometheus text. Several samples of the start or the block size, as of several engines or
 // processes, must agree. Requests and tokens of several engines are summed; the highest usage counts.
 type samples struct {
-	told                        Metrics
-	rank                        string // only this rank counts; "" counts all
-	started, size               string
-	manyIncarnations, manySizes bool
+	told           Metrics
+	rank           string          // only this rank counts; "" counts all
+	started, sizes map[string]bool // the values of samples, "" for one that makes no sense or has none
 }
 
 func (s *samples) line(line []byte) {
@@ -106,14 +114,12 @@ func (s *samples) line(line []byte) {
 	rest, use := line[at:], &s.told.Use
 	switch string(line[:at]) {
 	case startMetric:
-		value, _, ok := sample(string(rest))
-		s.manyIncarnations = s.manyIncarnations || !ok || s.started != "" && s.started != value
-		s.started = value
+		value, _ := sample(string(rest))
+		s.started[value] = true
 	case cacheMetric:
-		_, l, ok := sample(string(rest))
-		size := cmp.Or(l["block_size"], "none")
-		s.manySizes = s.manySizes || !ok || s.size != "" && s.size != size
-		if s.size = size; ok && s.counts(l) {
+		_, l := sample(string(rest))
+		s.sizes[l["block_size"]] = true
+		if s.counts(l) {
 			s.cache(l)
 		}
 	case runningMetric:
@@ -164,9 +170,9 @@ func (s *samples) counts(l map[string]string) bool { return s.rank == "" || s.ra
 
 // gauge parses a sample of a gauge: its value, which is 0 if the sample is negative, makes no sense or is that of another rank.
 func (s *samples) gauge(rest []byte) (n float64, l map[string]string, found bool) {
-	value, l, ok := sample(string(rest))
+	value, l := sample(string(rest))
 	n, err := strconv.ParseFloat(value, 64)
-	if !ok || err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
+	if err != nil || !(n >= 0) || math.IsInf(n, 0) || !s.counts(l) {
 		return 0, l, false
 	}
 	return n, l, true
@@ -181,9 +187,9 @@ func count(text string) (n int, ok bool) {
 	return n, err == nil && n > 0 && n <= maxTokens
 }
 
-// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. Escapes in a label stay as they are: none of the
-// values that are used has any.
-func sample(rest string) (value string, l map[string]string, ok bool) {
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It returns nothing for what is no such line.
+// Escapes in a label stay as they are: none of the values that are used has any.
+func sample(rest string) (value string, l map[string]string) {
 	l = map[string]string{}
 	rest = strings.TrimLeft(rest, " \t")
 	if inside, found := strings.CutPrefix(rest, "{"); found {
@@ -193,12 +199,12 @@ func sample(rest string) (value string, l map[string]string, ok bool) {
 			text = strings.TrimLeft(text, " \t")
 			quoted, err := strconv.QuotedPrefix(text)
 			if err != nil || quoted[0] != '"' {
-				return "", l, false
+				return "", nil
 			}
 			l[strings.TrimSpace(name)] = quoted[1 : len(quoted)-1]
 			text = strings.TrimLeft(text[len(quoted):], " \t")
 			if rest, found = strings.CutPrefix(text, ","); !found && !strings.HasPrefix(text, "}") {
-				return "", l, false
+				return "", nil
 			}
 			rest = strings.TrimLeft(rest, " \t")
 		}
@@ -206,7 +212,7 @@ func sample(rest string) (value string, l map[string]string, ok bool) {
 	}
 	fields := strings.Fields(rest)
 	if len(fields) < 1 || len(fields) > 2 {
-		return "", l, false
+		return "", nil
 	}
-	return fields[0], l, true
+	return fields[0], l
 }
