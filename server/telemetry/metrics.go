@@ -106,8 +106,7 @@ func (m *Metrics) Observe(r *record.Turn) {
 		m.hitTTFT.record(with)
 		m.hitTTFTWithout.record(without)
 	}
-	for i := range r.Legs {
-		leg := &r.Legs[i]
+	for _, leg := range r.Legs {
 		m.leg.record(leg.Took, roleLabel(leg.Role), attribute.String("instance", leg.Instance), failed(failureOfLeg(leg.Err)))
 	}
 	m.request(r)
