@@ -19,11 +19,10 @@ func (s *Server) SpendRetries() { s.turns.Retries().Set(0, time.Now().Add(time.H
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.Compare(ctx) }
 
-// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again, and returns how many are.
-func (s *Server) PassRemindEvery() int {
+// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again.
+func (s *Server) PassRemindEvery() {
 	later := s.quarantines.Now().Add(time.Minute)
 	s.quarantines.Now = func() time.Time { return later }
-	return s.quarantines.Remembered()
 }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.

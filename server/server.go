@@ -90,7 +90,7 @@ func New(cfg Config, deps Deps) *Server {
 	})
 	s.SetRouting(cfg.RoutingConfig)
 	s.quarantines = quarantine.NewWatch(quarantine.WatchConfig{
-		Fleet: deps.Fleet, Epoch: s.epoch, Tickets: s.pins, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
+		Fleet: deps.Fleet, Epoch: s.epoch, GiveUpOlder: s.pins.GiveUpOlder, StoreTimeout: cfg.StoreTimeout, Background: s.background.Run,
 		TellDrain: cfg.Tell.Drain,
 	})
 	s.health = health{
@@ -158,7 +158,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	for _, task := range s.pins.Tasks() {
 		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
 	}
-	s.quarantines.Begin(ctx)
+	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
 	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)
 	select {
