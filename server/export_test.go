@@ -59,17 +59,8 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
-	again := false
-	for !again {
-		begun := s.pins.HandBacks(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
-			if !again {
-				again = leg()
-				n++
-			}
-		})
-		if begun == 0 {
-			break
-		}
+	for begun, again := 1, false; begun > 0 && !again; n += begun {
+		begun, again = s.pins.HandBacks(ctx, time.Now().Add(after))
 	}
 	return n
 }

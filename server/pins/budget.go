@@ -51,14 +51,10 @@ const (
 	fullAt = 90
 )
 
-// most returns how many tokens of an engine's KV cache tickets may pin, 0 if there is no limit or the size is not known.
-func (p *Pins) most(kvTokens int) int { return int(p.cfg.PinnedShare * float64(kvTokens)) }
-
 // candidates returns the holders of all decode engines.
 func (p *Pins) candidates() (all []*holder) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
-	p.pass(p.now())
 	for _, engine := range p.deps.Fleet.Holders.All() {
 		if h := p.holder(engine.Last()); h != nil {
 			all = append(all, h)
@@ -69,46 +65,30 @@ func (p *Pins) candidates() (all []*holder) {
 
 // enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
 func (p *Pins) enforce(ctx context.Context) {
-	hurry := false
 	for _, h := range p.candidates() {
-		live := h.incarnation.Engine().Live()
-		most := p.most(live.KVTokens)
+		r, engine := &h.rounds, h.incarnation.Engine()
+		most := p.Budget(engine)
 		if most == 0 {
 			continue
 		}
 		p.share(ctx, h, most)
-		var keep int
-		var waited bool
-		p.locked(func() {
-			if h.tokens[due] > 0 {
-				h.rounds.changed = p.now()
-			}
-			keep, waited = h.keep(live, most)
-		})
+		p.mu.Lock()
+		keep, waited := h.keep(engine.Live(), most)
+		p.mu.Unlock()
 		if p.releasable(h.incarnation) {
-			p.makeFree(ctx, h, keep, waited)
+			if tickets, tokens := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
+				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
+			}
 		}
-		p.locked(func() {
-			h.wake = keep
-			if h.tokens[stored]+h.tokens[due] > keep {
-				h.hurried, hurry = true, true
-			}
-			if p.deps.Shared != nil {
-				h.wake = min(keep, h.tokens[stored]+most/toldParts)
-			}
-		})
+		p.mu.Lock()
+		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
+		if h.wake = keep; p.deps.Shared != nil {
+			h.wake = min(keep, h.tokens[stored]+most/toldParts)
+		}
+		p.mu.Unlock()
 		p.say(h)
 	}
-	if hurry {
-		p.workOff(ctx)
-	}
-}
-
-// locked runs what reads or changes holders.
-func (p *Pins) locked(do func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	do()
+	p.run(ctx, continuation.Release)
 }
 
 // share tells other replicas what this one pins on an incarnation, and learns what they do.
@@ -151,6 +131,9 @@ func (h *holder) keep(live fleet.Live, most int) (tokens int, waited bool) {
 	if r.read != live.Read || r.read.IsZero() {
 		r.read, r.then = live.Read, own
 	}
+	if h.tokens[due] > 0 {
+		r.changed = now
+	}
 	if r.stands(live) {
 		return min(most, own/2), own/2 < most
 	}
@@ -192,33 +175,25 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// makeFree takes tickets of a holder out of the store until the rest pins no more than keep: the oldest of the account that pins most, again and
-// again. It does not get a ticket that a turn uses, because the store gives each ticket to one taker.
-func (p *Pins) makeFree(ctx context.Context, h *holder, keep int, waited bool) {
-	for {
-		switch tokens, outcome := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); {
-		case tokens == 0 || outcome == convcache.Unavailable:
-			return // that ticket is lost; the next ones wait until the store answers
-		case outcome == convcache.Taken:
-			r := &h.rounds
-			r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+1, r.tokens+tokens, r.waited || waited
+// giveUpOldest takes tickets of a holder out of the store until the rest pins no more than so many tokens: the oldest of the account that pins
+// most, again and again. It does not get a ticket that a turn uses, because the store gives each ticket to one taker.
+func (p *Pins) giveUpOldest(ctx context.Context, h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
+	for ctx.Err() == nil {
+		p.mu.Lock()
+		if h.tokens[stored] <= keep || len(h.releases.due) >= maxLeaving {
+			p.mu.Unlock()
+			return tickets, tokens
+		}
+		oldest := *h.stored.Most().Oldest().Value
+		p.mu.Unlock()
+		switch p.takeOut(ctx, &oldest, end, why) {
+		case convcache.Taken:
+			tickets, tokens = tickets+1, tokens+oldest.tokens
+		case convcache.Unavailable:
+			return tickets, tokens // that ticket is lost; the next ones wait until the store answers
 		}
 	}
-}
-
-// giveUpOldest takes the oldest ticket of the account that pins most on a holder out of the store, if its tickets pin more than most tokens. It
-// returns what the ticket pinned, 0 if nothing is to be given up.
-func (p *Pins) giveUpOldest(ctx context.Context, h *holder, most int, end continuation.End, why string) (int, convcache.Outcome) {
-	var oldest pin
-	p.locked(func() {
-		if ctx.Err() == nil && h.tokens[stored] > most && h.due.Len() < maxLeaving && h.stored.Len() > 0 {
-			oldest = *h.stored.Most().Oldest().Value
-		}
-	})
-	if oldest.tokens == 0 {
-		return 0, 0
-	}
-	return oldest.tokens, p.takeOut(ctx, &oldest, end, why)
+	return tickets, tokens
 }
 
 // releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
@@ -259,35 +234,26 @@ const (
 func (p *Pins) evacuate(ctx context.Context) {
 	for _, h := range p.candidates() {
 		engine, end := h.incarnation.Engine(), continuation.HandBack
-		p.locked(func() {
-			switch {
-			case !engine.Leaves():
-				h.leaving = time.Time{}
-			case h.leaving.IsZero():
-				h.leaving = p.now()
-			case time.Since(h.leaving) >= handBackWithin:
-				end = continuation.Release
-				for _, l := range p.queues {
-					for at := l.out.Front(); at != nil && l.decode == h.incarnation; at = l.out.Front() {
-						n := at.Value.(*pin)
+		if !engine.Leaves() {
+			h.leaving = time.Time{}
+			continue
+		}
+		p.mu.Lock()
+		if h.releases.hurried = true; h.leaving.IsZero() {
+			h.leaving = p.now()
+		}
+		if time.Since(h.leaving) >= handBackWithin {
+			end = continuation.Release
+			for of, l := range p.lanes {
+				if of.prefill != nil && of.decode == h.incarnation {
+					for _, n := range slices.Clone(l.due) {
 						p.due(n, n.ticket, end)
 					}
 				}
 			}
-		})
-		if h.leaving.IsZero() {
-			continue
 		}
-		tickets := 0
-		for {
-			tokens, outcome := p.giveUpOldest(ctx, h, 0, end, record.ReasonInstanceGone)
-			if tokens == 0 || outcome == convcache.Unavailable {
-				break // the next ones wait until the store answers
-			}
-			tickets++
-		}
-		p.locked(func() { h.hurried = true })
-		if tickets > 0 {
+		p.mu.Unlock()
+		if tickets, _ := p.giveUpOldest(ctx, h, 0, end, record.ReasonInstanceGone); tickets > 0 {
 			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)
 		}
 	}

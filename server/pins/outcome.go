@@ -46,10 +46,7 @@ func (p *Pins) tell(c *Claim, outcome pairs.Outcome) {
 
 // firstOf reports whether the log says something about an incarnation for the first time.
 func (p *Pins) firstOf(incarnation *fleet.Incarnation) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.warned[incarnation.Engine()]
-	p.warned[incarnation.Engine()] = incarnation
+	before, _ := p.warned.Swap(incarnation.Engine(), incarnation)
 	return before != incarnation
 }
 

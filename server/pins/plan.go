@@ -8,25 +8,18 @@ import (
 	"carryover/upstream/fleet/facts"
 )
 
-// Answer is what a hand-back needs to know of the answer that has left a ticket.
+// Answer is what is known of the answer that has left a ticket. Of a ticket that another replica has made that is the key, the account and the
+// model.
 type Answer struct {
-	Prefill, Decode *fleet.Incarnation // those of the answer's turn
-	IDs             *proof.IDs
-	Account         string // for whom it counts
+	Prefill, Decode *fleet.Incarnation // those of the answer's turn; Prefill is another one later if the ticket will be handed back to that
+	IDs             *proof.IDs         // no pin keeps them
+	Account         string             // for whom it counts
 	Model           string
 	Salt            string        // the cache_salt of the turn's legs without that of a quarantine, "" for none
-	Conversation    string        // in the log
+	Conversation    string        // its name to operators, "" if that is its key's
 	Key             convcache.Key // of the conversation, zero if the request names none
 	Affinity        string        // the conversation's routing key
 	PromptTokens    int
-}
-
-// handBack is what the hand-back of a ticket needs.
-type handBack struct {
-	pair
-	ids      tokenIDs
-	salt     string
-	affinity string // its conversation's routing key
 }
 
 // tokenIDs are the ids of a ticket's tokens, in memory that Free gives back.
@@ -42,10 +35,15 @@ type tokenIDs interface {
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
 	choice, fixed := p.cfg.fixed(p.arena != nil)
 	if !fixed {
-		terms := continuation.TermsOf(continuation.Engines{
-			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), PinnedTokens: p.storedOn(answer.Decode),
-			BlockSize: ticket.Chain.BlockSize,
-		}, ticket.Tokens, answer.PromptTokens)
+		engines := continuation.Engines{
+			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
+		}
+		p.mu.Lock()
+		if h := p.holders[answer.Decode]; h != nil {
+			engines.PinnedTokens = h.tokens[stored]
+		}
+		p.mu.Unlock()
+		terms := continuation.TermsOf(engines, ticket.Tokens, answer.PromptTokens)
 		terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
 		curve := p.Continuations.Curve(tenant, kind, p.now())
 		choice = terms.Least(&curve)
@@ -56,7 +54,7 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 		switch at := p.now().Add(choice.Wait); {
 		case choice.End == continuation.Release:
 			n.retire = at
-		case choice.End == continuation.HandBack && n.back != nil:
+		case choice.End == continuation.HandBack && n.ids != nil:
 			n.retreat = at
 		}
 	}
@@ -130,7 +128,7 @@ func (p *Pins) WatchBranches(model string, known []convcache.KeyedBranch, ticket
 		}
 		n := p.pins[b.ID]
 		if n == nil {
-			n = p.add(&pin{id: b.ID, key: b.Key, account: b.Account, model: model, deadline: b.Deadline, epoch: b.Epoch})
+			n = p.add(&pin{id: b.ID, Answer: Answer{Key: b.Key, Account: b.Account, Model: model}, deadline: b.Deadline, epoch: b.Epoch})
 			p.move(n, stored)
 		}
 		if n.state == stored && n.retire.IsZero() {

@@ -39,68 +39,68 @@ func (n *pin) releasable(prefill *fleet.Incarnation, own bool, now time.Time) bo
 type Release struct {
 	pins      *Pins
 	pin       *pin
-	holder    *fleet.Incarnation
 	pairState *pairs.State
 	own       bool
+	counts    *record.Releases
 }
 
 // Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
 func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for incarnation, h := range p.holders {
-		if h.due.Len() > 0 && incarnation.Engine().Last() == incarnation {
-			if r := p.release(prefill.Engine().Last(), h, false); r != nil {
-				return r
-			}
+	for _, decode := range p.deps.Fleet.Holders.All() {
+		if r := p.release(prefill.Engine().Last(), decode.Last(), false); r != nil {
+			return r
 		}
 	}
 	return nil
 }
 
-// release takes the oldest pin of a holder that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
-func (p *Pins) release(prefill *fleet.Incarnation, h *holder, own bool) *Release {
-	now := p.now()
+// release takes the oldest pin of decode that a leg to prefill may release now, nil if there is none.
+func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.holders[decode]
+	if h == nil || len(h.releases.due) == 0 {
+		return nil
+	}
+	now, state, counts := p.now(), prefill.PairWith(decode), &p.counts.Piggybacked
 	p.pass(now)
-	state := prefill.PairWith(h.incarnation)
+	if own {
+		counts = &p.counts.Own
+	}
 	if !state.CarriesReleases() && (!own || !state.Releases()) {
 		return nil
 	}
-	for n := range waiting(h) {
-		if !n.releasable(prefill, own, now) {
-			continue
+	for _, n := range h.releases.due {
+		if n.releasable(prefill, own, now) {
+			p.move(n, freeing)
+			return &Release{p, n, state, own, counts}
 		}
-		p.move(n, freeing)
-		return &Release{p, n, h.incarnation, state, own}
 	}
 	return nil
 }
 
 // Offer returns the offer from which the connector makes a leg.
 func (r *Release) Offer() upstream.TicketOffer {
-	return upstream.TicketOffer{Ticket: r.pin.params, Reading: r.pin.reading, Holder: r.holder.Engine().Instance(), Release: true}
+	ticket := r.pin.ticket
+	return upstream.TicketOffer{Ticket: ticket.Params, Reading: Reading(ticket), Holder: r.pin.holder.incarnation.Engine().Instance(), Release: true}
 }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.
-func (r *Release) end(to state, counted record.Releases) {
+func (r *Release) end(to state, count *uint64) {
 	r.pins.mu.Lock()
 	defer r.pins.mu.Unlock()
-	all := &r.pins.counts.Piggybacked
-	if r.own {
-		all = &r.pins.counts.Own
-	}
-	all.Sent, all.Requeued, all.Failed = all.Sent+counted.Sent, all.Requeued+counted.Requeued, all.Failed+counted.Failed
+	*count++
 	r.pins.move(r.pin, to)
 }
 
 // Sent ends the release: its leg was answered, so that decode has freed the blocks.
-func (r *Release) Sent() { r.end(freed, record.Releases{Sent: 1}) }
+func (r *Release) Sent() { r.end(freed, &r.counts.Sent) }
 
 // Requeue has the pin wait for another leg, because nothing of this one was sent.
-func (r *Release) Requeue() { r.end(due, record.Releases{Requeued: 1}) }
+func (r *Release) Requeue() { r.end(due, &r.counts.Requeued) }
 
 // Malformed gives the release up, because no leg can be made of the ticket's params.
-func (r *Release) Malformed() { r.end(lost, record.Releases{Failed: 1}) }
+func (r *Release) Malformed() { r.end(lost, &r.counts.Failed) }
 
 // Spared has the pin wait for a second leg, because this one has failed, and may or may not have reached decode. The second makes it certain,
 // and does no harm if the blocks are free (measured on vLLM 0.32). If it fails too, the blocks stay pinned until decode's TTL ends.
@@ -110,7 +110,7 @@ func (r *Release) Spared() {
 		to = lost
 	}
 	r.pin.tried, r.pin.refused = true, true
-	r.end(to, record.Releases{Failed: 1})
+	r.end(to, &r.counts.Failed)
 }
 
 // Failed ends the release: its leg has failed. If nothing was sent, the pin waits for another leg. Otherwise only a leg of our own may
@@ -138,17 +138,11 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if prefill.Quarantined() || prefill.Health.Pauses() {
 			continue
 		}
-		holder, reader := decode.Current(ctx), prefill.Current(ctx)
-		p.mu.Lock()
-		var r *Release
-		if h := p.holders[holder]; h != nil {
-			r = p.release(reader, h, true)
-		}
-		p.mu.Unlock()
+		r := p.release(prefill.Current(ctx), decode.Current(ctx), true)
 		if r == nil {
 			continue
 		}
-		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.model)
+		leg, err := p.deps.Connector.Release(r.Offer(), r.pin.Model)
 		if err != nil {
 			r.Malformed()
 			return true // its params are malformed; those of the next may not be

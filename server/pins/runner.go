@@ -1,8 +1,8 @@
 package pins
 
 import (
-	"container/list"
 	"context"
+	"slices"
 	"time"
 
 	"carryover/convcache"
@@ -47,38 +47,29 @@ func (p *Pins) Tasks() (all []Task) {
 	if p.cfg.Release { // without it only turns may free blocks
 		all = append(all,
 			Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce},
-			Task{Name: "release", Every: runEvery, Round: p.round})
+			Task{Name: "release", Every: runEvery, Round: func(ctx context.Context) {
+				p.evacuate(ctx)
+				p.releaseLate(ctx)
+				p.run(ctx, continuation.Release)
+			}})
 	}
 	if p.arena != nil {
-		all = append(all, Task{Name: "hand-back", Every: runEvery, Early: p.wake, Round: func(ctx context.Context) {
-			p.HandBacks(ctx, p.now(), func(decode string, leg func() (again bool)) {
-				p.deps.Background("hand-back", decode, func() { leg() })
-			})
-		}})
+		all = append(all, Task{Name: "hand-back", Every: runEvery, Early: p.wake, Round: func(ctx context.Context) { p.run(ctx, continuation.HandBack) }})
 	}
 	return all
 }
 
-// round frees what is due for its release.
-func (p *Pins) round(ctx context.Context) {
-	p.evacuate(ctx)
-	p.releaseLate(ctx, p.now())
-	p.workOff(ctx)
-}
-
 // releaseLate takes the tickets out of the store whose time to be released has come. What another replica has made may be there still.
-func (p *Pins) releaseLate(ctx context.Context, now time.Time) {
+func (p *Pins) releaseLate(ctx context.Context) {
 	for ctx.Err() == nil {
-		p.mu.Lock()
-		p.pass(now)
-		first := p.late.Front()
-		if first == nil {
+		p.lock()
+		if len(p.late) == 0 {
 			p.mu.Unlock()
 			return
 		}
-		n := first.Value.(*pin)
-		p.enlist(n, nil) // before the store may panic
+		n := p.late[0]
 		n.retire = time.Time{}
+		n.enlist(nil) // before the store may panic
 		p.schedule(n)
 		was := *n
 		p.mu.Unlock()
@@ -86,148 +77,101 @@ func (p *Pins) releaseLate(ctx context.Context, now time.Time) {
 	}
 }
 
-// workOff has legs of our own free the blocks whose release no turn has carried, one after the other for each decode engine.
-func (p *Pins) workOff(ctx context.Context) {
-	p.mu.Lock()
-	now := p.now()
-	p.pass(now)
-	var all []*holder
-	for _, h := range p.holders {
-		n := h.due.Len()
-		if h.hurried = h.hurried && n > 0; n > 0 && !h.releasing &&
-			(h.hurried || n > p.cfg.ReleaseBacklog || upstream.Elapsed(h.due.Front().Value.(*pin).since, now) >= releaseAfter) {
-			h.releasing = true
-			all = append(all, h)
-		}
-	}
-	p.mu.Unlock()
-	for _, h := range all {
-		p.deps.Background("release", h.incarnation.Engine().Name, func() {
-			defer func() {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				h.releasing = false
-			}()
-			for ctx.Err() == nil && p.ReleaseOne(ctx, h.incarnation.Engine()) {
-			}
-		})
-	}
-}
-
 // pair is an incarnation of prefill and one of decode.
 type pair struct{ prefill, decode *fleet.Incarnation }
 
-// queue is the hand-backs of a pair, of which one leg runs at a time. Pins.mu guards it.
-type queue struct {
+// lane is pins that wait for legs of our own, of which one runs at a time: for hand-backs of a pair, or without an incarnation of prefill for
+// the releases of one of decode. Pins.mu guards it.
+type lane struct {
 	pair
-	out   list.List // pins whose tickets are not in the store, so that no turn can use them
-	ready list.List // pins whose tickets are
-	busy  bool      // a leg is under way
-	rests time.Time // no leg begins before this time
-	away  time.Time // since when prefill can't be sent legs, zero while it can
+	due     []*pin    // their tickets are not in the store, so that no turn can use them
+	ready   []*pin    // stored pins that are to be handed back
+	busy    bool      // a leg is under way
+	hurried bool      // releases do not wait for a leg of a turn
+	over    func()    // ends the count of the hand-back at prefill
+	rests   time.Time // no hand-back begins before this time
+	away    time.Time // since when prefill can't be sent hand-backs, zero while it can
 }
 
-// queue returns the queue of a pair. The caller holds p.mu.
-func (p *Pins) queue(of pair) *queue {
-	l := p.queues[of]
+// lane returns a lane. The caller holds p.mu.
+func (p *Pins) lane(prefill, decode *fleet.Incarnation) *lane {
+	of := pair{prefill, decode}
+	l := p.lanes[of]
 	if l == nil {
-		l = &queue{pair: of}
-		p.queues[of] = l
+		l = &lane{pair: of}
+		p.lanes[of] = l
 	}
 	return l
 }
 
-// all lists the pins of a queue in the order of their legs.
-func (l *queue) all() (all []*pin) {
-	for _, from := range []*list.List{&l.out, &l.ready} {
-		for at := from.Front(); at != nil; at = at.Next() {
-			all = append(all, at.Value.(*pin))
+// begin lists the lanes of which a leg with this end begins at a time; run must follow for each.
+func (p *Pins) begin(at time.Time, end continuation.End) (all []*lane) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass(at)
+	for of, l := range p.lanes {
+		switch handsBack := of.prefill != nil; {
+		case l.busy, handsBack != (end == continuation.HandBack):
+		case len(l.due)+len(l.ready) == 0:
+			if l.hurried = false; handsBack {
+				delete(p.lanes, of)
+			}
+		case handsBack && p.open(l, at), !handsBack && p.pressed(l, at):
+			l.busy = true
+			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// underWay counts the hand-backs of one conversation that run now.
-type underWay struct {
-	legs  int
-	ended chan struct{} // closed with the last of them
+// run begins the legs with an end that are due.
+func (p *Pins) run(ctx context.Context, end continuation.End) {
+	for _, l := range p.begin(p.now(), end) {
+		p.deps.Background(end.String(), l.decode.Engine().Name, func() { p.leg(ctx, l) })
+	}
 }
 
-// HandBacks has run start each hand-back that is due at a time: it calls leg once, which returns when its leg has ended, and reports whether
-// the ticket waits for another one. decode names the instance.
-func (p *Pins) HandBacks(ctx context.Context, at time.Time, run func(decode string, leg func() (again bool))) (begun int) {
-	if p.arena == nil {
-		return 0
+// HandBacks runs each hand-back that is due at a time, one after the other. It returns how many there were, and whether one has to wait again.
+func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
+	all := p.begin(at, continuation.HandBack)
+	for _, l := range all {
+		again = p.leg(ctx, l) || again
 	}
-	p.mu.Lock()
-	p.pass(at)
-	var legs []func() bool
-	var names []string
-	for of, l := range p.queues {
-		switch {
-		case l.busy:
-			continue
-		case l.out.Len()+l.ready.Len() == 0:
-			delete(p.queues, of)
-			continue
-		case at.Before(l.rests), !p.open(l, at), l.out.Len()+l.ready.Len() == 0, !l.prefill.Engine().TakesHandBack():
-			continue
+	return len(all), again
+}
+
+// leg runs the next hand-back of a lane, or its releases, and reports whether a ticket has to wait for another hand-back.
+func (p *Pins) leg(ctx context.Context, l *lane) (again bool) {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if l.busy = false; again {
+			l.rests = p.now().Add(restsFor)
 		}
-		names, legs = append(names, l.decode.Engine().Name), append(legs, p.begin(ctx, l))
+		ask(p.wake)
+	}()
+	if l.prefill != nil {
+		return p.handBack(ctx, l)
 	}
-	p.mu.Unlock()
-	for i, leg := range legs {
-		run(names[i], leg)
+	for ctx.Err() == nil && p.ReleaseOne(ctx, l.decode.Engine()) {
 	}
-	return len(legs)
+	return false
 }
 
-// begin takes the first pin of a queue for a leg, which the returned function runs. The caller holds p.mu.
-func (p *Pins) begin(ctx context.Context, l *queue) (leg func() (again bool)) {
-	first, next := l.ready.Front(), stored
-	if l.out.Len() > 0 {
-		first, next = l.out.Front(), claimed
-	}
-	n := first.Value.(*pin)
-	was := *n
-	n.back, n.retreat = nil, time.Time{} // the leg has the ids
-	p.move(n, next)
-	under := p.legs[was.key]
-	if under == nil {
-		under = &underWay{ended: make(chan struct{})}
-	}
-	if under.legs++; was.homed() {
-		p.legs[was.key] = under
-	}
-	l.busy = true
-	over := l.prefill.Engine().BeginHandBack()
-	return func() (again bool) {
-		defer func() {
-			over()
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if l.busy = false; again {
-				l.rests = p.now().Add(restsFor)
-			}
-			if under.legs--; under.legs == 0 {
-				delete(p.legs, was.key)
-				close(under.ended)
-			}
-			ask(p.wake)
-		}()
-		return p.handBack(ctx, l.pair, n, &was)
-	}
+// pressed reports whether legs of our own free the blocks whose release no turn has carried. The caller holds p.mu.
+func (p *Pins) pressed(l *lane, now time.Time) bool {
+	return l.hurried || len(l.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(l.due[0].since, now) >= releaseAfter
 }
 
 // Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second. A turn that has waited for some time before waits
 // for the rest of patienceForLeg at most; Await returns for how long it has waited now. Afterwards prefill need not compute what was handed
 // back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could read that.
 func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
-	var legs []*underWay
+	var legs []*leg
 	p.mu.Lock()
-	for _, key := range keys {
-		if under := p.legs[key]; under != nil {
-			legs = append(legs, under)
+	for _, g := range p.legs {
+		if slices.Contains(keys, g.Key) {
+			legs = append(legs, g)
 		}
 	}
 	p.mu.Unlock()
@@ -236,9 +180,9 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	}
 	began, limit := p.now(), time.NewTimer(patienceForLeg-waited)
 	defer limit.Stop()
-	for _, under := range legs {
+	for _, g := range legs {
 		select {
-		case <-under.ended:
+		case <-g.ended:
 		case <-limit.C:
 			return patienceForLeg
 		case <-ctx.Done():
@@ -247,15 +191,15 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	return waited + time.Since(began)
 }
 
-// open reports whether a pair may be sent a hand-back now. If it will be unable for long, its pins go to other queues; otherwise they wait. The
-// caller holds p.mu.
-func (p *Pins) open(l *queue, now time.Time) bool {
+// open reports whether a pair may be sent a hand-back now, and counts it at prefill. If it will be unable for long, its pins go to other lanes;
+// otherwise they wait. The caller holds p.mu.
+func (p *Pins) open(l *lane, now time.Time) bool {
 	engine := l.prefill.Engine()
 	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 	switch {
-	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
-		l.rests = now.Add(restsFor)
+	case now.Before(l.rests):
 		return false
+	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
 	case gone || engine.Last() != l.prefill:
 		if l.away.IsZero() {
 			l.away = now
@@ -263,43 +207,46 @@ func (p *Pins) open(l *queue, now time.Time) bool {
 		if gone || now.Sub(l.away) >= awayFor {
 			p.divert(l)
 		}
-		l.rests = now.Add(restsFor)
-		return false
+	default:
+		l.away = time.Time{}
+		status := l.prefill.StatusWith(l.decode)
+		if status != pairs.NoReuse && l.prefill.PrefixCache.Forgets() == "" {
+			if status == pairs.Busy || !engine.TakesHandBack() {
+				return false
+			}
+			l.over = engine.BeginHandBack()
+			return true
+		}
+		p.divert(l) // the pair will be tried again later
 	}
-	l.away = time.Time{}
-	status := l.prefill.StatusWith(l.decode)
-	if status == pairs.NoReuse || l.prefill.PrefixCache.Forgets() != "" { // the pair will be tried again later
-		p.divert(l)
-		l.rests = now.Add(restsFor)
-		return false
-	}
-	return status != pairs.Busy
+	l.rests = now.Add(restsFor)
+	return false
 }
 
-// divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
+// divert moves the pins of a lane to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
 // the store is released. The caller holds p.mu.
-func (p *Pins) divert(l *queue) {
-	for _, n := range l.all() {
-		switch other := p.other(n, l); {
+func (p *Pins) divert(l *lane) {
+	for _, n := range slices.Concat(l.due, l.ready) {
+		other := p.other(n, l)
+		switch {
+		case other != nil && n.state == due:
+			n.Prefill = other
+			p.move(n, due)
 		case other != nil:
-			n.back.pair = other.pair
-			if n.state == due {
-				p.enlist(n, &other.out)
-			} else {
-				p.enlist(n, &other.ready)
-			}
+			n.Prefill = other
+			n.enlist(&p.lane(other, n.Decode).ready)
 		case n.state == due:
 			p.due(n, n.ticket, continuation.Release)
 		}
 	}
 }
 
-// other returns the queue to the instance to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
-func (p *Pins) other(n *pin, l *queue) *queue {
-	if !n.homed() {
+// other returns the incarnation to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
+func (p *Pins) other(n *pin, l *lane) *fleet.Incarnation {
+	if n.Key == (convcache.Key{}) {
 		return nil
 	}
-	hint := fleet.Hint{Key: n.back.affinity, Model: n.model, Tokens: n.back.ids.Len()}
+	hint := fleet.Hint{Key: n.Affinity, Model: n.Model, Tokens: n.ids.Len()}
 	engine, err := p.deps.Fleet.Choose(upstream.RolePrefill, hint, nil)
 	if err != nil {
 		return nil
@@ -308,5 +255,5 @@ func (p *Pins) other(n *pin, l *queue) *queue {
 	if !last.Known() || last == l.prefill || engine.Quarantined() || last.StatusWith(l.decode) == pairs.NoReuse || last.PrefixCache.Forgets() != "" {
 		return nil
 	}
-	return p.queue(pair{last, l.decode})
+	return last
 }

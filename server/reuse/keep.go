@@ -56,7 +56,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	}
 	if !c.Known {
 		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
-		if tickets.HandBack(ticket, got.Usage.Prompt, o.Model) {
+		if tickets.HandBack(ticket, got.Usage.Prompt) {
 			return "hand_back"
 		}
 		return record.ReasonNoConversation
@@ -66,7 +66,7 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	if choice.AtOnce() {
 		ticket.Params = bytes.Clone(ticket.Params) // as above
 		tickets.Continuations.Released(c.Home(), o.prompt)
-		tickets.Unuse(ticket, o.Model)
+		tickets.Unuse(ticket)
 		return "released"
 	}
 	return t.store(ctx, o, f, &ticket, to.Key, turn)
