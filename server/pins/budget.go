@@ -82,9 +82,6 @@ func (p *Pins) enforce(ctx context.Context) {
 		}
 		p.mu.Lock()
 		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
-		if h.wake = keep; p.deps.Shared != nil {
-			h.wake = min(keep, h.tokens[stored]+most/toldParts)
-		}
 		p.mu.Unlock()
 		p.say(h)
 	}

@@ -106,17 +106,17 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 		return
 	}
 	c.Conclude(pairs.Inconclusive)
-	ticket := *c.Ticket
+	ticket := c.Ticket
 	c.Ticket = nil // a stream of minutes must not keep it in memory
 	switch c.leg {
 	case unsent:
-		putBack(ctx, ticket)
+		putBack(ctx, *ticket)
 	case unanswered:
-		c.pins.finish(&ticket, continuation.Release, c.Reader)
+		c.pins.finish(ticket, continuation.Release, c.Reader)
 	case answered:
 		c.pins.become(ticket.ID, freed)
 	case refused:
-		c.pins.finish(&ticket, continuation.Release, nil)
+		c.pins.finish(ticket, continuation.Release, nil)
 	}
 }
 

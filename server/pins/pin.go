@@ -27,7 +27,9 @@ type pin struct {
 	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
 	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
 	end     continuation.End  // of a pin that is due: HandBack or Release
-	ticket  *convcache.Ticket // of a pin that is due or freeing
+	ticket  *convcache.Ticket // while it waits for a hand-back
+	params  []byte            // while it waits for a release, or is on its leg
+	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
 
 	unsent  int                // how many of its hand-backs failed before anything was sent
 	since   time.Time          // when it was due first
@@ -151,7 +153,7 @@ func (n *pin) drop() {
 	if n.ids != nil {
 		n.ids.Free()
 	}
-	n.ids, n.ticket, n.retreat = nil, nil, time.Time{}
+	n.ids, n.ticket, n.params, n.reading, n.retreat = nil, nil, nil, nil, time.Time{}
 }
 
 // enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.
@@ -252,36 +254,11 @@ func (p *Pins) isSpent(id convcache.TicketID) bool {
 // knows reports whether blocks have a pin, or had one. It needs p.mu.
 func (p *Pins) knows(id convcache.TicketID) bool { return p.pins[id] != nil || p.isSpent(id) }
 
-// soonest is a heap of pins, that with the earliest time in front.
-type soonest []*pin
+// Before implements account.Ordered.
+func (n *pin) Before(other *pin) bool { return n.next.Before(other.next) }
 
-// Len implements heap.Interface.
-func (s soonest) Len() int { return len(s) }
-
-// Less implements heap.Interface.
-func (s soonest) Less(i, j int) bool { return s[i].next.Before(s[j].next) }
-
-// Swap implements heap.Interface.
-func (s soonest) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].at, s[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (s *soonest) Push(x any) {
-	n := x.(*pin)
-	n.at = len(*s)
-	*s = append(*s, n)
-}
-
-// Pop implements heap.Interface.
-func (s *soonest) Pop() any {
-	last := len(*s) - 1
-	n := (*s)[last]
-	(*s)[last], n.at = nil, -1
-	*s = (*s)[:last]
-	return n
-}
+// Place implements account.Ordered.
+func (n *pin) Place() *int { return &n.at }
 
 // holder is an incarnation of decode, and what its pins come to. Pins.mu guards it.
 type holder struct {
@@ -289,7 +266,6 @@ type holder struct {
 	tokens      [states]int
 	stored      account.Pool[*pin] // weighed by tokens
 	releases    *lane
-	wake        int       // more stored tokens than these call for a round of the budget, 0 for the whole budget
 	rounds      rounds    // of the budget
 	leaving     time.Time // since when the engine has been seen leaving, zero if it stays
 }

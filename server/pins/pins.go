@@ -32,7 +32,7 @@ type Pins struct {
 
 	mu       sync.Mutex // guards the rest. Lock order: Pins, Fleet
 	pins     map[convcache.TicketID]*pin
-	soonest  soonest
+	soonest  account.Heap[*pin]
 	holders  map[*fleet.Incarnation]*holder
 	lanes    map[pair]*lane
 	late     []*pin                   // stored pins that are to be released
@@ -178,16 +178,16 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, old := range displaced {
-		if old.HandedBack() {
-			continue
-		}
-		end := continuation.HandBack
+	for i := range displaced {
+		old, end := &displaced[i], continuation.HandBack
 		if old.Chain.Relation(ticket.Chain) == convcache.Contained { // prefill has just computed all that the old one covers
 			end = continuation.Release
 		}
-		if n := p.claim(key, &old, model); n != nil {
-			p.due(n, &old, end)
+		if old.HandedBack() {
+			continue
+		}
+		if n := p.claim(key, old, model); n != nil {
+			p.due(n, old, end)
 		}
 	}
 	switch n := p.pins[ticket.ID]; {
@@ -195,6 +195,7 @@ func (p *Pins) Put(ctx context.Context, key convcache.Key, ticket convcache.Tick
 	case outcome == convcache.Stored, outcome == convcache.Unavailable: // then it may have been stored after all
 		p.stored(n)
 	default:
+		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 		p.due(n, &ticket, continuation.Release)
 	}
 	return outcome
@@ -225,7 +226,7 @@ func (p *Pins) stored(n *pin) {
 		time.AfterFunc(n.retreat.Sub(p.now()), func() { ask(p.wake) })
 	}
 	if h := n.holder; h != nil {
-		if most := p.Budget(h.incarnation.Engine()); most > 0 && h.tokens[stored] > max(h.wake, most) {
+		if most := p.Budget(h.incarnation.Engine()); most > 0 && h.tokens[stored] > most {
 			ask(p.over)
 		}
 	}
@@ -273,21 +274,26 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 		p.move(n, lost)
 		return false
 	}
-	kept := *ticket
 	if end == continuation.HandBack && n.ids != nil && len(p.lane(n.Prefill, n.Decode).due) < maxOut {
+		kept := *ticket
 		n.ticket, n.end = &kept, end
 		p.move(n, due)
 		ask(p.wake)
 		return n.state == due
 	}
-	n.drop()
-	n.ticket, n.end = &convcache.Ticket{Params: bytes.Clone(kept.Params), Reading: kept.Reading}, continuation.Release // that is all that the leg needs
-	if n.holder != nil && (!p.cfg.Release || len(n.holder.releases.due) >= maxDue) {
-		p.move(n, lost)
-		return false
-	}
-	p.move(n, due)
+	p.free(n, ticket.Params, Reading(ticket))
 	return false
+}
+
+// free has a pin wait for the leg that has decode free its blocks, which needs the params alone. The caller holds p.mu.
+func (p *Pins) free(n *pin, params []byte, reading any) {
+	n.drop()
+	n.params, n.reading, n.end = params, reading, continuation.Release
+	to := due
+	if n.holder != nil && (!p.cfg.Release || len(n.holder.releases.due) >= maxDue) {
+		to = lost
+	}
+	p.move(n, to)
 }
 
 // Reading returns upstream.TicketParams.Reading of a ticket that was read, nil for others.
@@ -314,12 +320,11 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 			ID: Name(decode.Name, &parsed), Decode: convcache.Holder{Instance: decode.Name, Incarnation: holder.ID()}, Tokens: parsed.Tokens,
 			FreshAsOf: freshAsOf, Deadline: Deadline(p.cfg.TTL, decode, freshAsOf, parsed.Expires),
 		},
-		Params: parsed.Params, Reading: ReadingOf(parsed),
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.knows(ticket.ID) {
-		p.due(p.claim(convcache.Key{}, &ticket, model), &ticket, continuation.Release)
+		p.free(p.claim(convcache.Key{}, &ticket, model), bytes.Clone(parsed.Params), parsed.Reading)
 	}
 }
 

@@ -81,8 +81,7 @@ func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
 
 // Offer returns the offer from which the connector makes a leg.
 func (r *Release) Offer() upstream.TicketOffer {
-	ticket := r.pin.ticket
-	return upstream.TicketOffer{Ticket: ticket.Params, Reading: Reading(ticket), Holder: r.pin.holder.incarnation.Engine().Instance(), Release: true}
+	return upstream.TicketOffer{Ticket: r.pin.params, Reading: r.pin.reading, Holder: r.pin.holder.incarnation.Engine().Instance(), Release: true}
 }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.

@@ -178,49 +178,53 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	if len(legs) == 0 || waited >= patienceForLeg {
 		return waited
 	}
-	began, limit := p.now(), time.NewTimer(patienceForLeg-waited)
-	defer limit.Stop()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, patienceForLeg-waited)
+	defer cancel()
 	for _, g := range legs {
 		select {
 		case <-g.ended:
-		case <-limit.C:
-			return patienceForLeg
 		case <-ctx.Done():
 		}
 	}
-	return waited + time.Since(began)
+	return min(waited+time.Since(began), patienceForLeg)
 }
 
 // open reports whether a pair may be sent a hand-back now, and counts it at prefill. If it will be unable for long, its pins go to other lanes;
 // otherwise they wait. The caller holds p.mu.
 func (p *Pins) open(l *lane, now time.Time) bool {
 	engine := l.prefill.Engine()
-	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 	switch {
 	case now.Before(l.rests):
 		return false
 	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
-	case gone || engine.Last() != l.prefill:
+	case l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine:
+		p.divert(l)
+	case engine.Last() != l.prefill:
 		if l.away.IsZero() {
 			l.away = now
 		}
-		if gone || now.Sub(l.away) >= awayFor {
+		if now.Sub(l.away) >= awayFor {
 			p.divert(l)
 		}
+	case !l.serves(): // the pair will be tried again later
+		l.away = time.Time{}
+		p.divert(l)
 	default:
 		l.away = time.Time{}
-		status := l.prefill.StatusWith(l.decode)
-		if status != pairs.NoReuse && l.prefill.PrefixCache.Forgets() == "" {
-			if status == pairs.Busy || !engine.TakesHandBack() {
-				return false
-			}
-			l.over = engine.BeginHandBack()
-			return true
+		if l.prefill.StatusWith(l.decode) == pairs.Busy || !engine.TakesHandBack() {
+			return false
 		}
-		p.divert(l) // the pair will be tried again later
+		l.over = engine.BeginHandBack()
+		return true
 	}
 	l.rests = now.Add(restsFor)
 	return false
+}
+
+// serves reports whether prefill reads tickets of decode, and keeps what it reads.
+func (of pair) serves() bool {
+	return of.prefill.StatusWith(of.decode) != pairs.NoReuse && of.prefill.PrefixCache.Forgets() == ""
 }
 
 // divert moves the pins of a lane to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
@@ -252,7 +256,7 @@ func (p *Pins) other(n *pin, l *lane) *fleet.Incarnation {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || last == l.prefill || engine.Quarantined() || last.StatusWith(l.decode) == pairs.NoReuse || last.PrefixCache.Forgets() != "" {
+	if !last.Known() || last == l.prefill || engine.Quarantined() || !(pair{last, l.decode}).serves() {
 		return nil
 	}
 	return last
