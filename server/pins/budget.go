@@ -74,15 +74,13 @@ func (p *Pins) enforce(ctx context.Context) {
 		p.share(ctx, h, most)
 		p.mu.Lock()
 		keep, waited := h.keep(engine.Live(), most)
+		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
 		p.mu.Unlock()
 		if p.releasable(h.incarnation) {
 			if tickets, tokens := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
 				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
 			}
 		}
-		p.mu.Lock()
-		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
-		p.mu.Unlock()
 		p.say(h)
 	}
 	p.run(ctx, continuation.Release)
@@ -218,11 +216,9 @@ func (p *Pins) say(h *holder) {
 	r.logged, r.tickets, r.tokens, r.waited = p.now(), 0, 0, false
 }
 
-const (
-	// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each
-	// pair runs one at a time.
-	handBackWithin = 3 * time.Second
-)
+// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each pair
+// runs one at a time.
+const handBackWithin = 3 * time.Second
 
 // evacuate frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
 // removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits

@@ -124,15 +124,10 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 // the outcome is Consumed.
 func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := p.deps.Store.Take(ctx, key, id)
-	taken := outcome == convcache.Taken && !ticket.HandedBack()
-	if taken {
-		_, _ = p.read(&ticket) // what can't be read is found out when a leg is made of it
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.pins[id]
-	switch {
-	case taken:
+	switch n := p.pins[id]; {
+	case outcome == convcache.Taken && !ticket.HandedBack():
 		if p.claim(key, &ticket, model) == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}

@@ -86,12 +86,6 @@ func (p *Pins) Waiting() (tickets int) {
 	return tickets
 }
 
-// Memory returns how many bytes the ids of tickets use, 0 if nothing is handed back.
-func (p *Pins) Memory() int64 {
-	used, _ := p.arena.Use()
-	return used
-}
-
 // Budget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
 func (p *Pins) Budget(decode *fleet.Engine) int {
 	if !p.cfg.Release {

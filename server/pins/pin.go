@@ -208,11 +208,11 @@ func (p *Pins) pass(now time.Time) {
 			continue
 		}
 		for _, n := range p.pins {
-			if n.holder == h && (n.state == stored || n.state == due || n.state == lost) {
+			if n.holder == h {
 				p.move(n, void)
 			}
 		}
-		delete(p.holders, incarnation) // what is on a leg keeps it
+		delete(p.holders, incarnation)
 		delete(p.lanes, h.releases.pair)
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {

@@ -33,20 +33,16 @@ type tokenIDs interface {
 // Choose decides, before an answer's ticket is put, for how long the ticket waits for its turn and what becomes of it then. The caller releases a
 // ticket for which AtOnce holds in place of putting it.
 func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, ticket *convcache.Ticket) continuation.Choice {
-	choice, fixed := p.cfg.fixed(p.arena != nil)
-	if !fixed {
-		engines := continuation.Engines{
-			PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
-		}
-		p.mu.Lock()
-		if h := p.holders[answer.Decode]; h != nil {
-			engines.PinnedTokens = h.tokens[stored]
-		}
-		p.mu.Unlock()
-		terms := continuation.TermsOf(engines, ticket.Tokens, answer.PromptTokens)
-		terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+	choice := continuation.Choice{End: continuation.Keep}
+	switch {
+	case p.arena != nil && p.cfg.HandBack == HandBackNow:
+		choice.End = continuation.HandBack
+	case p.cfg.HandBackAuto:
+		terms := p.terms(answer, ticket)
 		curve := p.Continuations.Curve(tenant, kind, p.now())
 		choice = terms.Least(&curve)
+	case p.arena != nil:
+		choice.Wait, choice.End = p.cfg.HandBackAfter, continuation.HandBack
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,16 +65,19 @@ func (p *Pins) Choose(answer Answer, tenant string, kind continuation.Kind, tick
 	return choice
 }
 
-// fixed returns the choice for all tickets, and false where it is learnt. on says that tickets are handed back.
-func (c *HandBackConfig) fixed(on bool) (choice continuation.Choice, fixed bool) {
-	switch {
-	case on && c.HandBack == HandBackNow:
-		return continuation.Choice{End: continuation.HandBack}, true
-	case on:
-		return continuation.Choice{Wait: c.HandBackAfter, End: continuation.HandBack}, !c.HandBackAuto
-	default:
-		return continuation.Choice{End: continuation.Keep}, !c.HandBackAuto
+// terms returns the costs of a ticket's ends.
+func (p *Pins) terms(answer Answer, ticket *convcache.Ticket) continuation.Terms {
+	engines := continuation.Engines{
+		PerToken: answer.Prefill.Engine().PerToken(), KVTokens: answer.Decode.Engine().KVTokens(), BlockSize: ticket.Chain.BlockSize,
 	}
+	p.mu.Lock()
+	if h := p.holders[answer.Decode]; h != nil {
+		engines.PinnedTokens = h.tokens[stored]
+	}
+	p.mu.Unlock()
+	terms := continuation.TermsOf(engines, ticket.Tokens, answer.PromptTokens)
+	terms.HandsBack, terms.Releases, terms.Unlearnt = p.takes(answer, ticket), p.cfg.Release, p.cfg.HandBackAfter
+	return terms
 }
 
 // makeRoom keeps an eighth of the memory free for the ids of answers under way. The account whose tickets have most ids loses those of its

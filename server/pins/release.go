@@ -42,6 +42,7 @@ type Release struct {
 	pairState *pairs.State
 	own       bool
 	counts    *record.Releases
+	offer     upstream.TicketOffer
 }
 
 // Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
@@ -73,16 +74,15 @@ func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
 	for _, n := range h.releases.due {
 		if n.releasable(prefill, own, now) {
 			p.move(n, freeing)
-			return &Release{p, n, state, own, counts}
+			offer := upstream.TicketOffer{Ticket: n.params, Reading: n.reading, Holder: decode.Engine().Instance(), Release: true}
+			return &Release{p, n, state, own, counts, offer}
 		}
 	}
 	return nil
 }
 
 // Offer returns the offer from which the connector makes a leg.
-func (r *Release) Offer() upstream.TicketOffer {
-	return upstream.TicketOffer{Ticket: r.pin.params, Reading: r.pin.reading, Holder: r.pin.holder.incarnation.Engine().Instance(), Release: true}
-}
+func (r *Release) Offer() upstream.TicketOffer { return r.offer }
 
 // end counts the release and moves its pin: back to those that are due, or to the end.
 func (r *Release) end(to state, count *uint64) {

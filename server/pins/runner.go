@@ -90,7 +90,7 @@ type lane struct {
 	hurried bool      // releases do not wait for a leg of a turn
 	over    func()    // ends the count of the hand-back at prefill
 	rests   time.Time // no hand-back begins before this time
-	away    time.Time // since when prefill can't be sent hand-backs, zero while it can
+	seen    time.Time // when prefill answered last
 }
 
 // lane returns a lane. The caller holds p.mu.
@@ -98,13 +98,13 @@ func (p *Pins) lane(prefill, decode *fleet.Incarnation) *lane {
 	of := pair{prefill, decode}
 	l := p.lanes[of]
 	if l == nil {
-		l = &lane{pair: of}
+		l = &lane{pair: of, seen: p.now()}
 		p.lanes[of] = l
 	}
 	return l
 }
 
-// begin lists the lanes of which a leg with this end begins at a time; run must follow for each.
+// begin lists the lanes of hand-backs, or of releases, whose next leg begins at a time, and makes them busy until leg has run it.
 func (p *Pins) begin(at time.Time, end continuation.End) (all []*lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,24 +194,17 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 // otherwise they wait. The caller holds p.mu.
 func (p *Pins) open(l *lane, now time.Time) bool {
 	engine := l.prefill.Engine()
+	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+	away := engine.Last() != l.prefill
 	switch {
 	case now.Before(l.rests):
 		return false
 	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
-	case l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine:
+	case gone, away && now.Sub(l.seen) >= awayFor, !away && !l.serves():
 		p.divert(l)
-	case engine.Last() != l.prefill:
-		if l.away.IsZero() {
-			l.away = now
-		}
-		if now.Sub(l.away) >= awayFor {
-			p.divert(l)
-		}
-	case !l.serves(): // the pair will be tried again later
-		l.away = time.Time{}
-		p.divert(l)
+	case away:
 	default:
-		l.away = time.Time{}
+		l.seen = now
 		if l.prefill.StatusWith(l.decode) == pairs.Busy || !engine.TakesHandBack() {
 			return false
 		}
