@@ -164,7 +164,6 @@ func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why 
 
 // GiveUpOlder gives up the tickets of other epochs than this one, and has their blocks released.
 func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
-	var older []pin
 	p.mu.Lock()
 	for _, n := range p.pins {
 		switch {
@@ -172,14 +171,10 @@ func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 		case n.state == due && n.end == continuation.HandBack:
 			p.due(n, n.ticket, continuation.Release)
 		case n.state == stored && n.holder != nil:
-			older = append(older, *n)
+			n.enlist(&p.late)
+			p.schedule(n)
 		}
 	}
 	p.mu.Unlock()
-	for _, n := range older {
-		if ctx.Err() != nil {
-			return
-		}
-		p.takeOut(ctx, &n, continuation.Release, "")
-	}
+	p.releaseLate(ctx)
 }
