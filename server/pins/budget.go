@@ -76,7 +76,7 @@ func (p *Pins) enforce(ctx context.Context) {
 		keep, waited := h.keep(engine.Live(), most)
 		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
 		p.mu.Unlock()
-		if p.releasable(h.incarnation) {
+		if p.canRelease(h.incarnation) {
 			if tickets, tokens := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
 				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
 			}
@@ -191,8 +191,8 @@ func (p *Pins) giveUpOldest(ctx context.Context, h *holder, keep int, end contin
 	return tickets, tokens
 }
 
-// releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
-func (p *Pins) releasable(decode *fleet.Incarnation) bool {
+// canRelease reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
+func (p *Pins) canRelease(decode *fleet.Incarnation) bool {
 	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
 		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
 			return true

@@ -22,11 +22,11 @@ type Claim struct {
 
 	pins      *Pins
 	turn      string
-	leg       progress
+	progress  progress
 	concluded bool // the pair's state has been told the outcome
 }
 
-// progress is how far the leg with a ticket has come.
+// progress is how far a leg with a ticket has come.
 type progress uint8
 
 const (
@@ -58,7 +58,7 @@ func (p *Pins) become(id convcache.TicketID, to state) {
 // Sent notes that the ticket is about to be sent to prefill.
 func (c *Claim) Sent() {
 	if c.Ticket != nil {
-		c.leg = unanswered
+		c.progress = unanswered
 		c.pins.become(c.Ticket.ID, sent)
 	}
 }
@@ -68,9 +68,9 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 	of := *c
 	switch c.concluded = true; {
 	case leg.Paused():
-		c.leg = refused
+		c.progress = refused
 	case !leg.Sent:
-		c.leg = unsent
+		c.progress = unsent
 	}
 	return func(spared bool) {
 		if spared {
@@ -88,14 +88,14 @@ func (c *Claim) Conclude(outcome pairs.Outcome) {
 		return
 	}
 	if c.concluded = true; outcome == pairs.Answered {
-		c.leg = answered
+		c.progress = answered
 	}
 	c.pins.tell(c, outcome)
 }
 
 // GiveUp ends the claim of a ticket that can't be used, of which nothing was sent.
 func (c *Claim) GiveUp() {
-	c.leg = refused
+	c.progress = refused
 	c.End(context.Background(), nil)
 }
 
@@ -108,7 +108,7 @@ func (c *Claim) End(ctx context.Context, putBack func(ctx context.Context, ticke
 	c.Conclude(pairs.Inconclusive)
 	ticket := c.Ticket
 	c.Ticket = nil // a stream of minutes must not keep it in memory
-	switch c.leg {
+	switch c.progress {
 	case unsent:
 		putBack(ctx, *ticket)
 	case unanswered:

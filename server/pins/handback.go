@@ -15,15 +15,15 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// leg is a hand-back that runs now.
-type leg struct {
-	pin                 // as it was when the leg was given it; its ids are the leg's until it has ended
-	of    *pin          // the same, as it is
-	ended chan struct{} // closed with the leg
+// underWay is a hand-back that runs now.
+type underWay struct {
+	pin                 // as it was; the hand-back has its ids until it has ended
+	of    *pin          // as it is
+	ended chan struct{} // closed at the end
 }
 
-// next gives the first pin of a lane to a leg, nil if turns have taken all.
-func (p *Pins) next(l *lane) *leg {
+// next begins the hand-back of the first pin of a lane, nil if turns have taken all.
+func (p *Pins) next(l *lane) *underWay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := slices.Concat(l.due, l.ready)
@@ -31,24 +31,24 @@ func (p *Pins) next(l *lane) *leg {
 		return nil
 	}
 	n := all[0]
-	g := &leg{*n, n, make(chan struct{})}
+	u := &underWay{*n, n, make(chan struct{})}
 	n.ids, n.retreat = nil, time.Time{}
 	if n.state == due {
 		p.move(n, claimed)
 	} else {
 		p.move(n, stored)
 	}
-	p.legs = append(p.legs, g)
-	return g
+	p.underWay = append(p.underWay, u)
+	return u
 }
 
-// end ends a leg.
-func (p *Pins) end(g *leg) {
+// done ends a hand-back.
+func (p *Pins) done(u *underWay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.legs = slices.DeleteFunc(p.legs, func(other *leg) bool { return other == g })
-	if close(g.ended); g.ids != nil {
-		g.ids.Free()
+	p.underWay = slices.DeleteFunc(p.underWay, func(other *underWay) bool { return other == u })
+	if close(u.ended); u.ids != nil {
+		u.ids.Free()
 	}
 }
 
@@ -64,16 +64,16 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 	if !l.prefill.Alive(ctx) || !l.decode.Alive(ctx) || l.decode.Engine().Health.Suspected() {
 		return true
 	}
-	g := p.next(l)
-	if g == nil {
+	u := p.next(l)
+	if u == nil {
 		return false
 	}
-	defer p.end(g)
-	ticket := g.ticket
+	defer p.done(u)
+	ticket := u.ticket
 	if ticket == nil { // it is in the store
 		bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 		defer cancel()
-		taken, outcome := p.take(bounded, g.Key, g.id, g.Model)
+		taken, outcome := p.take(bounded, u.Key, u.id, u.Model)
 		if outcome != convcache.Taken {
 			return false // a turn has used it
 		}
@@ -82,7 +82,7 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 	claim := Claim{Ticket: ticket, Holder: l.decode, Reader: l.prefill, pins: p, turn: "hand-back"}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
 		again = true
-		p.putBack(ctx, g, &ticket)
+		p.putBack(ctx, u, &ticket)
 	})
 	state := l.prefill.PairWith(l.decode)
 	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
@@ -93,18 +93,18 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 		claim.GiveUp()
 		return false
 	}
-	err := p.copyOver(ctx, &claim, g)
+	err := p.copyOver(ctx, &claim, u)
 	// Requeued: nothing was sent, or the engine refused the leg. The ticket is tried again, or released.
 	outcome, count := "requeued", &p.counts.HandBacks.Requeued
 	switch {
 	case err == nil:
 		outcome, count = "done", &p.counts.HandBacks.Done
-	case claim.leg == unanswered || claim.leg == answered: // the blocks are released once nothing can be reading them
+	case claim.progress == unanswered || claim.progress == answered: // the blocks are released once nothing can be reading them
 		outcome, count = "failed", &p.counts.HandBacks.Failed
 	}
 	p.count(count)
 	attrs := []any{
-		"conversation", g.Conversation, "model", g.Model, "prefill", l.prefill.Engine().Name, "decode", l.decode.Engine().Name,
+		"conversation", u.Conversation, "model", u.Model, "prefill", l.prefill.Engine().Name, "decode", l.decode.Engine().Name,
 		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {
@@ -116,12 +116,12 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 }
 
 // copyOver has prefill read the blocks of a claim into its cache.
-func (p *Pins) copyOver(ctx context.Context, c *Claim, g *leg) error {
+func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 	ticket := c.Ticket
 	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
 		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
-		PromptIDs: g.ids.AppendList(nil),
-	}, g.Model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), g.Salt))
+		PromptIDs: u.ids.AppendList(nil),
+	}, u.Model, upstream.Salted(p.deps.Epoch.Salt(ticket.Epoch, c.Reader, c.Holder), u.Salt))
 	if err != nil { // an older or a foreign version has made the ticket
 		c.GiveUp()
 		return err
@@ -131,48 +131,46 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, g *leg) error {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
 	c.Sent()
-	answer, err := p.send(ctx, c.Reader.Engine(), made, limit, cause)
-	if err != nil {
-		leg := legError(err)
-		c.Doubted(leg)(false)
-		if leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError { // before it was scheduled
-			if c.leg = refused; leg.Status == http.StatusTooManyRequests {
-				c.leg = unsent // no engine has read it
+	answer, failed := p.send(ctx, c.Reader.Engine(), made, limit, cause)
+	if failed != nil {
+		c.Doubted(failed)(false)
+		if failed.Kind == upstream.Status && failed.Status < http.StatusInternalServerError { // before it was scheduled
+			if c.progress = refused; failed.Status == http.StatusTooManyRequests {
+				c.progress = unsent // no engine has read it
 			}
 		}
-		return err
+		return failed
 	}
 	c.Conclude(pairs.Answered)
-	if answer.PromptTokens != 0 && answer.PromptTokens != g.ids.Len() || !g.ids.Are(answer.PromptIDs) {
+	if answer.PromptTokens != 0 && answer.PromptTokens != u.ids.Len() || !u.ids.Are(answer.PromptIDs) {
 		p.deps.Epoch.Caught(c.Reader, ticket.Epoch, "hand-back")
 		return proof.ErrIDs
 	}
-	if g.Key != (convcache.Key{}) && ticket.Epoch == p.deps.Epoch.Now() {
-		note := ticket.Note(convcache.Holder{Instance: c.Reader.Engine().Name, Incarnation: c.Reader.ID()}, p.now())
-		p.store(ctx, g, note)
+	if u.Key != (convcache.Key{}) && ticket.Epoch == p.deps.Epoch.Now() {
+		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: c.Reader.Engine().Name, Incarnation: c.Reader.ID()}, p.now()))
 	}
 	return nil
 }
 
-// store puts the ticket of a leg, or its note.
-func (p *Pins) store(ctx context.Context, g *leg, ticket convcache.Ticket) {
+// store puts the ticket of a hand-back, or its note.
+func (p *Pins) store(ctx context.Context, u *underWay, ticket convcache.Ticket) {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
-	ticket.Account = g.Account
-	p.Put(bounded, g.Key, ticket, g.Model)
+	ticket.Account = u.Account
+	p.Put(bounded, u.Key, ticket, u.Model)
 }
 
 // putBack has a ticket that no engine has read wait again: one of a conversation in the store, where turns find it.
-func (p *Pins) putBack(ctx context.Context, g *leg, ticket *convcache.Ticket) {
-	n := g.of
+func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticket) {
+	n := u.of
 	p.mu.Lock()
 	if n.unsent++; n.state <= sent { // else decode has ended
-		n.ids, n.retreat, g.ids = g.ids, p.now(), nil
+		n.ids, n.retreat, u.ids = u.ids, p.now(), nil
 	}
 	p.mu.Unlock()
 	switch {
-	case g.Key != convcache.Key{}:
-		p.store(ctx, g, *ticket)
+	case u.Key != convcache.Key{}:
+		p.store(ctx, u, *ticket)
 	case n.unsent < maxUnsent: // only its legs count them
 		p.finish(ticket, continuation.HandBack, nil)
 	default:

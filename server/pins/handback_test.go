@@ -57,9 +57,9 @@ func TestBegin_CountsTheHandBacksOfAConversation(t *testing.T) {
 	r := alone(t)
 	ticket := r.put(1, 10, "")
 	r.plan(ticket.ID, r.now(), time.Time{})
-	r.legs = []*leg{{pin: pin{Answer: Answer{Key: convcache.Key{1}}}}}
+	r.underWay = []*underWay{{pin: pin{Answer: Answer{Key: convcache.Key{1}}}}}
 	r.HandBacks(t.Context(), r.now())
-	if len(r.legs) != 1 || r.WhyGone(convcache.Key{1}) == "" {
+	if len(r.underWay) != 1 || r.WhyGone(convcache.Key{1}) == "" {
 		t.Error("the other hand-back is not waited for")
 	}
 }

@@ -37,7 +37,7 @@ type Pins struct {
 	lanes    map[pair]*lane
 	late     []*pin                   // stored pins that are to be released
 	retained account.Pool[*pin]       // stored pins with ids, weighed by these
-	legs     []*leg                   // hand-backs that run now
+	underWay []*underWay              // hand-backs that run now
 	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
 	// spent are blocks that decode has freed, since a time, and spentBefore those of the generation before. Without pointers they cost no
 	// garbage collection: as pins they took a seventh more CPU for each turn of a benchmark.
@@ -333,7 +333,7 @@ func (p *Pins) UnuseParams(params []byte, holder *fleet.Incarnation, model strin
 func (p *Pins) WhyGone(key convcache.Key) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.ContainsFunc(p.legs, func(g *leg) bool { return g.Key == key }) {
+	if slices.ContainsFunc(p.underWay, func(u *underWay) bool { return u.Key == key }) {
 		return record.ReasonHandingBack
 	}
 	return p.gaveUp[key]

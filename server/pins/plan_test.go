@@ -177,9 +177,9 @@ func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &Pins{deps: &Deps{Fleet: fleet.New(fleet.Config{})}}
 			for i, lasts := range tc.legs {
-				g := &leg{pin: pin{Answer: Answer{Key: both[i]}}, ended: make(chan struct{})}
-				p.legs = append(p.legs, g)
-				time.AfterFunc(lasts, func() { close(g.ended) })
+				u := &underWay{pin: pin{Answer: Answer{Key: both[i]}}, ended: make(chan struct{})}
+				p.underWay = append(p.underWay, u)
+				time.AfterFunc(lasts, func() { close(u.ended) })
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if tc.want == time.Second {

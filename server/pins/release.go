@@ -47,32 +47,30 @@ type Release struct {
 
 // Piggyback takes a pin whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their incarnations.
 func (p *Pins) Piggyback(prefill *fleet.Incarnation) *Release {
-	for _, decode := range p.deps.Fleet.Holders.All() {
-		if r := p.release(prefill.Engine().Last(), decode.Last(), false); r != nil {
-			return r
+	p.lock()
+	defer p.mu.Unlock()
+	for decode, h := range p.holders {
+		if len(h.releases.due) > 0 && decode.Engine().Last() == decode {
+			if r := p.release(prefill.Engine().Last(), decode, false); r != nil {
+				return r
+			}
 		}
 	}
 	return nil
 }
 
-// release takes the oldest pin of decode that a leg to prefill may release now, nil if there is none.
+// release takes the oldest pin of decode that a leg to prefill may release now, nil if there is none. The caller holds p.mu.
 func (p *Pins) release(prefill, decode *fleet.Incarnation, own bool) *Release {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	h := p.holders[decode]
-	if h == nil || len(h.releases.due) == 0 {
+	h, state := p.holders[decode], prefill.PairWith(decode)
+	if h == nil {
 		return nil
 	}
-	now, state, counts := p.now(), prefill.PairWith(decode), &p.counts.Piggybacked
-	p.pass(now)
+	counts, may := &p.counts.Piggybacked, state.CarriesReleases()
 	if own {
-		counts = &p.counts.Own
-	}
-	if !state.CarriesReleases() && (!own || !state.Releases()) {
-		return nil
+		counts, may = &p.counts.Own, state.Releases()
 	}
 	for _, n := range h.releases.due {
-		if n.releasable(prefill, own, now) {
+		if may && n.releasable(prefill, own, p.now()) {
 			p.move(n, freeing)
 			offer := upstream.TicketOffer{Ticket: n.params, Reading: n.reading, Holder: decode.Engine().Instance(), Release: true}
 			return &Release{p, n, state, own, counts, offer}
@@ -137,7 +135,10 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if prefill.Quarantined() || prefill.Health.Pauses() {
 			continue
 		}
-		r := p.release(prefill.Current(ctx), decode.Current(ctx), true)
+		reader, holder := prefill.Current(ctx), decode.Current(ctx)
+		p.lock()
+		r := p.release(reader, holder, true)
+		p.mu.Unlock()
 		if r == nil {
 			continue
 		}
@@ -147,14 +148,13 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			return true // its params are malformed; those of the next may not be
 		}
 		// A leg that has begun is not cut when the program ends, which waits for it: decode would keep the blocks.
-		_, err = p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
-		if err == nil {
+		_, failed := p.send(context.WithoutCancel(ctx), prefill, leg, p.cfg.TrialTimeout, upstream.ErrReuseTimeout)
+		if failed == nil {
 			r.Sent()
 			return true
 		}
-		failed := legError(err)
 		if failed.Sent && !failed.Paused() {
-			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
+			p.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", failed)
 		}
 		r.Failed(failed)
 		return false
@@ -162,28 +162,24 @@ func (p *Pins) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	return false
 }
 
-// legError returns the failure of a leg. One that is no *upstream.LegError may have been sent.
-func legError(err error) (leg *upstream.LegError) {
-	if !errors.As(err, &leg) {
-		leg = &upstream.LegError{Sent: true}
-	}
-	return leg
-}
-
-// send runs a leg of our own to prefill, and tells the fleet how it has ended.
+// send runs a leg of our own to prefill, and tells the fleet how it has ended. failed is nil for a good end.
 func (p *Pins) send(
 	ctx context.Context, prefill *fleet.Engine, made upstream.ReleaseLeg, limit time.Duration, cause error,
-) (answer upstream.PrefillAnswer, err error) {
+) (answer upstream.PrefillAnswer, failed *upstream.LegError) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
 	leg, run := upstream.Leg{Instance: prefill.Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: upstream.NewID()}, p.deps.Legs.HandBack
 	if made.Whole {
 		run = p.deps.Legs.Prefill
 	}
-	if answer, err = run(ctx, leg); err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
+	answer, err := run(ctx, leg)
+	if err == nil && prefill.AnswerIDs.Foreign(leg.RequestID, answer.ID) {
 		p.deps.Legs.Close()
 		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: prefill.Name, Kind: upstream.Broken, Sent: true, Err: upstream.ErrForeign}
 	}
 	p.deps.Blame(prefill, err)
-	return answer, err
+	if err != nil && !errors.As(err, &failed) {
+		failed = &upstream.LegError{Sent: true, Err: err} // it may have been
+	}
+	return answer, failed
 }

@@ -116,7 +116,7 @@ func (p *Pins) begin(at time.Time, end continuation.End) (all []*lane) {
 			if l.hurried = false; handsBack {
 				delete(p.lanes, of)
 			}
-		case handsBack && p.open(l, at), !handsBack && p.pressed(l, at):
+		case p.open(l, at):
 			l.busy = true
 			all = append(all, l)
 		}
@@ -158,20 +158,15 @@ func (p *Pins) leg(ctx context.Context, l *lane) (again bool) {
 	return false
 }
 
-// pressed reports whether legs of our own free the blocks whose release no turn has carried. The caller holds p.mu.
-func (p *Pins) pressed(l *lane, now time.Time) bool {
-	return l.hurried || len(l.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(l.due[0].since, now) >= releaseAfter
-}
-
 // Await waits for the hand-backs of a conversation that run now, mostly a tenth of a second. A turn that has waited for some time before waits
 // for the rest of patienceForLeg at most; Await returns for how long it has waited now. Afterwards prefill need not compute what was handed
 // back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could read that.
 func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Duration) time.Duration {
-	var legs []*leg
+	var legs []*underWay
 	p.mu.Lock()
-	for _, g := range p.legs {
-		if slices.Contains(keys, g.Key) {
-			legs = append(legs, g)
+	for _, u := range p.underWay {
+		if slices.Contains(keys, u.Key) {
+			legs = append(legs, u)
 		}
 	}
 	p.mu.Unlock()
@@ -181,18 +176,21 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patienceForLeg-waited)
 	defer cancel()
-	for _, g := range legs {
+	for _, u := range legs {
 		select {
-		case <-g.ended:
+		case <-u.ended:
 		case <-ctx.Done():
 		}
 	}
 	return min(waited+time.Since(began), patienceForLeg)
 }
 
-// open reports whether a pair may be sent a hand-back now, and counts it at prefill. If it will be unable for long, its pins go to other lanes;
-// otherwise they wait. The caller holds p.mu.
+// open reports whether the next leg of a lane begins now, and counts a hand-back at prefill. Releases wait for legs of turns first. The pins of a
+// pair that will be unable for long go to other lanes. The caller holds p.mu.
 func (p *Pins) open(l *lane, now time.Time) bool {
+	if l.prefill == nil {
+		return l.hurried || len(l.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(l.due[0].since, now) >= releaseAfter
+	}
 	engine := l.prefill.Engine()
 	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 	away := engine.Last() != l.prefill
