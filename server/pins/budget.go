@@ -72,15 +72,17 @@ func (p *Pins) enforce(ctx context.Context) {
 			continue
 		}
 		p.share(ctx, h, most)
+		may, live := p.canRelease(h.incarnation), engine.Live()
 		p.mu.Lock()
-		keep, waited := h.keep(engine.Live(), most)
+		keep, waited := h.keep(live, most)
 		h.releases.hurried = h.releases.hurried || h.tokens[stored]+h.tokens[due] > keep
-		p.mu.Unlock()
-		if p.canRelease(h.incarnation) {
-			if tickets, tokens := p.giveUpOldest(ctx, h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
+		if may {
+			if tickets, tokens := p.giveUpOldest(h, keep, continuation.HandBack, record.ReasonReleasedOverBudget); tickets > 0 {
 				r.changed, r.tickets, r.tokens, r.waited = p.now(), r.tickets+tickets, r.tokens+tokens, r.waited || waited
 			}
 		}
+		p.mu.Unlock()
+		p.takeLate(ctx)
 		p.say(h)
 	}
 	p.run(ctx, continuation.Release)
@@ -170,23 +172,13 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUpOldest takes tickets of a holder out of the store until the rest pins no more than so many tokens: the oldest of the account that pins
-// most, again and again. It does not get a ticket that a turn uses, because the store gives each ticket to one taker.
-func (p *Pins) giveUpOldest(ctx context.Context, h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
-	for ctx.Err() == nil {
-		p.mu.Lock()
-		if h.tokens[stored] <= keep || len(h.releases.due) >= maxLeaving {
-			p.mu.Unlock()
-			return tickets, tokens
-		}
-		oldest := *h.stored.Most().Oldest().Value
-		p.mu.Unlock()
-		switch p.takeOut(ctx, &oldest, end, why) {
-		case convcache.Taken:
-			tickets, tokens = tickets+1, tokens+oldest.tokens
-		case convcache.Unavailable:
-			return tickets, tokens // that ticket is lost; the next ones wait until the store answers
-		}
+// giveUpOldest gives tickets of a holder up until the rest pins no more than so many tokens: the oldest of the account that pins most, again and
+// again. The caller holds p.mu.
+func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why string) (tickets, tokens int) {
+	for h.tokens[stored] > keep && len(h.releases.due)+len(p.late) < maxLeaving {
+		n := h.stored.Most().Oldest().Value
+		p.giveUp(n, end, why)
+		tickets, tokens = tickets+1, tokens+n.tokens
 	}
 	return tickets, tokens
 }
@@ -224,7 +216,7 @@ const handBackWithin = 3 * time.Second
 // removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
 // (measured on vLLM 0.33); if the tickets had to expire, that would take minutes. Tickets are handed back if that is possible within
 // handBackWithin; the others are released.
-func (p *Pins) evacuate(ctx context.Context) {
+func (p *Pins) evacuate() {
 	for _, h := range p.candidates() {
 		engine, end := h.incarnation.Engine(), continuation.HandBack
 		if !engine.Leaves() {
@@ -237,16 +229,17 @@ func (p *Pins) evacuate(ctx context.Context) {
 		}
 		if time.Since(h.leaving) >= handBackWithin {
 			end = continuation.Release
-			for of, l := range p.lanes {
+			for of, q := range p.queues {
 				if of.prefill != nil && of.decode == h.incarnation {
-					for _, n := range slices.Clone(l.due) {
+					for _, n := range slices.Clone(q.due) {
 						p.due(n, n.ticket, end)
 					}
 				}
 			}
 		}
+		tickets, _ := p.giveUpOldest(h, 0, end, record.ReasonInstanceGone)
 		p.mu.Unlock()
-		if tickets, _ := p.giveUpOldest(ctx, h, 0, end, record.ReasonInstanceGone); tickets > 0 {
+		if tickets > 0 {
 			p.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", engine.Name, "tickets", tickets)
 		}
 	}

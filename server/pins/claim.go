@@ -131,7 +131,7 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 		if p.claim(key, &ticket, model) == nil {
 			return convcache.Ticket{}, convcache.Consumed
 		}
-	case n == nil || n.state != stored: // a taker in this process was faster
+	case n == nil || n.state != stored && n.state != late: // a taker in this process was faster
 	case outcome == convcache.Consumed || outcome == convcache.Taken: // or a note is in its place
 		p.move(n, elsewhere)
 	default: // nobody has it
@@ -142,22 +142,21 @@ func (p *Pins) take(ctx context.Context, key convcache.Key, id convcache.TicketI
 
 // GiveUp takes a ticket or a note that no turn may use out of the store, if it is still there, and has the blocks of a ticket released.
 func (p *Pins) GiveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
-	p.takeOut(ctx, &pin{id: id, Answer: Answer{Key: key, Model: model}}, continuation.Release, "")
+	p.takeOut(ctx, &pin{id: id, Answer: Answer{Key: key, Model: model}, end: continuation.Release})
 }
 
-// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released, for a
-// reason.
-func (p *Pins) takeOut(ctx context.Context, was *pin, end continuation.End, why string) convcache.Outcome {
+// takeOut takes the ticket of what was a pin out of the store, which gives each ticket to one taker, and hands it back or has it released.
+func (p *Pins) takeOut(ctx context.Context, was *pin) convcache.Outcome {
 	bounded, cancel := storetime.Limit(ctx, p.cfg.StoreTimeout)
 	defer cancel()
 	ticket, outcome := p.take(bounded, was.Key, was.id, was.Model)
-	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, end, nil) && why != "" {
+	if outcome == convcache.Taken && !ticket.HandedBack() && !p.finish(&ticket, was.end, nil) && was.why != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.gaveUp) >= maxGaveUp {
 			clear(p.gaveUp)
 		}
-		p.gaveUp[was.Key] = why
+		p.gaveUp[was.Key] = was.why
 	}
 	return outcome
 }
@@ -171,10 +170,9 @@ func (p *Pins) GiveUpOlder(ctx context.Context, epoch int64) {
 		case n.state == due && n.end == continuation.HandBack:
 			p.due(n, n.ticket, continuation.Release)
 		case n.state == stored && n.holder != nil:
-			n.enlist(&p.late)
-			p.schedule(n)
+			p.giveUp(n, continuation.Release, "")
 		}
 	}
 	p.mu.Unlock()
-	p.releaseLate(ctx)
+	p.takeLate(ctx)
 }

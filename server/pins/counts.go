@@ -78,9 +78,9 @@ func (p *Pins) Counts() record.Counts {
 func (p *Pins) Waiting() (tickets int) {
 	p.lock()
 	defer p.mu.Unlock()
-	for of, l := range p.lanes {
+	for of, q := range p.queues {
 		if of.prefill != nil {
-			tickets += len(l.due) + len(l.ready)
+			tickets += len(q.due) + len(q.ready)
 		}
 	}
 	return tickets

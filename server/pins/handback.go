@@ -22,11 +22,11 @@ type underWay struct {
 	ended chan struct{} // closed at the end
 }
 
-// next begins the hand-back of the first pin of a lane, nil if turns have taken all.
-func (p *Pins) next(l *lane) *underWay {
+// next begins the hand-back of the first pin of a queue, nil if turns have taken all.
+func (p *Pins) next(q *queue) *underWay {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := slices.Concat(l.due, l.ready)
+	all := slices.Concat(q.due, q.ready)
 	if len(all) == 0 {
 		return nil
 	}
@@ -52,19 +52,19 @@ func (p *Pins) done(u *underWay) {
 	}
 }
 
-// handBack hands the first ticket of a lane back: prefill reads the blocks into its own prefix cache, decode frees them, and a note takes the
+// handBack hands the first ticket of a queue back: prefill reads the blocks into its own prefix cache, decode frees them, and a note takes the
 // ticket's place in the store. The next turn goes to that prefill engine, which compares tokens by itself. It reports whether the ticket has to
 // wait for another leg. A ticket that was sent is never sent again.
 //
 // The leg is a text completion of the ids, whose connection is dropped at the first event, which has the id echo. Decode is free 0.02 to 0.15 s
 // later, prefill's own blocks 0.05 to 0.5 s later (measured on vLLM 0.32).
-func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
-	defer l.over()
+func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
+	defer q.over()
 	began := p.now()
-	if !l.prefill.Alive(ctx) || !l.decode.Alive(ctx) || l.decode.Engine().Health.Suspected() {
+	if !q.prefill.Alive(ctx) || !q.decode.Alive(ctx) || q.decode.Engine().Health.Suspected() {
 		return true
 	}
-	u := p.next(l)
+	u := p.next(q)
 	if u == nil {
 		return false
 	}
@@ -79,12 +79,12 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 		}
 		ticket = &taken
 	}
-	claim := Claim{Ticket: ticket, Holder: l.decode, Reader: l.prefill, pins: p, turn: "hand-back"}
+	claim := Claim{Ticket: ticket, Holder: q.decode, Reader: q.prefill, pins: p, turn: "hand-back"}
 	defer claim.End(ctx, func(ctx context.Context, ticket convcache.Ticket) { // runs after a panic too
 		again = true
 		p.putBack(ctx, u, &ticket)
 	})
-	state := l.prefill.PairWith(l.decode)
+	state := q.prefill.PairWith(q.decode)
 	if status := state.Begin(""); status != pairs.Proven && status != pairs.Trial {
 		return true
 	}
@@ -104,7 +104,7 @@ func (p *Pins) handBack(ctx context.Context, l *lane) (again bool) {
 	}
 	p.count(count)
 	attrs := []any{
-		"conversation", u.Conversation, "model", u.Model, "prefill", l.prefill.Engine().Name, "decode", l.decode.Engine().Name,
+		"conversation", u.Conversation, "model", u.Model, "prefill", q.prefill.Engine().Name, "decode", q.decode.Engine().Name,
 		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
 	}
 	if err != nil {

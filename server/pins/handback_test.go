@@ -15,7 +15,7 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 		ticket := r.put(i, 10, "")
 		r.plan(ticket.ID, r.now(), time.Time{})
 	}
-	begin := func() []*lane { return r.begin(r.now(), continuation.HandBack) }
+	begin := func() []*queue { return r.begin(r.now(), continuation.HandBack) }
 	first, second := begin(), begin()
 	if len(first) != 1 || len(second) != 0 || r.Waiting() != 2 {
 		t.Fatalf("%d and %d begin, %d wait", len(first), len(second), r.Waiting())

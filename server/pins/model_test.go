@@ -134,14 +134,14 @@ func (h *history) step(ctx context.Context) {
 			}
 		},
 		"end of a piggyback": func() { h.arrive() },
-		"releases":           func() { doubtAll(); r.releaseLate(ctx); r.run(ctx, continuation.Release) },
+		"releases":           func() { doubtAll(); r.takeLate(ctx); r.run(ctx, continuation.Release) },
 		"hand-backs":         func() { doubtAll(); r.HandBacks(ctx, h.now()) },
 		"budget":             func() { doubtAll(); r.enforce(ctx) },
 		"drain": func() {
 			doubtAll()
 			r.fleet.Drain(upstream.RoleDecode, "d", h.random.IntN(2) == 0)
 			if r.cfg.Release {
-				r.evacuate(ctx)
+				r.evacuate()
 			}
 		},
 		"lost answer": func() { doubtAll(); h.store.lost = true },

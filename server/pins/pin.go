@@ -26,7 +26,8 @@ type pin struct {
 	ids     tokenIDs          // of a ticket that can be handed back, else nil
 	retire  time.Time         // when a stored ticket is released if no turn takes it, zero for never
 	retreat time.Time         // when a stored ticket is handed back if no turn takes it, zero for never
-	end     continuation.End  // of a pin that is due: HandBack or Release
+	end     continuation.End  // of a pin that is late or due: HandBack or Release
+	why     string            // a late ticket is released, "" if no turn is told so
 	ticket  *convcache.Ticket // while it waits for a hand-back
 	params  []byte            // while it waits for a release, or is on its leg
 	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
@@ -53,6 +54,7 @@ const (
 	claimed         // out of the store, for one taker, which has sent nothing
 	putting         // on its way to the store, where it may be found already
 	stored          // in the store, or may be
+	late            // stored, and to be taken out of the store for its end
 	sent            // a leg that reads the blocks may have reached prefill
 	due             // out of the store; waits for the leg that releases the blocks or hands them back
 	freeing         // a leg that releases the blocks has it
@@ -65,7 +67,7 @@ const (
 
 // String returns the state's name in logs.
 func (s state) String() string {
-	return [states]string{"unseen", "claimed", "putting", "stored", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
+	return [states]string{"unseen", "claimed", "putting", "stored", "late", "sent", "due", "freeing", "lost", "freed", "elsewhere", "void"}[s]
 }
 
 // follow lists for each state those that may follow. What is not in it does not happen.
@@ -73,11 +75,12 @@ var follow = [states][]state{ //nolint:gochecknoglobals // a table that nothing 
 	unseen:  {claimed, stored},
 	claimed: {putting, sent, due, lost, void},
 	putting: {claimed, stored, due, lost, void},
-	stored:  {claimed, stored, due, lost, elsewhere, void},
+	stored:  {claimed, stored, late, lost, elsewhere, void},
+	late:    {claimed, lost, elsewhere, void},
 	sent:    {putting, due, freed, lost, void},
 	due:     {claimed, due, freeing, lost, void},
 	freeing: {due, freed, lost, void},
-	lost:    {claimed, due, lost, void},
+	lost:    {claimed, void},
 }
 
 // move changes the state of a pin, its place and the sums of what is pinned. Nothing else does. A change that follow does not have is a defect
@@ -112,12 +115,14 @@ func (p *Pins) move(n *pin, to state) {
 		if n.ids != nil {
 			n.kept = p.retained.Add(n.Account, int64(n.ids.Len()), n)
 		}
+	case late:
+		n.enlist(&p.late)
 	case due:
 		if n.since.IsZero() {
 			n.since = p.now()
 		}
 		if n.end == continuation.HandBack {
-			n.enlist(&p.lane(n.Prefill, n.Decode).due)
+			n.enlist(&p.queue(n.Prefill, n.Decode).due)
 		} else {
 			n.enlist(&n.holder.releases.due)
 		}
@@ -174,14 +179,11 @@ func (p *Pins) schedule(n *pin) {
 	n.next = time.Time{}
 	switch n.state {
 	case stored:
-		n.next = n.deadline
-		if n.in != &p.late {
-			n.next = earlier(n.next, n.retire)
-		}
+		n.next = earlier(n.deadline, n.retire)
 		if n.in == nil {
 			n.next = earlier(n.next, n.retreat)
 		}
-	case due:
+	case late, due:
 		n.next = n.deadline
 	case lost:
 		n.next = n.freshAsOf.Add(n.holder.incarnation.Engine().Instance().KVTTL)
@@ -213,7 +215,7 @@ func (p *Pins) pass(now time.Time) {
 			}
 		}
 		delete(p.holders, incarnation)
-		delete(p.lanes, h.releases.pair)
+		delete(p.queues, h.releases.pair)
 	}
 	for len(p.soonest) > 0 && reached(p.soonest[0].next) {
 		switch n := p.soonest[0]; {
@@ -223,14 +225,19 @@ func (p *Pins) pass(now time.Time) {
 			}
 		case reached(n.deadline):
 			p.move(n, lost)
-		case n.in != &p.late && reached(n.retire):
-			n.enlist(&p.late)
-			p.schedule(n)
+		case reached(n.retire):
+			p.giveUp(n, continuation.Release, "")
 		default:
-			n.enlist(&p.lane(n.Prefill, n.Decode).ready)
+			n.enlist(&p.queue(n.Prefill, n.Decode).ready)
 			p.schedule(n)
 		}
 	}
+}
+
+// giveUp has a stored ticket taken out of the store for its end. The caller holds p.mu.
+func (p *Pins) giveUp(n *pin, end continuation.End, why string) {
+	n.end, n.why = end, why
+	p.move(n, late)
 }
 
 // maxSpent bounds a generation of what was freed: 3 MB.
@@ -265,7 +272,7 @@ type holder struct {
 	incarnation *fleet.Incarnation
 	tokens      [states]int
 	stored      account.Pool[*pin] // weighed by tokens
-	releases    *lane
+	releases    *queue
 	rounds      rounds    // of the budget
 	leaving     time.Time // since when the engine has been seen leaving, zero if it stays
 }
@@ -285,7 +292,7 @@ func (p *Pins) holder(incarnation *fleet.Incarnation) *holder {
 	}
 	h := p.holders[incarnation]
 	if h == nil {
-		h = &holder{incarnation: incarnation, releases: p.lane(nil, incarnation)}
+		h = &holder{incarnation: incarnation, releases: p.queue(nil, incarnation)}
 		p.holders[incarnation] = h
 	}
 	return h

@@ -34,8 +34,8 @@ type Pins struct {
 	pins     map[convcache.TicketID]*pin
 	soonest  account.Heap[*pin]
 	holders  map[*fleet.Incarnation]*holder
-	lanes    map[pair]*lane
-	late     []*pin                   // stored pins that are to be released
+	queues   map[pair]*queue
+	late     []*pin                   // pins in this state
 	retained account.Pool[*pin]       // stored pins with ids, weighed by these
 	underWay []*underWay              // hand-backs that run now
 	gaveUp   map[convcache.Key]string // why tickets of conversations were given up; all are forgotten beyond maxGaveUp
@@ -63,7 +63,7 @@ func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,
 		wake: make(chan struct{}, 1), over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, lanes: map[pair]*lane{}, gaveUp: map[convcache.Key]string{},
+		pins: map[convcache.TicketID]*pin{}, holders: map[*fleet.Incarnation]*holder{}, queues: map[pair]*queue{}, gaveUp: map[convcache.Key]string{},
 		highest: map[memory]int{},
 	}
 	if cfg.HandBack != HandBackOff && cfg.HandBack != "" && deps.Connector.Traits().HandsBack {
@@ -118,7 +118,7 @@ func (p *Pins) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
 // blocks: that ticket must not be used. The caller holds p.mu.
 func (p *Pins) claim(key convcache.Key, t *convcache.Ticket, model string) *pin {
 	n := p.pins[t.ID]
-	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != putting && (n.state != lost || !n.since.IsZero()) {
+	if p.isSpent(t.ID) || n != nil && n.state != stored && n.state != late && n.state != putting && (n.state != lost || !n.since.IsZero()) {
 		p.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", t.Decode.Instance)
 		return nil
 	}
@@ -274,7 +274,7 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 		p.move(n, lost)
 		return false
 	}
-	if end == continuation.HandBack && n.ids != nil && len(p.lane(n.Prefill, n.Decode).due) < maxOut {
+	if end == continuation.HandBack && n.ids != nil && len(p.queue(n.Prefill, n.Decode).due) < maxOut {
 		kept := *ticket
 		n.ticket, n.end = &kept, end
 		p.move(n, due)

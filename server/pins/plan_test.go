@@ -79,7 +79,7 @@ func TestPins_ReleaseLate(t *testing.T) {
 			claim.End(t.Context(), func(ctx context.Context, ticket convcache.Ticket) { r.Put(ctx, convcache.Key{1}, ticket, "m") })
 		}
 		r.model.passed.Store(int64(time.Duration(after)*time.Second - time.Millisecond))
-		r.releaseLate(t.Context())
+		r.takeLate(t.Context())
 		if got := r.Tickets(); got != want {
 			t.Errorf("after %d s %d tickets are kept, want %d", after, got, want)
 		}
@@ -149,7 +149,7 @@ func TestBranches_ThoseThatDivergeAreReleased(t *testing.T) {
 	r.WatchBranches("m", known, &convcache.Ticket{Branch: convcache.Branch{Chain: chain(1, 4)}})
 	for passed, want := range []int{0, 2} {
 		r.model.passed.Store(int64(time.Duration(passed) * time.Minute))
-		r.releaseLate(t.Context())
+		r.takeLate(t.Context())
 		if n, _, _ := r.Due(r.decode.Engine()); n != want {
 			t.Errorf("%d tickets are released after %d m, want %d", n, passed, want)
 		}

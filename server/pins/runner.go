@@ -48,8 +48,8 @@ func (p *Pins) Tasks() (all []Task) {
 		all = append(all,
 			Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce},
 			Task{Name: "release", Every: runEvery, Round: func(ctx context.Context) {
-				p.evacuate(ctx)
-				p.releaseLate(ctx)
+				p.evacuate()
+				p.takeLate(ctx)
 				p.run(ctx, continuation.Release)
 			}})
 	}
@@ -59,8 +59,9 @@ func (p *Pins) Tasks() (all []Task) {
 	return all
 }
 
-// releaseLate takes the tickets out of the store whose time to be released has come. What another replica has made may be there still.
-func (p *Pins) releaseLate(ctx context.Context) {
+// takeLate takes late tickets out of the store. What another replica has made may be there still. It does not get a ticket that a turn uses,
+// because the store gives each ticket to one taker.
+func (p *Pins) takeLate(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.lock()
 		if len(p.late) == 0 {
@@ -68,21 +69,21 @@ func (p *Pins) releaseLate(ctx context.Context) {
 			return
 		}
 		n := p.late[0]
-		n.retire = time.Time{}
 		n.enlist(nil) // before the store may panic
-		p.schedule(n)
 		was := *n
 		p.mu.Unlock()
-		p.takeOut(ctx, &was, continuation.Release, "")
+		if p.takeOut(ctx, &was) == convcache.Unavailable {
+			return // that ticket is lost; the next ones wait until the store answers
+		}
 	}
 }
 
 // pair is an incarnation of prefill and one of decode.
 type pair struct{ prefill, decode *fleet.Incarnation }
 
-// lane is pins that wait for legs of our own, of which one runs at a time: for hand-backs of a pair, or without an incarnation of prefill for
+// queue is pins that wait for legs of our own, of which one runs at a time: for hand-backs of a pair, or without an incarnation of prefill for
 // the releases of one of decode. Pins.mu guards it.
-type lane struct {
+type queue struct {
 	pair
 	due     []*pin    // their tickets are not in the store, so that no turn can use them
 	ready   []*pin    // stored pins that are to be handed back
@@ -93,32 +94,32 @@ type lane struct {
 	seen    time.Time // when prefill answered last
 }
 
-// lane returns a lane. The caller holds p.mu.
-func (p *Pins) lane(prefill, decode *fleet.Incarnation) *lane {
+// queue returns a queue. The caller holds p.mu.
+func (p *Pins) queue(prefill, decode *fleet.Incarnation) *queue {
 	of := pair{prefill, decode}
-	l := p.lanes[of]
-	if l == nil {
-		l = &lane{pair: of, seen: p.now()}
-		p.lanes[of] = l
+	q := p.queues[of]
+	if q == nil {
+		q = &queue{pair: of, seen: p.now()}
+		p.queues[of] = q
 	}
-	return l
+	return q
 }
 
-// begin lists the lanes of hand-backs, or of releases, whose next leg begins at a time, and makes them busy until leg has run it.
-func (p *Pins) begin(at time.Time, end continuation.End) (all []*lane) {
+// begin lists the queues of hand-backs, or of releases, whose next leg begins at a time, and makes them busy until leg has run it.
+func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pass(at)
-	for of, l := range p.lanes {
+	for of, q := range p.queues {
 		switch handsBack := of.prefill != nil; {
-		case l.busy, handsBack != (end == continuation.HandBack):
-		case len(l.due)+len(l.ready) == 0:
-			if l.hurried = false; handsBack {
-				delete(p.lanes, of)
+		case q.busy, handsBack != (end == continuation.HandBack):
+		case len(q.due)+len(q.ready) == 0:
+			if q.hurried = false; handsBack {
+				delete(p.queues, of)
 			}
-		case p.open(l, at):
-			l.busy = true
-			all = append(all, l)
+		case p.open(q, at):
+			q.busy = true
+			all = append(all, q)
 		}
 	}
 	return all
@@ -126,34 +127,34 @@ func (p *Pins) begin(at time.Time, end continuation.End) (all []*lane) {
 
 // run begins the legs with an end that are due.
 func (p *Pins) run(ctx context.Context, end continuation.End) {
-	for _, l := range p.begin(p.now(), end) {
-		p.deps.Background(end.String(), l.decode.Engine().Name, func() { p.leg(ctx, l) })
+	for _, q := range p.begin(p.now(), end) {
+		p.deps.Background(end.String(), q.decode.Engine().Name, func() { p.leg(ctx, q) })
 	}
 }
 
 // HandBacks runs each hand-back that is due at a time, one after the other. It returns how many there were, and whether one has to wait again.
 func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
 	all := p.begin(at, continuation.HandBack)
-	for _, l := range all {
-		again = p.leg(ctx, l) || again
+	for _, q := range all {
+		again = p.leg(ctx, q) || again
 	}
 	return len(all), again
 }
 
-// leg runs the next hand-back of a lane, or its releases, and reports whether a ticket has to wait for another hand-back.
-func (p *Pins) leg(ctx context.Context, l *lane) (again bool) {
+// leg runs the next hand-back of a queue, or its releases, and reports whether a ticket has to wait for another hand-back.
+func (p *Pins) leg(ctx context.Context, q *queue) (again bool) {
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if l.busy = false; again {
-			l.rests = p.now().Add(restsFor)
+		if q.busy = false; again {
+			q.rests = p.now().Add(restsFor)
 		}
 		ask(p.wake)
 	}()
-	if l.prefill != nil {
-		return p.handBack(ctx, l)
+	if q.prefill != nil {
+		return p.handBack(ctx, q)
 	}
-	for ctx.Err() == nil && p.ReleaseOne(ctx, l.decode.Engine()) {
+	for ctx.Err() == nil && p.ReleaseOne(ctx, q.decode.Engine()) {
 	}
 	return false
 }
@@ -185,31 +186,31 @@ func (p *Pins) Await(ctx context.Context, keys []convcache.Key, waited time.Dura
 	return min(waited+time.Since(began), patienceForLeg)
 }
 
-// open reports whether the next leg of a lane begins now, and counts a hand-back at prefill. Releases wait for legs of turns first. The pins of a
-// pair that will be unable for long go to other lanes. The caller holds p.mu.
-func (p *Pins) open(l *lane, now time.Time) bool {
-	if l.prefill == nil {
-		return l.hurried || len(l.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(l.due[0].since, now) >= releaseAfter
+// open reports whether the next leg of a queue begins now, and counts a hand-back at prefill. Releases wait for legs of turns first. The pins of a
+// pair that will be unable for long go to other queues. The caller holds p.mu.
+func (p *Pins) open(q *queue, now time.Time) bool {
+	if q.prefill == nil {
+		return q.hurried || len(q.due) > p.cfg.ReleaseBacklog || upstream.Elapsed(q.due[0].since, now) >= releaseAfter
 	}
-	engine := l.prefill.Engine()
-	gone := l.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
-	away := engine.Last() != l.prefill
+	engine := q.prefill.Engine()
+	gone := q.prefill.Over() || engine.Quarantined() || p.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+	away := engine.Last() != q.prefill
 	switch {
-	case now.Before(l.rests):
+	case now.Before(q.rests):
 		return false
-	case l.decode.Over() || l.decode.Engine().Last() != l.decode: // an engine that refused a connection usually answers again within seconds
-	case gone, away && now.Sub(l.seen) >= awayFor, !away && !l.serves():
-		p.divert(l)
+	case q.decode.Over() || q.decode.Engine().Last() != q.decode: // an engine that refused a connection usually answers again within seconds
+	case gone, away && now.Sub(q.seen) >= awayFor, !away && !q.serves():
+		p.divert(q)
 	case away:
 	default:
-		l.seen = now
-		if l.prefill.StatusWith(l.decode) == pairs.Busy || !engine.TakesHandBack() {
+		q.seen = now
+		if q.prefill.StatusWith(q.decode) == pairs.Busy || !engine.TakesHandBack() {
 			return false
 		}
-		l.over = engine.BeginHandBack()
+		q.over = engine.BeginHandBack()
 		return true
 	}
-	l.rests = now.Add(restsFor)
+	q.rests = now.Add(restsFor)
 	return false
 }
 
@@ -218,18 +219,18 @@ func (of pair) serves() bool {
 	return of.prefill.StatusWith(of.decode) != pairs.NoReuse && of.prefill.PrefixCache.Forgets() == ""
 }
 
-// divert moves the pins of a lane to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
+// divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
 // the store is released. The caller holds p.mu.
-func (p *Pins) divert(l *lane) {
-	for _, n := range slices.Concat(l.due, l.ready) {
-		other := p.other(n, l)
+func (p *Pins) divert(q *queue) {
+	for _, n := range slices.Concat(q.due, q.ready) {
+		other := p.other(n, q)
 		switch {
 		case other != nil && n.state == due:
 			n.Prefill = other
 			p.move(n, due)
 		case other != nil:
 			n.Prefill = other
-			n.enlist(&p.lane(other, n.Decode).ready)
+			n.enlist(&p.queue(other, n.Decode).ready)
 		case n.state == due:
 			p.due(n, n.ticket, continuation.Release)
 		}
@@ -237,7 +238,7 @@ func (p *Pins) divert(l *lane) {
 }
 
 // other returns the incarnation to which the next turn of a pin's conversation will be sent, nil if there is none. The caller holds p.mu.
-func (p *Pins) other(n *pin, l *lane) *fleet.Incarnation {
+func (p *Pins) other(n *pin, q *queue) *fleet.Incarnation {
 	if n.Key == (convcache.Key{}) {
 		return nil
 	}
@@ -247,7 +248,7 @@ func (p *Pins) other(n *pin, l *lane) *fleet.Incarnation {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || last == l.prefill || engine.Quarantined() || !(pair{last, l.decode}).serves() {
+	if !last.Known() || last == q.prefill || engine.Quarantined() || !(pair{last, q.decode}).serves() {
 		return nil
 	}
 	return last
