@@ -11,13 +11,15 @@ import (
 // Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
 // legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
 // are not counted.
-func (p *Pins) Pinned(decode *fleet.Engine) int {
+func (p *Pins) Pinned(decode *fleet.Engine) (tokens int) {
 	p.lock()
 	defer p.mu.Unlock()
 	if h := p.holders[decode.Last()]; h != nil {
-		return h.pinned()
+		for _, n := range h.tokens {
+			tokens += n
+		}
 	}
-	return 0
+	return tokens
 }
 
 // Due returns how many pins of a decode engine wait for a release, their tokens, and how many of these may be free: a leg that named them had no

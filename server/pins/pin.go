@@ -164,7 +164,8 @@ func (n *pin) drop() {
 // enlist puts a pin at the end of a list, and takes it out of the one that it is in. The caller holds p.mu.
 func (n *pin) enlist(to *[]*pin) {
 	if n.in != nil {
-		*n.in = slices.DeleteFunc(*n.in, func(other *pin) bool { return other == n })
+		i := slices.Index(*n.in, n)
+		*n.in = slices.Delete(*n.in, i, i+1)
 	}
 	if n.in = to; to != nil {
 		*to = append(*to, n)
@@ -275,14 +276,6 @@ type holder struct {
 	releases    *queue
 	rounds      rounds    // of the budget
 	leaving     time.Time // since when the engine has been seen leaving, zero if it stays
-}
-
-// pinned returns how many tokens are pinned.
-func (h *holder) pinned() (tokens int) {
-	for _, n := range h.tokens {
-		tokens += n
-	}
-	return tokens
 }
 
 // holder returns the holder of an incarnation, nil if that is not known or over. The caller holds p.mu.

@@ -61,7 +61,7 @@ func TestMove_ChangesAsTheTableSays(t *testing.T) {
 			if fault := strings.Contains(log.String(), "from="+state(now).String()+" to="+next.String()); n.state != want || fault != !slices.Contains(follow[now], next) {
 				t.Errorf("%s to %s: it is %s, logged %q", state(now), next, n.state, log.String())
 			}
-			if pinned, want := n.holder.pinned(), map[bool]int{true: 10}[want < freed]; pinned != want {
+			if pinned, want := r.Pinned(r.decode.Engine()), map[bool]int{true: 10}[want < freed]; pinned != want {
 				t.Errorf("%s to %s: %d tokens are pinned, want %d", state(now), next, pinned, want)
 			}
 		}
@@ -165,8 +165,8 @@ func TestPins_AreBounded(t *testing.T) {
 		id := convcache.TicketID{1: byte(i), 2: byte(i >> 8), 3: byte(i >> 16)}
 		r.move(r.add(&pin{id: id, holder: h, tokens: 10, deadline: r.now().Add(time.Duration(i) * time.Microsecond).Add(time.Minute)}), stored)
 	}
-	if len(r.pins) != maxPins || h.pinned() != maxPins*10 || len(r.soonest) != maxPins {
-		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), h.pinned(), maxPins)
+	if len(r.pins) != maxPins || r.Pinned(r.decode.Engine()) != maxPins*10 || len(r.soonest) != maxPins {
+		t.Errorf("got %d pins of %d tokens, want %d", len(r.pins), r.Pinned(r.decode.Engine()), maxPins)
 	}
 	for range maxDue + 10 {
 		ticket := r.answer(1)

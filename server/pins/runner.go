@@ -125,14 +125,15 @@ func (p *Pins) begin(at time.Time, end continuation.End) (all []*queue) {
 	return all
 }
 
-// run begins the legs with an end that are due.
+// run begins the hand-backs, or the releases, that are due.
 func (p *Pins) run(ctx context.Context, end continuation.End) {
 	for _, q := range p.begin(p.now(), end) {
 		p.deps.Background(end.String(), q.decode.Engine().Name, func() { p.leg(ctx, q) })
 	}
 }
 
-// HandBacks runs each hand-back that is due at a time, one after the other. It returns how many there were, and whether one has to wait again.
+// HandBacks runs the next hand-back of each pair, if one is due at a time, one after the other; a server's task runs them side by side. It returns
+// how many there were, and whether one of the tickets has to wait for another.
 func (p *Pins) HandBacks(ctx context.Context, at time.Time) (begun int, again bool) {
 	all := p.begin(at, continuation.HandBack)
 	for _, q := range all {
@@ -215,8 +216,8 @@ func (p *Pins) open(q *queue, now time.Time) bool {
 }
 
 // serves reports whether prefill reads tickets of decode, and keeps what it reads.
-func (of pair) serves() bool {
-	return of.prefill.StatusWith(of.decode) != pairs.NoReuse && of.prefill.PrefixCache.Forgets() == ""
+func (p pair) serves() bool {
+	return p.prefill.StatusWith(p.decode) != pairs.NoReuse && p.prefill.PrefixCache.Forgets() == ""
 }
 
 // divert moves the pins of a queue to the instance to which their conversations' next turns will be sent. Without one, a ticket that is not in
