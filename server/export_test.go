@@ -41,11 +41,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) {
-	for _, task := range s.pins.Tasks() {
-		if task.Name == "pinned budget" {
-			task.Round(ctx)
+	s.pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
+		if task == "pinned budget" {
+			round(ctx)
 		}
-	}
+	})
 }
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.

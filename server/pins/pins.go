@@ -58,7 +58,7 @@ const (
 	maxGaveUp = 1 << 15
 )
 
-// New returns pins that know of no ticket. Tasks says what has to run while the program serves.
+// New returns pins that know of no ticket. Begin has to be called when the program serves.
 func New(cfg Config, deps Deps) *Pins {
 	p := &Pins{
 		Continuations: continuation.New(cfg.TTL), cfg: &cfg, deps: &deps,

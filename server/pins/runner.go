@@ -12,14 +12,6 @@ import (
 	"carryover/upstream/fleet/pairs"
 )
 
-// Task is work that has to be done again and again while the program serves.
-type Task struct {
-	Name  string
-	Every time.Duration
-	Early <-chan struct{} // a value calls for a round at once; it may be nil
-	Round func(context.Context)
-}
-
 const (
 	// runEvery is how often the runner looks for what is due, besides whenever it is asked to. Whether an instance takes hand-backs changes
 	// only when the engines are read, every few seconds.
@@ -42,21 +34,19 @@ const (
 	releaseAfter = 5 * time.Second
 )
 
-// Tasks lists the tasks; only one goroutine may run each.
-func (p *Pins) Tasks() (all []Task) {
+// Begin has repeat do the tasks of these pins while the program serves: a round of each now and again, and at once when early receives a value.
+func (p *Pins) Begin(repeat func(task string, every time.Duration, early <-chan struct{}, round func(context.Context))) {
 	if p.cfg.Release { // without it only turns may free blocks
-		all = append(all,
-			Task{Name: "pinned budget", Every: budgetEvery, Early: p.over, Round: p.enforce},
-			Task{Name: "release", Every: runEvery, Round: func(ctx context.Context) {
-				p.evacuate()
-				p.takeLate(ctx)
-				p.run(ctx, continuation.Release)
-			}})
+		repeat("pinned budget", budgetEvery, p.over, p.enforce)
+		repeat("release", runEvery, nil, func(ctx context.Context) {
+			p.evacuate()
+			p.takeLate(ctx)
+			p.run(ctx, continuation.Release)
+		})
 	}
 	if p.arena != nil {
-		all = append(all, Task{Name: "hand-back", Every: runEvery, Early: p.wake, Round: func(ctx context.Context) { p.run(ctx, continuation.HandBack) }})
+		repeat("hand-back", runEvery, p.wake, func(ctx context.Context) { p.run(ctx, continuation.HandBack) })
 	}
-	return all
 }
 
 // takeLate takes late tickets out of the store. What another replica has made may be there still. It does not get a ticket that a turn uses,
