@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/continuation"
+	"carryover/upstream/fleet"
 )
 
 // A pair has one hand-back at a time, and the next begins once that has ended.
@@ -28,6 +29,30 @@ func TestHandBacks_OneAtATimeForEachPair(t *testing.T) {
 	r.leg(t.Context(), next[0])
 	if n := r.Pinned(r.decode.Engine()); n != 0 || r.Counts().HandBacks.Done != 2 {
 		t.Errorf("%d tokens are pinned after %+v", n, r.Counts().HandBacks)
+	}
+}
+
+// The blocks of a hand-back without an answer are not released before prefill has heard that its leg was dropped, however long the ticket has waited
+// for the leg.
+func TestHandBack_WithoutAnAnswerWaitsForItsReader(t *testing.T) {
+	r := alone(t)
+	ticket := r.answer(10)
+	r.Answered(Answer{}, &ticket)
+	n := r.pins[ticket.ID]
+	n.Prefill, n.Decode, n.ids = r.prefill, r.decode, noIDs{}
+	if !r.HandBack(ticket, 0) {
+		t.Fatal("it is not to be handed back")
+	}
+	r.model.passed.Add(int64(time.Minute))
+	for _, engine := range []*fleet.Engine{r.prefill.Engine(), r.decode.Engine()} {
+		engine.Refresh(t.Context())
+	}
+	r.model.hangs = true
+	if begun, _ := r.HandBacks(t.Context(), r.now()); begun != 1 || n.state != due || n.reader != r.prefill {
+		t.Fatalf("%d begun, the pin is %s", begun, n.state)
+	}
+	if n.releasable(r.prefill, true, r.now()) || !n.releasable(r.prefill, true, r.now().Add(readerHears)) {
+		t.Error("it is released at once, or never")
 	}
 }
 

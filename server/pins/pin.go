@@ -33,7 +33,7 @@ type pin struct {
 	reading any               // upstream.TicketParams.Reading of params, nil if that is not known
 
 	unsent  int                // how many of its hand-backs failed before anything was sent
-	since   time.Time          // when it was due first
+	since   time.Time          // when its release was due first
 	reader  *fleet.Incarnation // of prefill, which was sent the ticket and has not answered; see releasable
 	refused bool               // a client's request that carried the release was refused or failed
 	tried   bool               // a release has failed: one more may be tried, and no third
@@ -118,9 +118,6 @@ func (p *Pins) move(n *pin, to state) {
 	case late:
 		n.enlist(&p.late)
 	case due:
-		if n.since.IsZero() {
-			n.since = p.now()
-		}
 		if n.end == continuation.HandBack {
 			n.enlist(&p.queue(n.Prefill, n.Decode).due)
 		} else {

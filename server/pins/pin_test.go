@@ -134,6 +134,11 @@ func TestPins_ASecondTicketOfTheSameBlocksIsDropped(t *testing.T) {
 		"sent":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent) },
 		"read":     func(r *replica, ticket convcache.Ticket) { r.become(ticket.ID, sent); r.become(ticket.ID, freed) },
 		"released": func(r *replica, ticket convcache.Ticket) { r.Unuse(ticket) },
+		"unanswered, without releases": func(r *replica, ticket convcache.Ticket) {
+			r.cfg.Release = false
+			r.become(ticket.ID, sent)
+			r.finish(&ticket, continuation.Release, r.prefill)
+		},
 		"open twice": func(r *replica, ticket convcache.Ticket) {
 			r.Unuse(ticket)
 			for range 2 {

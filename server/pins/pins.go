@@ -288,7 +288,7 @@ func (p *Pins) due(n *pin, ticket *convcache.Ticket, end continuation.End) (hand
 // free has a pin wait for the leg that has decode free its blocks, which needs the params alone. The caller holds p.mu.
 func (p *Pins) free(n *pin, params []byte, reading any) {
 	n.drop()
-	n.params, n.reading, n.end = params, reading, continuation.Release
+	n.params, n.reading, n.end, n.since = params, reading, continuation.Release, p.now()
 	to := due
 	if n.holder != nil && (!p.cfg.Release || len(n.holder.releases.due) >= maxDue) {
 		to = lost
