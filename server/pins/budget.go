@@ -185,12 +185,9 @@ func (p *Pins) giveUpOldest(h *holder, keep int, end continuation.End, why strin
 
 // canRelease reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
 func (p *Pins) canRelease(decode *fleet.Incarnation) bool {
-	for _, prefill := range p.deps.Fleet.Engines(upstream.RolePrefill) {
-		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.deps.Fleet.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
+		return !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases()
+	})
 }
 
 // say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.

@@ -20,6 +20,7 @@ type underWay struct {
 	pin                 // as it was; the hand-back has its ids until it has ended
 	of    *pin          // as it is
 	ended chan struct{} // closed at the end
+	count *uint64       // of its outcome, nil while there is none
 }
 
 // next begins the hand-back of the first pin of a queue, nil if turns have taken all.
@@ -31,7 +32,7 @@ func (p *Pins) next(q *queue) *underWay {
 		return nil
 	}
 	n := all[0]
-	u := &underWay{*n, n, make(chan struct{})}
+	u := &underWay{pin: *n, of: n, ended: make(chan struct{})}
 	n.ids, n.retreat = nil, time.Time{}
 	if n.state == due {
 		p.move(n, claimed)
@@ -49,6 +50,9 @@ func (p *Pins) done(u *underWay) {
 	p.underWay = slices.DeleteFunc(p.underWay, func(other *underWay) bool { return other == u })
 	if close(u.ended); u.ids != nil {
 		u.ids.Free()
+	}
+	if u.count != nil {
+		*u.count++
 	}
 }
 
@@ -95,14 +99,14 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 	}
 	err := p.copyOver(ctx, &claim, u)
 	// Requeued: nothing was sent, or the engine refused the leg. The ticket is tried again, or released.
-	outcome, count := "requeued", &p.counts.HandBacks.Requeued
+	outcome, counts := "requeued", &p.counts.HandBacks
+	u.count = &counts.Requeued
 	switch {
 	case err == nil:
-		outcome, count = "done", &p.counts.HandBacks.Done
+		outcome, u.count = "done", &counts.Done
 	case claim.progress == unanswered || claim.progress == answered: // the blocks are released once nothing can be reading them
-		outcome, count = "failed", &p.counts.HandBacks.Failed
+		outcome, u.count = "failed", &counts.Failed
 	}
-	p.count(count)
 	attrs := []any{
 		"conversation", u.Conversation, "model", u.Model, "prefill", q.prefill.Engine().Name, "decode", q.decode.Engine().Name,
 		"tokens", ticket.Tokens, "outcome", outcome, "took_ms", record.Milliseconds(time.Since(began)),
@@ -117,7 +121,7 @@ func (p *Pins) handBack(ctx context.Context, q *queue) (again bool) {
 
 // copyOver has prefill read the blocks of a claim into its cache.
 func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
-	ticket := c.Ticket
+	ticket, prefill := c.Ticket, c.Reader.Engine()
 	made, err := p.deps.Connector.HandBack(upstream.TicketOffer{ // all of it, with exactly the ids that it covers
 		Ticket: ticket.Params, Reading: Reading(ticket), Holder: c.Holder.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: u.ids.AppendList(nil),
@@ -126,12 +130,12 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		c.GiveUp()
 		return err
 	}
-	limit, cause := p.cfg.TrialTimeout+c.Reader.Engine().Expects(ticket.Tokens), upstream.ErrReuseTimeout
+	limit, cause := p.cfg.TrialTimeout+prefill.Expects(ticket.Tokens), upstream.ErrReuseTimeout
 	if left := UntilFreed(ticket.Deadline); left < limit {
 		limit, cause = left, upstream.ErrTicketEnded
 	}
 	c.Sent()
-	answer, failed := p.send(ctx, c.Reader.Engine(), made, limit, cause)
+	answer, failed := p.send(ctx, prefill, made, limit, cause)
 	if failed != nil {
 		c.Doubted(failed)(false)
 		if failed.Kind == upstream.Status && failed.Status < http.StatusInternalServerError { // before it was scheduled
@@ -147,7 +151,7 @@ func (p *Pins) copyOver(ctx context.Context, c *Claim, u *underWay) error {
 		return proof.ErrIDs
 	}
 	if u.Key != (convcache.Key{}) && ticket.Epoch == p.deps.Epoch.Now() {
-		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: c.Reader.Engine().Name, Incarnation: c.Reader.ID()}, p.now()))
+		p.store(ctx, u, ticket.Note(convcache.Holder{Instance: prefill.Name, Incarnation: c.Reader.ID()}, p.now()))
 	}
 	return nil
 }
@@ -176,11 +180,4 @@ func (p *Pins) putBack(ctx context.Context, u *underWay, ticket *convcache.Ticke
 	default:
 		p.Unuse(*ticket)
 	}
-}
-
-// count counts one more.
-func (p *Pins) count(of *uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*of++
 }
