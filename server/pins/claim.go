@@ -71,6 +71,8 @@ func (c *Claim) Doubted(leg *upstream.LegError) (tell func(spared bool)) {
 		c.progress = refused
 	case !leg.Sent:
 		c.progress = unsent
+	default:
+		c.progress = unanswered
 	}
 	return func(spared bool) {
 		if spared {
