@@ -40,11 +40,11 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) {
-	for _, task := range s.pins.Tasks() {
-		if task.Name == "pinned budget" {
-			task.Round(ctx)
+	s.pins.Begin(func(task string, _ time.Duration, _ <-chan struct{}, round func(context.Context)) {
+		if task == "pinned budget" {
+			round(ctx)
 		}
-	}
+	})
 }
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.
@@ -58,17 +58,8 @@ func PassOn(header http.Header) (traceparent, tracestate string) {
 // HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
 // first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
-	again := false
-	for !again {
-		begun := s.pins.HandBacks(ctx, time.Now().Add(after), func(_ string, leg func() (again bool)) {
-			if !again {
-				again = leg()
-				n++
-			}
-		})
-		if begun == 0 {
-			break
-		}
+	for begun, again := 1, false; begun > 0 && !again; n += begun {
+		begun, again = s.pins.HandBacks(ctx, time.Now().Add(after))
 	}
 	return n
 }

@@ -155,9 +155,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
-	for _, task := range s.pins.Tasks() {
-		s.background.Repeat(task.Name, task.Every, task.Early, task.Round)
-	}
+	s.pins.Begin(s.background.Repeat)
 	s.quarantines.Compare(ctx)
 	go func() { served <- srv.Serve(clients) }()
 	s.background.Repeat("quarantines", quarantine.Every, s.quarantines.Risen(), s.quarantines.Compare)

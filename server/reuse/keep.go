@@ -64,9 +64,9 @@ func (t *Tickets) Keep(ctx context.Context, o *Origin, f *Found, got answer.Resu
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	switch {
 	case c.Known:
-		tickets.Unuse(ticket, o.Model)
+		tickets.Unuse(ticket)
 		return "released"
-	case tickets.HandBack(ticket, got.Usage.Prompt, o.Model):
+	case tickets.HandBack(ticket, got.Usage.Prompt):
 		return "hand_back"
 	}
 	return record.ReasonNoConversation
